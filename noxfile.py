@@ -3,6 +3,7 @@
 ``pipx run nox -l`` lists them, ``pipx run nox -s slow`` runs one.
 """
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -33,9 +34,12 @@ def slow(session: nox.Session) -> None:
 
 @nox.session
 def laws(session: nox.Session) -> None:
-    """Run the default tier with many more examples of each law."""
+    """Run the default tier with many more examples of each law, and 100,000 malformed inputs."""
     session.install(*PINNED, "-e", ".[test]")
-    session.run("python", "-m", "pytest", "--timeout=3600", *session.posargs, env={"HYPOTHESIS_PROFILE": "nightly"})
+    nightly = {"HYPOTHESIS_PROFILE": "nightly"}
+    session.run("python", "-m", "pytest", "--timeout=3600", *session.posargs, env=nightly)
+    inputs = ("-m", "gates", "tests/chaos/test_malformed_inputs.py")
+    session.run("python", "-m", "pytest", "--timeout=3600", *inputs, env=nightly)
 
 
 @nox.session
@@ -52,6 +56,19 @@ def oldest_distributed(session: nox.Session) -> None:
     session.install(*constraints_but(session, "distributed==2025.5.1", "dask==2025.5.1"), "-e", ".[test]")
     session.run("python", "-m", "pytest", *session.posargs)
     session.run("python", "-m", "pytest", "-m", "cluster", *session.posargs)
+
+
+@nox.session
+def binder(session: nox.Session) -> None:
+    """Make Binder's environment from its files, and run the tour in it, in a browser; prints its peak memory."""
+    session.install(*PINNED, "-e", ".[test]")
+    home = Path(session.create_tmp()).resolve() / "binder"
+    session.run("python", "-m", "venv", "--clear", str(home))
+    path = {"PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    session.run(str(home / "bin/pip"), "install", "-r", "binder/requirements.txt", external=True)
+    session.run("binder/postBuild", external=True, env=path)
+    tour = ("-m", "browser", "-s", "tests/browser/test_first_minute.py", *session.posargs)
+    session.run("python", "-m", "pytest", *tour, env={"DRLNB_LAB_PYTHON": str(home / "bin/python")})
 
 
 @nox.session

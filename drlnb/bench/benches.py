@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from drlnb.bench.frame.bench import Bench, Groups, option
+from drlnb.bench.frame.bench import Bench, option
+from drlnb.records.errors import ConfigError
 
 __all__ = [
     "BENCHES",
     "CASES",
+    "Gpu",
     "LeasingLive",
     "Peers",
     "Returns",
@@ -129,9 +131,29 @@ class Seats:
     seconds: float = option(30.0, "that count, per way", least=1)
 
 
-def _groups(package: str, **modules: str) -> Groups:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """How much ``drlnb bench gpu`` measures: by default some minutes on one device.
+
+    Raises
+    ------
+    ConfigError
+        If there is no CUDA device here.
+    """
+
+    repeats: int = option(2, "turns of every way", least=1)
+    seconds: float = option(8.0, "that count, per way", least=1)
+
+    def __post_init__(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ConfigError(f"bench gpu needs a CUDA device, and torch {torch.__version__} sees none here")
+
+
+def _groups(package: str, **modules: str) -> dict[str, tuple[str, ...]]:
     """Return groups by the modules that measure them: the function has the group's name, or is called with it."""
-    groups = {}
+    groups: dict[str, tuple[str, ...]] = {}
     for module, names in modules.items():
         for name in names.split():
             function, _, argument = name.partition(":")
@@ -200,6 +222,13 @@ _ALL = (
         live=_WARMUP_LIVE,
     ),
     _WARMUP_LIVE,
+    Bench(
+        "gpu",
+        "Measure what one CUDA device costs and carries, and what happens when it is full or breaks.",
+        _groups("gpu", device="copies context utilisation", failures="full broken")
+        | _groups("seats", sharing="regime:mlp regime:cnn"),
+        Gpu,
+    ),
 )
 #: Every bench by its name, in the order in which they are listed.
 BENCHES = {bench.name: bench for bench in _ALL}

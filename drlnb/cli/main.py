@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed("stopped", _STOPPED, debug=debug)
     except (InputError, TrainingFailed, PeerError) as error:
         return _failed(first_line(error), _WRONG if isinstance(error, InputError) else _FAILED, debug=debug)
+    except OSError as error:  # a disk, a path or a socket; the system's words name it
+        return _failed(first_line(error), _FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001 - the last place where an error can become one line
         return _failed(f"{type(error).__name__}: {first_line(error)} (--debug shows where)", _FAILED, debug=debug)
 

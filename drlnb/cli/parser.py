@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from drlnb.fleet.plain import parse_seeds
+from drlnb.planning.declared import Kind
 from drlnb.records.errors import ConfigError, InputError
 
 __all__ = [
@@ -17,9 +18,9 @@ __all__ = [
     "UsageError",
     "at_least",
     "either",
+    "number_or",
     "option",
     "parse",
-    "positive",
     "seed_list",
     "words",
 ]
@@ -134,40 +135,36 @@ def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def at_least(least: int, others: str = "") -> Callable[[str], int]:
-    """Return a reader of whole numbers not below a limit (``100_000`` and ``1e5`` are read, too).
+def at_least(least: int, others: str = "", most: int | None = None) -> Callable[[str], int]:
+    """Return a reader of whole numbers within limits (``100_000`` and ``1e5`` are read, too).
 
     Parameters
     ----------
-    least
-        The limit.
+    least, most
+        The limits; None: no upper one.
     others
         What the option takes beside such numbers, for the message.
     """
+    words = f">= {least}" if most is None else f"in {least}..{most}"
 
     def read(text: str) -> int:
         for number_of in (int, float):
             with suppress(ValueError, OverflowError):  # no number, or an infinite one
-                if (number := number_of(text)) >= least and number == int(number):
+                number = number_of(text)
+                if least <= number <= (most or number) and number == int(number):
                     return int(number)
-        raise argparse.ArgumentTypeError(f"must be a whole number >= {least}{others}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number {words}{others}, got {text!r}")
 
     return read
 
 
-def positive(word: str, unit: str = "") -> Callable[[str], float | None]:
-    """Return a reader of numbers above 0; `word` is None.
-
-    Parameters
-    ----------
-    word
-        What may be given instead of a number.
-    unit
-        What is counted, for the message.
+def number_or(word: str, kind: Kind) -> Callable[[str], float | None]:
+    """Return a reader of numbers of a kind; `word`, which may be given instead, is None.
 
     Examples
     --------
-    >>> read = positive("none", " of seconds")
+    >>> from drlnb.planning.declared import SECONDS
+    >>> read = number_or("none", SECONDS)
     >>> read("2.5"), read("none")
     (2.5, None)
     """
@@ -176,9 +173,9 @@ def positive(word: str, unit: str = "") -> Callable[[str], float | None]:
         if text.lower() == word:
             return None
         with suppress(ValueError):
-            if 0.0 < (number := float(text)) < float("inf"):
+            if not kind.problem("", number := float(text)):
                 return number
-        raise argparse.ArgumentTypeError(f"must be a number{unit} > 0, or {word}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be {kind.words}, or {word}, got {text!r}")
 
     return read
 

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from drlnb.cli.parser import Command, option, positive
+from drlnb.cli.parser import Command, number_or, option
+from drlnb.planning.declared import POSITIVE
 
 __all__ = ["COMMAND"]
 
@@ -42,6 +43,6 @@ COMMAND = Command(
     run,
     (
         option("dir", metavar="DIR", type=Path, help="run directory"),
-        option("--speed", metavar="X", type=positive("all"), default=4.0, help=_SPEED_HELP),
+        option("--speed", metavar="X", type=number_or("all", POSITIVE), default=4.0, help=_SPEED_HELP),
     ),
 )

@@ -9,10 +9,12 @@ __all__ = ["COMMAND"]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Replay each stream; 0 only if every decision is identical."""
+    """Replay each stream; 0 only if every decision is identical, and no stream was lost."""
     from drlnb.planning.replay import replay
     from drlnb.records.journal import Journal
+    from drlnb.runtime.files.run_directory import RunDir
 
+    folder = RunDir(args.dir if (args.dir / "journal").is_dir() else args.dir.parent)
     results = [replay(stream) for stream in Journal.read(args.dir).streams.values()]
     for result in results:
         verdict = "DIFFERS" if result.difference else "identical"
@@ -20,9 +22,12 @@ def run(args: argparse.Namespace) -> int:
         for kind, count in result.counts.items():
             print(f"    {count:8d} {kind}")
     differences = [result.difference for result in results if result.difference]
-    if differences:
-        print(f"first difference: {differences[0]}")
+    problems = [f"first difference: {text}" for text in differences[:1]] + [f"LOST {text}" for text in folder.lost()]
+    if problems:
+        print("\n".join(problems))
         return 1
+    if not folder.streams():
+        print("status.json names no streams: whether one was lost cannot be told")
     print(f"{len(results)} streams, every decision identical")
     return 0
 

@@ -56,7 +56,8 @@ def _list_here() -> int:
         states = folder.states()
         state = "running" if lock else next(s for s in _WORST if s in states.values())
         tasks = ", ".join(f"{name} {task}" for name, task in states.items()) if not lock else ", ".join(states)
-        print(_line(folder.read_spec()["run"], state, tasks, f"{path}{f' at {lock.address}' if lock else ''}"))
+        where = "" if lock is None else f" at {lock.address}" if lock.address else f": {lock.said}"
+        print(_line(folder.read_spec()["run"], state, tasks, f"{path}{where}"))
     if not folders:
         print("no run directories in runs/ (for the runs of a cluster: drlnb runs --client ADDRESS)")
     return 0
@@ -104,6 +105,8 @@ def _cluster_of(which: str, address: str | None) -> tuple[str, str]:
             lock = folder.live_lock()
             if lock is None:
                 raise UsageError(f"{which} does not go on anywhere; start it again with: drlnb resume {which}")
+            if not lock.address:
+                raise UsageError(lock.said)
             address = lock.address
     if address is None:
         raise UsageError(f"{which} is no run directory; for a run id name its cluster with --client ADDRESS")

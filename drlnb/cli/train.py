@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drlnb.cli.parser import Command, UsageError, at_least, either, option, positive, seed_list, words
+from drlnb.cli.parser import Command, UsageError, at_least, either, number_or, option, seed_list, words
+from drlnb.planning.declared import SECONDS
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
-from drlnb.records.spec import ALGORITHMS
+from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:
     from drlnb.fleet.tasks.task import Task
@@ -26,6 +27,8 @@ _OPTIONS: Mapping[str, str] = {
     "n_envs": "--n-envs",
     "num_envs": "--n-envs",
     "n_collectors": "--collectors",
+    "eval_episodes": "--eval-episodes",
+    "eval_max_steps": "--eval-max-steps",
     "algo": "--algo",
     "env": "ENV",
     "group": "nothing: it is not an option yet",
@@ -43,7 +46,7 @@ def device_choice(text: str) -> int | list[str]:
     """
     names = [part.strip() for part in text.split(",")]
     if not any(is_device_name(name) for name in names):
-        return at_least(1, " or devices such as cuda:0,cuda:2")(text)
+        return at_least(1, " or devices such as cuda:0,cuda:2", most=1000)(text)
     if problem := devices_problem(names):
         raise argparse.ArgumentTypeError(problem.replace("slots ", "", 1))
     return names
@@ -63,6 +66,10 @@ def seat_count(text: str) -> int | str:
     return seats
 
 
+#: A value with another KEY=VALUE behind it; a planner's parameters (relay:m=4,n=2), lists and mappings are one value.
+_JOINED = re.compile(r"[^:{\[,]*(,[A-Za-z_][\w.]*=[^,]*)+")
+
+
 def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
     """Read ``KEY=VALUE`` words.
 
@@ -76,6 +83,8 @@ def key_values(option: str, words: Iterable[str]) -> dict[str, str]:
         key, mark, value = word.partition("=")
         if not mark or not key:
             raise UsageError(f"{option} takes KEY=VALUE, got {word!r} (name environments before {option})")
+        if _JOINED.fullmatch(value):
+            raise UsageError(f"blanks separate what {option} takes: {option} {word.replace(',', ' ')}")
         if key in values:
             raise UsageError(f"{option} names {key} twice")
         values[key] = value
@@ -93,7 +102,7 @@ CLUSTER = (
     option("--gpus", type=device_choice, metavar="K|LIST", help=_GPUS),
     option("--seats", type=seat_count, metavar="C", help=_SEATS),
     option("--isolation", choices=ISOLATIONS, help=_ISOLATION),
-    option("--workers", type=at_least(1), metavar="W", help="Dask workers of the local cluster (default 1)"),
+    option("--workers", type=at_least(1, most=256), metavar="W", help="Dask workers of the local cluster (default 1)"),
     option("--client", metavar="ADDRESS", help="scheduler's address or file, instead of a local cluster"),
     option("--json", action="store_true", help="last line of standard output: the summary as JSON"),
 )
@@ -132,6 +141,8 @@ def _tasks(args: argparse.Namespace) -> "list[Task]":
             seed=seed,
             n_envs=args.n_envs,
             n_collectors=args.collectors,
+            eval_episodes=args.eval_episodes,
+            eval_max_steps=args.eval_max_steps,
             group=env if args.seeds else None,
             **hyper,
         )
@@ -163,6 +174,10 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.cli.session import Session
 
     with Session(as_json=args.json, debug=args.debug) as session:
+        if args.seeds:
+            n_processes = sum(spec.n_collectors for spec in specs)
+            each = f"each environment under {len(args.seeds)} seeds"
+            session.write(f"{len(specs)} tasks: {each}, {n_processes} collector processes in all")
         for line in settings_lines(specs, settings_class(specs[0].algo)().to_plain()):
             session.write(line)
         slots = args.gpus or "auto"
@@ -171,6 +186,12 @@ def run(args: argparse.Namespace) -> int:
         session.fleet = fleet
         given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout, "settings": settings}
         return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, **given))
+
+
+def _whole(field: str) -> Callable[[str], int]:
+    """Return a reader of what a field of a task can be."""
+    least, most = LIMITS[field]
+    return at_least(least, most=most)
 
 
 _DESCRIPTION = (
@@ -182,7 +203,8 @@ _PLANNERS = "planners, such as hold=last or distribution=chain; or auto, or seed
 _SET = "settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)"
 _TRACK = "send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too"
 _ENV_TIMEOUT = "seconds that environments may take for one step, or to be made (default 60; none: all time)"
-_COUNT = {"type": at_least(1), "metavar": "N"}
+_EVAL_EPISODES = f"episodes that are played when a task's budget is made (default {EVAL_EPISODES}; 0: none)"
+_EVAL_MAX_STEPS = f"steps after which an episode of an evaluation is cut (default {EVAL_MAX_STEPS})"
 _ACTIONS = ("error", "resume", "restart", "overwrite")
 _ON_EXISTING = "what to do with a run that is in DIR: error (default), resume, restart (keep it as DIR-1), overwrite"
 #: How ``drlnb train`` is called.
@@ -194,18 +216,29 @@ COMMAND = Command(
         option("--algo", choices=ALGORITHMS, help="algorithm (default ppo; with --zoo what the file's name says)"),
         option("--zoo", metavar="FILE", type=Path, help=_ZOO),
         *CLUSTER,
-        option("--collectors", **_COUNT, help="collector processes per task (default min(2, n_envs))"),
-        option("--n-envs", **_COUNT, help="environments per task, over all collectors"),
-        option("--total-timesteps", **_COUNT, help="environment steps per task"),
+        option(
+            "--collectors",
+            type=_whole("n_collectors"),
+            metavar="N",
+            help="collector processes per task (default min(2, n_envs))",
+        ),
+        option("--n-envs", type=_whole("n_envs"), metavar="N", help="environments per task, over all collectors"),
+        option("--total-timesteps", type=_whole("total_timesteps"), metavar="N", help="environment steps per task"),
+        option(
+            "--eval-episodes", type=_whole("eval_episodes"), default=EVAL_EPISODES, metavar="N", help=_EVAL_EPISODES
+        ),
+        option(
+            "--eval-max-steps", type=_whole("eval_max_steps"), default=EVAL_MAX_STEPS, metavar="N", help=_EVAL_MAX_STEPS
+        ),
         either(
-            option("--seed", type=at_least(0), default=0, metavar="S", help="seed (default 0)"),
+            option("--seed", type=_whole("seed"), default=0, metavar="S", help="seed (default 0)"),
             option("--seeds", type=seed_list, metavar="LIST", help="one task per seed: 0-4 or 1,5,9"),
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
-        option("--env-timeout", type=positive("none", " of seconds"), default=60.0, metavar="S", help=_ENV_TIMEOUT),
+        option("--env-timeout", type=number_or("none", SECONDS), default=60.0, metavar="S", help=_ENV_TIMEOUT),
         option("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)"),
         option("--on-existing", choices=_ACTIONS, default="error", metavar="ACTION", help=_ON_EXISTING),
     ),

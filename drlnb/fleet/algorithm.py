@@ -8,14 +8,14 @@ import contextlib
 import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.local_session import LocalSession
 from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
 from drlnb.fleet.fleet import Fleet, current_fleet
 from drlnb.fleet.listening import RunSession, start_listening
-from drlnb.fleet.plain import checked
+from drlnb.fleet.plain import Row, checked
 from drlnb.fleet.policies.files import load_model, newest
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
@@ -26,7 +26,11 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
-from drlnb.rl.networks.one_thread import one_thread
+from drlnb.rl.networks.same_bits import one_thread
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 __all__ = ["Algorithm"]
 
@@ -158,10 +162,12 @@ class Algorithm(Model):
 
     def _state(self) -> Trained:
         _take_over(self)
-        if self._live is not None:
-            self._actor = None
-            return self._live.trained()
-        return super()._state()
+        return super()._state() if self._live is None else self._live.trained()
+
+    @property
+    def parameters(self) -> "npt.NDArray[np.uint8]":
+        """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
+        return super().parameters if self._live is None else self._live.parameters
 
     @property
     def num_timesteps(self) -> int:
@@ -255,7 +261,9 @@ def _launch(
     """Start training on the fleet; the callbacks are asked what they need, and not called."""
     spec, start = _next(model, total, reset=reset)
     callbacks.init_callback(model)
-    whole = replace(run_spec([spec], chosen()), settings=callbacks.settings(spec.n_envs))
+    settings: Row = callbacks.settings(spec.n_envs)
+    judged = replace(spec, eval_source=settings.pop("eval_source", None))
+    whole = replace(run_spec([judged], chosen()), settings=settings)
     if model.fleet is None or model.fleet.closed:
         model.fleet = current_fleet()
     begun = {} if start is None else {spec.name: start}

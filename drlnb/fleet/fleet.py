@@ -69,8 +69,8 @@ class Fleet:
     ----------
     address
         Of the scheduler.
-    slots, notices
-        What the pool had when this fleet opened it, and what a user should know of it.
+    slots
+        What the pool had when this fleet opened it.
     pool
         Its devices, slots and facts.
     leases
@@ -90,7 +90,6 @@ class Fleet:
     name: str
     address: str
     slots: "tuple[SlotRow, ...]"
-    notices: tuple[str, ...]
     pool: Pool
     leases: Leases
     trainings: list[Training]
@@ -123,14 +122,14 @@ class Fleet:
         made = super().__new__(cls)
         made.name = name or "fleet"
         made.pool = Pool(client, wanted)
-        made.address, made.slots, made.notices = made.pool.address, made.pool.slots, made.pool.notices
+        made.address, made.slots = made.pool.address, made.pool.slots
         made.leases = Leases(made.pool.link.client)
         made.trainings = []
         made.closed = False
         made._at_exit = close_at_exit(made.close)
         if made.pool.handle is not None:
             _own["fleet"] = made
-        for notice in made.notices:
+        for notice in made.pool.said:
             note(notice)
         return made
 
@@ -144,6 +143,11 @@ class Fleet:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know of the pool: no CUDA device, or workers that cannot be used, also of later ones."""
+        return self.pool.said if self.closed else self.pool.notices
 
     #: The launcher in a notebook.
     _repr_mimebundle_ = faces.shown_as("launcher")

@@ -11,6 +11,7 @@ from drlnb.fleet.cluster.existing import check, prepare
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.tasks.run_spec import RunSpec
+from drlnb.planning.round.state import ENV_TIMEOUT_S
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
@@ -48,7 +49,7 @@ def launch(
     """
     check(out, spec, on_existing)
     # Everything that can be refused is refused before anything is made.
-    probed = replace(spec, tasks=_with_spaces(link, spec.tasks))
+    probed = replace(spec, tasks=_with_spaces(link, spec.tasks, spec.settings.get("env_timeout_s", ENV_TIMEOUT_S)))
     _refuse_respawn(probed)
     folder = prepare(out, probed, on_existing)
     asked, spec = spec.settings, RunSpec.read(folder) if folder.resumed else probed
@@ -72,6 +73,7 @@ def launch(
             "resume": folder.resumed or bool(begun),
             "attempts": {task.name: max(folder.attempts(task.name), default=0) for task in spec.tasks},
             "scheduling": scheduling,
+            "streams": folder.streams(),
             "out": str(folder.path),
         })
         undo.pop_all()
@@ -103,7 +105,7 @@ def _refuse_changed(spec: RunSpec, settings: Plain, scheduling: Mapping[str, Pla
         raise ConfigError(problems)
 
 
-def _with_spaces(link: "Link", tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...]:
+def _with_spaces(link: "Link", tasks: Iterable[TaskSpec], timeout_s: float | None) -> tuple[TaskSpec, ...]:
     """Return the tasks with their environments' spaces; each environment that is not known yet is tried once."""
     spaces: dict[str, Plain] = {}
     problems: list[EnvError] = []
@@ -114,7 +116,7 @@ def _with_spaces(link: "Link", tasks: Iterable[TaskSpec]) -> tuple[TaskSpec, ...
         env = json.dumps(source, default=dict)
         if task.observation_space is None and env not in spaces:
             try:
-                spaces[env] = link.probe_env(source)
+                spaces[env] = link.probe_env(source, timeout_s)
             except EnvError as error:
                 problems.append(error)
                 spaces[env] = {}

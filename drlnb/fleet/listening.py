@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_callback
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_callback, stops
 from drlnb.fleet.faces import say
 from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model
@@ -73,7 +73,7 @@ class RunSession:
         handler = _HANDLERS.get(type(record))
         if named is None or named[0] != self.task or handler is None:
             return
-        if handler(self, record) is False and not self._stopping:
+        if stops(handler(self, record)) and not self._stopping:
             self._stopping = True
             self.run.stop(self.task)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from drlnb.planning.declared import Kind, count
 from drlnb.records.errors import ConfigError
 
-__all__ = ["COUNT", "Plain", "Row", "checked", "checked_plain", "first_line", "parse_seeds", "quoted"]
+__all__ = ["COUNT", "Plain", "Row", "by_name", "checked", "checked_plain", "first_line", "parse_seeds", "quoted"]
 
 T = TypeVar("T")
 
@@ -32,12 +32,27 @@ def checked(name: str, value: T, kind: Kind = COUNT) -> T:
 
 
 def checked_plain(key: str, value: object) -> object:
-    """Return a value of scheduling that a journal can hold, else raise ConfigError; the cluster judges it further."""
+    """Return a value that journals and messages can hold, else raise ConfigError; whoever reads it judges further."""
     try:
-        json.dumps(value)
+        json.loads(json.dumps(value, default=dict), parse_int=_travels)
     except (TypeError, ValueError):
-        raise ConfigError(f"{key} must be a number, a word, true or false, got {value!r}") from None
+        raise ConfigError(
+            f"{key} must be words, numbers (whole ones of 64 bits), true or false, or lists and mappings of them, "
+            f"got {value!r}"
+        ) from None
     return value
+
+
+def _travels(text: str) -> None:
+    if not -(2**63) <= int(text) < 2**63:
+        raise ValueError("it is sent with 64 bits")
+
+
+def by_name(key: str, value: object) -> Plain:
+    """Return a mapping of names to plain data, None as an empty one; raise ConfigError for anything else."""
+    if value is not None and not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+        raise ConfigError(f"{key} must be a mapping whose keys are words, got {value!r}")
+    return value or {}
 
 
 def parse_seeds(text: str, most: int) -> tuple[int, ...]:

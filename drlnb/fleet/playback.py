@@ -1,22 +1,23 @@
 """Play a run back: its journal is released row by row, on a clock of its own, without a cluster or any process."""
 
 import bisect
-import itertools
-import json
 import math
 import time
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import NoReturn
 
+from drlnb.fleet.policies.files import refuse_code
+from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.rows.task_status import Board
 from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.run_spec import RunSpec
-from drlnb.fleet.watch import Watch
+from drlnb.fleet.watch import Watch, known
 from drlnb.records.base import Event, Record
 from drlnb.records.common import Defect
-from drlnb.records.errors import ConfigError, JournalError
-from drlnb.records.journal import Journal, read_stream, stream_of
+from drlnb.records.errors import ConfigError, JournalError, JournalFormatError
+from drlnb.records.journal import Journal, Stream, read_stream, stream_files
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, entries_of, journal_of
 from drlnb.views.folds.fold import Fold
@@ -114,6 +115,27 @@ class Recording(Run):
     t_s = property(attrgetter("watch.t_s"), doc="Which second of the run is shown now.")
     duration_s = property(attrgetter("watch.duration_s"), doc="How long the run took, in its own seconds.")
 
+    def load(self, task: str | None = None, *, trust: bool = False) -> Model:
+        """Return the policy of a task's newest checkpoint.
+
+        Parameters
+        ----------
+        task
+            Its name; None where the run has only one.
+        trust
+            Take a policy that was made by a function of its author's as well: using it runs their code.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such task.
+        CheckpointError
+            If it has no checkpoint, or holds code and `trust` is not given.
+        """
+        if not trust:
+            refuse_code(known(self.specs, task).to_plain(), self.out)
+        return super().load(task)
+
     def seek(self, t_s: float) -> "Recording":
         """Go on playing from another second of the run, later or earlier; at infinite speed, stand still there.
 
@@ -150,30 +172,27 @@ def readable(folder: Path) -> tuple[Journal, list[str]]:
     JournalError
         If there is none, or a newer version wrote it.
     """
-    paths = sorted((folder / "journal").glob("*.jsonl"))
-    if not paths:
-        raise JournalError(f"{folder}: no journal here (looked for {folder / 'journal'}/*.jsonl)")
-    streams, defects = {}, []
-    for path in (path for path in paths if path.stat().st_size):
+    streams: dict[str, Stream] = {}
+    rows: dict[str, list[Record]] = {}
+    defects = []
+    files = [(name, path) for name, paths in stream_files(folder / "journal").items() for path in paths]
+    for name, path in (file for file in files if file[1].stat().st_size):
+        good: list[Record] = []
         try:
-            stream = streams[path.stem] = read_stream(path)
+            stream = read_stream(path)
+            streams.setdefault(name, replace(stream, records=rows.setdefault(name, [])))
+            for record in stream.records:
+                good.append(record)  # noqa: PERF402 - those before a broken line stay
             if stream.torn:
                 defects.append(f"{path}: its last line was cut off; 1 row is missing")
+        except JournalFormatError:
+            raise
         except JournalError as error:
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-            good = list(itertools.takewhile(_is_record, lines))
-            defects.append(f"{error}; {len(lines) - len(good)} rows from there on are missing")
-            if good:
-                streams[path.stem] = stream_of(good, source=str(path))
+            n_good = len(good) + (name in streams)
+            n_lines = path.read_bytes().count(b"\n")
+            defects.append(f"{error}; {n_lines - n_good} rows from there on are missing")
+        rows.setdefault(name, []).extend(good)
     return Journal(streams=streams), defects
-
-
-def _is_record(line: str) -> bool:
-    try:
-        Record.from_row(json.loads(line))
-    except (ValueError, AttributeError):
-        return False
-    return True
 
 
 def _timed(journal: Journal) -> tuple[list[float], list[Entry]]:

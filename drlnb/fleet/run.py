@@ -147,32 +147,34 @@ class Run:
         """
         return from_second(self.watch.journal(), since)
 
-    def rows(self, table: str = "metrics") -> list[Row]:
+    def rows(self, table: str = "metrics", every: int = 1) -> list[Row]:
         """Return the rows of a table as plain data.
 
         Parameters
         ----------
         table
             ``metrics``, ``rounds``, ``leases``, ``pool`` or ``episodes``: docs/reference/tracking.md has their columns.
+        every
+            Leave all rows out but every so manieth: the journal is never held in memory, the rows are.
 
         Raises
         ------
         ConfigError
-            If there is no such table.
+            If there is no such table, or `every` is no whole number above 0.
         """
-        return table_rows(self.journal(), table)
+        return table_rows(self.journal(), table, every)
 
-    def frame(self, table: str = "metrics") -> Any:
+    def frame(self, table: str = "metrics", every: int = 1) -> Any:
         """Return the rows of a table as a ``pandas.DataFrame``; as of :meth:`rows`.
 
         Raises
         ------
         ConfigError
-            If there is no such table.
+            As of :meth:`rows`.
         MissingExtra
             If pandas is not installed.
         """
-        return frame_of(self.rows(table))
+        return frame_of(self.rows(table, every))
 
     def preview(self, key: str, value: object, task: str | None = None) -> Preview:
         """Compute what would come of a change, without making it, from the settings that are in force now.

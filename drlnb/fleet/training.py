@@ -252,7 +252,7 @@ def _restart(watch: Follower, task: str | None) -> None:
     lock = watch.link.lock(watch.run_id)
     live = watch.folder.live_lock() if watch.ended else None
     if live is not None and live.epoch != lock.epoch:
-        raise RunLocked(f"run {watch.run_id} goes on at {live.address}: fleet.attach({watch.run_id!r}) there")
+        raise RunLocked(f"{out} is in use: {live.said}")
     with watch.standing:
         for name in names:
             try:

@@ -13,7 +13,7 @@ from drlnb.planning.settings import owner
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
-from drlnb.records.round import EpisodesLost
+from drlnb.records.round import CheckpointWritten, EpisodesLost
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
@@ -114,7 +114,8 @@ class Watch(ABC):
     def _count(self, entries: Sequence[Entry]) -> None:
         """Bring tasks and defects up to date; the lock is held."""
         self._board.feed(entries)
-        self._defects += [r.text for _, r in entries if isinstance(r, Defect | JournalFailed | EpisodesLost)]
+        said = [r.text for _, r in entries if isinstance(r, Defect | JournalFailed | EpisodesLost | CheckpointWritten)]
+        self._defects += [text for text in dict.fromkeys(said) if text and text not in self._defects]
 
     def _wake_waiters(self) -> None:
         with self._lock:

@@ -20,6 +20,7 @@ __all__ = [
     "Declared",
     "Kind",
     "Setting",
+    "between",
     "choice",
     "count",
     "declare",
@@ -39,19 +40,22 @@ class Kind:
     problem: Callable[[str, object], str]
     #: All of them, where they are few words.
     values: tuple[str, ...] = ()
+    #: What ends the sentence "it must be"; empty where that depends on the value.
+    words: str = ""
 
 
 def fitting(words: str, fits: Callable[[object], bool], values: tuple[str, ...] = ()) -> Kind:
     """Return the kind of the values that fit; the words end the sentence "it must be"."""
-    return Kind(lambda name, value: "" if fits(value) else f"{name} must be {words}, got {value!r}", values)
+    return Kind(lambda name, value: "" if fits(value) else f"{name} must be {words}, got {value!r}", values, words)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_above_0(value: object) -> bool:
-    return _is_number(value) and value > 0  # type: ignore[operator]
+def between(least: float, most: float, noun: str = "a number") -> Kind:
+    """Return the kind of the numbers within limits that no float or clock stumbles over."""
+    number = int | float
+    return fitting(
+        f"{noun} from {least:g} to {most:g}".replace("e+0", "e").replace("e-0", "e-"),
+        lambda value: isinstance(value, number) and not isinstance(value, bool) and least <= value <= most,
+    )
 
 
 def is_whole(value: object, least: int, most: float = math.inf) -> bool:
@@ -59,14 +63,16 @@ def is_whole(value: object, least: int, most: float = math.inf) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-#: Durations.
-SECONDS = fitting("a finite number > 0 s", _is_above_0)
+#: Durations: a timer of a millisecond is the shortest that a loop can keep, and none is longer than a third of a year.
+SECONDS = between(0.001, 1e7, "a number of seconds")
 #: Numbers above 0.
-POSITIVE = fitting("a finite number > 0", _is_above_0)
+POSITIVE = between(1e-9, 1e9)
 #: Numbers from 0 on.
-NOT_NEGATIVE = fitting("a finite number >= 0", lambda value: value == 0 or _is_above_0(value))
+NOT_NEGATIVE = between(0, 1e9)
 #: Shares of a whole.
-SHARE = fitting("in [0, 1]", lambda value: value == 0 or (_is_above_0(value) and value <= 1))  # type: ignore[operator]
+SHARE = between(0, 1)
+#: Largest whole number that travels between processes: they are sent with 64 bits.
+_LARGEST = 2**63 - 1
 #: Values that are checked beside others, or by whoever reads them.
 ANYTHING = Kind(lambda name, value: "")
 #: Yes or no.
@@ -74,9 +80,16 @@ FLAG = fitting("true or false", lambda value: isinstance(value, bool))
 
 
 def count(least: int, most: int | None = None) -> Kind:
-    """Return the kind of whole numbers from `least` on, up to `most` if that is given."""
-    words = f">= {least}" if most is None else f"in {least}..{most}"
-    return fitting(f"a whole number {words}", lambda value: is_whole(value, least, math.inf if most is None else most))
+    """Return the kind of whole numbers from `least` on, up to `most` if that is given, else to what 64 bits hold."""
+    top = _LARGEST if most is None else most
+
+    def problem(name: str, value: object) -> str:
+        if is_whole(value, least, top):
+            return ""
+        words = f">= {least}" if most is None and not is_whole(value, top) else f"in {least}..{top}"
+        return f"{name} must be a whole number {words}, got {value!r}"
+
+    return Kind(problem)
 
 
 def choice(*values: str) -> Kind:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import tee, zip_longest
 
 from drlnb.planning.leasing import LeasingSettings
 from drlnb.planning.machine import AnyMachine
@@ -68,11 +69,12 @@ def replay(stream: Stream) -> ReplayResult:
     counts: Counter[str] = Counter()
     n_events = 0
     difference: str | None = None
-    answers = list(stream.answers())
-    for n_events, (event, journalled) in enumerate(answers, 1):
+    answers, later = tee(stream.answers())
+    next(later, None)
+    for n_events, ((event, journalled), following) in enumerate(zip_longest(answers, later), 1):
         counts.update(type(record).__name__ for record in (event, *journalled))
         planners.answer = Answer(journalled)
-        difference = _difference(machine, event, journalled, may_be_short=stream.torn and n_events == len(answers))
+        difference = _difference(machine, event, journalled, may_be_short=stream.torn and following is None)
         if difference:
             difference = f"{stream.source}: event {n_events} ({type(event).__name__}, t={event.t:.6f}): {difference}"
             break

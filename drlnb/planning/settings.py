@@ -103,6 +103,8 @@ def unknown_setting(key: str, more: Iterable[str] = ()) -> str:
     >>> unknown_setting("warmup.rhoo")
     "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?"
     """
+    if not isinstance(key, str):
+        return f"a setting is named by a word such as 'warmup.rho', got {key!r}"
     known = [*SETTINGS, *more]
     near = difflib.get_close_matches(key, known, n=_NEAREST)
     near = [each for each in near if _likeness(key, each) > _likeness(key, near[0]) - _AS_NEAR]
@@ -188,7 +190,7 @@ def setting_problem(
     Examples
     --------
     >>> setting_problem("warmup.rho", -1)
-    'warmup.rho: rho must be a finite number > 0, got -1'
+    'warmup.rho: rho must be a number from 1e-9 to 1e9, got -1'
     >>> setting_problem("leasing.ttl_s", 5.0, in_force={"leasing.holder_ttl_s": 4.0})
     ''
     """

@@ -12,6 +12,7 @@ __all__ = [
     "InputError",
     "InvalidTransition",
     "JournalError",
+    "JournalFormatError",
     "LayoutMismatch",
     "LeaseLost",
     "MissingExtra",
@@ -58,6 +59,10 @@ class SpecMismatch(InputError, ValueError):
 
 class JournalError(InputError, ValueError):
     """A journal line cannot be read; the message names file and line."""
+
+
+class JournalFormatError(JournalError):
+    """Another version of drlnb wrote the journal."""
 
 
 class CheckpointError(InputError, ValueError):

@@ -3,11 +3,15 @@
 A *stream* is an append-only file of JSON lines: :class:`StreamOpened` first, then each event followed by the decisions
 and commands that the machine answered with.  Views, reports, benchmarks and replay read nothing else.  A torn last
 line (the process was killed while it wrote) is tolerated; a broken line anywhere else is an error that names its place.
+
+A file may be larger than memory: its records are read from it again each time they are asked for, and never kept.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -15,16 +19,30 @@ from drlnb.records import common, replay, seats
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Facts, Record
 from drlnb.records.columns import batching, distribution, leasing, placement, swapping, warmup
-from drlnb.records.errors import JournalError
+from drlnb.records.errors import JournalError, JournalFormatError
+from drlnb.records.packed import BEGIN, Unpacker
 
-__all__ = ["COLUMNS", "JOURNAL_FORMAT", "Journal", "Stream", "StreamOpened", "line_of", "read_stream", "stream_of"]
+__all__ = [
+    "COLUMNS",
+    "JOURNAL_FORMAT",
+    "Journal",
+    "Stream",
+    "StreamOpened",
+    "closed_parts",
+    "line_of",
+    "read_stream",
+    "stream_files",
+    "stream_of",
+]
 
 Kind = TypeVar("Kind", bound=Record)
 
 #: Version of the records and of what they mean; a reader refuses every other one.
-JOURNAL_FORMAT = 2
+JOURNAL_FORMAT = 3
 #: The columns whose records a journal may hold: what is imported here can be read back.
 COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, seats, swapping, warmup)
+#: Bytes at the end of a stream that are read for its last records.
+_TAIL_BYTES = 8_000_000
 
 
 class StreamOpened(Record):
@@ -47,7 +65,7 @@ class StreamOpened(Record):
 
 
 def line_of(record: Record) -> str:
-    """Return a record as one line of JSON with its newline."""
+    """Return a record as one line of JSON with its newline, which says all that it holds."""
     return json.dumps(record.to_row(), separators=(",", ":"), allow_nan=True) + "\n"
 
 
@@ -56,17 +74,25 @@ class Stream:
     """One stream that has been read."""
 
     header: StreamOpened
-    records: tuple[Record, ...]
+    #: In memory, or in a file: there a line that cannot be read is found, and JournalError raised, when its turn comes.
+    records: Iterable[Record]
     #: Whether the last line was torn (and left out).
     torn: bool
     source: str
 
     def answers(self) -> Iterator[tuple[Event, tuple[Record, ...]]]:
         """Yield each event with what the machine answered."""
-        events = [(i, record) for i, record in enumerate(self.records) if isinstance(record, Event)]
-        ends = [*(i for i, _ in events), len(self.records)][1:]
-        for (i, event), end in zip(events, ends, strict=True):
-            yield event, self.records[i + 1 : end]
+        event: Event | None = None
+        answer: list[Record] = []
+        for record in self.records:
+            if isinstance(record, Event):
+                if event is not None:
+                    yield event, tuple(answer)
+                event, answer = record, []
+            else:
+                answer.append(record)
+        if event is not None:
+            yield event, tuple(answer)
 
     def timed(self, kind: type[Kind]) -> Iterator[tuple[float, Kind]]:
         """Yield the records of a class, in order, each with the time of the event that it is, or follows."""
@@ -78,40 +104,40 @@ class Stream:
 
     def of(self, *kinds: type[Kind]) -> tuple[Kind, ...]:
         """Return the records of some classes, in order."""
-        return tuple(record for record in self.records if isinstance(record, kinds))
+        return tuple(self.each(*kinds))
+
+    def each(self, *kinds: type[Kind]) -> Iterator[Kind]:
+        """Yield the records of some classes, in order."""
+        return (record for record in self.records if isinstance(record, kinds))
 
 
-def _row(line: str, place: str) -> dict[str, object]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise JournalError(f"{place}: not a line of JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise JournalError(f"{place}: a journal line must be a JSON object, got {type(row).__name__}")
-    return row
-
-
-def _parse(row: Facts, place: str) -> Record:
-    try:
-        return Record.from_row(row)
-    except ValueError as error:
-        raise JournalError(f"{place}: {error}") from None
-
-
-def _header(texts: Sequence[str], source: str) -> StreamOpened:
+def _header(line: str, source: str) -> StreamOpened:
     """Return the first line's record; its format is compared before its fields, which may be others."""
-    place = f"{source}:1"
-    row = _row(texts[0], place) if texts else {}
-    if row.get("r") != StreamOpened.__name__:
-        raise JournalError(f"{place}: a stream must begin with StreamOpened")
+    row = {}
+    with contextlib.suppress(ValueError):
+        row = json.loads(line)
+    if not isinstance(row, dict) or row.get("r") != StreamOpened.__name__:
+        raise JournalError(f"{source}:1: a stream must begin with StreamOpened")
     if row.get("format") != JOURNAL_FORMAT:
-        raise JournalError(
-            f"{place}: journal format {row.get('format')}, this drlnb reads {JOURNAL_FORMAT}: "
+        raise JournalFormatError(
+            f"{source}:1: journal format {row.get('format')}, this drlnb reads {JOURNAL_FORMAT}: "
             f"read it with the version that wrote it ({row.get('version')})"
         )
-    header = _parse(row, place)
+    header = next(_records([line], source))
     assert isinstance(header, StreamOpened)
     return header
+
+
+def _records(lines: Iterable[str], source: str) -> Iterator[Record]:
+    """Yield the records of lines, the first of which needs none before it; a torn one is left out."""
+    unpacker = Unpacker()
+    for i, line in enumerate(lines, 1):
+        if line.endswith("\n") and line.strip():
+            try:
+                record = unpacker.record(line)
+            except ValueError as error:
+                raise JournalError(f"{source}:{i}: {error}") from None
+            yield record
 
 
 def stream_of(lines: Iterable[str], *, source: str) -> Stream:
@@ -124,26 +150,102 @@ def stream_of(lines: Iterable[str], *, source: str) -> Stream:
     """
     texts = [line for line in lines if line.strip()]
     torn = bool(texts) and not texts[-1].endswith("\n")
-    if torn:
-        texts.pop()
-    header = _header(texts, source)
-    records = [_parse(_row(text, f"{source}:{i}"), f"{source}:{i}") for i, text in enumerate(texts[1:], 2)]
-    return Stream(header=header, records=tuple(records), torn=torn, source=source)
+    header = _header(texts[0] if len(texts) > torn else "", source)
+    records = tuple(_records(texts, source))
+    return Stream(header=header, records=records[1:], torn=torn, source=source)
 
 
-def read_stream(path: Path) -> Stream:
-    """Read one stream's file.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The records in a part of a stream's file, but for its header."""
+
+    path: Path
+    #: Its first byte, and the one after its last.
+    start: int
+    stop: int
+
+    def _lines(self) -> Iterator[str]:
+        try:
+            with self.path.open("rb") as file:
+                at = file.seek(self.start)
+                for line in file:
+                    at += len(line)
+                    yield line.decode(errors="replace") if at <= self.stop else ""
+                    if at >= self.stop:
+                        return
+        except OSError as error:
+            raise JournalError(f"{self.path}: {error.strerror}") from None
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for record in _records(self._lines(), str(self.path)) if not isinstance(record, StreamOpened))
+
+
+def read_stream(path: Path, *, tail: bool = False) -> Stream:
+    """Read one stream's file, as far as it goes now.
+
+    Parameters
+    ----------
+    path
+        The file.
+    tail
+        Whether its last records are enough: of a long file only the end is read.
 
     Raises
     ------
     JournalError
-        As :func:`stream_of`; also when the file cannot be read.
+        If the file cannot be read, or does not begin with :class:`StreamOpened`.
     """
+    start = 0
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as file:
+            first = file.readline()
+            stop = file.seek(0, 2)
+            if tail and stop > _TAIL_BYTES:
+                before = file.seek(stop - _TAIL_BYTES)
+                at = file.read(_TAIL_BYTES).find(b"\n" + BEGIN.encode())
+                start = before + at + 1 if at >= 0 else 0
+            file.seek(max(0, stop - 1))
+            torn = file.read(1) != b"\n"
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}") from None
-    return stream_of(text.splitlines(keepends=True), source=str(path))
+    header = _header(first.decode(errors="replace") if first.endswith(b"\n") else "", str(path))
+    return Stream(header=header, records=_Part(path, start, stop), torn=torn, source=str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The records of a stream that went on in other files."""
+
+    files: tuple[Stream, ...]
+
+    def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(stream.records for stream in self.files)
+
+
+def closed_parts(path: Path) -> list[tuple[int, Path]]:
+    """Return the files that a stream had filled before `path`, with their numbers, in their order."""
+    names = ((file.stem.removeprefix(f"{path.stem}~"), file) for file in path.parent.glob("*~*.jsonl"))
+    return sorted((int(number), file) for number, file in names if number.isdigit())
+
+
+def stream_files(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each stream in a folder, in their order.
+
+    Raises
+    ------
+    JournalError
+        If there are none, or one among others is missing.
+    """
+    files = {}
+    for name in sorted({path.stem.partition("~")[0] for path in folder.glob("*.jsonl")}):
+        newest = folder / f"{name}.jsonl"
+        closed = closed_parts(newest)
+        if closed and closed[-1][0] - closed[0][0] >= len(closed):
+            raise JournalError(f"{newest}: a part is missing between {closed[0][1].name} and {closed[-1][1].name}")
+        files[name] = [*(path for _, path in closed), *([newest] if newest.exists() else [])]
+    if not files:
+        raise JournalError(f"{folder}: no journal here (looked for {folder}/*.jsonl)")
+    return files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +264,10 @@ class Journal:
             If there is no journal, or a stream cannot be read.
         """
         folder = directory / "journal" if (directory / "journal").is_dir() else directory
-        paths = sorted(folder.glob("*.jsonl"))
-        if not paths:
-            raise JournalError(f"{directory}: no journal here (looked for {folder}/*.jsonl)")
-        streams = {path.stem: read_stream(path) for path in paths if path.stat().st_size}
+        streams = {}
+        for name, paths in stream_files(folder).items():
+            if files := [read_stream(path) for path in paths if path.stat().st_size]:
+                streams[name] = replace(files[0], records=_Joined(tuple(files)), torn=files[-1].torn)
         return cls(streams=streams)
 
     def of(self, *kinds: type[Kind]) -> tuple[Kind, ...]:

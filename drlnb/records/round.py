@@ -142,6 +142,12 @@ class CheckpointWritten(Event):
     #: Why it could not be written; empty if it was.
     failure: str
 
+    @property
+    def text(self) -> str:
+        """What that means, in words for the user; empty if it was written."""
+        rests = "the task rests after this round, and goes on by itself when there is room"
+        return self.failure and f"a checkpoint cannot be written ({self.failure}): {rests}"
+
 
 class EvaluationFinished(Event):
     """Whole episodes with frozen statistics and raw rewards."""
@@ -308,6 +314,8 @@ class Evaluate(Command):
     deterministic: bool = True
     #: Hold the CPU slot until the next wake.
     keeps_cpu: bool = False
+    #: Nobody acts after it: the collector's own environments play.
+    last: bool = False
 
 
 class EndTask(Command):

@@ -7,13 +7,28 @@ from typing import Self
 
 from drlnb.records.base import Facts, Row
 
-__all__ = ["ALGORITHMS", "SOURCE_KEYS", "TaskSpec"]
+__all__ = ["ALGORITHMS", "EVAL_EPISODES", "EVAL_MAX_STEPS", "LIMITS", "SOURCE_KEYS", "TaskSpec"]
 
 #: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.registry.TABLE`.
 ALGORITHMS = ("ppo", "gpf", "dqn")
 
+#: Limits of a task's whole numbers: above, a slip of the finger is likelier than a wish, and seeds have 32 bits.
+LIMITS = {
+    "total_timesteps": (1, 10**15),
+    "n_envs": (1, 100_000),
+    "n_collectors": (1, 1000),
+    "seed": (0, 2**32 - 1),
+    "eval_episodes": (0, 100_000),
+    "eval_max_steps": (1, 10**15),
+}
+
 #: Fields of a task that say how its environments are made.
 SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
+
+#: Episodes of the evaluation at the end.
+EVAL_EPISODES = 20
+#: Longest episode of an evaluation, in steps: that of a game of the Arcade Learning Environment (108,000 frames).
+EVAL_MAX_STEPS = 27_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +51,8 @@ class TaskSpec:
     env_kwargs: Facts = field(default_factory=dict)
     #: Wrappers as ``{"name", "kwargs"}``, innermost first; names of :data:`drlnb.rl.envs.wrappers.KNOWN`.
     env_wrappers: Sequence[Facts] = field(default_factory=list)
+    #: Where evaluations play: these keys, in which it differs; None: in copies of the same environment.
+    eval_source: Facts | None = None
     algo: str = "ppo"
     #: Budget in environment steps over all environments, at least 1.
     total_timesteps: int
@@ -49,6 +66,10 @@ class TaskSpec:
     group: str | None = None
     #: Sums in the order of the collectors, whatever arrives first: same spec, same machine type, same bits.
     deterministic: bool = True
+    #: Episodes that are played when the budget is made; 0: none.
+    eval_episodes: int = EVAL_EPISODES
+    #: Steps after which an episode of any evaluation is cut, at least 1.
+    eval_max_steps: int = EVAL_MAX_STEPS
     #: The algorithm's settings under Stable-Baselines3's names, complete; schedules as text (``lin_0.001``).
     hyperparameters: Facts = field(default_factory=dict)
     #: Where the settings came from, in words for the user.
@@ -61,10 +82,10 @@ class TaskSpec:
     can_snapshot: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("total_timesteps", 1), ("n_envs", 1), ("n_collectors", 1), ("seed", 0)):
+        for name, (least, most) in LIMITS.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+                raise ValueError(f"{name} must be a whole number in {least}..{most}, got {value!r}")
         if self.n_collectors > self.n_envs:
             raise ValueError(f"n_collectors must be <= n_envs = {self.n_envs}, got {self.n_collectors}")
         if not isinstance(self.deterministic, bool):

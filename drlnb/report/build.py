@@ -1,7 +1,6 @@
 """Build a report of a run's files: summary, tasks, leases, curves, round anatomy, configuration."""
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from drlnb.report.download import Download, Names, archive, scrub
 from drlnb.report.page import THEMES, Section, controls, facts_table, journal_part, page, pairs_table
 from drlnb.report.parts import NAMES, pictures
 from drlnb.report.verify import verify
+from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content, Plain
 from drlnb.views.drawing.view import View
@@ -103,7 +103,7 @@ def _read(source: Journal | Path | str) -> tuple[Journal, Content]:
         raise JournalError(f"{directory}: no such directory")
     run: Content = {}
     with contextlib.suppress(OSError, ValueError):  # a journal without run.json still makes a report
-        run = dict(json.loads((directory / "run.json").read_text(encoding="utf-8")))
+        run = RunDir(directory).read_spec()
     return Journal.read(directory), run
 
 
@@ -171,7 +171,7 @@ def _summary(journal: Journal, fold: Fold, views: Mapping[str, View]) -> dict[st
         "tasks": views["tasks"].sentence,
         "origin": fold.origin,
         "time": words.duration(fold.now_s),
-        "leases": words.count(len(fold.pool.lease_rows)),
+        "leases": words.count(fold.pool.n_leases.total()),
         "slots computing": f"{words.percent(leases.value('utilisation'))} of the time from first grant to last release",
         "longest wait for a slot": words.duration(leases.value("longest_wait_s")),
         "journal": f"{words.count(fold.n_rows)} rows in {streams}",

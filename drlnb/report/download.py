@@ -142,7 +142,7 @@ def _packed(journal: Journal, names: Names, most: float) -> tuple[bytes, int] | 
 
 
 def _n_rows(journal: Journal) -> int:
-    return sum(len(stream.records) for stream in journal.streams.values())
+    return sum(1 for stream in journal.streams.values() for _ in stream.records)
 
 
 def _size(journal: Journal) -> int:

@@ -45,7 +45,7 @@ def pictures(
         "tasks": ("Tasks", fleet.tasks(fold, specs)),
         "leases": ("Who held a slot when", gantt.gantt(fold, max_bars=max_bars)),
     }
-    if fold.pool.lease_rows:
+    if fold.pool.n_leases:
         views |= {
             "shares": ("What sharing saved, and what it cost", gantt.shares(fold)),
             "queue": ("How long the queue was", gantt.queue(fold)),

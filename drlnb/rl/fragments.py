@@ -1,21 +1,22 @@
 """Carry experience as flat arrays beside a plain header: one contiguous stretch of some environments.
 
-Time is the first axis, the environment the second.  Observations and rewards are raw: the learner normalises.
+Time is the first axis, the environment the second.  Observations and rewards are as the policy learns from them: where
+the task normalises, they are scaled with what each environment had shown until then.
 
 =================  =====================  =================================================================
 name               shape                  meaning
 =================  =====================  =================================================================
-``obs``            ``(T, n, *obs)``       observations acted upon, the environment's dtype
+``obs``            ``(T, n, *obs)``       observations acted upon, the environment's dtype (float32 if normalised)
 ``last_obs``       ``(n, *obs)``          observation after the last step
 ``action``         ``(T, n)`` int64       discrete actions from 0, or ``(T, n, d)`` float32, *unclipped*
 ``log_prob``       ``(T, n)`` float32     log-probability under the version that acted
-``reward``         ``(T, n)`` float32     raw reward
+``reward``         ``(T, n)`` float32     reward
 ``terminated``     ``(T, n)`` bool        true end
 ``truncated``      ``(T, n)`` bool        time limit and not a true end
 ``final_obs``      ``(k, *obs)``          last observation of each truncated episode
 ``final_at``       ``(k, 2)`` int32       its ``(t, column)``
 ``action_mask``    ``(T, n, width)`` bool  allowed choices, see :mod:`drlnb.rl.envs.masks`; only with ``use_masking``
-``obs_moments``    ``(n, 1 + 2 d)`` f64   count, means, M2 of the observations; only when they are normalised
+``obs_moments``    ``(n, 1 + 2 d)`` f64   count, means, M2 of the raw observations; only when they are normalised
 ``return_moments`` ``(n, 3)`` f64         count, mean, M2 of the discounted returns; only when rewards are scaled
 =================  =====================  =================================================================
 """

@@ -3,13 +3,28 @@
 A set is ``(n, mean, M2)`` with ``M2`` the sum of squared deviations, float64.  Two sets merge exactly (parallel
 Welford; Chan, Golub and LeVeque 1979): with ``d = m_b - m_a`` and ``n = n_a + n_b``, the mean is ``m_a + d n_b / n``
 and ``M2`` is ``S_a + S_b + d^2 n_a n_b / n``.  The start is Stable-Baselines3's: mean 0, variance 1, count 1e-4.
+
+Within a round each environment goes on from the published set on its own (:class:`Running`, :func:`continued_var`), so
+that what it shows is scaled from the first step on, and how the environments are split over collectors does not matter;
+after the round the sets of all are merged.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["CLIP", "EPSILON", "START_COUNT", "Moments", "normalise", "scale", "split_statistics", "statistics_of"]
+__all__ = [
+    "CLIP",
+    "EPSILON",
+    "START_COUNT",
+    "Moments",
+    "Running",
+    "continued_var",
+    "normalise",
+    "scale",
+    "split_statistics",
+    "statistics_of",
+]
 
 #: Normalised values are clipped to +-CLIP (Stable-Baselines3's ``clip_obs`` and ``clip_reward``).
 CLIP = 10.0
@@ -74,6 +89,57 @@ class Moments:
         return self.m2 / self.n
 
 
+class Running:
+    """Moments of several streams that go on from the same ones, by a row of each at a time (Welford 1962).
+
+    Parameters
+    ----------
+    start
+        Where all of them begin; ``d`` features.
+    n_streams
+        How many.
+    counted
+        Which features have moments, bool, shape ``(d,)``; the others keep mean 0 and variance 1.  None: all.
+    """
+
+    def __init__(self, start: Moments, n_streams: int, counted: np.ndarray | None = None) -> None:
+        self._n = start.n
+        self._counted = np.ones(len(start.mean)) if counted is None else counted.astype(np.float64)
+        #: Mean of each stream's features; shape ``(n_streams, d)``.
+        self.mean = np.tile(start.mean, (n_streams, 1))
+        self._m2 = np.tile(start.m2, (n_streams, 1))
+
+    def count(self, rows: np.ndarray) -> None:
+        """Count one row of each stream; shape ``(n_streams, d)``."""
+        self._n += 1.0
+        delta = (rows - self.mean) * self._counted
+        self.mean += delta / self._n
+        self._m2 += delta * (rows - self.mean) + (1.0 - self._counted)
+
+    @property
+    def var(self) -> np.ndarray:
+        """Population variance of each stream's features; shape ``(n_streams, d)``."""
+        return self._m2 / self._n
+
+
+def continued_var(start: Moments, rows: np.ndarray) -> np.ndarray:
+    """Return the variance after each row of streams that go on from the same moments, of the shape of `rows`.
+
+    Parameters
+    ----------
+    start
+        Of one feature.
+    rows
+        Time first, one column per stream; shape ``(T, n)``.
+    """
+    n = start.n + np.arange(1.0, len(rows) + 1.0)[:, None]
+    shifted, before = rows - rows[0], start.mean - rows[0]  # relative to the first row: nothing large cancels
+    total = start.n * before + np.cumsum(shifted, 0)
+    squares = start.m2 + start.n * np.square(before) + np.cumsum(np.square(shifted), 0)
+    variances: np.ndarray = (squares - np.square(total) / n) / n
+    return variances
+
+
 def statistics_of(obs: Moments, returns: Moments) -> np.ndarray:
     """Return the moments of observations and of discounted returns as one row; float64, shape ``(4 + 2 d,)``."""
     return np.concatenate(([obs.n, returns.n, returns.mean.item(), returns.m2.item()], obs.mean, obs.m2))
@@ -92,10 +158,10 @@ def normalise(rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray
     return clipped.astype(np.float32)
 
 
-def scale(rewards: np.ndarray, var: float) -> np.ndarray:
+def scale(rewards: np.ndarray, var: float | np.ndarray) -> np.ndarray:
     """Return ``clip(rewards / sqrt(var + 1e-8), -10, 10)`` as float32: no mean is taken off.
 
-    `var` is the variance of the discounted returns, in reward units squared.
+    `var` is the variance of the discounted returns, in reward units squared; one number, or one per reward.
     """
     clipped: np.ndarray = np.clip(rewards / np.sqrt(var + EPSILON), -CLIP, CLIP)
     return clipped.astype(np.float32)

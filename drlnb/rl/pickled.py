@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["culprit", "display_name", "pack", "unpack"]
+__all__ = ["code_in", "culprit", "display_name", "holds_code", "pack", "unpack"]
 
 #: How deep :func:`culprit` looks into objects: a closure's attribute's attribute.
 _DEPTH = 4
@@ -60,6 +60,20 @@ def unpack(text: str) -> Any:  # whatever was packed
         return pickle.loads(base64.b64decode(text, validate=True))
     except Exception as error:  # unpickling runs foreign code, which may raise anything
         raise ValueError(f"cannot be rebuilt here: {type(error).__name__}: {error}") from error
+
+
+def code_in(task: Mapping[str, Any]) -> list[str]:
+    """Return which parts of a task, as plain data, are code of its author's: unpickling one runs it."""
+    settings = task.get("hyperparameters", {})
+    parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
+    pickled = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
+    return pickled + (["env"] if task.get("env_factory") else [])
+
+
+def holds_code(content: Mapping[str, Any]) -> bool:
+    """Whether a file of plain data, of a run or of a checkpoint, holds code of its author's."""
+    tasks = [*content.get("tasks", ()), content.get("spec", {})]
+    return bool(content.get("own_planners")) or any(code_in(task) for task in tasks if isinstance(task, Mapping))
 
 
 def _travels(value: object) -> bool:

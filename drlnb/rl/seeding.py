@@ -5,14 +5,28 @@ name of a task nor the split of environments over collectors enters, so neither 
 needs counters only.
 """
 
+import random
+
 import numpy as np
 
 from drlnb.rl.heads import Noise
 
-__all__ = ["ACT", "ENV", "EVAL", "EXPLORE", "INIT", "REPLAY", "SHUFFLE", "NoiseStreams", "generator", "reset_seed"]
+__all__ = [
+    "ACT",
+    "ENV",
+    "EVAL",
+    "EXPLORE",
+    "INIT",
+    "REPLAY",
+    "SHUFFLE",
+    "NoiseStreams",
+    "generator",
+    "reset_seed",
+    "seed_globals",
+]
 
 #: Streams; numbers are part of the meaning of a seed: append only.
-ENV, ACT, EXPLORE, SHUFFLE, REPLAY, EVAL, INIT = range(7)
+ENV, ACT, EXPLORE, SHUFFLE, REPLAY, EVAL, INIT, _GLOBAL = range(8)
 
 #: Smallest exponential deviate: its Gumbel value stays finite (690) and below float32's limit.
 _LEAST = 1e-300
@@ -45,6 +59,23 @@ def reset_seed(seed: int, stream: int, *counters: int) -> int:
 def generator(seed: int, stream: int, *counters: int) -> np.random.Generator:
     """Return a fresh counter-based generator for one key (Philox)."""
     return np.random.Generator(np.random.Philox(_sequence(seed, stream, *counters)))
+
+
+def seed_globals(seed: int, *counters: int) -> None:
+    """Seed the global generators of numpy and :mod:`random`, which some environments draw from.
+
+    Only for processes that hold nothing but environments: processes of one fork begin with equal generators.
+
+    Parameters
+    ----------
+    seed
+        The task's seed.
+    *counters
+        First environment index, attempt, number of the process.
+    """
+    drawn = _sequence(seed, _GLOBAL, *counters).generate_state(8)
+    random.seed(drawn.tobytes())
+    np.random.seed(drawn)  # noqa: NPY002 - the old interface is the one that has a global generator
 
 
 class NoiseStreams:

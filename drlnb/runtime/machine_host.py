@@ -11,15 +11,18 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
-from drlnb.records.journal import StreamOpened, line_of
+from drlnb.records.journal import StreamOpened, closed_parts
+from drlnb.records.packed import Packer
 from drlnb.runtime.protocol import Plain, drlnb_version
 
 __all__ = ["EffectTable", "JournalWriter", "MachineHost", "stream_header"]
@@ -31,13 +34,17 @@ EffectTable = Mapping[type[Command], _Effect]
 
 _R = TypeVar("_R", bound=Record)
 
-#: Longest time that a journalled line stays in memory, in seconds.
+#: Longest time that a journalled record stays in memory, in seconds.
 _FLUSH_S = 0.25
-#: Lines kept in memory while the disk refuses them.
+#: Records kept in memory while the disk refuses them.
 _MAX_PENDING = 200_000
+#: Bytes after which a stream goes on in another file, and of closed files that are kept: about half a million rounds.
+_PART_BYTES, _KEPT_BYTES = 64_000_000, 1_000_000_000
+#: Decimals of an event's second in its journal: microseconds.
+_DIGITS = 6
 
 
-def stream_header(stream: str, name: str, machine: PoolMachine | SeatsMachine) -> StreamOpened:
+def stream_header(stream: str, name: str, machine: PoolMachine | RoundMachine | SeatsMachine) -> StreamOpened:
     """Return the first record of a stream of a machine's that begins between two of its events."""
     return StreamOpened(
         stream=stream,
@@ -50,28 +57,49 @@ def stream_header(stream: str, name: str, machine: PoolMachine | SeatsMachine) -
 
 
 class JournalWriter:
-    """Appends lines to one file from a thread; a full disk is noted, never fatal.
+    """Appends records to one file from a thread; a full disk is noted, never fatal.
+
+    A stream that is long goes on in another file, which begins with the machine as it is between two events and so can
+    be replayed alone; the full one is closed (``NAME~1.jsonl``).  The oldest closed files go when there are too many.
 
     Parameters
     ----------
     path
         The stream's file; its folder is made.
-    on_failure
-        Called once, from the writer's thread, with the reason when the disk refuses.
+    on_note
+        Called from the writer's thread with what to say, as ``JournalFailed`` (once) when the disk refuses, as
+        ``Defect`` when a file was dropped.
+    header
+        Returns what a file begins with; asked before an event is handled.  None: one file has it all.
     """
 
-    def __init__(self, path: Path, on_failure: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_note: Callable[[str, str], None] = lambda kind, text: None,
+        header: Callable[[], StreamOpened] | None = None,
+    ) -> None:
         self.path = path
         self.failure = ""
-        self._on_failure = on_failure
-        self._lines: deque[str] = deque()
+        #: Size of the file after what was written last.
+        self.n_bytes = 0
+        self._on_note, self._header = on_note, header
+        self._records: deque[Record] = deque()
+        self._pending: deque[Record] = deque(maxlen=_MAX_PENDING)
+        self._packer = Packer()
+        self._n_closed = 0
+        #: The newest file is full, and no header has been queued for the next one yet.
+        self._is_full = False
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"drlnb-journal-{path.stem}", daemon=True)
         self._thread.start()
 
     def write(self, record: Record) -> None:
         """Queue a record.  It wakes nobody: the thread looks by itself, so that the loop does not share its time."""
-        self._lines.append(line_of(record))
+        if self._is_full and isinstance(record, Event) and self._header is not None:
+            self._is_full = False
+            self._records.append(self._header())
+        self._records.append(record)
 
     def close(self) -> None:
         """Write what is queued and end the thread."""
@@ -79,21 +107,43 @@ class JournalWriter:
         self._thread.join(timeout=10.0)
 
     def _run(self) -> None:
-        pending: deque[str] = deque(maxlen=_MAX_PENDING)
         last = False
         while not last:
             last = self._closing.wait(_FLUSH_S)
-            while self._lines:
-                pending.append(self._lines.popleft())
-            if not pending:
-                continue
+            while self._records:
+                self._pending.append(self._records.popleft())
             try:
-                self._append("".join(pending).encode())
-                pending.clear()
+                while self._pending:
+                    self._write_part()
             except OSError as error:
-                if not self.failure and self._on_failure is not None:
-                    self._on_failure(f"{self.path}: {error.strerror}")
+                self._packer = Packer()  # nobody has read what it has said
+                if not self.failure:
+                    self._on_note("JournalFailed", f"{self.path}: {error.strerror}")
                 self.failure = str(error)
+
+    def _write_part(self) -> None:
+        """Write what waits, up to the header of another file."""
+        first, *rest = self._pending
+        if isinstance(first, StreamOpened) and self.n_bytes:
+            self._next_file()
+        here = [first, *takewhile(lambda record: not isinstance(record, StreamOpened), rest)]
+        n_before = self.n_bytes
+        self._append("".join(map(self._packer.line, here)).encode())
+        if n_before < _PART_BYTES <= self.n_bytes:
+            self._is_full = True
+        for _ in here:
+            self._pending.popleft()
+
+    def _next_file(self) -> None:
+        """Close the file, and drop the oldest ones if there are too many."""
+        self._n_closed += 1
+        self.path.replace(self.path.with_name(f"{self.path.stem}~{self._n_closed}.jsonl"))
+        self._packer, self.n_bytes = Packer(), 0
+        closed = [path for _, path in closed_parts(self.path)]
+        while sum(path.stat().st_size for path in closed) > _KEPT_BYTES:
+            oldest = closed.pop(0)
+            self._on_note("Defect", f"{oldest} was dropped: of {self.path.stem} {_KEPT_BYTES / 1e6:,.0f} MB are kept")
+            oldest.unlink()
 
     def _append(self, data: bytes) -> None:
         """Append all of `data` or nothing of it: what is half written is cut off, to be tried again in one piece."""
@@ -107,6 +157,7 @@ class JournalWriter:
             except OSError:
                 file.truncate(size)
                 raise
+        self.n_bytes = size + len(data)
 
 
 class MachineHost:
@@ -180,7 +231,7 @@ class MachineHost:
         return heard
 
     def _one(self, kind: type[Event], fields: Plain) -> None:
-        self._last_t = max(self._last_t, self.now)
+        self._last_t = max(self._last_t, round(self.now, _DIGITS))
         event = kind(t=self._last_t, **fields)
         for sink in self.sinks:
             sink(event)

@@ -28,6 +28,7 @@ __all__ = [
     "fields_of",
     "from_wire",
     "pool_task",
+    "probe_patience_s",
     "refused",
     "serve",
     "split_pool_task",
@@ -59,6 +60,11 @@ OWN = "own-"
 RPC_TIMEOUT_S = 15.0
 #: Longest wait for a node that is asked to pass something on, in seconds.
 SOON_S = 5.0
+
+
+def probe_patience_s(env_timeout_s: float | None, more_s: float) -> float | None:
+    """Return the longest wait for an environment that is built and tried, and built and frozen; None: all time."""
+    return None if env_timeout_s is None else 2.0 * env_timeout_s + more_s
 
 
 def drlnb_version() -> str:

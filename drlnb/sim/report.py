@@ -12,7 +12,8 @@ import numpy as np
 
 import drlnb
 from drlnb.records.errors import ConfigError
-from drlnb.records.journal import Stream, line_of
+from drlnb.records.journal import Stream
+from drlnb.records.packed import Packer
 
 __all__ = [
     "Comparison",
@@ -150,5 +151,5 @@ def write_journal(streams: Mapping[str, Stream], directory: Path | None) -> None
         folder = directory / "journal"
         folder.mkdir(parents=True)
         for name, stream in streams.items():
-            lines = [line_of(record) for record in (stream.header, *stream.records)]
+            lines = map(Packer().line, (stream.header, *stream.records))
             (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")

@@ -152,7 +152,8 @@ def tasks(
     """
     fold = fold_of(journal, until_s)
     by_name = {str(spec["name"]): spec for spec in specs}
-    names = tuple(dict.fromkeys([*fold.task_names(), *by_name]))
+    styles = theme.task_styles(fold, by_name)
+    names = [style.name for style in styles]
     there, ends = _shown(fold, names, by_name), ends or {}
     rows = [
         {"task": i, **_row(fold, fold.tasks.get(names[i]), by_name.get(names[i], {}), ends.get(names[i], ("", "")))}
@@ -161,11 +162,11 @@ def tasks(
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
     can = [sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"]) for row in rows]
     body = listing(
-        rows, TABLE, _COLUMNS, theme.styles(names), row_key="task", texts=_TEXTS,
+        rows, TABLE, _COLUMNS, styles, row_key="task", texts=_TEXTS,
         tables={"rows": {"can": np.array(can, dtype=np.uint8)}, "spark": _sparks(fold, names)},
     )  # fmt: skip
     return picture(
-        "fleet.tasks", fold, _sentence(rows), TABLE, body, notes=fold.defects,
+        "fleet.tasks", fold, _sentence(rows), TABLE, body, notes=[*fold.defects, *_unwritten(fold)],
         numbers={
             "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
             "ended": ("ended", float(sum(r["state"] in _ENDS for r in rows)), "", "done, stopped or failed"),
@@ -177,6 +178,12 @@ def tasks(
             "now": fold.now_s,
         },
     )  # fmt: skip
+
+
+def _unwritten(fold: Fold) -> list[str]:
+    """Return which tasks cannot save their work now."""
+    latest = {name: task.latest for name, task in fold.tasks.items()}
+    return [f"{name}: {of.unwritten}" for name, of in latest.items() if of.unwritten and not of.ended]
 
 
 def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:

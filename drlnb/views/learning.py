@@ -100,7 +100,7 @@ def curves(
     names = fold.task_names()
     members = _members(names, fold, groups if groups is not None else fold.groups)
     width = n_columns or max(FEWEST_COLUMNS, 2 * N_COLUMNS // max(2, len(members)))
-    styles = theme.styles(names)
+    styles = theme.task_styles(fold)
     made, last = Lines(styles), []
     for label, tasks in members.items():
         state = tuple((task.name, task.n_changes) for task in tasks)

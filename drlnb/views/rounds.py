@@ -45,12 +45,12 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
         As it was so many seconds after the run's first event; None: now.
     """
     fold = fold_of(journal, until_s)
-    names = fold.task_names()
-    means = {name: _parts(fold.tasks[name]) for name in names if name in fold.tasks}
+    means = {name: _parts(fold.tasks[name]) for name in fold.task_names() if name in fold.tasks}
     means = {name: parts for name, parts in means.items() if parts[1] > 0}
     bars = _bars(means)
+    lettered = [f"{style.letter} {style.name}" for style in theme.task_styles(fold) if style.name in means]
     body = timeline(
-        {"bars": bars}, lanes_of("task", [f"{theme.letter(names.index(name))} {name}" for name in means]),
+        {"bars": bars}, lanes_of("task", lettered),
         theme.PHASES, (0.0, float(np.max(bars["stop"], initial=0.0)) or 1.0), axis("mean time per round", "s"),
     )  # fmt: skip
     notes = (_OVERLAP,) if any(parts[3] for parts in means.values()) else ()

@@ -53,6 +53,7 @@ def nothing_measured(monkeypatch):
         ("warmup", ["--rows", "ahead"], "unknown row 'ahead'"),
         ("warmup-live", ["--repeats", "0"], ">= 1, got 0"),
         ("warmup-live", ["--rounds", "1"], ">= 2, got 1"),
+        ("gpu", ["--seconds", "0.5"], ">= 1, got 0.5"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_starts(name, argv, message):
@@ -67,7 +68,7 @@ def test_every_group_leads_to_a_function():
         for module, function, *_ in bench.groups.values():
             assert callable(getattr(importlib.import_module(module), function))
     assert list(BENCHES) == [
-        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live",
+        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
     assert set(BENCHES["runtime"].groups) == {

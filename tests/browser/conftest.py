@@ -6,6 +6,7 @@ console, a kernel or a process that is still there afterwards turn its test red.
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,8 +46,8 @@ FAILED = pytest.StashKey[bool]()
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedServer]:
-    """Start one JupyterLab on a free port, with folders of its own."""
-    with WatchedServer(tmp_path_factory.mktemp("lab")) as server:
+    """Start one JupyterLab on a free port, with folders of its own, in the environment that DRLNB_LAB_PYTHON is of."""
+    with WatchedServer(tmp_path_factory.mktemp("lab"), os.environ.get("DRLNB_LAB_PYTHON")) as server:
         yield server
 
 

@@ -1,9 +1,9 @@
 """Drive a real JupyterLab from a script: a server of its own, and a page in Chromium for each notebook.
 
 The server has its own token, port and folders, so it neither reads nor changes what its user has; the browser reaches
-the loopback address only.  The server ends when its standard input does: when the process that started it ends, even by
-SIGKILL; Chromium ends likewise by the pipe of its driver.  Playwright is imported where it is used: it belongs to the
-extra ``test``.
+the loopback address only.  It is served below a path, as behind the proxy of a hub, and started as Binder starts it.
+The server ends when its standard input does: when the process that started it ends, even by SIGKILL; Chromium ends
+likewise by the pipe of its driver.  Playwright is imported where it is used: it belongs to the extra ``test``.
 """
 
 import ast
@@ -50,6 +50,10 @@ BROWSER_FLAGS = (
 _START_S, _END_S, _OPEN_S, _CELLS_S = 60.0, 15.0, 45.0, 60.0
 #: Pause between two looks at something that has no event of its own, in seconds.
 _LOOK_S = 0.02
+#: Where the server's pages are: below a path, as a hub's proxy has them.
+BASE = "/user/x/"
+#: Starts a server in Binder's image; a wheel's tests run without it.
+_START = Path(__file__).resolve().parents[2] / "binder" / "start"
 #: Starts on another port before the server counts as broken.
 _ATTEMPTS = 3
 #: The news toast covers a corner of every screenshot; a save must not ask.
@@ -125,6 +129,8 @@ class LabServer:
     ----------
     root
         Folder for all that it writes; notebooks are served from ``root/notebooks``.
+    python
+        Interpreter of the environment that it runs in; None: this one.
 
     Raises
     ------
@@ -132,8 +138,8 @@ class LabServer:
         If it does not answer; the message holds the end of its log.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, python: str | None = None) -> None:
+        self.root, self.python = root, python or sys.executable
         self.notebooks = root / "notebooks"
         self.token = secrets.token_hex(16)
         self.notebooks.mkdir(parents=True, exist_ok=True)
@@ -165,11 +171,25 @@ class LabServer:
 
     def url(self, name: str) -> str:
         """Return the address of a notebook in a workspace of its own."""
-        return f"http://127.0.0.1:{self.port}/lab/workspaces/{Path(name).stem}/tree/{quote(name)}?token={self.token}"
+        place = f"{BASE}lab/workspaces/{Path(name).stem}/tree/{quote(name)}"
+        return f"http://127.0.0.1:{self.port}{place}?token={self.token}"
+
+    def memory_bytes(self) -> int:
+        """Return the memory of the server and all that it started; what several share is counted once."""
+        total = 0
+        for process in [root := psutil.Process(self.pid), *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().pss
+        return total
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        words = [sys.executable, "-c", _LAB, "--no-browser", "--ip=127.0.0.1", f"--port={self.port}"]
-        words += ["--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"]
+        words = [str(_START)] if _START.exists() else []
+        words += [self.python, "-c", _LAB, "--no-browser", "--ip=127.0.0.1", f"--port={self.port}"]
+        words += [
+            f"--ServerApp.base_url={BASE}",
+            "--ServerApp.port_retries=0",
+            f"--IdentityProvider.token={self.token}",
+        ]
         words += ["--LabApp.expose_app_in_browser=True", f"--ServerApp.root_dir={self.notebooks}"]
         words += ["--allow-root"] if os.geteuid() == 0 else []
         foreign = ("JUPYTER", "IPYTHON", "JPY_")
@@ -208,7 +228,7 @@ class LabServer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         with contextlib.closing(connection):
             text = json.dumps(body) if body is not None else None
-            connection.request(method, path, text, {"Authorization": f"token {self.token}"})
+            connection.request(method, BASE.rstrip("/") + path, text, {"Authorization": f"token {self.token}"})
             response = connection.getresponse()
             answer = response.read()
         if response.status >= http.client.BAD_REQUEST and response.status != http.client.NOT_FOUND:

@@ -60,10 +60,10 @@ def test_version_and_help_exit_with_0(capsys):
         (["train"], "the following arguments are required: ENV (see: drlnb train --help)"),
         (["train", "A", "--gpu", "1"], "unknown option --gpu; did you mean --gpus? (see: drlnb train --help)"),
         (["train", "A", "--gpus=0"],
-         "argument --gpus: must be a whole number >= 1 or devices such as cuda:0,cuda:2, got '0' "
+         "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '0' "
          "(see: drlnb train --help)"),
         (["train", "A", "--gpus", "0,2"],
-         "argument --gpus: must be a whole number >= 1 or devices such as cuda:0,cuda:2, got '0,2' "
+         "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '0,2' "
          "(see: drlnb train --help)"),
         (["train", "A", "--gpus", "cuda:0,cuda:0"],
          "argument --gpus: names cuda:0 twice (see: drlnb train --help)"),

@@ -1,5 +1,6 @@
 """The commands as a person runs them: real processes, real signals, a real full disk."""
 
+import contextlib
 import json
 import os
 import signal
@@ -10,6 +11,10 @@ import time
 import psutil
 import pytest
 
+from drlnb.records.columns.leasing import LeaseReleased
+from drlnb.records.errors import JournalError
+from drlnb.records.journal import Journal
+from drlnb.records.round import MetricsRecorded
 from tests.survivors import survivors
 
 pytestmark = pytest.mark.cluster
@@ -96,8 +101,9 @@ def command(tmp_path):
 
 def _rounds(out):
     """Count finished rounds in a run's journal so far."""
-    files = list((out / "journal").glob("task-*.jsonl")) if (out / "journal").is_dir() else []
-    return sum(file.read_text().count('"MetricsRecorded"') for file in files)
+    with contextlib.suppress(JournalError):
+        return len(Journal.read(out).of(MetricsRecorded))
+    return 0
 
 
 def test_train_prints_json_and_its_run_replays(command, tmp_path):
@@ -116,12 +122,22 @@ def test_train_prints_json_and_its_run_replays(command, tmp_path):
         "hold_planner",
     }  # fmt: skip
     # One per round, and one more where a slot was given away between two batches because somebody waited.
-    n_yielded = sum(file.read_text().count('"reason":"yielded"') for file in (tmp_path / "r/journal").glob("broker-*"))
+    journal = Journal.read(tmp_path / "r")
+    n_yielded = sum(lease.reason == "yielded" for lease in journal.of(LeaseReleased))
+    n_bytes = sum(path.stat().st_size for path in (tmp_path / "r" / "journal").iterdir())
+    assert n_bytes / len(journal.of(MetricsRecorded)) <= 3_500, "bytes of a round of a small task"
     assert leases["grants"] == 32 + 1 + 2 + 1 + n_yielded
     assert 0 < leases["utilisation"] <= leases["held"] <= 1
     code, out, _ = command("replay", "r").end()
     assert code == 0
     assert "3 streams, every decision identical" in out
+    assert "cannot be told" not in out
+    journal = tmp_path / "r/journal/task-Acrobot-v1-a1.jsonl"
+    kept = journal.rename(tmp_path / "kept")
+    code, out, _ = command("replay", "r").end()
+    assert code == 1
+    assert out.splitlines()[-1].startswith("LOST task-Acrobot-v1-a1: 0 of at least ")
+    kept.rename(journal)
     code, _, err = command(*words).end()
     assert code == 2
     assert all(choice in err for choice in ("resume", "restart", "overwrite"))
@@ -155,19 +171,26 @@ def test_kill_of_the_command_leaves_nothing(command, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
-def test_a_full_disk_is_one_line_and_nothing_hangs(command, tmp_path):
-    """On a disk that fills up the command ends with exit code 1 and a line that says so, without a traceback."""
+def test_a_run_rests_while_its_disk_is_full(command, tmp_path):
+    """A line says so, without a traceback; when there is room it goes on: no work is lost, nothing of the journal."""
     small = tmp_path / "small"
     small.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)], check=False)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(small)], check=False)
     if mounted.returncode != 0:
         pytest.skip("this machine lets nobody mount a file system")
     try:
+        (small / "filler").write_bytes(bytes(8 * 2**20 - 600 * 1024))
         running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "40000", "--out", "small/r")
+        resting = "paused: no checkpoint can be written (No space left on device)"
+        running.until(lambda: resting in (tmp_path / "stdout.txt").read_text(), "a pause")
+        (small / "filler").unlink()
         code, out, err = running.end()
-        assert code == 1, out + err
-        assert "No space left on device" in out + err
+        assert code == 0, out + err
+        assert "a checkpoint cannot be written (No space left on device): the task rests" in out + err
         assert "Traceback" not in out + err
+        assert json.loads((small / "r/status.json").read_text())["state"] == "done"
+        code, out, err = command("replay", "small/r").end()
+        assert code == 0, out + err
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 

@@ -77,3 +77,45 @@ def test_a_directory_without_a_journal_is_wrong_input(tmp_path, capsys):
     """The place that was looked at is named."""
     assert main(["replay", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"drlnb: {tmp_path}: no journal here (looked for {tmp_path}/*.jsonl)\n"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "emptied", "cut"])
+def test_a_stream_that_was_lost_is_named(journal, capsys, damage):
+    """The run's status names its streams and their lengths: what is not there cannot be identical."""
+    other = journal.with_name("broker-e1.jsonl")
+    other.write_text(journal.read_text())
+    sizes = {path.stem: path.stat().st_size for path in (journal, other)}
+    (journal.parent.parent / "status.json").write_text(json.dumps({"tasks": {}, "streams": sizes | {"task-b-a1": 0}}))
+    assert replay(journal) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "2 streams, every decision identical"
+    left = 0
+    if damage == "deleted":
+        other.unlink()
+    else:
+        lines = other.read_text().splitlines(keepends=True)[: -1 if damage == "cut" else 0]
+        left = other.write_text("".join(lines))
+    assert replay(journal) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"LOST broker-e1: {left} of at least {sizes['broker-e1']} bytes are there"
+    assert main(["replay", str(journal.parent)]) == 1
+
+
+@pytest.mark.parametrize("text", ["[]", '{"tasks": []}', "7", '{"tasks": 1}'])
+def test_a_broken_status_is_wrong_input(journal, capsys, text):
+    """It is not believed, and not passed over."""
+    (journal.parent.parent / "status.json").write_text(text)
+    assert replay(journal) == 2
+    assert "status.json is not what drlnb wrote" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", '{"tasks": {}}', '{"streams": 7}', '{"streams": {"a": "b"}}'])
+def test_without_a_list_of_streams_the_verdict_says_what_it_leaves_open(journal, capsys, text):
+    """A journal that was copied alone can be replayed, but nobody knows what else there was."""
+    if text:
+        (journal.parent.parent / "status.json").write_text(text)
+    assert replay(journal) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [
+        "status.json names no streams: whether one was lost cannot be told",
+        "1 streams, every decision identical",
+    ]

@@ -2,6 +2,7 @@ import pytest
 
 from drlnb.cli.main import main
 from drlnb.records.errors import ConfigError
+from drlnb.runtime.files.lock import Lock
 from drlnb.runtime.files.run_directory import RunDir
 
 
@@ -44,6 +45,26 @@ def test_a_run_that_does_not_go_on_cannot_be_steered(here, capsys):
     assert capsys.readouterr().err == (
         f"drlnb: {run.path} does not go on anywhere; start it again with: drlnb resume {run.path}\n"
     )
+
+
+def test_a_run_whose_lock_cannot_be_read_may_go_on(here, capsys):
+    """It is listed as running, and nobody knows where it could be steered; the message says what to do."""
+    run = made(here, "one", "stopped")
+    (run.path / "LOCK").write_text("")
+    assert main(["runs"]) == 0
+    line = capsys.readouterr().out
+    assert line.split()[1] == "running"
+    assert "LOCK cannot be read, so somebody may run it" in line
+    assert main(["runs", "pause", str(run.path)]) == 2
+    assert "LOCK cannot be read, so somebody may run it" in capsys.readouterr().err
+
+
+def test_a_run_on_another_machine_is_listed_with_its_address(here, capsys):
+    """Nobody there can be asked from here, but its lock is young."""
+    run = made(here, "one", "running")
+    run.write_lock(Lock(run="id-one", epoch=1, address="tcp://127.0.0.1:1", host="node2", boot="another machine"))
+    assert main(["runs"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("runs/one at tcp://127.0.0.1:1")
 
 
 class _Cluster:

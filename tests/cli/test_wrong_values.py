@@ -13,21 +13,27 @@ WRONG = {
     "train A --seeds 0-1,x": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'x'",
     "train A --seeds ,": "argument --seeds: seeds are missing: write 0, or 0-4 for five tasks",
     "train A --seeds 0-1000": "argument --seeds: at most 1000 seeds at once, got '0-1000'",
-    "train A --seed -1": "argument --seed: must be a whole number >= 0, got '-1'",
+    "train A --seed -1": "argument --seed: must be a whole number in 0..4294967295, got '-1'",
     "train A --seed 1 --seeds 0-1": "argument --seeds: not allowed with argument --seed",
-    "train A --collectors 0": "argument --collectors: must be a whole number >= 1, got '0'",
-    "train A --n-envs 1.5": "argument --n-envs: must be a whole number >= 1, got '1.5'",
-    "train A --total-timesteps inf": "argument --total-timesteps: must be a whole number >= 1, got 'inf'",
-    "train A --env-timeout 0": "argument --env-timeout: must be a number of seconds > 0, or none, got '0'",
+    "train A --collectors 0": "argument --collectors: must be a whole number in 1..1000, got '0'",
+    "train A --n-envs 1.5": "argument --n-envs: must be a whole number in 1..100000, got '1.5'",
+    "train A --total-timesteps inf":
+        "argument --total-timesteps: must be a whole number in 1..1000000000000000, got 'inf'",
+    "train A --total-timesteps 1e30":
+        "argument --total-timesteps: must be a whole number in 1..1000000000000000, got '1e30'",
+    "train A --env-timeout 1e-7":
+        "argument --env-timeout: must be a number of seconds from 0.001 to 1e7, or none, got '1e-7'",
+    "train A --workers 1e18": "argument --workers: must be a whole number in 1..256, got '1e18'",
+    "train A --eval-episodes -1": "argument --eval-episodes: must be a whole number in 0..100000, got '-1'",
     "train A --seats 9": "argument --seats: must be 'auto' or a whole number from 1 to 4, got 9",
     "train A --gpus cuda:0,cpu:1":
         "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind",
     "train A --gpus 1.5":
-        "argument --gpus: must be a whole number >= 1 or devices such as cuda:0,cuda:2, got '1.5'",
-    "train A --workers 0": "argument --workers: must be a whole number >= 1, got '0'",
+        "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '1.5'",
+    "train A --workers 0": "argument --workers: must be a whole number in 1..256, got '0'",
     "train A --json=1": "argument --json: ignored explicit argument '1'",
-    "resume A --workers 0": "argument --workers: must be a whole number >= 1, got '0'",
-    "play A --speed nan": "argument --speed: must be a number > 0, or all, got 'nan'",
+    "resume A --workers 0": "argument --workers: must be a whole number in 1..256, got '0'",
+    "play A --speed nan": "argument --speed: must be a number from 1e-9 to 1e9, or all, got 'nan'",
     "play A --speed": "argument --speed: expected one argument",
     "report": "the following arguments are required: DIR",
     "simulate train --tasks 0": "argument --tasks: must be a whole number >= 1, got '0'",
@@ -43,13 +49,24 @@ REFUSED = {
     "train A --set x": "--set takes KEY=VALUE, got 'x' (name environments before --set)",
     "train A --set leasing.ttl_s=3": "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)",
     "train A --set warmup.rhoo=3": "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?",
-    "train A --set warmup.rho=-1": "warmup.rho: rho must be a finite number > 0, got -1",
+    "train A --set warmup.rho=-1": "warmup.rho: rho must be a number from 1e-9 to 1e9, got -1",
     "train A --set task.priority=1": "task.priority is a task's own: Task(..., priority=1)",
     "train A --set warmup.planner=cold": "warmup.planner is a planner: planners={'warmup': 'cold'}",
     "train A --planners sead": "planners must be 'auto', 'seed' or decision -> name, got 'sead'",
     "train A --planners hold=last hold=round": "--planners names hold twice",
+    "train A --planners hold=last,warmup=cold":
+        "blanks separate what --planners takes: --planners hold=last warmup=cold",
+    "train A --set warmup.rho=1,warmup.kappa=2":
+        "blanks separate what --set takes: --set warmup.rho=1 warmup.kappa=2",
+    "train A --hyper net_arch=8":
+        'unknown hyper-parameter \'net_arch\'; it is a part of policy_kwargs: policy_kwargs={"net_arch": ...}',
+    "simulate leasing --unequal 100 --rounds 20":
+        "--load 1 means 498 tasks here, and more than 100 take long to simulate: name a lower --load, or how many with "
+        "--tasks",
     "train A --planners hodl=last": "unknown kind of planner 'hodl'; did you mean 'hold'?",
     "train A --track tensorbord": "track takes tensorboard, wandb, mlflow or an object, got 'tensorbord'",
+    "train A --eval-episodes 9 --hyper eval_episodes=3":
+        "eval_episodes is not a hyper-parameter; give it as --eval-episodes",
     "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
     "train b:c:d": "env must be an id or module:id, without blanks and with one ':' at most, got 'b:c:d'",
@@ -88,6 +105,14 @@ def test_what_can_be_read_and_not_be_done_is_one_line(words, capsys):
     """Nothing is printed but that line, and no file is made."""
     assert main(words.split()) == 2
     assert capsys.readouterr() == ("", f"drlnb: {REFUSED[words]}\n")
+
+
+def test_a_list_of_seeds_says_what_it_does(capsys):
+    """How many tasks and processes it means, before anything is started."""
+    assert main(["train", "CartPole-v1", "--seeds", "0-4,7", "--collectors", "3", "--client", "nowhere"]) == 2
+    said, refused = capsys.readouterr()
+    assert said.splitlines()[0] == "6 tasks: each environment under 6 seeds, 18 collector processes in all"
+    assert refused.startswith("drlnb: 'nowhere' is no scheduler's address")
 
 
 def test_seeds_that_are_named_twice_train_one_task():

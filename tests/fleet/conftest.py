@@ -6,7 +6,7 @@ import pytest
 from drlnb.records.base import record_types
 from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.files.run_directory import Lock
+from drlnb.runtime.files.lock import Lock
 from tests.runtime.live import foreign_cluster, make_foreign
 
 __all__ = [
@@ -32,6 +32,7 @@ class FakeLink:
     def __init__(self):
         self.pages = queue.Queue()
         self.asked = []
+        self.patience_s = []
         self.created = []
         self.started = []
         self.known = []
@@ -42,8 +43,9 @@ class FakeLink:
     def say(self, *rows, gap=False):
         self.pages.put((list(rows), gap))
 
-    def probe_env(self, env):
+    def probe_env(self, env, env_timeout_s):
         self.asked.append(("probe", env))
+        self.patience_s.append(env_timeout_s)
         return self.spaces
 
     def create_run(self, run):

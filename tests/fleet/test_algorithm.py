@@ -15,6 +15,7 @@ from drlnb.fleet.callbacks.base import BaseCallback
 from drlnb.fleet.callbacks.progress import budget_folder
 from drlnb.records.errors import CheckpointError, ConfigError, EnvError, LayoutMismatch, MissingExtra
 from drlnb.rl import evaluate
+from drlnb.rl.envs.make import make_env
 
 KINDS = {"ppo": drlnb.PPO, "dqn": drlnb.DQN, "gpf": drlnb.GPF}
 SMALL = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [8]}}
@@ -47,6 +48,10 @@ def test_a_model_has_the_defaults_of_stable_baselines3_not_tuned_ones():
     model = drlnb.PPO("MlpPolicy", "CartPole-v1")
     assert (model.n_envs, model.settings["n_steps"], model.settings["batch_size"]) == (1, 2048, 64)
     assert drlnb.Task("CartPole-v1").spec.n_envs == 8
+    assert (model.spec.eval_episodes, drlnb.PPO("MlpPolicy", "CartPole-v1", eval_episodes=0).spec.eval_episodes) == (
+        20,
+        0,
+    )
 
 
 def test_arguments_may_come_by_position():
@@ -110,6 +115,59 @@ def test_an_environment_that_gymnasium_has_made_is_made_again():
     spec = drlnb.PPO("MlpPolicy", made, n_steps=64).spec
     assert (spec.env, spec.env_kwargs) == ("Pendulum-v1", {"g": 5.0})
     made.close()
+
+
+class Doubled(gymnasium.RewardWrapper):
+    """Doubles rewards; gymnasium is not told its argument."""
+
+    def __init__(self, env, factor=2.0):
+        super().__init__(env)
+        self.factor = factor
+
+    def reward(self, reward):
+        return self.factor * reward
+
+
+def limited(steps, **given):
+    return gymnasium.wrappers.TimeLimit(gymnasium.make("Pendulum-v1", **given), steps)
+
+
+@pytest.mark.parametrize(
+    ("make", "kwargs", "length"),
+    [
+        (lambda: gymnasium.make("Pendulum-v1", max_episode_steps=20, g=5.0), {"g": 5.0, "max_episode_steps": 20}, 20),
+        (lambda: limited(20), {"max_episode_steps": 20}, 20),
+        (lambda: limited(500), {}, 200),
+        (lambda: limited(20, max_episode_steps=-1), {"max_episode_steps": 20}, 20),
+        (lambda: gymnasium.wrappers.RecordEpisodeStatistics(limited(20)), {"max_episode_steps": 20}, 20),
+        (lambda: gymnasium.wrappers.TimeLimit(gymnasium.wrappers.MaxAndSkipObservation(limited(20), 4), 3), {}, 3),
+        (lambda: gymnasium.wrappers.MaxAndSkipObservation(limited(20), 4), {}, 5),
+    ],
+    ids=["make", "shorter", "longer", "only", "looked on", "above a skip", "beneath a skip"],
+)
+def test_a_time_limit_of_the_callers_is_kept(make, kwargs, length):
+    """The shortest limit rules, and one above frames that are skipped counts what it sees; here as in the given one."""
+    given = make()
+    spec = drlnb.PPO("MlpPolicy", given, n_steps=64).spec
+    assert spec.env_kwargs == kwargs
+    for env in (given, make_env(spec)):
+        env.reset(seed=0)
+        n = next(n for n in range(1, 300) if env.step(np.zeros(1, np.float32))[3])
+        assert n == length
+        env.close()
+
+
+def test_an_environment_without_its_limit_stays_without():
+    """What `unwrapped` gives has none: collectors' copies have none either."""
+    made = gymnasium.make("Pendulum-v1")
+    assert drlnb.PPO("MlpPolicy", made.unwrapped, n_steps=64).spec.env_kwargs == {"max_episode_steps": -1}
+    made.close()
+
+
+def test_wrappers_that_cannot_be_made_again_are_told():
+    """One line names the wrapper and what to pass."""
+    with pytest.raises(EnvError, match=r"^wrapper Doubled does not tell what it was made with: pass a function that"):
+        drlnb.PPO("MlpPolicy", Doubled(gymnasium.make("Pendulum-v1"), 3.0))
 
 
 def test_wrappers_go_around_the_environment():
@@ -232,6 +290,36 @@ def test_evaluation_while_training_changes_nothing(tmp_path):
     assert evaluate(best, n_episodes=2).mean == callback.best_mean_reward
     means = [e.mean_reward for e in callback.evaluations]
     assert best.version == callback.evaluations[means.index(max(means))].version
+
+
+def test_evaluation_plays_in_the_environment_that_was_given():
+    """Its episodes of 7 steps are those of the evaluation; other spaces are refused, the trained one is no other."""
+    callback = drlnb.EvalCallback(limited(7), eval_freq=16, n_eval_episodes=2, verbose=0)
+    given = {"n_steps": 16, "batch_size": 32, "n_envs": 4}
+    model = drlnb.PPO("MlpPolicy", "Pendulum-v1", **given).learn(64, callback, local=True)
+    assert [length for _, length in callback.evaluations[0].episodes] == [7, 7]
+    assert model.spec.eval_source is None
+    with pytest.raises(ValueError, match="CartPole-v1 has the observation space"):
+        model.learn(64, drlnb.EvalCallback("CartPole-v1"), local=True)
+    same = drlnb.EvalCallback(gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync"))
+    same.init_callback(model)
+    assert "eval_source" not in same.settings(4)
+    same.eval_env.close()
+
+
+def test_predictions_in_a_callback_draw_anew_and_know_the_newest_parameters():
+    """Twice the same observations in each of three rounds: six different answers; the best action changes by round."""
+    model = drlnb.PPO("MlpPolicy", "Pendulum-v1", n_steps=16, batch_size=32, n_envs=2, seed=1)
+    obs, found, best = np.zeros((5, 3), np.float32), [], []
+
+    def callback(*_):
+        found.extend(model.predict(obs)[0].tobytes() for _ in range(2))
+        best.append(model.predict(obs, deterministic=True)[0].tobytes())
+
+    model.learn(96, callback, local=True)
+    assert len(set(found)) == 6
+    assert len(set(best)) == 3
+    assert model.predict(obs, deterministic=True)[0].tobytes() == best[-1]
 
 
 def test_checkpoints_are_saved_by_their_steps(tmp_path):

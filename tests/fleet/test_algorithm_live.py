@@ -31,14 +31,16 @@ def _here(tmp_path, monkeypatch):
 
 
 def test_a_cluster_gives_the_bits_of_one_process(fleet):
-    """A linear schedule, evaluations, going on, and a budget of its own: equal after each, whoever trained."""
+    """A linear schedule, evaluations elsewhere, going on, a budget of its own: equal after each, whoever trained."""
     kwargs = {**SMALL, "learning_rate": "lin_0.003", "normalize": True, "fleet": fleet}
     models = [drlnb.PPO("MlpPolicy", "CartPole-v1", **kwargs) for _ in range(2)]
     told = []
     for model, local in zip(models, (False, True), strict=True):
-        callback = drlnb.EvalCallback(eval_freq=64, n_eval_episodes=2, verbose=0)
+        short = gymnasium.make("CartPole-v1", max_episode_steps=15)
+        callback = drlnb.EvalCallback(short, eval_freq=64, n_eval_episodes=2, verbose=0)
         model.learn(512, callback, local=local)
-        told.append([(e.n_timesteps, e.mean_reward) for e in callback.evaluations if e.n_timesteps < 512])
+        told.append([(e.n_timesteps, e.episodes) for e in callback.evaluations if e.n_timesteps < 512])
+        assert max(length for e in callback.evaluations for _, length in e.episodes) <= 15  # the last one, too
     assert told[0] == told[1] != []
     assert np.array_equal(models[0].parameters, models[1].parameters)
     for reset in (False, True):

@@ -34,10 +34,17 @@ def test_a_launch_tries_each_environment_once_and_starts_every_task(link, start,
     assert run.read_lock().run == begun.run
 
 
+@pytest.mark.parametrize("patience_s", [60.0, 300.0, None])
+def test_an_environment_has_as_long_to_be_tried_as_to_be_made(link, tmp_path, patience_s):
+    """A simulator that starts in two minutes is no hanging one where the caller says so."""
+    launch(link, run_spec(task_specs(["CartPole-v1"]), chosen(), env_timeout_s=patience_s), tmp_path / "run")
+    assert link.patience_s == [patience_s]
+
+
 def test_an_environment_that_cannot_be_built_leaves_no_directory(link, spec, tmp_path, monkeypatch):
     """All of them are named at once."""
 
-    def probe(env):
+    def probe(env, _):
         raise EnvError(f"{env} raised in its constructor")
 
     monkeypatch.setattr(link, "probe_env", probe)
@@ -82,13 +89,15 @@ def test_a_run_that_goes_on_keeps_its_id_and_counts_its_attempts(link, start, tm
 @pytest.mark.parametrize("slots", [0, -1, True, "all", 1.5])
 def test_slots_are_auto_or_a_count(slots):
     """Refused before anything is started."""
-    with pytest.raises(ConfigError, match=f"slots must be 'auto', a whole number >= 1 or a list .*, got {slots!r}"):
+    with pytest.raises(
+        ConfigError, match=f"slots must be 'auto', a whole number in 1..1000 or a list .*, got {slots!r}"
+    ):
         Fleet(slots=slots)
 
 
 def test_workers_belong_to_a_cluster_of_our_own():
     """Refused before anything is started."""
-    with pytest.raises(ConfigError, match="n_workers must be a whole number >= 1, got 0"):
+    with pytest.raises(ConfigError, match=r"n_workers must be a whole number in 1..256, got 0"):
         Fleet(n_workers=0)
     with pytest.raises(ConfigError, match="n_workers is for a cluster of our own"):
         Fleet("tcp://127.0.0.1:1", n_workers=2)
@@ -108,6 +117,63 @@ def test_what_is_no_cluster_is_refused_at_once(client, message):
         connect(client)
 
 
+@pytest.mark.parametrize("content", [b"{}", b"nothing", b'{"address": 5}', b"[1]", b"\xff\x00"])
+def test_what_is_no_scheduler_file_is_refused_with_its_name(tmp_path, content):
+    """Whatever else the file holds, and nothing is asked on the network."""
+    (tmp_path / "s.json").write_bytes(content)
+    with pytest.raises(
+        ConfigError, match=r"s\.json is no scheduler file: it must be JSON with the scheduler's address"
+    ):
+        connect(str(tmp_path / "s.json"))
+
+
+@pytest.mark.cluster
+def test_an_address_with_tls_needs_certificates():
+    """The line says where they may be named."""
+    with pytest.raises(
+        ConfigError, match=r"tls://127\.0\.0\.1:1 speaks TLS, .* pass a Client .* distributed\.comm\.tls"
+    ):
+        connect("tls://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"planners": [None]}, "planners must be a mapping whose keys are words, got [None]"),
+        ({"planners": {1: "last"}}, "planners must be a mapping whose keys are words, got {1: 'last'}"),
+        ({"settings": b"x"}, "settings must be a mapping whose keys are words, got b'x'"),
+        ({"settings": {None: 2}}, "settings must be a mapping whose keys are words, got {None: 2}"),
+        ({"env_timeout_s": 1e-7}, "env_timeout_s must be a number of seconds from 0.001 to 1e7, or None, got 1e-07"),
+        ({"env_timeout_s": True}, "env_timeout_s must be a number of seconds from 0.001 to 1e7, or None, got True"),
+        ({"tasks": None}, "tasks must be drlnb.Task or environment ids, got None"),
+        ({"tasks": b"A"}, "tasks must be drlnb.Task or environment ids, got b'A'"),
+        ({"out": "a\0b"}, "a run directory must be a path without NUL, got 'a\\x00b'"),
+        ({"out": 5}, "a run directory must be a path without NUL, got 5"),
+    ],
+)
+def test_values_of_a_wrong_kind_are_one_line(given, said):
+    """With the argument, what it must be, and what was given."""
+
+    def check(tasks="CartPole-v1", planners=None, out="runs/a", **others):
+        return RunDir(out), run_spec(task_specs(tasks), chosen(planners), **others)
+
+    with pytest.raises(ConfigError) as error:
+        check(**given)
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [({"env_kwargs": {"a": object()}}, "env_kwargs"), ({"env_kwargs": {"a": 2**70}}, "env_kwargs"),
+     ({"n_steps": 2**70}, "n_steps"), ({"learning_rate": 2**63}, "learning_rate")],
+)  # fmt: skip
+def test_what_no_message_can_hold_is_refused_by_name(given, name):
+    """Objects, and whole numbers of more than 64 bits; the largest of 64 travels."""
+    with pytest.raises(ConfigError, match=rf"^{name} must be words, numbers \(whole ones of 64 bits\), true or false"):
+        Task("CartPole-v1", **given)
+    assert Task("CartPole-v1", env_kwargs={"a": 2**63 - 1}).spec.env_kwargs == {"a": 2**63 - 1}
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -116,7 +182,7 @@ def test_what_is_no_cluster_is_refused_at_once(client, message):
         ({"task.priority": 3}, "task.priority is a task's own: Task(..., priority=3)"),
         ({"leasing.ttl_s": 3}, "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)"),
         ({"warmup.rhoo": 3}, "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?"),
-        ({"warmup.rho": 0, "warmup.window": 1.5}, "rho must be a finite number > 0, got 0"),
+        ({"warmup.rho": 0, "warmup.window": 1.5}, "rho must be a number from 1e-9 to 1e9, got 0"),
         ({"warmup.min_rounds": 20, "warmup.window": 16}, "min_rounds must be <= window and filter_window (16), got 20"),
         ({"slot.drain": "0/cpu0"}, "slot.drain belongs to the pool: fleet.set('slot.drain', '0/cpu0')"),
     ],

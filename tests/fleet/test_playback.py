@@ -2,15 +2,17 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 
 import drlnb
 from drlnb.fleet.playback import readable
 from drlnb.fleet.run import summary_of
-from drlnb.records.errors import ConfigError, JournalError
+from drlnb.records.errors import CheckpointError, ConfigError, JournalError
 from drlnb.records.journal import StreamOpened, line_of
 from drlnb.records.round import EndTask, MetricsRecorded, PauseAsked, TaskOpened
+from drlnb.rl.pickled import pack
 from drlnb.runtime.files.run_directory import RunDir
 
 
@@ -146,12 +148,38 @@ def test_what_cannot_be_played_is_said(tmp_path, out):
             drlnb.play(out, speed=speed)
     path = out / "journal" / "task-b-a1.jsonl"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"format":2', '"format":99', 1), encoding="utf-8")
+    path.write_text(text.replace('"format":3', '"format":99', 1), encoding="utf-8")
     with pytest.raises(
-        JournalError, match="journal format 99, this drlnb reads 2: read it with the version that wrote it"
+        JournalError, match="journal format 99, this drlnb reads 3: read it with the version that wrote it"
     ):
         drlnb.play(out)
     for one in (out / "journal").iterdir():
         one.unlink()
     with pytest.raises(JournalError, match="no journal here"):
         readable(out)
+
+
+# ------------------------------------------------------------------ code of the directory's author
+BOMBS = []
+
+
+class Bomb:
+    def __reduce__(self):
+        return BOMBS.append, ("it ran",)
+
+
+@pytest.mark.parametrize("part", ["env", "policy", "features_extractor_class"])
+def test_code_of_the_author_does_not_run_untrusted(tmp_path, specs, part):
+    """Watching runs none of it, and a policy that needs it is refused before it is made."""
+    code = {"name": "Bomb", "pickled": pack(Bomb())}
+    hyperparameters = {"policy": code} if part == "policy" else {"policy_kwargs": {part: code}}
+    changes = {"env_factory": pack(Bomb())} if part == "env" else {"hyperparameters": hyperparameters}
+    folder = RunDir(tmp_path / "run")
+    folder.create({"run": "r1", "tasks": [replace(specs[0], **changes).to_plain()]})
+    (folder.journal / "task-a-a1.jsonl").write_text("".join(map(line_of, rounds("a", first_t=0.0, n=3))))
+    run = drlnb.play(folder.path, speed=None)
+    with pytest.raises(CheckpointError, match=rf"its {part} came from its author's own code, .* trust=True"):
+        run.load("a")
+    with pytest.raises(CheckpointError, match="has no checkpoint"):
+        run.load("a", trust=True)
+    assert BOMBS == []

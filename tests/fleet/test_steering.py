@@ -7,7 +7,8 @@ from drlnb.fleet import run as run_module
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
-from drlnb.runtime.files.run_directory import Lock, RunDir
+from drlnb.runtime.files.lock import Lock
+from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import ended, finished, opened
 from tests.widgets.conftest import until
 
@@ -91,8 +92,8 @@ def test_a_run_that_goes_on_elsewhere_is_not_started_twice(run, link, out, monke
     """Another cluster holds the directory."""
     link.say(ended("a", "failed", "it broke"), ended("b"))
     assert run.watch.settle(5)
-    monkeypatch.setattr(RunDir, "live_lock", lambda self: Lock(run="r1", epoch=7, address="tcp://there:1"))
-    with pytest.raises(RunLocked, match="run r1 goes on at tcp://there:1"):
+    monkeypatch.setattr(RunDir, "live_lock", lambda self: Lock(run="r1", epoch=7, address="a", said="it lives"))
+    with pytest.raises(RunLocked, match="run is in use: it lives"):
         run.restart("a")
     monkeypatch.undo()
     run.close()

@@ -12,7 +12,7 @@ from drlnb.records.errors import CheckpointError, ConfigError, JournalError, Pee
 from drlnb.records.ids import Fence
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.run_directory import RunDir
-from tests.fleet.conftest import ended, finished, header, opened
+from tests.fleet.conftest import ended, finished, header, opened, row
 
 
 @pytest.fixture
@@ -40,6 +40,18 @@ def test_it_ends_when_every_task_has(training, link, out):
     assert (training.status, training.ended) == ("done", True)
     assert out.read_lock() is None
     assert repr(training) == "<Training r1 done: a 1,000/1,000, b 900/1,000>"
+
+
+def test_a_full_disk_is_told_once(training, link):
+    """However often the checkpoint is tried again."""
+    refused = {"version": 2, "failure": "disk full"}
+    link.say(*(row("a", "CheckpointWritten", **refused) for _ in range(3)), row("a", "CheckpointWritten", version=2))
+    link.say(ended("a"), ended("b"))
+    training.wait(5)
+    assert training.notices == (
+        "a checkpoint cannot be written (disk full): the task rests after this round, and goes on by itself when there "
+        "is room",
+    )
 
 
 def test_a_failed_task_is_named_with_its_cause(training, link):

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from drlnb.records.common import SettingChanged
+from drlnb.records.journal import Journal
 from tests.notebooks.conftest import ROOT
 
 #: Runs a notebook in its folder and writes it back with its outputs, also when a cell fails.
@@ -73,8 +75,8 @@ def test_the_tour_runs_from_top_to_bottom(executed, cells):
 def test_the_tour_changes_a_rule_and_plays(executed, cells):
     """Each of the three tasks heard of the new rule once, and an episode is drawn."""
     (journal,) = executed[0].glob("runs/*/journal")
-    rows = [row for path in journal.glob("task-*.jsonl") for row in path.read_text(encoding="utf-8").splitlines()]
-    assert len([row for row in rows if '"SettingChanged"' in row]) == 3
+    streams = [stream for name, stream in Journal.read(journal).streams.items() if name.startswith("task-")]
+    assert sum(len(stream.of(SettingChanged)) for stream in streams) == 3
     assert "hold = last: " in text_of(cells["effect"])
     assert "image/svg+xml" in cells["draw"]["outputs"][0]["data"]
 

@@ -33,12 +33,18 @@ TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]
 @pytest.mark.parametrize(
     ("kind", "good", "bad", "words"),
     [
-        (SECONDS, [TINY, 1, 0.5, 1e308], [0, 0.0, -TINY, -1, *NONE], "a finite number > 0 s"),
-        (POSITIVE, [TINY, 1, 1e308], [0, -1, *NONE], "a finite number > 0"),
-        (NOT_NEGATIVE, [0, 0.0, TINY, 7], [-TINY, -1, *NONE[:5]], "a finite number >= 0"),
-        (SHARE, [0, 0.0, 0.5, 1, 1.0], [-TINY, 1.0000000000000002, 2, *NONE[:5]], r"in [0, 1]"),
+        (
+            SECONDS,
+            [0.001, 1, 0.5, 10**7],
+            [0, 0.0, TINY, 1e-9, -1, 1e8, 10**400, *NONE],
+            "a number of seconds from 0.001 to 1e7",
+        ),
+        (POSITIVE, [1e-9, 1, 1e9], [0, -1, TINY, 1e308, *NONE], "a number from 1e-9 to 1e9"),
+        (NOT_NEGATIVE, [0, 0.0, TINY, 7], [-TINY, -1, 1e10, *NONE], "a number from 0 to 1e9"),
+        (SHARE, [0, 0.0, 0.5, 1, 1.0], [-TINY, 1.0000000000000002, 2, *NONE], "a number from 0 to 1"),
         (FLAG, [True, False], [0, 1, "true", None], "true or false"),
-        (count(0), [0, 1, 10**30], [-1, 0.0, 1.0, *NONE], "a whole number >= 0"),
+        (count(0), [0, 1, 2**63 - 1], [-1, 0.0, 1.0, *NONE], "a whole number >= 0"),
+        (count(5), [5], [2**63, 10**400], f"a whole number in 5..{2**63 - 1}"),
         (count(2, 4), [2, 3, 4], [1, 5, 2.0, *NONE], "a whole number in 2..4"),
         (count(-1, 0), [-1, 0], [-2, 1, -0.5, *NONE], "a whole number in -1..0"),
         (choice("a", "b"), ["a", "b"], ["c", "", "A", None, 1], "one of a, b"),

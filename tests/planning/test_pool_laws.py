@@ -57,13 +57,14 @@ class World(RuleBasedStateMachine):
         out = self.pool.handle(event)
         assert len(self.said) % 4 or answer == out
         self.said += [event, *out]
-        for lent in of(LeaseGranted, out):
-            assert not any(set(lent.slots) & set(held) for held in self.fences.values()), "a slot is lent twice"
-            assert not self.fences or lent.fence > max(self.seen), "fences rise"
-            self.fences[lent.fence] = lent.slots
-            self.seen = {*getattr(self, "seen", ()), lent.fence}
-        for ended in of(LeaseReleased, out) + of(LeaseExpired, out):
-            assert self.fences.pop(ended.fence) == ended.slots, "a lease ends once"
+        for record in out:  # in their order: one message may end a lease and lend its slot anew
+            if isinstance(record, LeaseGranted):
+                assert not any(set(record.slots) & set(held) for held in self.fences.values()), "a slot is lent twice"
+                assert not self.fences or record.fence > max(self.seen), "fences rise"
+                self.fences[record.fence] = record.slots
+                self.seen = {*getattr(self, "seen", ()), record.fence}
+            elif isinstance(record, LeaseReleased | LeaseExpired):
+                assert self.fences.pop(record.fence) == record.slots, "a lease ends once"
         for sent in of(SendPlacement, out):
             self.is_placed(sent, of(PlacementPlanned, out))
         return out

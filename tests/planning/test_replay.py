@@ -14,7 +14,8 @@ from drlnb.planning.replay import fresh_machine, replay
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.errors import JournalError
-from drlnb.records.journal import Journal, StreamOpened, line_of, stream_of
+from drlnb.records.journal import Journal, StreamOpened, line_of, read_stream, stream_of
+from drlnb.records.packed import Packer
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
 
@@ -50,6 +51,21 @@ def lines():
 
 def replayed(lines):
     return replay(stream_of(lines, source="j"))
+
+
+@pytest.mark.parametrize("name", ["faults", "two-tasks-one-slot"])
+def test_a_packed_journal_says_the_same_in_less_than_half(tmp_path, name):
+    """Every stream replays from its short lines; cut anywhere, its whole lines do."""
+    for stream in Journal.read(GOLDEN / name).streams.values():
+        lines = list(map(Packer().line, (stream.header, *stream.records)))
+        path = tmp_path / f"{stream.header.stream}.jsonl"
+        path.write_text("".join(lines))
+        assert path.stat().st_size < sum(map(len, map(line_of, stream.records))) / 2
+        again = replay(read_stream(path))
+        assert (again.difference, again.n_records) == (None, len(lines) - 1)
+        path.write_text("".join(lines[:-20]) + lines[-20][:5])
+        again = replay(read_stream(path))
+        assert (again.difference, again.n_records) == (None, len(lines) - 21)
 
 
 def place(lines, kind):

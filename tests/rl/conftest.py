@@ -11,7 +11,7 @@ from gymnasium.utils import EzPickle
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs.make import probe
-from drlnb.rl.networks.one_thread import one_thread
+from drlnb.rl.networks.same_bits import one_thread
 
 
 class Clock(gymnasium.Env):

@@ -169,6 +169,23 @@ def make_bench(tmp_path: Path) -> Iterator[Callable[..., Bench]]:
         bench.close()
 
 
+#: Makes an interpreter one where drlnb is not installed.
+_WITHOUT = """
+import importlib.metadata, sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "drlnb":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+def version(name, known=importlib.metadata.version):
+    return known("no-drlnb" if name == "drlnb" else name)
+
+sys.meta_path.insert(0, Without())
+importlib.metadata.version = version
+"""
+
+
 class ForeignCluster:
     """A scheduler and workers, started by Dask's own commands."""
 
@@ -180,17 +197,21 @@ class ForeignCluster:
         self._start("dask_scheduler", "--host", "127.0.0.1", "--port", "0")
         wait_until(self.file.is_file, "scheduler file", 30.0)
 
-    def _start(self, command: str, *options: str) -> "subprocess.Popen[bytes]":
+    def _start(self, command: str, *options: str, **environment: str) -> "subprocess.Popen[bytes]":
         line = [sys.executable, "-m", f"distributed.cli.{command}", "--scheduler-file", str(self.file), *options]
         line += ["--no-dashboard", *self.options]
-        process = subprocess.Popen(line, stdout=self.log, stderr=self.log, env=dict(os.environ))
+        process = subprocess.Popen(line, stdout=self.log, stderr=self.log, env={**os.environ, **environment})
         self.started.append(process)
         return process
 
-    def add_workers(self, n: int = 1) -> "subprocess.Popen[bytes]":
-        """Start workers, each with a nanny; return the process that has them below it."""
+    def add_workers(self, n: int = 1, *, bare: bool = False) -> "subprocess.Popen[bytes]":
+        """Start workers, each with a nanny; return the process that has them below it.  `bare`: they lack drlnb."""
         numbers = ("--nworkers", str(n), "--nthreads", "1")
-        return self._start("dask_worker", *numbers, "--local-directory", str(self.root))
+        hidden = self.root / "without"
+        hidden.mkdir(exist_ok=True)
+        (hidden / "sitecustomize.py").write_text(_WITHOUT)
+        environment = {"PYTHONPATH": str(hidden)} if bare else {}
+        return self._start("dask_worker", *numbers, "--local-directory", str(self.root), **environment)
 
     def end(self, process: "subprocess.Popen[bytes]") -> None:
         """End a process of ours in good order."""

@@ -30,9 +30,10 @@ SPEC = TaskSpec(
 ).to_plain()
 
 
-def _trained():
+def _trained(envs):
     nothing = np.zeros(8, np.uint8)
-    return Trained(state=State(published=nothing, facts={}, buffer=nothing), n_rounds=2, n_timesteps=64), {}
+    state = State(published=nothing, facts={}, buffer=nothing)
+    return Trained(state=state, n_rounds=2, n_timesteps=64, envs=envs), {}
 
 
 def played_link(folder=None, node="n0", address="here", **messages):
@@ -61,6 +62,10 @@ class Agent:
         self.restored = None
         #: Collector -> what answers its wakes, in order; then nothing does.
         self.answers = {}
+        #: Collector -> what its first starts are refused with, in order; and what each start brought along.
+        self.refusals, self.brought = {}, []
+        #: States of the environments in the checkpoint.
+        self.envs = None
 
     def told(self, op):
         """Return the messages of one operation so far."""
@@ -85,13 +90,17 @@ class Agent:
     def attached(self):
         """Return the broker's answer to a master."""
         plain = {"attempt": 2, "spec": SPEC, "out": str(self.folder), "settings": {}, "planners": {}, "resume": True}
-        return {**plain, "wanted": self.wanted, "live": self.live, "leasing": asdict(LeasingSettings())}
+        more = {"number": 0, "wanted": self.wanted, "live": self.live, "leasing": asdict(LeasingSettings()), "epoch": 7}
+        return {**plain, **more}
 
     async def call(self, address, op, /, *, timeout_s=None, payload=b"", **message):
         assert address == "there"
         self.said.append((op, message))
         await asyncio.sleep(0)
         if op == "drlnb_collector_start":
+            self.brought.append((message["key"][2], payload))
+            if refusals := self.refusals.get(message["key"][2]):
+                return {"refused": refusals.pop(0)}
             event = {"start_s": 0.0, "n_starting": 1, "start_mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
             return {"event": event}
         if op == "drlnb_chunk":
@@ -108,7 +117,7 @@ class Agent:
         def restore(master):
             while self.restored is not None and not self.restored.is_set():
                 time.sleep(0.001)  # the loop goes on meanwhile
-            return _trained()
+            return _trained(self.envs)
 
         monkeypatch.setattr(Master, "_restore", restore)
         monkeypatch.setattr(collectors, "BACKOFF_S", 0.0)

@@ -3,6 +3,7 @@
 import pytest
 
 from drlnb.records.columns import warmup
+from drlnb.records.errors import EnvError
 from tests.runtime.laws import check_laws
 
 pytestmark = pytest.mark.cluster
@@ -68,6 +69,9 @@ def test_environments_that_hang_or_count_wrongly_fail_their_own_tasks_only(make_
     tasks = [bench.spec(name, env=f"brokenenvs:{name}-v0", **sizes) for name in names]
     armed.touch()
     once.touch()
+    late = "it did not come back within env_timeout_s = 1 s"
+    with pytest.raises(EnvError, match=f"brokenenvs:NeverReady-v0: {late}"):
+        bench.link.probe_env("brokenenvs:NeverReady-v0", 1.0)
     run = bench.start([bench.spec("good", steps=4096), *tasks], settings={"env_timeout_s": 1.0})
     ended = run.end()
     assert {name: row["state"] for name, row in ended.items()} == {
@@ -79,7 +83,6 @@ def test_environments_that_hang_or_count_wrongly_fail_their_own_tasks_only(make_
         "NeverReady": "failed",
     }
     reasons = {name: row["reason"] for name, row in ended.items()}
-    late = "it did not come back within env_timeout_s = 1 s"
     step = "environment 0, step 39 of round 1"
     first = {name: reason.splitlines()[0] for name, reason in reasons.items()}
     often = "collector 0 was lost too often: brokenenvs:"

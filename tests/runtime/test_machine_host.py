@@ -2,13 +2,17 @@
 
 import asyncio
 import inspect
-import json
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from drlnb.planning.replay import fresh_machine, replay
 from drlnb.records.base import Command, Event
 from drlnb.records.common import DeadlinePassed, SetDeadline
-from drlnb.runtime.machine_host import JournalWriter, MachineHost
+from drlnb.records.journal import Journal, StreamOpened, line_of, read_stream, stream_files
+from drlnb.records.packed import Unpacker
+from drlnb.runtime.machine_host import JournalWriter, MachineHost, stream_header
 
 
 class Poked(Event):
@@ -21,6 +25,11 @@ class Shout(Command):
     """What the machine below answers."""
 
     n: int
+
+
+def numbers(path):
+    unpacker = Unpacker()
+    return [unpacker.record(line).n for line in path.read_text().splitlines()]
 
 
 class Echo:
@@ -136,15 +145,14 @@ def test_the_writer_writes_every_line_in_order(tmp_path):
     for n in range(1000):
         writer.write(Poked(t=0.0, n=n))
     writer.close()
-    lines = (tmp_path / "deep" / "a.jsonl").read_text().splitlines()
-    assert [json.loads(line)["n"] for line in lines] == list(range(1000))
+    assert numbers(tmp_path / "deep" / "a.jsonl") == list(range(1000))
 
 
 def test_a_disk_that_refuses_is_told_once_and_nothing_is_doubled(tmp_path, monkeypatch):
     """While the disk refuses, lines wait; a half-written piece is cut off; when there is room all are there once."""
     told = []
     monkeypatch.setattr("drlnb.runtime.machine_host._FLUSH_S", 0.01)
-    writer = JournalWriter(tmp_path / "a.jsonl", told.append)
+    writer = JournalWriter(tmp_path / "a.jsonl", lambda *note: told.append(note))
     real = JournalWriter._append
     refusals = [True, True]
 
@@ -164,10 +172,98 @@ def test_a_disk_that_refuses_is_told_once_and_nothing_is_doubled(tmp_path, monke
         writer.write(Poked(t=0.0, n=99))
         writer._thread.join(0.01)
     writer.close()
-    ns = [json.loads(line)["n"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    ns = numbers(tmp_path / "a.jsonl")
     assert [n for n in ns if n != 99] == list(range(10))
     assert len(told) == 1
-    assert "No space left on device" in told[0]
+    assert told[0][0] == "JournalFailed"
+    assert "No space left on device" in told[0][1]
+
+
+GOLDEN = Path(__file__).parents[1] / "journals"
+
+
+class Flushed(JournalWriter):
+    """Writes when it is told to, in the calling thread."""
+
+    def _run(self):
+        pass
+
+    def flush(self):
+        self._pending.extend(self._records)
+        self._records.clear()
+        while self._pending:
+            self._write_part()
+
+
+@pytest.fixture
+def write_parts(tmp_path, monkeypatch):
+    """Return what writes a golden stream as its owner would, beside a machine of its own, in files of 4.5 kB."""
+    monkeypatch.setattr("drlnb.runtime.machine_host._PART_BYTES", 4_500)
+
+    def write(name):
+        golden = Journal.read(GOLDEN / "faults").streams[name]
+        machine, notes = fresh_machine(golden.header), []
+        header = partial(stream_header, name, golden.header.machine, machine)
+        writer = Flushed(tmp_path / "journal" / f"{name}.jsonl", lambda *note: notes.append(note), header)
+        writer.write(golden.header)
+        for event, answer in golden.answers():
+            writer.write(event)
+            machine.handle(event)
+            for record in answer:
+                writer.write(record)
+            writer.flush()
+        return golden, notes
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["broker-e1", "task-sim0-a1", "task-sim1-a1"])
+def test_a_long_stream_goes_on_in_other_files(tmp_path, write_parts, name):
+    """Together they are the stream, record by record; each file alone replays, for it begins with the machine."""
+    golden, notes = write_parts(name)
+    files = stream_files(tmp_path / "journal")[name]
+    assert [path.stem for path in files] == [*(f"{name}~{n}" for n in range(1, len(files))), name]
+    assert len(files) >= 3
+    assert notes == []
+    stream = Journal.read(tmp_path).streams[name]
+    assert list(map(line_of, stream.records)) == list(map(line_of, golden.records))
+    assert replay(stream).difference is None
+    for path in files:
+        again = replay(read_stream(path))
+        assert again.difference is None
+        assert again.n_events > 0
+
+
+def test_the_oldest_files_of_a_stream_go(tmp_path, write_parts, monkeypatch):
+    """What is kept is the end of the stream, which replays; what was dropped is told by name."""
+    monkeypatch.setattr("drlnb.runtime.machine_host._KEPT_BYTES", 10_000)
+    golden, notes = write_parts("broker-e1")
+    files = stream_files(tmp_path / "journal")["broker-e1"]
+    assert sum(path.stat().st_size for path in files[:-1]) <= 10_000
+    assert files[0].stem == f"broker-e1~{len(notes) + 1}"
+    assert {kind for kind, _ in notes} == {"Defect"}
+    assert "broker-e1~1.jsonl was dropped: of broker-e1 0 MB are kept" in notes[0][1]
+    stream = Journal.read(tmp_path).streams["broker-e1"]
+    kept = list(map(line_of, stream.records))
+    assert kept == list(map(line_of, golden.records))[-len(kept) :]
+    assert replay(stream).difference is None
+
+
+def test_a_file_that_is_full_waits_for_an_event(tmp_path, monkeypatch):
+    """Between an event and its answer the machine is no state to begin with; without a header nothing is cut."""
+    monkeypatch.setattr("drlnb.runtime.machine_host._PART_BYTES", 1)
+    begun = StreamOpened(stream="a", machine="pool", config={}, origin="measured", version="0")
+    for header in (None, lambda: begun):
+        writer = Flushed(tmp_path / f"{header is None}" / "a.jsonl", header=header)
+        writer.write(begun)
+        for n in range(3):
+            writer.write(Shout(n=n))
+            writer.flush()
+        writer.write(Poked(t=0.0, n=9))
+        writer.flush()
+        files = stream_files(writer.path.parent)["a"]
+        assert len(files) == (1 if header is None else 2)
+        assert [type(record) for record in read_stream(files[-1]).records][-1] == Poked
 
 
 @pytest.mark.slow
@@ -175,7 +271,7 @@ def test_a_real_full_device(tmp_path):
     """Writing to a device that is always full is told and does not hang."""
     told = []
     (tmp_path / "full.jsonl").symlink_to("/dev/full")
-    writer = JournalWriter(tmp_path / "full.jsonl", told.append)
+    writer = JournalWriter(tmp_path / "full.jsonl", lambda *note: told.append(note))
     writer.write(Poked(t=0.0, n=1))
     writer.close()
     assert told

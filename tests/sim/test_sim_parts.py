@@ -109,8 +109,8 @@ def test_wrong_costs_are_refused_together():
     with pytest.raises(ConfigError) as caught:
         Costs(collect_s=-1.0, rpc_s=math.nan, shape="square")
     assert caught.value.problems == (
-        "collect_s must be a finite number >= 0, got -1.0",
-        "rpc_s must be a finite number >= 0, got nan",
+        "collect_s must be a number from 0 to 1e9, got -1.0",
+        "rpc_s must be a number from 0 to 1e9, got nan",
         "shape must be one of lognormal, exponential, got 'square'",
     )
 

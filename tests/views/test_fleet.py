@@ -102,6 +102,20 @@ def kept(run, version, n_rounds, failure=""):
     )
 
 
+def test_a_task_that_cannot_save_its_work_is_noted_while_that_lasts():
+    """The table's note names the task and the disk's reason; there is none once one is on disk, or at its end."""
+    run = Run().task("a")
+    assert fleet.tasks(run.journal()).notes == ()
+    kept(run, 1, 7, "disk full")
+    (note,) = fleet.tasks(run.journal()).notes
+    assert note.startswith("a: a checkpoint cannot be written (disk full): the task rests")
+    kept(run, 2, 9)
+    assert fleet.tasks(run.journal()).notes == ()
+    kept(run, 3, 11, "disk full")
+    run.say("task-a-a1", round.EndTask(state="stopped", reason="x"))
+    assert fleet.tasks(run.journal()).notes == ()
+
+
 @pytest.mark.parametrize(
     ("checkpoints", "label"),
     [

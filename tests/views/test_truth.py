@@ -15,7 +15,6 @@ from drlnb.records.round import ExecutorDied, MetricsRecorded, TaskOpened
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.views import fleet, learning, rounds
-from drlnb.views.drawing import decimate
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
@@ -370,17 +369,15 @@ def test_a_collector_is_always_in_one_phase(of):
 
 
 def test_fewer_bars_keep_every_tasks_seconds(played):
-    """Merged to a handful, each lane has what each task held of it, and the same number of leases."""
+    """With a handful of bars, each lane has what each task held of it, in bars and in shares."""
     journal, _ = played
-    few, all_ = (gantt.gantt(journal, max_bars=n).columns["bars"] for n in (6, 3000))
-    for bars, n in ((few, len(all_["start"])), (all_, len(all_["start"]))):
-        assert bars["count"].sum() <= n
-    merged = decimate.merge_table(all_, 16.0)
-    assert merged["count"].sum() == len(all_["start"])
-    assert len(merged["start"]) < len(all_["start"])
-    for lane, series in {*zip(all_["lane"].tolist(), all_["series"].tolist(), strict=True)}:
+    few, all_ = (gantt.gantt(journal, max_bars=n).columns for n in (6, 3000))
+    assert len(few["bars"]["start"]) <= 6 < len(all_["bars"]["start"])
+    assert not len(all_["shares"]["start"])
+    for lane, series in {*zip(all_["bars"]["lane"].tolist(), all_["bars"]["series"].tolist(), strict=True)}:
         held = [
-            (of["stop"] - of["start"])[(of["lane"] == lane) & (of["series"] == series)].sum() for of in (merged, all_)
+            sum((of["stop"] - of["start"])[(of["lane"] == lane) & (of["series"] == series)].sum() for of in tables)
+            for tables in ((few["bars"], few["shares"]), (all_["bars"],))
         ]
         assert held[0] == pytest.approx(held[1])
 

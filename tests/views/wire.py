@@ -25,5 +25,5 @@ def decode(header, buffers, known=None):
             kind = np.dtype(_DTYPES[code])
             values = np.frombuffer(buffers[0], dtype=kind, count=one["n"], offset=at)
             at += -(-one["n"] * kind.itemsize // 4) * 4
-            columns[name] = values.astype(np.float64) + header["t0"] if code == "t" else values.copy()
+            columns[name] = values.astype(np.float64) + one["t0"] if code == "t" else values.copy()
     return tables

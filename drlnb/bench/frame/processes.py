@@ -85,7 +85,7 @@ def _trained(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=child_environment(CUDA_VISIBLE_DEVICES=""),
+            env=child_environment(**({} if "device" in work else {"CUDA_VISIBLE_DEVICES": ""})),
             start_new_session=True,  # Ctrl-C is the bench's: it ends its children itself
         )
         running.append(process)

@@ -64,8 +64,11 @@ class Stage:
 
 
 @contextlib.contextmanager
-def virtual_devices() -> Iterator[None]:
-    """Hide CUDA devices from processes started meanwhile, so that slots are virtual on every machine."""
+def virtual_devices(*, cuda: bool = False) -> Iterator[None]:
+    """Hide CUDA devices from processes started meanwhile, so that slots are virtual on every machine; or do not."""
+    if cuda:
+        yield
+        return
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
@@ -77,11 +80,11 @@ def virtual_devices() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_stage(n_workers: int = 1) -> Iterator[Stage]:
-    """Start a fleet of so many workers with one slot, and wait until the slot is up."""
+def open_stage(n_workers: int = 1, *, cuda: bool = False) -> Iterator[Stage]:
+    """Start a fleet of so many workers with one slot, virtual or not, and wait until the slot is up."""
     with (
         tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder,
-        virtual_devices(),
+        virtual_devices(cuda=cuda),
         Fleet(slots=1, n_workers=n_workers) as fleet,
         Client(fleet.address) as client,
     ):

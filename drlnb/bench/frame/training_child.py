@@ -1,8 +1,8 @@
 """Train a task in a process of its own, without a cluster, and print what was measured.
 
-The first line of standard input is the work: the task's ``spec``; optionally ``seconds`` after which it ends, and
-``n_eval_episodes`` that are played afterwards.  It prints ``ready`` when everything has been imported, and begins at
-the second line.
+The first line of standard input is the work: the task's ``spec``; optionally ``seconds`` after which it ends,
+``n_eval_episodes`` that are played afterwards, and the ``device`` of the learner.  It prints ``ready`` when everything
+has been imported, and begins at the second line.
 """
 
 import json
@@ -36,7 +36,7 @@ def main() -> None:
         ends.append(time.monotonic())
         return ends[-1] < began + longest_s or len(ends) < LEAST
 
-    result = train_local(spec, callback=goes_on)
+    result = train_local(spec, callback=goes_on, device=work.get("device", "cpu"))
     seconds = time.monotonic() - began
     n, mean = work.get("n_eval_episodes", 0), float("nan")
     if n:

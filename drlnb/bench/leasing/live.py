@@ -26,7 +26,7 @@ from drlnb.planning.leasing import expected_load
 from drlnb.planning.leasing.load import bound
 from drlnb.records.journal import Journal
 
-__all__ = ["MODELLED_S", "N_TASKS", "Held", "Turn", "grants", "held", "throughput", "throughput_rows"]
+__all__ = ["MODELLED_S", "N_TASKS", "Held", "Turn", "grants", "held", "parameters", "throughput", "throughput_rows"]
 
 #: Tasks on the slot, as many as its bound carries at a duty of a quarter; and steps of a round.
 N_TASKS, _N_STEPS = 4, 16
@@ -125,7 +125,7 @@ def _turn(stage: Stage, rounds: int, name: str) -> Turn:
     works = [{"spec": local_spec(task).to_plain(), "seconds": rounds * MODELLED_S} for task in tasks.values()]
     co_located, _ = rate([done.ends for done in train_all(works)])
     same = [
-        _parameters(stage.folder / f"{name}-leased", key) == _parameters(stage.folder / f"{name}-alone-{key}", key)
+        parameters(stage.folder / f"{name}-leased", key) == parameters(stage.folder / f"{name}-alone-{key}", key)
         for key in tasks
     ]
     return Turn(
@@ -137,7 +137,8 @@ def _turn(stage: Stage, rounds: int, name: str) -> Turn:
     )
 
 
-def _parameters(out: Path, task: str) -> bytes:
+def parameters(out: Path, task: str) -> bytes:
+    """Return a task's newest parameters, as the file holds them."""
     folder = out / "checkpoints" / task
     return (folder / (folder / "LATEST").read_text() / "model.safetensors").read_bytes()
 

@@ -7,12 +7,15 @@ probe lasted is a row of its own).
 """
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 from drlnb.bench.benches import Seats
 from drlnb.bench.frame.journals import pool_leases, rate
@@ -34,8 +37,6 @@ __all__ = ["REGIMES", "Regime", "Shared", "co_located", "exclusive", "isolation"
 
 #: Longest wait for processes, executors, or a probe, in seconds.
 _BEGIN_S = 600.0
-#: Seats that are compared.
-SEATS: tuple[int | str, ...] = (1, 2, "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,27 +48,41 @@ class Regime:
     settings: Arguments
     n_envs: int = 8
     n_tasks: int = 4
+    env: str = "CartPole-v1"
+    #: On a CUDA device instead of a virtual one.
+    cuda: bool = False
+    #: Seats that are compared.
+    seats: tuple[int | str, ...] = (1, 2, "auto")
 
     def tasks(self) -> list[Task]:
         """Return the tasks, one seed each, with more steps than any of these trainings takes."""
-        make = partial(Task, "CartPole-v1", total_timesteps=10**9, n_envs=self.n_envs, n_collectors=1, **self.settings)
+        make = partial(Task, self.env, total_timesteps=10**9, n_envs=self.n_envs, n_collectors=1, **self.settings)
         return [make(seed=seed) for seed in range(self.n_tasks)]
 
     def works(self, seconds: float) -> list[dict[str, object]]:
         """Return them as work for children that train for so many seconds."""
-        return [{"spec": local_spec(task).to_plain(), "seconds": seconds} for task in self.tasks()]
+        where = {"device": "cuda"} if self.cuda else {}
+        return [{"spec": local_spec(task).to_plain(), "seconds": seconds, **where} for task in self.tasks()]
 
 
 #: Small kernels under Stable-Baselines3's defaults (2,560 updates of 64 samples through two layers of 64); large ones
 #: (32 of 512 through two of 512); and small ones in the shortest rounds that people use, rl-zoo's for CartPole: 40
 #: updates, which end so soon that what a lease costs is a good part of them.
-REGIMES: Mapping[str, Regime] = {
+REGIMES: dict[str, Regime] = {
     "small": Regime(name="small", settings={"n_steps": 2048, "batch_size": 64, "n_epochs": 10}),
     "large": Regime(
         name="large",
         settings={"n_steps": 256, "batch_size": 512, "n_epochs": 8, "policy_kwargs": {"net_arch": [512, 512]}},
     ),
     "short": Regime(name="short", settings={"n_steps": 32, "batch_size": 64, "n_epochs": 10}),
+}
+_ON_CUDA = partial(Regime, env="drlnb/Catch-v0", cuda=True, seats=(1, 2))
+_PIXELS: Arguments = {"n_steps": 128, "batch_size": 256, "n_epochs": 4}
+#: The same for a CUDA device: pixels through two layers of 64, and through the Atari papers' convolutions.
+REGIMES = {
+    **REGIMES,
+    "mlp": _ON_CUDA(name="mlp", settings={**_PIXELS, "policy": "MlpPolicy"}),
+    "cnn": _ON_CUDA(name="cnn", settings={**_PIXELS, "policy": "CnnPolicy"}),
 }
 
 
@@ -82,6 +97,8 @@ class Shared:
     n_seats: int = 0
     #: How long the probe that found the seats held the device, in seconds.
     probe_s: float = 0.0
+    #: Share of the time in which a slot of the device computed; NaN where nothing was leased.
+    busy: float = math.nan
 
 
 # ------------------------------------------------------------------ without leases
@@ -99,8 +116,15 @@ def co_located(regime: Regime, seconds: float) -> Shared:
 
 
 # ------------------------------------------------------------------ with leases
-def leased(regime: Regime, seconds: float, n_seats: int | str, *, isolation: str = "shared") -> Shared:
-    """Train the tasks all at once on one virtual device of a cluster of their own, with so many seats.
+def leased(
+    regime: Regime,
+    seconds: float,
+    n_seats: int | str,
+    *,
+    isolation: str = "shared",
+    meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Shared:
+    """Train the tasks all at once on one device of a cluster of their own, with so many seats.
 
     Parameters
     ----------
@@ -112,8 +136,13 @@ def leased(regime: Regime, seconds: float, n_seats: int | str, *, isolation: str
         Seats of the device, or ``auto``.
     isolation
         Whether the tasks share an executor process, or have one each.
+    meanwhile
+        What is watched during the time that counts.
     """
-    with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as name, virtual_devices():
+    with (
+        tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as name,
+        virtual_devices(cuda=regime.cuda),
+    ):
         out = Path(name) / "run"
         with Fleet(slots=1, seats=n_seats, isolation=isolation) as fleet:
             run = fleet.train(regime.tasks(), out=out)
@@ -121,7 +150,8 @@ def leased(regime: Regime, seconds: float, n_seats: int | str, *, isolation: str
             if n_seats == "auto":
                 _until(run, lambda: _has_seats(run))
             since = _rounds(run)
-            time.sleep(seconds)
+            with meanwhile():
+                time.sleep(seconds)
             _until(run, lambda: _rounds(run) >= since + LEAST)
             run.stop()
             run.wait(timeout_s=_BEGIN_S)
@@ -155,16 +185,18 @@ def _has_seats(run: Training) -> bool:
 
 def _shared(journal: Journal, n_seats: int) -> Shared:
     ends: dict[str, list[float]] = {}
-    probes_s = [0.0]
+    probes_s, computed_s = [0.0], list[float]()
     for lease in pool_leases(journal):
         if lease.grant.task.startswith("seats/"):
             probes_s.append(lease.end.held_s)
         elif isinstance(lease.end, LeaseReleased) and lease.end.reason == "returned" and lease.grant.round > 0:
             ends.setdefault(lease.grant.task, []).append(lease.ended_t)
+            computed_s.append(lease.computed_s)
     seats_set = journal.of(seats.SeatsSet)
     hz, n_rounds = rate(list(ends.values()), since=seats_set[-1].t if seats_set else 0.0)
     n_seats = seats_set[-1].n_seats if seats_set else n_seats
-    return Shared(rounds_per_s=hz, n_rounds=n_rounds, n_seats=n_seats, probe_s=max(probes_s))
+    busy = hz * fmean(computed_s) / n_seats
+    return Shared(rounds_per_s=hz, n_rounds=n_rounds, n_seats=n_seats, probe_s=max(probes_s), busy=busy)
 
 
 # ------------------------------------------------------------------ side by side
@@ -186,7 +218,7 @@ def regime(effort: Seats, name: str) -> Iterator[Row]:
         "exclusive": partial(exclusive, tasks, seconds),
         "co-located": partial(co_located, tasks, seconds),
     }
-    ways |= {f"lease, seats {n}": partial(leased, tasks, seconds, n) for n in SEATS}
+    ways |= {f"lease, seats {n}": partial(leased, tasks, seconds, n) for n in tasks.seats}
     return regime_rows(tasks, in_turn(effort.repeats, ways))
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "Written",
     "as_callback",
     "report",
+    "stops",
 ]
 
 
@@ -122,7 +123,7 @@ class BaseCallback:
     def end_round(self, metrics: Metrics) -> bool:
         """Count a round and pass it on; return whether to go on."""
         self.update(metrics)
-        return self.on_round_end(metrics) is not False
+        return not stops(self.on_round_end(metrics))
 
     def update(self, metrics: Metrics) -> None:
         """Set a round's counters and metrics, here and in all that belong to this one."""
@@ -169,8 +170,7 @@ class BaseCallback:
 
     def on_checkpoint(self, checkpoint: Written) -> bool | None:
         """Do what is due when a checkpoint is on disk; False stops the training."""
-        del checkpoint
-        return None
+        return _all(callback.on_checkpoint(checkpoint) for callback in self.children)
 
     def on_training_end(self) -> None:
         """Do what is due when training is over, however it ended; not called if a callback raised."""
@@ -179,7 +179,7 @@ class BaseCallback:
     # ------------------------------------------------------------------ Stable-Baselines3's
     def on_step(self) -> bool:
         """Call :meth:`_on_step`; return whether to go on."""
-        return self._on_step() is not False
+        return not stops(self._on_step())
 
     def _init_callback(self) -> None:
         """Prepare; the model is known."""
@@ -257,19 +257,20 @@ class CallbackList(BaseCallback):
         """Call each one."""
         return _all(callback.on_evaluation(evaluation) for callback in self.children)
 
-    def on_checkpoint(self, checkpoint: Written) -> bool | None:
-        """Call each one."""
-        return _all(callback.on_checkpoint(checkpoint) for callback in self.children)
-
     def on_training_end(self) -> None:
         """Call each one."""
         for callback in self.children:
             callback.on_training_end()
 
 
-def _all(answers: Iterable[bool | None]) -> bool:
-    """Return whether none of the answers is False; every one is asked for."""
-    return not [answer for answer in answers if answer is False]
+def stops(answer: object) -> bool:
+    """Return whether a callback's answer stops the training: False of any kind, numpy's too; None goes on."""
+    return answer is not None and not answer
+
+
+def _all(answers: Iterable[object]) -> bool:
+    """Return whether none of the answers stops; every one is asked for."""
+    return not [answer for answer in answers if stops(answer)]
 
 
 class ConvertCallback(BaseCallback):
@@ -280,7 +281,7 @@ class ConvertCallback(BaseCallback):
         self.callback = callback
 
     def _on_step(self) -> bool:
-        return self.callback(self.locals, self.globals) is not False
+        return not stops(self.callback(self.locals, self.globals))
 
 
 def as_callback(callback: object) -> BaseCallback:

@@ -1,8 +1,9 @@
 """Train in this process, and call callbacks round by round."""
 
+from dataclasses import replace
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written
+from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, stops
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.policies.files import save_model
 from drlnb.records.spec import TaskSpec
@@ -63,16 +64,17 @@ class LocalSession:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
         go_on = self.callback.end_round(metrics)
         if self._every and loop.n_timesteps // self._every > before // self._every:
-            go_on = self.callback.on_evaluation(self._evaluated()) is not False and go_on
+            go_on = not stops(self.callback.on_evaluation(self._evaluated())) and go_on
         if self._asked:
             self._asked = False
             written = Written(n_timesteps=loop.n_timesteps, version=loop.n_rounds + 1, reason="checkpoint")
-            go_on = self.callback.on_checkpoint(written) is not False and go_on
+            go_on = not stops(self.callback.on_checkpoint(written)) and go_on
         return go_on
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]
-        played = evaluate_parameters(self.spec, self.loop.parameters, n_episodes=n, deterministic=deterministic)
+        spec = replace(self.spec, **self._settings.get("eval_source", {}))
+        played = evaluate_parameters(spec, self.loop.parameters, n_episodes=n, deterministic=deterministic)
         return Evaluated(
             n_timesteps=self.loop.n_timesteps,
             version=self.loop.n_rounds + 1,

@@ -8,8 +8,10 @@ import numpy as np
 
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Written, as_callback, report
 from drlnb.fleet.plain import checked
+from drlnb.fleet.tasks.arguments import moved
 from drlnb.planning.declared import count
 from drlnb.records.errors import ConfigError
+from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 
 __all__ = [
     "CheckpointCallback",
@@ -53,7 +55,8 @@ class CheckpointCallback(BaseCallback):
     Parameters
     ----------
     save_freq
-        Steps of each environment (Stable-Baselines3's calls of ``_on_step``), at least 1.
+        Steps of each environment (Stable-Baselines3's calls of ``_on_step``), at least 1; inside another callback how
+        many of its calls.
     save_path
         Folder.
     name_prefix
@@ -81,16 +84,18 @@ class CheckpointCallback(BaseCallback):
             raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
         self.save_freq = checked("save_freq", save_freq)
         self.save_path, self.name_prefix = Path(save_path), name_prefix
-        self._asked_at = 0
+        #: Steps, or the parent's calls, so far.
+        self._seen = 0
         self._asked = False
 
     def _init_callback(self) -> None:
-        self._asked_at, self._asked = self.num_timesteps, False
+        self._seen, self._asked = 0 if self.parent else self.num_timesteps, False
 
     def _on_step(self) -> bool:
-        every = self.save_freq * self.model.n_envs
-        if self.num_timesteps // every > self._asked_at // every:
-            self._asked_at, self._asked = self.num_timesteps, True
+        every = self.save_freq if self.parent else self.save_freq * self.model.n_envs
+        before, self._seen = self._seen, self._seen + 1 if self.parent else self.num_timesteps
+        if self._seen // every > before // every:
+            self._asked = True
             self.session.checkpoint()
         return True
 
@@ -112,7 +117,8 @@ class EvalCallback(EventCallback):
     Parameters
     ----------
     eval_env
-        None, or the environment that is trained on: evaluation plays in another copy of it.
+        Where evaluation plays: an id, a class, a function, or an environment that was made, with the same spaces; the
+        task's `env_wrappers` go around it.  None: another copy of the environment that is trained on.
     callback_on_new_best, callback_after_eval
         Callbacks whose ``_on_step`` is called then; False stops the training.
     n_eval_episodes
@@ -170,17 +176,23 @@ class EvalCallback(EventCallback):
         self._best_version = 0
 
     def _init_callback(self) -> None:
-        name, trained = _name(self.eval_env), self.model.spec.env
-        if name is not None and name != trained:
-            raise ConfigError(f"evaluation plays in the environment that is trained on, {trained}, not {name}")
+        if self.parent is not None:
+            raise ConfigError("EvalCallback stands beside other callbacks, not in one: its eval_freq says when")
 
     def settings(self, n_envs: int) -> dict[str, object]:
-        """Return how often, how many episodes, how, and whether the best is kept."""
+        """Return how often, how many episodes, how, whether the best is kept, and where if it is elsewhere.
+
+        Raises
+        ------
+        EnvError, ValueError
+            If `eval_env` cannot be made, or has other spaces.
+        """
         return {
             "eval_freq": self.eval_freq * n_envs,
             "eval_episodes": self.n_eval_episodes,
             "eval_deterministic": self.deterministic,
             "eval_keep_best": self.best_model_save_path is not None,
+            **({} if self.eval_env is None else _elsewhere(self.model.spec, self.eval_env)),
         }
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
@@ -205,7 +217,7 @@ class EvalCallback(EventCallback):
         """Copy the checkpoint of the best parameters."""
         if checkpoint.version == self._best_version:
             self._save_best(checkpoint.version)
-        return None
+        return super().on_checkpoint(checkpoint)
 
     def _save_best(self, version: int) -> None:
         if self.best_model_save_path is None:
@@ -214,6 +226,13 @@ class EvalCallback(EventCallback):
         if self.session.save(version, path):
             report(self, f"new best mean return {self.best_mean_reward:.2f}: saved {path}")
             self._best_version = 0
+
+
+def _elsewhere(spec: TaskSpec, env: object) -> dict[str, object]:
+    copies = getattr(env, "envs", None)  # of a vector environment
+    there = moved(spec, copies[0] if copies else env)
+    sources = [{key: getattr(each, key) for key in SOURCE_KEYS} for each in (spec, there)]
+    return {} if sources[0] == sources[1] else {"eval_source": sources[1]}
 
 
 def _write_evaluations(path: Path, evaluations: Sequence[Evaluated]) -> None:
@@ -307,12 +326,3 @@ def _needs_evaluations(callback: BaseCallback, where: str) -> None:
 def _npz(path: Path) -> Path:
     """Return Stable-Baselines3's file for a folder, or the file itself."""
     return path if path.suffix == ".npz" else path / "evaluations.npz"
-
-
-def _name(env: object) -> str | None:
-    """Return the id of what was given as an environment, None if there is none."""
-    if env is None or isinstance(env, str):
-        return env
-    copies = getattr(env, "envs", None)  # of a vector environment of Stable-Baselines3's
-    spec = getattr(copies[0] if copies else env, "spec", None)
-    return str(spec.id) if spec is not None else type(env).__name__

@@ -19,7 +19,7 @@ ON_EXISTING = ("error", "resume", "restart", "overwrite")
 # A factory's text changes with every edit of its cell, so its name and spaces are compared, and the new one is taken.
 _MAY_DIFFER = {
     "total_timesteps", "n_collectors", "priority", "origin", "observation_space", "action_space", "can_snapshot",
-    "env_factory",
+    "env_factory", "eval_episodes", "eval_max_steps",
 }  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _compared(task: TaskSpec) -> dict[str, object]:
 def _merged(old: RunSpec, new: RunSpec) -> RunSpec:
     """Return the old spec with what may differ taken from the new one."""
     after = new.by_name()
-    fields = ("total_timesteps", "n_collectors", "env_factory")
+    fields = ("total_timesteps", "n_collectors", "env_factory", "eval_episodes", "eval_max_steps")
     return replace(
         old,
         tasks=tuple(
@@ -120,7 +120,7 @@ def check(out: str | Path, spec: RunSpec | None, on_existing: str = "error") -> 
     if not _is_taken(run):
         return "new"
     if (lock := run.live_lock()) is not None:
-        raise RunLocked(f"{run.path} is in use: its run {lock.run} goes on at {lock.address}")
+        raise RunLocked(f"{run.path} is in use: {lock.said}")
     if on_existing in {"restart", "overwrite"}:
         return on_existing
     old = RunSpec.read(run)

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import json
 import logging
 import shutil
 import sys
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drlnb.fleet.plain import COUNT, checked_plain, first_line
-from drlnb.planning.declared import is_whole
+from drlnb.fleet.faces import say
+from drlnb.fleet.plain import checked_plain, first_line
+from drlnb.planning.declared import count, is_whole
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError, InputError, PeerError
@@ -37,6 +39,8 @@ __all__ = [
 #: A Dask client or cluster, an address, or a scheduler file; None: none was named.  Dask's own types say nothing.
 Client = Any
 
+#: Dask workers of a cluster of our own, and devices of a pool: above, it is a slip of the finger.
+_WORKERS, _MOST_DEVICES = count(1, 256), 1000
 #: Seconds for a first answer of a scheduler; the promise is a message within 15 s.
 _CONNECT_S = 10.0
 
@@ -56,7 +60,7 @@ def current_client() -> Client:
     return None
 
 
-def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "Link":
+def connect(client: Client, *, timeout_s: float = _CONNECT_S) -> "Link":
     """Link to a cluster.
 
     Parameters
@@ -64,8 +68,6 @@ def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "
     client
         Client, Cluster, address, or path of a scheduler file.  An asynchronous client is not used itself: a second
         one with a loop of its own is made beside it.
-    pid
-        Process of the scheduler if it is ours, else 0.
     timeout_s
         Longest wait for the scheduler.
 
@@ -92,16 +94,21 @@ def connect(client: Client, *, pid: int = 0, timeout_s: float = _CONNECT_S) -> "
     from drlnb.runtime.client.link import Link
 
     if wanted is None:
-        return Link(client, pid=pid)
+        return Link(client, say=say)
     where = str(client if isinstance(client, str | Path) else wanted["address"])
     try:
         with _quiet():
             # A client with a loop of its own, which is not Dask's current one.
             made = Client(**wanted, timeout=timeout_s, set_as_default=False, asynchronous=False, name="drlnb")
-        return Link(made, owned=True, pid=pid)
+        return Link(made, owned=True, say=say)
     except (OSError, TimeoutError) as error:
         raise SchedulerUnreachable(
             where, f"no scheduler answers there within {timeout_s:g} s ({first_line(error)})"
+        ) from None
+    except TypeError:
+        raise ConfigError(
+            f"{where} speaks TLS, and no certificates are named: pass a Client or a Cluster with its security, or set "
+            "distributed.comm.tls in Dask's configuration (DASK_DISTRIBUTED__COMM__TLS__CA_FILE and so on)"
         ) from None
     except ValueError as error:
         raise ConfigError(f"{where!r} is no scheduler's address: {first_line(error)}") from None
@@ -111,7 +118,12 @@ def _address_or_file(text: str) -> dict[str, object]:
     if "://" not in text and (Path(text).is_file() or text.endswith(".json")):
         if not Path(text).is_file():
             raise ConfigError(f"there is no scheduler file {text}")
-        return {"scheduler_file": text}
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            if isinstance(json.loads(Path(text).read_text(encoding="utf-8"))["address"], str):
+                return {"scheduler_file": text}
+        raise ConfigError(
+            f"{text} is no scheduler file: it must be JSON with the scheduler's address, as Dask writes it"
+        )
     if ":" not in text.removeprefix("tcp://").removeprefix("tls://"):
         raise ConfigError(f"{text!r} is no scheduler's address (host:port, tcp://host:port) and no scheduler file")
     return {"address": text}
@@ -143,7 +155,7 @@ class Wanted:
     isolation: str = "shared"
 
     def __post_init__(self) -> None:
-        workers = "" if self.n_workers is None else COUNT.problem("n_workers", self.n_workers)
+        workers = "" if self.n_workers is None else _WORKERS.problem("n_workers", self.n_workers)
         others = n_seats_problem(self.seats) or isolation_problem(self.isolation, self.seats) or workers
         if problem := others or self._slots_problem():
             raise ConfigError(problem)
@@ -152,10 +164,11 @@ class Wanted:
         slots = self.slots
         if isinstance(slots, list | tuple):
             return devices_problem(slots)
-        if (isinstance(slots, str) and slots == "auto") or is_whole(slots, 1):
+        if (isinstance(slots, str) and slots == "auto") or is_whole(slots, 1, _MOST_DEVICES):
             return ""
         hint = f" (one device: [{slots!r}])" if isinstance(slots, str) and is_device_name(slots) else ""
-        return f"slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got {slots!r}{hint}"
+        known = f"'auto', a whole number in 1..{_MOST_DEVICES} or a list of devices such as ['cuda:0']"
+        return f"slots must be {known}, got {slots!r}{hint}"
 
     @property
     def n_devices(self) -> int | None:
@@ -173,9 +186,10 @@ def start_cluster(n_workers: int) -> "tuple[LocalHandle, Path]":
 
     A thread starts it, so that Ctrl-C meanwhile cannot lose the handle of a process that is there already.
     """
-    from drlnb.runtime.client.local_cluster import start_local
+    from drlnb.runtime.client.local_cluster import PREFIX, start_local, sweep
 
-    root = Path(tempfile.mkdtemp(prefix="drlnb-"))
+    sweep(Path(tempfile.gettempdir()))
+    root = Path(tempfile.mkdtemp(prefix=PREFIX))
     with ThreadPoolExecutor(1, thread_name_prefix="drlnb-start") as starter:
         started = starter.submit(start_local, n_workers=n_workers, root=root)
         import drlnb.runtime.client.link  # noqa: F401 - loads Dask while the child does
@@ -223,8 +237,8 @@ class Pool:
     ----------
     link
         The way to the cluster, whose scheduler is at ``address``.
-    notices
-        What a user should know of the pool, such as that it has no CUDA device.
+    said
+        What a user should have known of the pool when it was last asked, such as that it has no CUDA device.
     n_nodes, slots
         How many node agents were up, and the slots that the pool had, when it was opened.
     n_devices
@@ -248,14 +262,14 @@ class Pool:
         self._sweep = weakref.finalize(self, _sweep, self.handle, root)
         with contextlib.ExitStack() as undo:
             undo.callback(self._sweep)
-            self.link = connect(client) if self.handle is None else connect(self.handle.address, pid=self.handle.pid)
+            self.link = connect(client if self.handle is None else self.handle.address)
             undo.callback(self.link.close)  # its client, if it is ours, would go on
             opened = self.link.open_pool(
                 wanted.n_devices, seats=wanted.seats, names=wanted.names, isolation=wanted.isolation,
                 own_workers=self.n_workers,
             )  # fmt: skip
             undo.pop_all()
-        self.address, self.notices = self.link.address, opened.notices
+        self.address, self.said = self.link.address, opened.notices
         self.n_nodes, self.slots, self.n_devices = opened.n_nodes, opened.slots, opened.n_devices
         self.seats, self.names, self.isolation = opened.seats, opened.names, opened.isolation
 
@@ -266,6 +280,14 @@ class Pool:
         more |= {"slots": list(self.names)} if self.names else {}
         more |= {} if self.isolation == "shared" else {"isolation": self.isolation}
         return {"n_slots": self.n_devices, "n_workers": self.n_nodes, **more}
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a user should know of the pool now; of a cluster that others use it is asked."""
+        if self.handle is None:
+            with contextlib.suppress(PeerError):
+                self.said = (*self.said, *(text for text in self.link.notices() if text not in self.said))
+        return self.said
 
     def serves(self, wanted: Wanted) -> bool:
         """Whether this pool is what was asked for; raise ConfigError for names that mean no device."""

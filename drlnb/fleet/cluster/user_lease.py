@@ -305,11 +305,7 @@ def _check(name: object, n_slots: object, priority: object, wait_s: object, time
         "" if named else f"name must be a text without '/', got {name!r}",
         COUNT.problem("n_slots", n_slots),
         PRIORITIES.problem("priority", priority),
-        *(
-            f"{key} must be None or a finite number > 0 s, got {s!r}"
-            for key, s in times.items()
-            if SECONDS.problem(key, s)
-        ),
+        *(f"{key} must be None or {SECONDS.words}, got {s!r}" for key, s in times.items() if SECONDS.problem(key, s)),
     ]
     if wrong := [problem for problem in problems if problem]:
         raise ConfigError(wrong)

@@ -8,7 +8,6 @@ import io
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.files import pack, unpack
 from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.pickled import code_in
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.versions import versions
 
-__all__ = ["load_model", "newest", "save_model"]
+__all__ = ["load_model", "newest", "refuse_code", "save_model"]
 
 #: Every file of a zip gets this time (the first that a zip knows), so that the same model is the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -102,20 +102,16 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trai
         raise CheckpointError(f"{target}: no such file or folder")
     saved = checkpoint.load(target) if target.is_dir() else _unzipped(target)
     if not trust:
-        _refuse_code(saved.facts.get("spec", {}), target)
+        refuse_code(saved.facts.get("spec", {}), target)
     return unpack(saved.facts, saved.blobs, str(target))
 
 
-def _refuse_code(spec: Plain, path: Path) -> None:
-    """Refuse a task that holds pickled functions."""
-    settings = spec.get("hyperparameters", {})
-    parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
-    pickled = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
-    pickled += ["env"] if spec.get("env_factory") else []
-    if pickled:
+def refuse_code(spec: Plain, path: Path) -> None:
+    """Raise CheckpointError for a task that holds pickled functions."""
+    if pickled := code_in(spec):
         raise CheckpointError(
             f"{path}: its {' and '.join(pickled)} came from its author's own code, which would run here: "
-            "load it with trust=True if you trust the file"
+            "load it with trust=True if you trust them"
         )
 
 

@@ -12,7 +12,7 @@ from drlnb.fleet.policies.files import newest, save_model
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.trained import State, Trained
-from drlnb.rl.networks.one_thread import one_thread
+from drlnb.rl.networks.same_bits import one_thread
 
 if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
@@ -45,6 +45,8 @@ class Model:
         #: What was learnt; None: not trained yet.
         self.trained = trained
         self._actor: Actor | None = None
+        #: What the actor has loaded.
+        self._loaded: npt.NDArray[np.uint8] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.spec.env}: {self.num_timesteps:,} steps>"
@@ -79,7 +81,7 @@ class Model:
 
     def adopt(self, trained: Trained) -> None:
         """Go on with another state."""
-        self.trained, self._actor = trained, None
+        self.trained = trained
 
     def predict(
         self,
@@ -114,10 +116,12 @@ class Model:
             If an observation has another shape than the task's, or the masks are wrong or not this policy's.
         """
         del state, episode_start
-        published = self._state().state.published
+        published = self.parameters
         if self._actor is None:
             self._actor = make_actor(self.spec)
+        if self._loaded is not published:
             self._actor.load(published)
+            self._loaded = published
         return self._actor.predict(observation, deterministic=deterministic, action_masks=action_masks)
 
     def save(self, path: str | Path) -> Path:

@@ -4,7 +4,8 @@ import math
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 
 from drlnb.records.base import Record
 from drlnb.records.common import Defect
@@ -37,8 +38,11 @@ class Tap:
             self._queue.clear()
             self._anew = True
 
-    def drain(self) -> tuple[bool, list[Entry]]:
-        """Return (whether these rows begin the run anew, rows since the last time)."""
+    def drain(self) -> tuple[bool, Iterable[Entry]]:
+        """Return (whether these rows begin the run anew, rows since the last time).
+
+        A run from its beginning may be larger than memory: its rows come from the files while they are asked for.
+        """
         source = self._source
         with source._lock:
             anew, self._anew = self._anew, False
@@ -99,29 +103,35 @@ class Rows:
             self._taps.add(tap)
         return tap
 
-    def _completed(self, recent: list[Entry]) -> list[Entry]:
-        """Put what the journal's files say before the rows that are still at hand."""
-        try:
-            journal = self._read()
-        except JournalError as error:
-            return [("", Defect(text=f"the beginning of this run is missing: {error}")), *recent]
+    def _completed(self, recent: list[Entry]) -> Iterator[Entry]:
+        """Yield what the journal's files say, then the rows that are still at hand."""
         ours: dict[str, list[Record]] = {}
         for name, record in recent:
             ours.setdefault(name, []).append(record)
-        before: list[Entry] = []
-        for name, stream in journal.streams.items():
-            written = (stream.header, *stream.records)
-            before += [(name, record) for record in written[: _overlap(written, ours.get(name, ()))]]
-        return before + recent
+        try:
+            for name, stream in self._read().streams.items():
+                n_before = _overlap(chain([stream.header], stream.records), ours.get(name, [])[:_SAME])
+                for record in islice(chain([stream.header], stream.records), n_before):
+                    yield name, record
+        except JournalError as error:
+            yield "", Defect(text=f"the beginning of this run is missing: {error}")
+        yield from recent
 
 
-def _overlap(written: Sequence[Record], recent: Sequence[Record]) -> int:
-    """Return how many records of the file come before `recent`, which is a later piece of the same stream.
+def _overlap(written: Iterable[Record], head: Sequence[Record]) -> int | None:
+    """Return how many records of the file come before `head`, which begins a later piece of the same stream; None: all.
 
-    Records are compared as text: two that hold NaN are not equal.
+    It may be there whole, or its first records be the file's last; the last place counts.
     """
-    head = [line_of(record) for record in recent[:_SAME]]
-    for i in range(len(written) - 1, -1, -1) if head else ():
-        if all(line_of(a) == b for a, b in zip(written[i : i + _SAME], head, strict=False)):
-            return i
-    return len(written)
+    last: int | None = None
+    begun: list[int] = []
+    for i, record in enumerate(written if head else ()):
+        begun = [at for at in (*begun, i) if _same(record, head[i - at])]
+        if begun and i - begun[0] == len(head) - 1:
+            last = begun.pop(0)
+    return max(begun, default=last)
+
+
+def _same(this: Record, other: Record) -> bool:
+    """Whether two records say the same, by their text: two that hold NaN are not equal."""
+    return type(this) is type(other) and line_of(this) == line_of(other)

@@ -79,7 +79,7 @@ def _leases(run: str, tasks: set[str], fold: Fold) -> Row:
     theory = expected(line, first, last) if len(leases["start"]) else {}
     there_s = line.alive_s(first, last)
     return {
-        "grants": len(leases["start"]),
+        "grants": int(leases["count"].sum()),
         "utilisation": _share(float(np.nansum(ended["computed"])), there_s),
         "held": _share(float(np.sum(ended["held"])), there_s),
         "bound": theory.get("bound"),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import chain, dropwhile
+from itertools import chain, dropwhile, islice
 from types import ModuleType
 
 from drlnb.fleet.plain import Plain, Row
@@ -20,7 +20,7 @@ from drlnb.views.folds.entries import split_stream
 __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
 
 
-def table_rows(journal: Journal, table: str) -> list[Row]:
+def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
     """Return the rows of one table as plain data.
 
     Parameters
@@ -31,16 +31,20 @@ def table_rows(journal: Journal, table: str) -> list[Row]:
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
         row per ended lease), ``pool`` (one row per change of the pool, see
         :func:`pool_rows`) or ``episodes`` (raw return and length).
+    every
+        Leave all rows out but every so manieth: those of a long run may be larger than memory, the journal never is.
 
     Raises
     ------
     ConfigError
-        If there is no such table.
+        If there is no such table, or `every` is no whole number above 0.
     """
     make = TABLES.get(table)
     if make is None:
         raise ConfigError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
-    return list(make(journal))
+    if not isinstance(every, int) or every < 1:
+        raise ConfigError(f"every must be a whole number >= 1, got {every!r}")
+    return list(islice(make(journal), 0, None, every))
 
 
 def frame_of(rows: list[Row]) -> object:
@@ -72,7 +76,7 @@ def _pools(journal: Journal) -> Iterable[Stream]:
 
 def _metrics(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
-        for row in stream.of(rounds.MetricsRecorded):
+        for row in stream.each(rounds.MetricsRecorded):
             yield {**first, "round": row.round, "n_timesteps": row.n_timesteps, **row.metrics}
 
 
@@ -204,7 +208,7 @@ class _Pool:
 
 def _episodes(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
-        for event in stream.of(rounds.ExperienceArrived):
+        for event in stream.each(rounds.ExperienceArrived):
             for reward, length in event.episodes:
                 yield {
                     **first, "round": event.round, "collector": event.collector, "return": reward, "length": length

@@ -56,6 +56,8 @@ class _Line:
 
     status: TaskStatus
     attempt: int = 0
+    #: Why its newest checkpoint could not be written; empty if it was.
+    unwritten: str = ""
     #: Steps of the latest round.
     n_samples: int = 0
     round_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ROUNDS))
@@ -74,8 +76,10 @@ class _Line:
             case rounds.PhaseEntered(phase=phase) if phase != "ended":
                 self._now(
                     state="paused" if phase == "paused" else "running",
-                    doing="waiting for a slot" if phase == "waiting" else phase,
+                    doing=self._doing(phase),
                 )
+            case rounds.CheckpointWritten(failure=failure):
+                self.unwritten = failure
             case rounds.MetricsRecorded():
                 self._round(record)
             case rounds.EvaluationFinished(failure="", deterministic=True):
@@ -87,6 +91,11 @@ class _Line:
 
     def _now(self, **changes: object) -> None:
         self.status = replace(self.status, **changes)  # type: ignore[arg-type]  # fields of the status
+
+    def _doing(self, phase: str) -> str:
+        if phase == "paused" and self.unwritten:
+            return f"paused: no checkpoint can be written ({self.unwritten})"
+        return "waiting for a slot" if phase == "waiting" else phase
 
     def begin(self, attempt: int) -> None:
         """Begin another attempt."""

@@ -4,7 +4,6 @@ import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from drlnb.fleet.faces import note
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, TaskSpec
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.files import check_layout, describe_layout
@@ -36,10 +35,10 @@ _FIXED: Plain = {
     "device": "auto",
     "_init_setup_model": True,
 }
+#: How the task is evaluated.
+_EVAL: Plain = {"eval_episodes": EVAL_EPISODES, "eval_max_steps": EVAL_MAX_STEPS}
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
-_OURS: Plain = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None}
-#: What `gymnasium.make` adds by itself, and what has no part in training.
-_NOT_OURS = {"render_mode"}
+_OURS: Plain = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None, **_EVAL}
 #: Other names that were noted already: once per process is enough.
 _NOTED: set[str] = set()
 
@@ -124,11 +123,12 @@ def described(algo: str, given: Row) -> TaskSpec:
     wrappers = read_wrappers(given.pop("env_wrappers", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
     n_envs, n_collectors = given.pop("num_envs", n_envs), given.pop("n_collectors", None)
+    played = {key: given.pop(key) for key in _EVAL if key in given}
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
-    others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed}
+    others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed, **played}
     spec = complete_spec(name, factory, algo, resolved, n_collectors=n_collectors, **others)
     spaces: Row = {**probe(spec)}
     made = replace(spec, **spaces)
@@ -150,6 +150,7 @@ def altered(spec: TaskSpec, given: Row, where: str) -> TaskSpec:
     settings["policy_kwargs"] = settings["policy_kwargs"] or {}
     seed, n_envs = settings.pop("seed", None), settings.pop("n_envs", spec.n_envs)
     n_collectors = settings.pop("n_collectors", None)
+    played = {key: settings.pop(key) for key in _EVAL if key in settings}
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
     changed = replace(
         spec,
@@ -157,6 +158,7 @@ def altered(spec: TaskSpec, given: Row, where: str) -> TaskSpec:
         n_envs=resolved.n_envs,
         n_collectors=min(n_collectors or spec.n_collectors, resolved.n_envs),
         hyperparameters=resolved.hyperparameters,
+        **played,
     )
     check_layout(describe_layout(make_actor(spec).layout), make_actor(changed).layout, where)
     return changed
@@ -207,18 +209,13 @@ def _environment(env: object, env_kwargs: Plain | None) -> tuple[str, str | None
 def _made_before(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
     import gymnasium
 
+    from drlnb.rl.envs.given import taken_apart
+
     if hasattr(env, "num_envs"):
         raise EnvError(f"{type(env).__name__} holds several environments: pass the id, and n_envs={env.num_envs}")
     if not isinstance(env, gymnasium.Env):
         raise EnvError(f"env must be an environment's id, a class or a function, got {env!r}")
     if env_kwargs:
         raise EnvError("env_kwargs are for an id or a class; this environment is made already")
-    spec = env.spec
-    if spec is None:
-        name = type(env.unwrapped).__name__
-        raise EnvError(f"{name} was not made by gymnasium.make: pass its class, or a function that returns it")
-    kwargs = {key: value for key, value in spec.kwargs.items() if key not in _NOT_OURS}
-    if spec.additional_wrappers:
-        factory = source_of(partial(gymnasium.make, spec))[1]
-        return str(spec.id), factory, {}
-    return source_of(spec.id)[0], None, kwargs
+    name, make, kwargs = taken_apart(env)
+    return (source_of(name)[0], None, kwargs) if make is None else (name, source_of(make)[1], kwargs)

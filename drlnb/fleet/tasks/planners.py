@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeAlias, cast
 
+from drlnb.fleet.plain import by_name
 from drlnb.planning.decisions import KINDS, kind_of
 from drlnb.planning.registry import OWN, Planner, PlannerKind, nearest
 from drlnb.records.errors import ConfigError
@@ -65,7 +66,7 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
         return Chosen(names=names | _SETS[asked], seed=asked == "seed")
     own: dict[str, str] = {}
     problems = []
-    for decision, value in (asked or {}).items():
+    for decision, value in by_name("planners", asked).items():
         try:
             kind = kind_of(decision)
             if isinstance(value, str) and (point := _entry_point(kind, value)) is None:

@@ -8,12 +8,12 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from drlnb.fleet.plain import Plain
+from drlnb.fleet.plain import Plain, by_name
 from drlnb.fleet.tasks.planners import Chosen
+from drlnb.planning.declared import SECONDS
 from drlnb.planning.settings import SETTINGS, as_config, owner, settings_problems
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.settings.checks import POSITIVE
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.files.versions import versions
 
@@ -60,7 +60,10 @@ class RunSpec:
         """
         plain = folder.read_spec()
         known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
-        return cls(**{**known, "tasks": tuple(TaskSpec.from_plain(task) for task in plain["tasks"])})
+        try:
+            return cls(**{**known, "tasks": tuple(TaskSpec.from_plain(task) for task in plain["tasks"])})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{folder.path / 'run.json'} is not what drlnb wrote: {error}") from None
 
     def by_name(self) -> dict[str, TaskSpec]:
         """Return the tasks by their names."""
@@ -86,8 +89,8 @@ def run_spec(
         If `env_timeout_s` is neither None nor a number of seconds > 0, or a setting is unknown or wrong beside the
         others that are given.
     """
-    if env_timeout_s is not None and (problem := POSITIVE(env_timeout_s)):
-        raise ConfigError(f"env_timeout_s {problem} or None, got {env_timeout_s!r}")
+    if env_timeout_s is not None and SECONDS.problem("env_timeout_s", env_timeout_s):
+        raise ConfigError(f"env_timeout_s must be {SECONDS.words}, or None, got {env_timeout_s!r}")
     now = datetime.datetime.now().astimezone()
     return RunSpec(
         run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
@@ -96,7 +99,7 @@ def run_spec(
         planners=planners.names,
         own_planners=planners.own,
         seed=planners.seed,
-        settings={"env_timeout_s": env_timeout_s, **_scheduling(settings or {})},
+        settings={"env_timeout_s": env_timeout_s, **_scheduling(by_name("settings", settings))},
         versions=versions(),
     )
 

@@ -9,11 +9,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from drlnb.fleet.plain import COUNT, Plain
-from drlnb.planning.declared import count as whole
+from drlnb.fleet.plain import Plain, by_name, checked_plain
+from drlnb.planning.declared import count as count_within
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, TaskSpec
 from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.wrappers import read_wrappers
 from drlnb.rl.zoo.entries import read_entry, resolve_entry
@@ -21,12 +21,15 @@ from drlnb.rl.zoo.entries import read_entry, resolve_entry
 __all__ = ["Task", "complete_spec", "file_safe", "source_of", "task_specs"]
 
 #: An environment's id, with its module in front where it has one; names may have a namespace: ``ALE/Pong-v5``.
-_ID = re.compile(r"([\w.]+:)?[^:\s]+")
+_ID = re.compile(r"([\w.]+:)?[^:\s\x00-\x1f]+")
 #: Names become file names and part of stream names.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 #: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
-_ARGUMENTS = ("seed", "n_collectors", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name")
+_ARGUMENTS = (
+    *("seed", "n_collectors", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name"),
+    *("eval_episodes", "eval_max_steps"),
+)
 
 #: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
 DEFAULT_COLLECTORS = 2
@@ -61,6 +64,10 @@ class Task:
         are counted beneath them.
     deterministic
         Same spec, same machine type, same bits, whatever arrives first.
+    eval_episodes
+        Deterministic episodes that are played when the budget is made; 0: none.
+    eval_max_steps
+        Steps after which an episode of an evaluation is cut: not every environment ends by itself.
     name
         Unique inside a run; None: the environment's id, with the seed where the run has several.
     **hyperparameters
@@ -93,6 +100,8 @@ class Task:
         env_kwargs: Plain | None = None,
         env_wrappers: object = None,
         deterministic: bool = True,
+        eval_episodes: int = EVAL_EPISODES,
+        eval_max_steps: int = EVAL_MAX_STEPS,
         name: str | None = None,
         **hyperparameters: object,
     ) -> None:
@@ -100,11 +109,13 @@ class Task:
         problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
         if good and isinstance(env, str) and not _ID.fullmatch(env):
             problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
-        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors}
-        given = {key: value for key, value in counts.items() if value is not None}
-        problems += filter(None, [*(COUNT.problem(*each) for each in given.items()), whole(0).problem("seed", seed)])
-        if name is not None and not _NAME.fullmatch(name):
+        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors, "seed": seed}
+        given = {key: value for key, value in counts.items() if value is not None or key == "seed"}
+        problems += filter(None, [count_within(*LIMITS[key]).problem(key, value) for key, value in given.items()])
+        if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
+        if group is not None and not isinstance(group, str):
+            problems.append(f"group must be a word or None, got {group!r}")
         if problem := PRIORITIES.problem("priority", priority):
             problems.append(problem)
         if problems:
@@ -120,9 +131,11 @@ class Task:
             resolved,
             name=name,
             n_collectors=n_collectors,
-            env_kwargs=dict(env_kwargs or {}),
+            env_kwargs=dict(by_name("env_kwargs", env_kwargs)),
             env_wrappers=wrappers,
             deterministic=deterministic,
+            eval_episodes=eval_episodes,
+            eval_max_steps=eval_max_steps,
             seed=seed,
             priority=priority,
             group=group,
@@ -236,6 +249,12 @@ def complete_spec(
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    for key, value in {
+        "env_kwargs": spec.env_kwargs,
+        "env_wrappers": spec.env_wrappers,
+        **spec.hyperparameters,
+    }.items():
+        checked_plain(key, value)
     return TaskSpec.from_plain(spec.to_plain())
 
 
@@ -284,7 +303,7 @@ def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ..
     ConfigError
         If there are none, or something else is among them.
     """
-    listed = [tasks] if isinstance(tasks, str | Task) else list(tasks)
+    listed = list(tasks) if isinstance(tasks, Iterable) and not isinstance(tasks, str | bytes) else [tasks]
     if not listed:
         raise ConfigError("a run needs at least one task")
     if wrong := [task for task in listed if not isinstance(task, str | Task)]:

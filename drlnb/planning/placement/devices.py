@@ -1,8 +1,9 @@
 """Resolve the devices that a user names in PyTorch's spelling.
 
-``cuda:K`` is the device that torch on a node counts as K, ``GPU-...`` the one with this UUID, ``cpu:K`` a virtual one.
-A name without a node means that device of every node; several workers of one machine see the same devices, which count
-once and go to the first of them.  A slot's own spelling, ``NODE/gpuK`` or ``NODE/cpuK``, means that of one node.
+``cuda:K`` is the device that torch on a node counts as K, ``GPU-...`` or ``MIG-...`` the one with this UUID, ``cpu:K``
+a virtual one.  A name without a node means that device of every node; several workers of one machine see the same
+devices, which count once and go to the first of them.  A slot's own spelling, ``NODE/gpuK`` or ``NODE/cpuK``, means
+that of one node.
 """
 
 import re
@@ -17,7 +18,7 @@ __all__ = ["Device", "NodeDevices", "devices_problem", "is_device_name", "named_
 #: Virtual devices of a node that an error lists one by one.
 _LISTED = 4
 _INDEXED = re.compile(r"(?:cuda:|gpu)(?P<cuda>[0-9]{1,4})|(?:cpu:|cpu)(?P<cpu>[0-9]{1,4})")
-_UUID = re.compile(r"GPU-[0-9A-Fa-f][-0-9A-Fa-f]*", re.IGNORECASE)
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Fa-f][-0-9A-Fa-f]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

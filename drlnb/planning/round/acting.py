@@ -71,7 +71,7 @@ def _begin_round(state: RoundState, out: Out) -> None:
     """Put in force what the user changed, and size every collector's share: the round's first ones are woken now."""
     state.begun = state.version
     state.in_force = dict(sorted(state.settings.items()))
-    state.names |= state.next_names
+    state.names = {**state.names, **state.next_names}  # the configuration keeps those of the start
     state.next_names = {}
     members = state.crew.members
     view = BatchView(
@@ -109,6 +109,7 @@ def evaluate(state: RoundState, out: Out) -> None:
                     n_episodes=state.config["n_eval_episodes" if final else "eval_episodes"],
                     deterministic=final or state.config["eval_deterministic"],
                     keeps_cpu=state.warmup.state.keeps_cpu,
+                    last=final,
                 )
             )
             return

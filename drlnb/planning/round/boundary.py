@@ -1,5 +1,7 @@
 """Act between two rounds: settings, checkpoints, pauses, stops, evaluations and the end of the task."""
 
+from collections.abc import Sequence
+
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish, wake
@@ -8,8 +10,12 @@ from drlnb.planning.round.state import RoundState
 from drlnb.planning.settings import SETTINGS
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import RequestRefused
-from drlnb.records.common import SettingChanged
+from drlnb.records.common import DeadlinePassed, SetDeadline, SettingChanged
 
+#: Reason of a pause that ends by itself once a checkpoint is on disk, and the seconds between two trials of that.
+_FULL, _AGAIN_S = "no checkpoint can be written", 5.0
+#: Name of the deadline for the next one.
+_TRIAL = "checkpoint"
 #: Setting -> the decision whose planner it names; warm-up keeps its own.
 _PLANNERS = {
     key: KINDS[setting.decision]
@@ -22,17 +28,19 @@ def boundary(state: RoundState, t: float, out: Out) -> None:
     """Do what waits for the end of a round; then the new parameters go out."""
     done = _is_done(state)
     if done:
-        state.closing = ["checkpoint", "evaluation"]
-        warm(state, words.ResumeAsked(t=t), out)  # whoever plays the evaluation must be up, pause or not
+        close(state, ["checkpoint", "evaluation"], out)
     elif "stop" in state.asked:
-        state.closing = ["checkpoint"]
-        warm(state, words.StopAsked(t=t, reason=state.asked["stop"]), out)
+        close(state, ["checkpoint"], out)
+    if "evaluation" in state.closing:
+        warm(state, words.ResumeAsked(t=t), out)  # whoever plays it must be up, pause or not
+    elif state.closing:
+        warm(state, words.StopAsked(t=t, reason=state.asked.get("stop", "")), out)
     state.resting = "pause" in state.asked and not state.closing
     state.judging = not state.closing and _evaluation_due(state)
     if state.closing or state.resting or "checkpoint" in state.asked or _checkpoint_due(state, t):
         _write_checkpoint(state, t, "end" if done else next(iter(state.asked), "periodic"), out)
         state.asked.pop("checkpoint", None)
-    if done or "stop" not in state.asked:
+    if state.closing != ["checkpoint"]:
         publish(state, out)
 
 
@@ -44,7 +52,9 @@ def _is_done(state: RoundState) -> bool:
 def _checkpoint_due(state: RoundState, t: float) -> bool:
     age_s, config = t - state.checkpoint_t, state.config
     by_round = state.progress.n_rounds % config["checkpoint_every"] == 0
-    return bool((by_round and age_s >= config["checkpoint_min_s"]) or age_s >= config["checkpoint_max_s"])
+    least_s, most_s = config["checkpoint_min_s"], config["checkpoint_max_s"]
+    is_worth_it = not least_s or age_s >= state.checkpoint_s / config["checkpoint_cost_frac"]
+    return bool(is_worth_it and ((by_round and age_s >= least_s) or age_s >= most_s))
 
 
 def _write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None:
@@ -74,16 +84,23 @@ def checkpoint_gathered(state: RoundState, event: words.CheckpointGathered, out:
 
 
 def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: Out) -> None:
-    """Go on, rest or end, as the checkpoint was written for."""
+    """Go on, rest or end, as the checkpoint was written for; rest and try again if the disk refused it."""
+    state.checkpoint_s = event.elapsed_s
+    if event.failure:
+        state.asked.setdefault("pause", _FULL)
     if event.version != state.version:
         return  # an older one, that a slow disk has finished only now
-    state.gathering = False
-    if "checkpoint" in state.closing:
-        if event.failure:
-            end(state, "failed", f"the last checkpoint could not be written: {event.failure}", out)
-            return
+    state.gathering, state.unwritten = False, event.failure
+    if event.failure and (state.closing or state.resting):
+        enter(state, "paused", out)
+        out.append(SetDeadline(name=_TRIAL, after_s=_AGAIN_S))
+    elif "checkpoint" in state.closing:
         state.closing.remove("checkpoint")
         _close_if_ready(state, out)
+    elif state.resting and "stop" not in state.asked and state.asked["pause"] == _FULL:
+        resume = words.ResumeAsked(t=event.t)
+        resume_asked(state, resume, out)
+        warm(state, resume, out)
     elif state.resting:
         enter(state, "paused", out)
         if "stop" in state.asked:
@@ -92,10 +109,16 @@ def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: O
         go_on(state, out)
 
 
+def try_again(state: RoundState, event: DeadlinePassed, out: Out) -> None:
+    """Write a checkpoint that the disk has refused."""
+    if event.name == _TRIAL and state.unwritten and (state.resting or "checkpoint" in state.closing):
+        _write_checkpoint(state, event.t, next(iter(state.asked)), out)
+
+
 # ---------------------------------------------------------------------- pause, resume, stop, settings
 def asked(state: RoundState, event: words.PauseAsked | words.CheckpointAsked, out: Out) -> None:
     """Remember the wish for the boundary."""
-    state.asked.setdefault("pause" if isinstance(event, words.PauseAsked) else "checkpoint", "asked for")
+    state.asked["pause" if isinstance(event, words.PauseAsked) else "checkpoint"] = "asked for"
 
 
 def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:
@@ -106,10 +129,13 @@ def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:
 
 
 def stop_asked(state: RoundState, event: words.StopAsked, out: Out) -> None:
-    """Stop now if nothing would be lost, else at the boundary."""
+    """Stop now if nothing would be lost, else at the boundary; the evaluation at the end is not played any more."""
     if state.closing:
+        state.asked.setdefault("stop", event.reason)
+        close(state, state.closing, out)
         return
-    if state.phase == "paused" and state.unsaved:  # the pause's checkpoint does not know what was changed in it
+    # The pause's checkpoint does not know what was changed in it, or there is none.
+    if state.phase == "paused" and (state.unsaved or state.unwritten):
         state.asked["stop"] = event.reason
         state.closing = ["checkpoint"]
         _write_checkpoint(state, event.t, "stop", out)
@@ -167,6 +193,13 @@ def evaluation_finished(state: RoundState, event: words.EvaluationFinished, out:
 
 
 # ---------------------------------------------------------------------- the end
+def close(state: RoundState, waits_for: Sequence[str], out: Out) -> None:
+    """End the task once all of this has been done; the evaluation only if it has episodes and nobody asked to stop."""
+    evaluates = state.config["n_eval_episodes"] and "stop" not in state.asked
+    state.closing = [step for step in waits_for if step != "evaluation" or evaluates]
+    _close_if_ready(state, out)
+
+
 def _close_if_ready(state: RoundState, out: Out) -> None:
     if state.closing:
         return

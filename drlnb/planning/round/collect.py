@@ -56,14 +56,14 @@ def collector_ready(state: RoundState, event: warmup.CollectorReady, out: Out) -
 
 def collector_lost(state: RoundState, event: warmup.CollectorLost, out: Out) -> None:
     """Start a lost collector again, unless it was lost too often."""
-    pause_s = state.crew.lost(event.collector, event.node)
+    pause_s = state.crew.lost(event.collector, event.node, state.t)
     if pause_s is None:
         return
     if event.collector == state.evaluator:
         state.evaluator = None
     member = state.crew.members[event.collector]
     raised_again = bool(event.detail) and member.n_losses >= state.config["max_collector_errors"]
-    if raised_again or state.crew.n_restarts > state.config["max_collector_restarts"]:
+    if raised_again or len(member.lost_t) > state.config["max_collector_restarts"]:
         reason = f"collector {event.collector} was lost too often: {event.reason}\n{event.detail}"
         end(state, "failed", reason.strip(), out)
         return
@@ -105,14 +105,15 @@ def host_unreachable(state: RoundState, event: distribution.HostUnreachable, out
 
 
 def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
-    gone = state.crew.dropped(host)
+    gone = state.crew.dropped(host, state.t)
     state.warmup.drop(host)
     out.append(distribution.HostDropped(host=host, reason=reason))
     if state.evaluator in gone:
         state.evaluator = None
-    if state.crew.n_restarts > state.config["max_collector_restarts"]:
-        end(state, "failed", f"node {host} was lost: {reason}", out)
-        return
+    for i in gone:
+        if len(state.crew.members[i].lost_t) > state.config["max_collector_restarts"]:
+            end(state, "failed", f"collector {i} was lost too often, now with node {host}: {reason}", out)
+            return
     planner = {**state.names, **state.next_names}["placement"]
     out.append(words.AskPlacement(n_collectors=len(state.crew.members), planner=planner))
 

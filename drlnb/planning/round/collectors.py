@@ -1,5 +1,7 @@
 """Track a task's collectors, which of them have acted this round, and which hosts hold the present version.
 
+Each collector has a budget of restarts of its own, per time: a node that takes many along costs each of them one.
+
 No collector acts before its host holds the version of the round: :meth:`Crew.wake` is the one gate (seed 000,
 paragraph 6; the counter "env steps below the round's version" stays 0 because of it).
 """
@@ -8,13 +10,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-__all__ = ["BACKOFF_MAX_S", "BACKOFF_S", "Crew", "Member"]
+__all__ = ["BACKOFF_MAX_S", "BACKOFF_S", "RESTART_WINDOW_S", "Crew", "Member"]
 
 #: First pause before a lost collector is started again; doubles with each loss (Kubernetes starts at 10 s, too slow
 #: for rounds of milliseconds).
 BACKOFF_S = 0.5
 #: Longest pause before a restart.
 BACKOFF_MAX_S = 30.0
+#: Time over which restarts are counted, in seconds; 20 that follow one another at once need 8 minutes of pauses.
+RESTART_WINDOW_S = 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,6 +30,8 @@ class Member:
     #: ``absent`` | ``starting`` | ``ready`` | ``acting`` | ``sent`` | ``stopped`` (it has sent, its process ended).
     status: str = "absent"
     n_restarts: int = 0
+    #: When it was lost within :data:`RESTART_WINDOW_S` before the latest loss, oldest first, in seconds.
+    lost_t: list[float] = field(default_factory=list)
     #: Round of the start that it waits for while it is starting; 0: started at once, whatever the round.
     awaits: int = 0
     #: Losses since the last experience; decides the pause before the next start.
@@ -35,6 +41,11 @@ class Member:
     def is_awaited(self) -> bool:
         """Whether its process ended after a round, and the start for another one has not made it ready yet."""
         return self.status == "stopped" or (self.status == "starting" and self.awaits > 0)
+
+    def lost(self, t: float) -> None:
+        """Count a loss, of its process alone or with its node."""
+        self.n_restarts += 1
+        self.lost_t = [*(at for at in self.lost_t if at > t - RESTART_WINDOW_S), t]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,11 +60,6 @@ class Crew:
     def of(cls, env_shares: Sequence[tuple[int, ...]]) -> Self:
         """Return the collectors that have these environments, none of them placed yet."""
         return cls(members={i: Member(env_indices=share) for i, share in enumerate(env_shares)})
-
-    @property
-    def n_restarts(self) -> int:
-        """Restarts of collectors so far."""
-        return sum(member.n_restarts for member in self.members.values())
 
     @property
     def at_rest(self) -> tuple[tuple[int, str], ...]:
@@ -79,14 +85,14 @@ class Crew:
         member.status = "ready"
         return True
 
-    def lost(self, collector: int, node: str) -> float | None:
-        """Mark a collector as lost; return the pause before the restart in seconds, None if the loss is old news."""
+    def lost(self, collector: int, node: str, t: float) -> float | None:
+        """Mark a collector as lost at time `t`; return the seconds until its restart, None if the loss is old news."""
         member = self.members.get(collector)
         if member is None or member.node != node or member.status == "absent":
             return None
         had_sent = member.status == "sent"
         member.status, member.awaits = "starting", 0
-        member.n_restarts += 1
+        member.lost(t)
         pause = min(BACKOFF_MAX_S, BACKOFF_S * 2.0**member.n_losses)
         member.n_losses += 1
         # What it had sent stays good: only its environments are lost.
@@ -130,13 +136,13 @@ class Crew:
         self.hosts[host] = version
         return True
 
-    def dropped(self, host: str) -> tuple[int, ...]:
-        """Remove a host that is gone; return its collectors, which are absent now."""
+    def dropped(self, host: str, t: float) -> tuple[int, ...]:
+        """Remove a host that is gone at time `t`; return its collectors, which are absent now."""
         self.hosts.pop(host, None)
         gone = tuple(i for i, member in self.members.items() if member.node == host)
         for i in gone:
             self.members[i].node, self.members[i].status = None, "absent"
-            self.members[i].n_restarts += 1
+            self.members[i].lost(t)
         return gone
 
     def wake(self, version: int, done: Iterable[int]) -> tuple[int, ...]:

@@ -165,7 +165,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     if event.version == 0:
         compute.ask_for_slot(state, "initial parameters", out)
     elif event.n_timesteps >= state.config["total_timesteps"]:
-        state.closing = ["evaluation"]
+        boundary.close(state, ["evaluation"], out)
 
 
 #: Event -> its rule; every event that the machine knows, those that only close a command in the journal, too.
@@ -201,6 +201,6 @@ RULES: Rules[RoundState] = {
     SettingChanged: boundary.setting_changed,
     words.TaskOpened: _task_opened,
     words.LeaseClosed: ignore,
-    DeadlinePassed: ignore,
+    DeadlinePassed: boundary.try_again,
     ClockRelated: ignore,
 }

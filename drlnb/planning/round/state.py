@@ -15,11 +15,15 @@ from drlnb.planning.round.progress import Progress
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.warmup import WARMUP, WarmupMachine
 from drlnb.records.base import Facts
+from drlnb.records.spec import EVAL_EPISODES
 
-__all__ = ["RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
+__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
 
 #: Stands for a collector where a batch comes from the replay ring.
 RING = -1
+
+#: Longest time that environments may take for a step, or to be made, where nothing else is said, in seconds.
+ENV_TIMEOUT_S = 60.0
 
 #: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
 ROUND_DEFAULTS: Facts = {
@@ -27,15 +31,16 @@ ROUND_DEFAULTS: Facts = {
     "warmup": {},  # settings of warm-up beside the planner's name
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
-    "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one
+    "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one (0: however soon)
     "checkpoint_max_s": 120.0,  # and at least this often
-    "n_eval_episodes": 20,  # at the end, deterministic
+    "checkpoint_cost_frac": 0.05,  # of the time between two that they may take; then they are further apart
+    "n_eval_episodes": EVAL_EPISODES,  # at the end, deterministic; 0: none
     "eval_freq": 0,  # environment steps between two evaluations while training; 0: none
     "eval_episodes": 5,  # Stable-Baselines3's `n_eval_episodes`
     "eval_deterministic": True,
     "eval_keep_best": False,  # a checkpoint after each evaluation that is the best so far
-    "max_collector_restarts": 20,
-    "env_timeout_s": 60.0,  # for one step of a collector's environments, or for making them; None: all time
+    "max_collector_restarts": 20,  # of each collector, within an hour
+    "env_timeout_s": ENV_TIMEOUT_S,  # for one step of a collector's environments, or for making them; None: all time
     "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
@@ -70,6 +75,8 @@ class RoundState:
     #: Time of the last event, in seconds.
     t: float = 0.0
     checkpoint_t: float = 0.0
+    #: Seconds that the latest checkpoint took.
+    checkpoint_s: float = 0.0
     n_executor_deaths: int = 0
     #: Reason of a ``pause``, ``stop`` or ``checkpoint`` that waits for the boundary.
     asked: dict[str, str] = field(default_factory=dict)
@@ -79,6 +86,8 @@ class RoundState:
     in_force: dict[str, object] = field(default_factory=dict)
     #: A setting was changed since the last checkpoint.
     unsaved: bool = False
+    #: Why the newest checkpoint could not be written; empty if it was.
+    unwritten: str = ""
     #: The round that has begun: what is changed now counts from the one after it.
     begun: int = 0
     #: The wake waits for the checkpoint's copies.

@@ -120,8 +120,8 @@ class Actor:
         layout = self.layout
         layout.check(parameters)
         raw = np.array(parameters)  # own and aligned, whatever the network handed over
-        obs, _ = split_statistics(layout.statistics(raw))
-        self._mean, self._var = obs.mean, obs.var
+        #: Of observations and of discounted returns, as published.
+        self.statistics = split_statistics(layout.statistics(raw))
         flat = raw[layout.policy_offset :].view(np.float32)
         tensors = {e.name: flat[e.start : e.stop].reshape(e.shape) for e in layout.entries if e.stop <= layout.n_policy}
         self._log_std = tensors.pop("log_std", np.empty(0, np.float32))
@@ -142,8 +142,12 @@ class Actor:
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of raw observations ``(B, *obs)``."""
         if self.layout.norm_obs:
-            obs = normalised_rows(self._form, obs, self._mean, self._var)
-        return self._network.forward(obs)
+            obs = normalised_rows(self._form, obs, self.statistics[0].mean, self.statistics[0].var)
+        return self.respond(obs)
+
+    def respond(self, seen: np.ndarray) -> np.ndarray:
+        """Return outputs as :meth:`forward` does, of observations that are normalised already if the task's are."""
+        return self._network.forward(seen)
 
     def choose(self, outputs: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """Return a collector's actions for outputs and noise ``(R, width)``: row i is the task's environment i."""

@@ -8,7 +8,7 @@ import torch
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.networks.modules import build, module_layout
-from drlnb.rl.networks.one_thread import one_thread
+from drlnb.rl.networks.same_bits import one_thread
 
 __all__ = ["TorchNetwork"]
 

@@ -65,7 +65,7 @@ class GpfLearner(Learner):
         """Return the samples with their targets."""
         arrays, settings = fragment.arrays, self.settings
         observations, values, next_values = staged_values(self.networks, arrays)
-        rewards, ends = self.kept.rewards(arrays["reward"]), (arrays["terminated"], arrays["truncated"])
+        rewards, ends = arrays["reward"], (arrays["terminated"], arrays["truncated"])
         if settings.reward_scale is not None:
             rewards = rewards * np.float32(settings.reward_scale)
         judge, gamma, decay = arrays["strategy"], settings.gamma, settings.gae_lambda

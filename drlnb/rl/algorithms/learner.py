@@ -18,6 +18,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.networks import MlpTowers, Networks, make_networks
+from drlnb.rl.networks.same_bits import same_kernels
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import progress_remaining
 
@@ -135,12 +136,13 @@ class Learner(ABC):
         # A block of minibatches is of no environment.
         indices = [int(i) for i in fragment.header.get("env_indices", (0,))]
         _refuse_twice(self._staged, indices, f"worker {worker} staged", self.kept.round)
-        columns = self._columns(fragment)
-        for name in _MOMENTS:
-            for number, row in enumerate(fragment.arrays.get(name, ())):
-                columns[number][name] = torch.from_numpy(np.array(row))
-        if self.compute == "stream":
-            self._at_arrival(indices, columns)
+        with same_kernels(self.device, self.spec.deterministic):
+            columns = self._columns(fragment)
+            for name in _MOMENTS:
+                for number, row in enumerate(fragment.arrays.get(name, ())):
+                    columns[number][name] = torch.from_numpy(np.array(row))
+            if self.compute == "stream":
+                self._at_arrival(indices, columns)
         self._staged.update(zip(indices, columns, strict=True))
         return time.perf_counter() - started
 
@@ -213,13 +215,13 @@ class Learner(ABC):
         if not self._staged:
             raise ValueError(f"round {self.kept.round} has nothing staged")
         columns = [self._staged[index] for index in sorted(self._staged)]  # the order of arrival does not matter
-        with self.kept.all_or_nothing():
+        with same_kernels(self.device, self.spec.deterministic), self.kept.all_or_nothing():
             table, n_updates = self._update(columns, on_minibatch or (lambda done, total: None))
             _check_finite(table, self.columns, self.kept.round)
-        self.kept.n_updates += n_updates
-        for column in columns:
-            self.kept.merge(column)
-        metrics = self._metrics(columns, table, n_updates)
+            self.kept.n_updates += n_updates
+            for column in columns:
+                self.kept.merge(column)
+            metrics = self._metrics(columns, table, n_updates)
         self._staged.clear()
         return metrics
 

@@ -18,16 +18,16 @@ __all__ = ["minibatches", "round_metrics", "run_epochs", "staged_columns", "stag
 _Rows = TypeVar("_Rows", bound=Rows)
 
 
-def minibatches(n_samples: int, batch_size: int) -> list[tuple[int, int]]:
-    """Return the bounds of an epoch's minibatches; a last one of a single sample joins its neighbour.
+def minibatches(n_samples: int, batch_size: int, *, joined: bool) -> list[tuple[int, int]]:
+    """Return the bounds of an epoch's minibatches; with `joined` a last one of a single sample joins its neighbour.
 
     Examples
     --------
-    >>> minibatches(9, 4), minibatches(10, 4)
-    ([(0, 4), (4, 9)], [(0, 4), (4, 8), (8, 10)])
+    >>> minibatches(9, 4, joined=True), minibatches(9, 4, joined=False)
+    ([(0, 4), (4, 9)], [(0, 4), (4, 8), (8, 9)])
     """
     starts = list(range(0, n_samples, batch_size))
-    if len(starts) > 1 and n_samples - starts[-1] == 1:
+    if joined and len(starts) > 1 and n_samples - starts[-1] == 1:
         starts.pop()
     return list(zip(starts, [*starts[1:], n_samples], strict=True))
 
@@ -80,12 +80,13 @@ def run_epochs(
     Returns
     -------
     tuple
-        The statistics, one row per step, and the number of epochs.
+        The statistics, one row per minibatch, and the number of epochs.  They end with the minibatch whose KL is too
+        large, which makes no step.
     """
     settings, columns, samples = learner.settings, learner.columns, samples_of(0)
     assert isinstance(settings, OnPolicySettings)
-    n_samples = len(samples)
-    bounds = minibatches(n_samples, settings.batch_size or n_samples)
+    n_samples, kl = len(samples), columns.index("approx_kl")
+    bounds, limit = _bounds(learner, n_samples), settings.target_kl
     table = torch.zeros((settings.n_epochs * len(bounds), len(columns)), device=learner.device)
     step = 0
     for epoch in range(settings.n_epochs):
@@ -95,15 +96,22 @@ def run_epochs(
             drawn = generator(learner.spec.seed, SHUFFLE, learner.kept.round, epoch).permutation(n_samples)
             order = torch.from_numpy(drawn).to(learner.device)
         for start, stop in bounds:
-            gradient(samples if order is None else samples.part(order[start:stop]), table[step])
-            learner.adam.step(settings.max_grad_norm, norm_out=table[step, -1])
+            row = table[step]
+            gradient(samples if order is None else samples.part(order[start:stop]), row)
             step += 1
+            if limit is not None and row[kl].item() > 1.5 * limit:
+                row[-1] = torch.linalg.vector_norm(learner.adam.grad)
+                return table[:step].cpu().numpy(), epoch + 1
+            learner.adam.step(settings.max_grad_norm, norm_out=row[-1])
             notify(step, len(table))
-        if settings.target_kl is not None:
-            kl = table[step - len(bounds) : step, columns.index("approx_kl")].mean().item()
-            if kl > 1.5 * settings.target_kl:
-                break
-    return table[:step].cpu().numpy(), step // len(bounds)
+    return table.cpu().numpy(), settings.n_epochs
+
+
+def _bounds(learner: Learner, n_samples: int) -> list[tuple[int, int]]:
+    settings = learner.settings
+    assert isinstance(settings, OnPolicySettings)
+    joined = getattr(settings, "normalize_advantage", False)  # one sample has no spread
+    return minibatches(n_samples, settings.batch_size or n_samples, joined=joined)
 
 
 def round_metrics(
@@ -123,12 +131,12 @@ def round_metrics(
         Statistics of this algorithm alone whose means are shown.
     """
     targets, values = (torch.cat([column[name] for column in staged]).cpu().numpy() for name in (target, "value"))
-    columns = learner.columns
+    columns, n_last = learner.columns, len(table) - (n_epochs - 1) * len(_bounds(learner, len(targets)))
     mean = dict(zip(columns, table.mean(axis=0, dtype=np.float64).tolist(), strict=True))
     spread = float(np.var(targets))
     return {
         **{name: mean[name] for name in ("entropy", "grad_norm", "value_loss", *own)},
-        "approx_kl": float(table[-(len(table) // n_epochs) :, columns.index("approx_kl")].mean()),
+        "approx_kl": float(table[-n_last:, columns.index("approx_kl")].mean()),
         "entropy_loss": -mean["entropy"],
         "explained_variance": 1.0 - float(np.var(targets - values)) / spread if spread else float("nan"),
         "learning_rate": learner.adam.learning_rate,

@@ -72,7 +72,7 @@ class PpoLearner(Learner):
     def _columns(self, fragment: Fragment) -> list[Column]:
         arrays, settings = fragment.arrays, self.settings
         observations, values, next_values = staged_values(self.networks, arrays)
-        rewards, ends = self.kept.rewards(arrays["reward"]), (arrays["terminated"], arrays["truncated"])
+        rewards, ends = arrays["reward"], (arrays["terminated"], arrays["truncated"])
         advantages = gae(rewards, values, next_values, *ends, gamma=settings.gamma, gae_lambda=settings.gae_lambda)
         steps = {"action": arrays["action"], "log_prob": arrays["log_prob"], "value": values}
         steps["advantage"] = advantages.astype(np.float32)

@@ -179,17 +179,36 @@ class ReplayRing:
 
     # ---------------------------------------------------------------------------------------------- checkpoints
 
-    def state(self) -> Fragment:
-        """Return everything as flat arrays; rows that were never written are left out."""
+    def state(self, since: Sequence[int] | None = None) -> Fragment:
+        """Return everything as flat arrays; rows that were never written are left out.
+
+        Parameters
+        ----------
+        since
+            Array ``put`` of an earlier state: what has come or changed since then is enough, and `part` is true in the
+            header, unless that is as much as everything.
+        """
         filled = min(int(self._put.max()), self.n_rows)
+        # What followed the newest row of that time may have been set aside since.
+        n = filled if since is None else min(filled, int((self._put - np.array(since)).max()) + 1)
         arrays = {name: array[:filled] for name, array in self._columns.items()}
-        arrays |= {"last": self._last, "put": self._put, "aside_at": np.array([*self._aside], np.int64).reshape(-1, 2)}
-        arrays["aside"] = np.array([*self._aside.values()], self._obs.dtype).reshape(-1, *self._obs.shape[2:])
-        header = {"n_rows": self.n_rows, "n_envs": self.n_envs, "filled": filled}
-        return Fragment(header, arrays)
+        aside, first = self._aside, np.zeros_like(self._put)
+        if n < filled:
+            first = self._put - n
+            rows, envs = self._places(first, n)
+            arrays = {name: array[rows, envs] for name, array in self._columns.items()}
+            aside = {at: obs for at, obs in aside.items() if (self._put[at[1]] - 1 - at[0]) % self.n_rows < n}
+        arrays |= {"first": first, "last": self._last, "put": self._put}
+        arrays["aside_at"] = np.array([*aside], np.int64).reshape(-1, 2)
+        arrays["aside"] = np.array([*aside.values()], self._obs.dtype).reshape(-1, *self._obs.shape[2:])
+        return Fragment({"n_rows": self.n_rows, "n_envs": self.n_envs, "part": n < filled}, arrays)
+
+    def _places(self, first: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return row and environment of `n` transitions of each environment from its `first` one on."""
+        return (first + np.arange(n)[:, None]) % self.n_rows, np.arange(self.n_envs)
 
     def restore(self, state: Fragment) -> None:
-        """Load the state of another ring.
+        """Load the state of another ring, or a part of it over those before it.
 
         Raises
         ------
@@ -197,16 +216,18 @@ class ReplayRing:
             If that ring had another size or held other observations.
         """
         theirs, mine = (state.header["n_rows"], state.header["n_envs"]), (self.n_rows, self.n_envs)
-        arrays, filled = state.arrays, int(state.header["filled"])
+        arrays = state.arrays
         if theirs != mine or arrays["obs"].dtype != self._obs.dtype or arrays["obs"].shape[1:] != self._obs.shape[1:]:
             has = f"{theirs} rows and environments of {arrays['obs'].shape[2:]} {arrays['obs'].dtype}"
             needed = f"{mine} of {self._obs.shape[2:]} {self._obs.dtype}"
             raise ValueError(f"the ring's state has {has}, this task needs {needed}")
+        rows, envs = self._places(arrays["first"], len(arrays["made"]))
         for name, array in self._columns.items():
-            array[:filled] = arrays[name]
+            array[rows, envs] = arrays[name]
         self._last[:], self._put[:] = arrays["last"], arrays["put"]
         places = arrays["aside_at"].tolist()
-        self._aside = {(row, env): obs for (row, env), obs in zip(places, np.array(arrays["aside"]), strict=True)}
+        self._aside = {at: obs for at, obs in self._aside.items() if self._cut[at]}
+        self._aside |= {(row, env): obs for (row, env), obs in zip(places, np.array(arrays["aside"]), strict=True)}
 
 
 class Replay:
@@ -261,11 +282,14 @@ class Replay:
         metrics["replay/age_mean"] = float(done // n_envs - 1 - block.pop("made").mean())
         return Fragment(header, block)
 
-    def state(self) -> Fragment:
-        """Return all that is needed to go on exactly; a ring of more than 1 GiB is left out, see `n_bytes` of it."""
+    def state(self, since: Sequence[int] | None = None) -> Fragment:
+        """Return all that is needed to go on exactly; a ring of more than 1 GiB is left out, see `n_bytes` of it.
+
+        `since`: as of :meth:`ReplayRing.state`.
+        """
         if self.ring.n_bytes > MAX_SAVED_BYTES:
             return Fragment({"target_step": self._target_step, "left_out_bytes": self.ring.n_bytes}, {})
-        saved = self.ring.state()
+        saved = self.ring.state(since)
         return Fragment({**saved.header, "target_step": self._target_step}, saved.arrays)
 
     def restore(self, state: Fragment) -> int:

@@ -6,6 +6,7 @@ All wrong names and values are reported at once.  Nothing that a file or a comma
 import difflib
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
 from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import sampled
-from drlnb.rl.settings.checks import Settings, whole
+from drlnb.rl.settings.checks import POLICY_KWARGS, Settings, whole
 
 __all__ = ["PREFIX", "Resolved", "live_keys", "live_value", "parse_text", "resolve", "tuned"]
 
@@ -27,6 +28,12 @@ PREFIX = "rl."
 #: Budget and environments where neither caller nor tuned.yml has them: one million is the zoo's most common budget,
 #: one environment is what Stable-Baselines3 makes of a bare id.
 _DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
+#: Classes that the name stands for.
+_NATURE_CNN = {(m, "NatureCNN") for m in ("drlnb.rl.networks.extractors", "stable_baselines3.common.torch_layers")}
+
+
+#: Arguments of the policy, which are no settings of their own.
+_OF_POLICY = {"net_arch", "activation_fn", *POLICY_KWARGS}
 
 
 class Resolved(NamedTuple):
@@ -67,11 +74,17 @@ def parse_text(text: object) -> object:
 
 def tuned(env: str, algo: str = "ppo") -> Values | None:
     """Return the entry of tuned.yml for an environment id (a ``module:`` in front is ignored), or None."""
+    entry = (_tuned_file().get(algo) or {}).get(env.rpartition(":")[2])
+    return None if entry is None else {key: parse_text(value) for key, value in entry.items()}
+
+
+@cache
+def _tuned_file() -> Facts:
     import yaml  # here, so that importing this module stays light
 
     text = resources.files("drlnb.rl.settings").joinpath("tuned.yml").read_text(encoding="utf-8")
-    entry = (yaml.safe_load(text).get(algo) or {}).get(env.rpartition(":")[2])
-    return None if entry is None else {key: parse_text(value) for key, value in entry.items()}
+    entries: Facts = yaml.safe_load(text)
+    return entries
 
 
 def _plain(kind: type[Settings], name: str, value: object) -> object:
@@ -104,6 +117,8 @@ def _plain_or_none(kind: type[Settings], name: str, value: object, problems: lis
 def _plain_part(key: str, value: object) -> object:
     if key == "activation_fn" and isinstance(value, type):
         return named(value)
+    if isinstance(value, type) and (value.__module__, value.__name__) in _NATURE_CNN:
+        return "NatureCNN"
     return _packed(value) if callable(value) else value
 
 
@@ -128,7 +143,9 @@ def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Value
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
         else:
             near = difflib.get_close_matches(name, [*kind.names(), "n_envs", *kind.ALIASES], n=1)
-            problems.append(f"unknown hyper-parameter {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = f'; it is a part of policy_kwargs: policy_kwargs={{"{name}": ...}}' if name in _OF_POLICY else hint
+            problems.append(f"unknown hyper-parameter {name!r}{hint}")
     return values
 
 

@@ -9,7 +9,7 @@ A checkpoint of a run and a saved model are the same files; the model leaves out
 ``optimizer.safetensors``  Adam's moments, a target network
 ``envs.safetensors``       checkpoints only: observations, and snapshots of environments as bytes (pickles, thawed only
                            to go on training)
-``replay.safetensors``     checkpoints only, off-policy: the ring
+``replay.safetensors``     checkpoints only, off-policy: the ring, or what it has got since earlier ones that are named
 =========================  ==========================================================================================
 
 A learner hands out two flat buffers: what actors need, and what it needs itself to go on.  Both become named tensors;
@@ -25,13 +25,25 @@ from safetensors.numpy import load, save
 from drlnb.records.errors import CheckpointError, LayoutMismatch
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.algorithms.replay import ReplayRing
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import HEADER_BYTES, Layout, assemble
 from drlnb.rl.networks.policies import is_module
 from drlnb.rl.plain import Facts
 
-__all__ = ["LAYOUT", "MODEL", "NORMALISER", "OPTIMIZER", "check_layout", "describe_layout", "pack", "unpack"]
+__all__ = [
+    "ENVS",
+    "LAYOUT",
+    "MODEL",
+    "NORMALISER",
+    "OPTIMIZER",
+    "REPLAY",
+    "check_layout",
+    "describe_layout",
+    "pack",
+    "unpack",
+]
 
 #: Names of the files.
 MODEL, OPTIMIZER, NORMALISER = "model.safetensors", "optimizer.safetensors", "normaliser.safetensors"
@@ -43,7 +55,8 @@ _HEADER, _RESERVED = "header", slice(32, HEADER_BYTES)
 #: Key of a learner's facts with the layout of a torch module, so that who writes a checkpoint needs no torch.
 LAYOUT = "module_layout"
 
-_ENVS, _REPLAY = "envs.safetensors", "replay.safetensors"
+#: Name of the file that holds pickles, and of the one that holds the ring.
+ENVS, REPLAY = "envs.safetensors", "replay.safetensors"
 
 
 def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, object], dict[str, bytes]]:
@@ -74,10 +87,10 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, object], dict[str,
         "episodes": [[float(r), int(n)] for r, n in trained.episodes],
     }
     if trained.envs is not None:
-        facts["envs"], blobs[_ENVS] = _packed_envs(trained.envs)
+        facts["envs"], blobs[ENVS] = _packed_envs(trained.envs)
     if trained.replay is not None:
         facts["replay"] = dict(trained.replay.header)
-        blobs[_REPLAY] = save({name: np.ascontiguousarray(a) for name, a in trained.replay.arrays.items()})
+        blobs[REPLAY] = save({name: np.ascontiguousarray(a) for name, a in trained.replay.arrays.items()})
     return facts, blobs
 
 
@@ -130,8 +143,8 @@ def unpack(
             n_timesteps=int(facts["n_timesteps"]),
             elapsed_s=float(facts["elapsed_s"]),
             episodes=tuple((float(r), int(n)) for r, n in facts["episodes"]),
-            envs=_unpacked_envs(facts["envs"], load(blobs[_ENVS])) if "envs" in facts else None,
-            replay=Fragment(dict(facts["replay"]), load(blobs[_REPLAY])) if "replay" in facts else None,
+            envs=_unpacked_envs(facts["envs"], load(blobs[ENVS])) if "envs" in facts else None,
+            replay=_unpacked_replay(facts["replay"], blobs) if "replay" in facts else None,
         )
     except CheckpointError:
         raise
@@ -148,6 +161,19 @@ def _unpacked_envs(saved: Facts, tensors: Mapping[str, np.ndarray]) -> Facts:
         index, _, name = key.partition("/")
         envs[index][name] = tensor.tobytes()
     return {"round": int(saved["round"]), "envs": envs}
+
+
+def _unpacked_replay(header: Facts, blobs: Mapping[str, bytes]) -> Fragment:
+    """Return the ring; of one that was written in parts (`before`: names of the earlier ones' files) their whole."""
+    *before, last = [load(blobs[name]) for name in (*header.get("before", ()), REPLAY)]
+    if not header.get("part"):
+        return Fragment(dict(header), last)
+    n_rows, n_envs = int(header["n_rows"]), int(header["n_envs"])
+    ring = ReplayRing(n_rows * n_envs, n_envs, last["obs"].shape[2:], last["obs"].dtype)
+    for arrays in (*before, last):
+        ring.restore(Fragment(header, arrays))
+    whole = ring.state()
+    return Fragment({**whole.header, "target_step": header["target_step"]}, whole.arrays)
 
 
 def describe_layout(layout: Layout) -> Facts:

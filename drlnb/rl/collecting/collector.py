@@ -9,6 +9,7 @@ A BLAS product of three rows may differ in the last bit from the same rows among
 makes fragments equal, bit for bit, however the environments are split over collectors.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -19,15 +20,15 @@ import numpy as np
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.collecting.gathering import Run, Sight
 from drlnb.rl.envs.make import make_env
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.heads import Head
-from drlnb.rl.normalise import Moments
+from drlnb.rl.normalise import Moments, continued_var, scale
 from drlnb.rl.plain import Facts
-from drlnb.rl.rows import RowForm, fitting, form_of
+from drlnb.rl.rows import fitting, form_of
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 
@@ -74,25 +75,26 @@ class Collector:
         self.actor = make_actor(spec)
         self._gamma = float(spec.hyperparameters.get("gamma", 0.99))
         self._noise = NoiseStreams(spec.seed, ACT, indices)
-        self._restorable = restorable(spec)
+        self._restorable = restorable(spec) if spec.can_snapshot is None else spec.can_snapshot
         self._round = 0
         n = len(indices)
         adjacent = indices[-1] - indices[0] + 1 == n
         self._rows: slice | list[int] = slice(indices[0], indices[-1] + 1) if adjacent else list(indices)
         space = spec.observation_space or {}
-        self._form = form_of(space)
         self._current = np.zeros((spec.n_envs, *space["shape"]), np.dtype(space["dtype"]))  # a row per env of the task
+        self._sight = Sight(self._current, self._rows, form_of(space), normalised=self.actor.layout.norm_obs)
         self._discounted, self._returns, self._lengths = [0.0] * n, [0.0] * n, [0] * n
         #: Which actions are allowed, a row per environment of the task; None: all, always.
         self._masks = np.ones((spec.n_envs, self.actor.head.width), np.bool_) if uses_masks(spec) else None
-        self._envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
-        self._mask_of = [MaskSource(env, self.actor.head) for env in self._envs]
+        #: Its environments, in the order of their indices.
+        self.envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
+        self._mask_of = [MaskSource(env, self.actor.head) for env in self.envs]
         for column, index in enumerate(indices):
             self._start(column, reset_seed(spec.seed, ENV, index))
 
     def _start(self, column: int, seed: int) -> None:
         try:
-            obs, info = self._envs[column].reset(seed=seed)
+            obs, info = self.envs[column].reset(seed=seed)
             self._current[self.env_indices[column]] = fitting(obs, self._current.shape[1:], self._current.dtype)
             if self._masks is not None:
                 self._masks[self.env_indices[column]] = self._mask_of[column](info)
@@ -151,7 +153,8 @@ class Collector:
         self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
         hold, noise = self._noises(round, n_steps)
         n, masked = len(self.env_indices), self._masks is not None
-        run = _Run(round, n_steps, n, self._current, self.actor.head, masked=masked)
+        self._sight.begin(self.actor.statistics[0])
+        run = Run(round, n_steps, n, self._sight, self.actor.head, masked=masked)
         for t in range(n_steps):
             self._step(t, run, noise[t // hold])
             if on_step is not None:
@@ -161,7 +164,7 @@ class Collector:
         self._round = round + 1
         return Fragment(self._header(run, version, time.perf_counter() - started), arrays)
 
-    def _header(self, run: "_Run", version: int, collect_s: float) -> Facts:
+    def _header(self, run: Run, version: int, collect_s: float) -> Facts:
         n_steps, n = run.terminated.shape
         return {
             "task": self.spec.name,
@@ -190,18 +193,18 @@ class Collector:
             noise[:, index] = self._noise.block(column, round, shape, noise=head.noise)
         return hold, noise
 
-    def _episodes(self, run: "_Run") -> list[list[float]]:
+    def _episodes(self, run: Run) -> list[list[float]]:
         """Return raw returns and lengths; with wrappers those of the tallies beneath them."""
         if not self.spec.env_wrappers:
             return run.episodes
-        tallies = [tally for env in self._envs if (tally := tally_of(env)) is not None]
+        tallies = [tally for env in self.envs if (tally := tally_of(env)) is not None]
         return [list(episode) for tally in tallies for episode in tally.drain()]
 
-    def _step(self, t: int, run: "_Run", noise: np.ndarray) -> None:
+    def _step(self, t: int, run: Run, noise: np.ndarray) -> None:
         current, discounted, returns, lengths = self._current, self._discounted, self._returns, self._lengths
         gamma, indices, masks = self._gamma, self.env_indices, self._masks
-        run.obs[t] = current[self._rows]
-        outputs = self.actor.forward(current)
+        run.begin_step(t)
+        outputs = self.actor.respond(self._sight.seen)
         if masks is not None:
             run.masks[t], outputs = masks, masked(outputs, masks)
         run.outputs[t] = outputs
@@ -209,7 +212,7 @@ class Collector:
         column, taken = 0, self.actor.to_env(actions[self._rows])
         shape, dtype, answer = current.shape[1:], current.dtype, None
         try:
-            for column, env in enumerate(self._envs):
+            for column, env in enumerate(self.envs):
                 answer = env.step(taken[column])
                 obs, raw, terminated, truncated, info = answer
                 reward = float(raw)
@@ -231,31 +234,32 @@ class Collector:
         except Exception as error:
             where = self._at(column, f"step {t} of round {run.round}")
             raise EnvError(f"{where}: {_broken(answer, error)}") from error
+        run.end_step()
 
-    def _arrays(self, run: "_Run") -> dict[str, np.ndarray]:
+    def _arrays(self, run: Run) -> dict[str, np.ndarray]:
         n_steps, n = run.terminated.shape
         # On all rows of the task, for the same reason as the forward pass: equal shapes give equal bits.
         log_prob = self.actor.log_prob(run.outputs, run.actions)
         obs_shape = self._current.shape[1:]
         arrays = {
-            "obs": run.obs,
-            "last_obs": self._current[self._rows].copy(),
+            "obs": run.seen,
+            "last_obs": self._sight.seen[self._rows].copy(),
             "action": np.ascontiguousarray(run.actions[:, self._rows]),
             "log_prob": np.ascontiguousarray(log_prob[:, self._rows], dtype=np.float32),
             "reward": np.array(run.rewards, np.float32).reshape(n_steps, n),
             "terminated": run.terminated,
             "truncated": run.truncated,
-            "final_obs": np.array(run.final_obs, self._current.dtype).reshape(-1, *obs_shape),
+            "final_obs": np.array(run.final_obs, self._sight.seen.dtype).reshape(-1, *obs_shape),
             "final_at": np.array(run.final_at, np.int32).reshape(-1, 2),
         }
         if self._masks is not None:
             arrays["action_mask"] = np.ascontiguousarray(run.masks[:, self._rows])
         if self.actor.layout.norm_obs:
-            flat = run.obs.reshape(n_steps, n, -1)
-            arrays["obs_moments"] = np.stack([_moments(flat[:, column], self._form).row() for column in range(n)])
+            arrays["obs_moments"] = np.stack([self._sight.moments(column) for column in np.moveaxis(run.obs, 1, 0)])
         if self.actor.layout.norm_reward:
-            flat = np.array(run.discounted).reshape(n_steps, n, 1)
-            arrays["return_moments"] = np.stack([Moments.of(flat[:, column]).row() for column in range(n)])
+            returns = np.array(run.discounted).reshape(n_steps, n)
+            arrays["return_moments"] = np.stack([Moments.of(column[:, None]).row() for column in returns.T])
+            arrays["reward"] = scale(arrays["reward"], continued_var(self.actor.statistics[1], returns))
         return arrays | self.actor.extras(self._rows)
 
     def _check_finite(self, arrays: Mapping[str, np.ndarray], round: int) -> None:
@@ -281,7 +285,7 @@ class Collector:
             their `envs`, and restored under another split.
         """
         envs = {}
-        for column, (index, env) in enumerate(zip(self.env_indices, self._envs, strict=True)):
+        for column, (index, env) in enumerate(zip(self.env_indices, self.envs, strict=True)):
             envs[str(index)] = {
                 "snapshot": freeze(env) if self._restorable else None,
                 "obs": self._current[index].tobytes(),
@@ -304,7 +308,8 @@ class Collector:
         Returns
         -------
         int
-            Number of episodes lost: environments without a snapshot, which start anew with seeds of their own.
+            Number of episodes lost: environments without a snapshot, or with one that cannot be used here, which start
+            anew with seeds of their own.
 
         Raises
         ------
@@ -318,14 +323,15 @@ class Collector:
         lost = 0
         for column, index in enumerate(self.env_indices):
             saved = state["envs"][str(index)]
-            if saved["snapshot"] is None:
+            env = self._thawed(saved)
+            if env is None:
                 lost += not saved.get("fresh", False)  # a new budget begins new episodes by intent
                 # + 1 apart from the first start; the round apart from earlier resumptions.
                 self._start(column, reset_seed(self.spec.seed, ENV, index, self._round + 1))
                 continue
-            self._envs[column].close()
-            self._envs[column] = thaw(saved["snapshot"])
-            self._mask_of[column] = MaskSource(self._envs[column], self.actor.head)
+            self.envs[column].close()
+            self.envs[column] = env
+            self._mask_of[column] = MaskSource(self.envs[column], self.actor.head)
             if self._masks is not None:
                 self._masks[index] = np.frombuffer(saved["mask"], np.bool_)
             obs = np.frombuffer(saved["obs"], self._current.dtype)
@@ -334,37 +340,20 @@ class Collector:
             self._returns[column], self._lengths[column] = float(saved["return"]), int(saved["length"])
         return lost
 
+    def _thawed(self, saved: Facts) -> gymnasium.Env | None:
+        """Return a saved environment; None if none was kept, or it cannot go on here."""
+        if saved["snapshot"] is None or (self._masks is not None and "mask" not in saved):
+            return None  # it was saved before the task learnt with masks
+        try:
+            return thaw(saved["snapshot"])
+        except Exception:  # noqa: BLE001 - foreign code, of another version perhaps: an episode is lost, not the run
+            return None
+
     def close(self) -> None:
-        """Close every environment."""
-        for env in self._envs:
-            env.close()
-
-
-class _Run:
-    """What one call of collect gathers; rows of arrays are steps."""
-
-    def __init__(self, round: int, n_steps: int, n: int, current: np.ndarray, head: Head, *, masked: bool) -> None:
-        rows, self.round = len(current), round
-        self.obs = np.empty((n_steps, n, *current.shape[1:]), current.dtype)
-        self.outputs = np.empty((n_steps, rows, head.width), np.float32)
-        self.masks = np.empty((n_steps, rows, head.width if masked else 0), np.bool_)
-        self.actions = np.empty((n_steps, rows, *head.action_shape), head.action_dtype)
-        self.rewards: list[float] = []
-        self.discounted: list[float] = []
-        self.terminated = np.zeros((n_steps, n), np.bool_)
-        self.truncated = np.zeros((n_steps, n), np.bool_)
-        self.final_obs: list[np.ndarray] = []
-        self.final_at: list[tuple[int, int]] = []
-        self.episodes: list[list[float]] = []
-
-    def end(self, t: int, column: int, terminated: bool, obs: np.ndarray, episode: list[float]) -> None:
-        self.episodes.append(episode)
-        if terminated:  # a true end wins over a time limit in the same step
-            self.terminated[t, column] = True
-            return
-        self.truncated[t, column] = True
-        self.final_obs.append(np.array(obs))
-        self.final_at.append((t, column))
+        """Close every environment, also if one raises."""
+        with contextlib.ExitStack() as closing:
+            for env in self.envs:
+                closing.callback(env.close)
 
 
 def _broken(answer: object, error: Exception) -> str:
@@ -374,12 +363,3 @@ def _broken(answer: object, error: Exception) -> str:
     if answer is not None and not (isinstance(answer, tuple) and len(answer) == 5):
         return f"step must return (observation, reward, terminated, truncated, info), got {answer!r:.200}"
     return f"{type(error).__name__}: {error}"
-
-
-def _moments(rows: np.ndarray, form: RowForm | None) -> Moments:
-    """Return the moments of observations; numbers that are not normalised (choices, 0 or 1) get mean 0, variance 1."""
-    if form is None:
-        return Moments.of(rows)
-    moments, others = Moments.of(form.vector(rows)), ~form.normalised_columns
-    moments.mean[others], moments.m2[others] = 0.0, moments.n
-    return moments

@@ -1,9 +1,10 @@
 """Evaluate policies: whole episodes with frozen statistics, raw rewards, and seeds of their own.
 
-Each environment gets its number of episodes beforehand: taking whichever finish first would favour short ones.
+Each environment gets its number of episodes beforehand: taking whichever finish first would favour short ones.  An
+episode that reaches the task's ``eval_max_steps`` is cut there: not every environment ends by itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,11 +17,12 @@ from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.wrappers import tally_of
+from drlnb.rl.heads import Head
 from drlnb.rl.seeding import EVAL, generator, reset_seed
 
 __all__ = ["Evaluation", "evaluate", "evaluate_parameters"]
 
-#: Environments stepped together; more rows per forward pass hardly help beyond.
+#: Rows of a forward pass, and most environments stepped together; more hardly help beyond.
 _MOST_ENVS = 8
 
 
@@ -105,11 +107,12 @@ def evaluate_parameters(
     deterministic: bool = True,
     seed: int | None = None,
     on_step: Callable[[], None] | None = None,
+    envs: Sequence[gymnasium.Env] = (),
 ) -> Evaluation:
     """Play episodes with a published policy, as :func:`evaluate` does with a model.
 
-    Episode `k` is played in environment ``k mod min(n_episodes, 8)`` from a seed of its own, so its start does not
-    depend on the others.
+    Each episode begins with a seed of its own and has its own row in the forward pass, so neither its start nor its
+    bits depend on the others, or on the number of environments.
 
     Parameters
     ----------
@@ -119,6 +122,8 @@ def evaluate_parameters(
         As of :func:`evaluate`; without a seed the task's.
     on_step
         Called after each step of all environments: a sign of life.
+    envs
+        The task's environments to play in, which end inside an episode; none: up to 8 are made, and closed.
 
     Raises
     ------
@@ -132,59 +137,100 @@ def evaluate_parameters(
     actor = make_actor(spec)
     actor.load(parameters)
     key = spec.seed if seed is None else seed
-    envs = [make_env(spec) for _ in range(min(n_episodes, _MOST_ENVS))]
+    n_rows = min(n_episodes, _MOST_ENVS)
+    made = [] if envs else [make_env(spec) for _ in range(n_rows)]
+    playing = made or envs[: next(n for n in (8, 4, 2, 1) if n <= len(envs))]
     try:
-        masks = [MaskSource(env, actor.head) for env in envs] if uses_masks(spec) else []
-        return _play(actor, envs, key, n_episodes, deterministic, on_step or (lambda: None), masks)
+        return _play(spec, actor, playing[:n_rows], key, n_episodes, deterministic, on_step or (lambda: None))
     finally:
-        for env in envs:
+        for env in made:
             env.close()
 
 
+class _Player:
+    """One environment of an evaluation, its present episode, and what it has shown.
+
+    Parameters
+    ----------
+    spec, head, seed
+        The task, its policy's head, and what episodes' starts are drawn from.
+    env
+        Where it plays.
+    """
+
+    def __init__(self, spec: TaskSpec, head: Head, env: gymnasium.Env, seed: int) -> None:
+        self._env, self._tally, self._mask = env, tally_of(env), MaskSource(env, head)
+        self._seed, self._most = seed, spec.eval_max_steps
+
+    def begin(self, episode: int) -> None:
+        """Begin an episode."""
+        self.episode, self.total, self.length = episode, 0.0, 0
+        self._reset(anew=True)
+        if self._tally is not None:
+            self._tally.drain()  # what was under way in an environment that has acted before
+
+    def _reset(self, *, anew: bool) -> None:
+        """Reset; without a seed some wrappers go on with the next life of a game instead."""
+        self.obs, self._info = self._env.reset(seed=reset_seed(self._seed, EVAL, self.episode) if anew else None)
+
+    def allowed(self) -> np.ndarray:
+        """Return which actions are allowed now."""
+        return self._mask(self._info)
+
+    def step(self, action: object) -> bool:
+        """Step; return whether the episode has ended, or is cut."""
+        self.obs, reward, terminated, truncated, self._info = self._env.step(action)
+        self.total += float(reward)
+        self.length += 1
+        cut = self.length >= self._most
+        if self._tally is None or not (terminated or truncated or cut):
+            return bool(terminated or truncated or cut)
+        ended = self._tally.drain()
+        if not ended:  # a wrapper's end: a lost life, after which the game goes on, or a limit of its own
+            self._reset(anew=cut)
+            ended = self._tally.drain()
+        if ended:
+            self.total, self.length = ended[0]
+        return bool(ended)
+
+
 def _play(
+    spec: TaskSpec,
     actor: Actor,
-    envs: list[gymnasium.Env],
+    envs: Sequence[gymnasium.Env],
     seed: int,
     n_episodes: int,
     deterministic: bool,
     on_step: Callable[[], None],
-    masks: list[MaskSource],
 ) -> Evaluation:
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
-    playing = dict(enumerate(range(len(envs))))  # environment -> its episode
-    begun = [env.reset(seed=reset_seed(seed, EVAL, k)) for k, env in enumerate(envs)]
-    obs, infos = [first[0] for first in begun], [first[1] for first in begun]
-    tallies = [tally_of(env) for env in envs]
+    playing = [_Player(spec, actor.head, env, seed) for env in envs]
+    for episode, player in enumerate(playing):
+        player.begin(episode)
+    # An episode has its own row, however many environments there are.
+    n_rows, space = min(n_episodes, _MOST_ENVS), spec.observation_space or {}
+    obs = np.zeros((n_rows, *space["shape"]), np.dtype(space["dtype"]))
+    allowed = np.ones((n_rows, actor.head.width), np.bool_) if uses_masks(spec) else None
+    noise = np.zeros((n_rows, actor.head.noise_width), np.float32)
     rngs = [generator(seed, EVAL, k, 1) for k in range(n_episodes)]
     while playing:
         on_step()
-        columns = list(playing)
-        outputs = actor.forward(np.stack([obs[column] for column in columns]))
-        outputs = masked(outputs, np.stack([masks[c](infos[c]) for c in columns])) if masks else outputs
-        noise = np.zeros((len(columns), actor.head.noise_width), np.float32)
-        if not deterministic:
-            noise[:] = [actor.head.draw(rngs[playing[column]], noise.shape[1:]) for column in columns]
-        actions = actor.to_env(actor.sample(outputs, noise))
-        for column, action in zip(columns, actions, strict=True):
-            obs[column], reward, terminated, truncated, infos[column] = envs[column].step(action)
-            episode = playing[column]
-            returns[episode] += float(reward)
-            lengths[episode] += 1
-            if not (terminated or truncated):
+        for player in playing:
+            row = player.episode % n_rows
+            obs[row] = player.obs
+            if allowed is not None:
+                allowed[row] = player.allowed()
+            if not deterministic:
+                noise[row] = actor.head.draw(rngs[player.episode], noise.shape[1:])
+        outputs = actor.forward(obs)
+        actions = actor.to_env(actor.sample(outputs if allowed is None else masked(outputs, allowed), noise))
+        for player in tuple(playing):
+            episode = player.episode
+            if not player.step(actions[episode % n_rows]):
                 continue
-            tally = tallies[column]
-            if tally is not None:
-                ended = tally.drain()
-                if not ended:  # a wrapper's end: a lost life, after which the game goes on, or a limit of its own
-                    obs[column], infos[column] = envs[column].reset()
-                    ended = tally.drain()
-                if not ended:
-                    continue
-                returns[episode], lengths[episode] = ended[0]
-            following = episode + len(envs)
-            if following >= n_episodes:
-                del playing[column]
+            returns[episode], lengths[episode] = player.total, player.length
+            if episode + len(envs) < n_episodes:
+                player.begin(episode + len(envs))
             else:
-                playing[column] = following
-                obs[column], infos[column] = envs[column].reset(seed=reset_seed(seed, EVAL, following))
+                playing.remove(player)
     return Evaluation(float(np.mean(returns)), float(np.std(returns)), tuple(returns), tuple(lengths), deterministic)

@@ -99,10 +99,10 @@ class FrameSkip(gymnasium.Wrapper):
 
 
 class FrameStack(_Episodic, gymnasium.ObservationWrapper):
-    """The last `n_stack` observations along the last axis, newest last, zeros before the first.
+    """The last `n_stack` observations along the channels, newest last, zeros before the first.
 
-    As Stable-Baselines3's ``VecFrameStack`` does for images with channels last and for vectors; grey images without a
-    channel axis get one: ``(84, 84)`` becomes ``(84, 84, n_stack)``.
+    As Stable-Baselines3's ``VecFrameStack``: the first axis of images whose channels come first, else the last one.
+    Grey images without a channel axis get one: ``(84, 84)`` becomes ``(84, 84, n_stack)``.
     """
 
     def __init__(self, env: gymnasium.Env, n_stack: int) -> None:
@@ -113,13 +113,18 @@ class FrameStack(_Episodic, gymnasium.ObservationWrapper):
         if not isinstance(space, spaces.Box):
             raise TypeError(f"observations must be a Box, got {space}")
         self._flat = len(space.shape) == 2  # a grey image
-        low, high = (self._axis(bound) for bound in (space.low, space.high))
-        self._width = low.shape[-1]
-        repeated = [np.repeat(bound[..., None, :], n_stack, axis=-2) for bound in (low, high)]
-        low, high = (bound.reshape(*bound.shape[:-2], -1) for bound in repeated)
+        pixels = space.dtype == np.uint8 and len(space.shape) == 3 and not space.low.any() and (space.high == 255).all()
+        first = pixels and int(np.argmin(space.shape)) == 0
+        self._along = 0 if first else -1
+        low, high = (
+            np.concatenate([self._channels(bound)] * n_stack, self._along) for bound in (space.low, space.high)
+        )
+        width = low.shape[self._along] // n_stack
+        #: All but the oldest.
+        self._kept = np.s_[width:] if first else np.s_[..., width:]
         self.observation_space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
 
-    def _axis(self, obs: np.ndarray) -> np.ndarray:
+    def _channels(self, obs: np.ndarray) -> np.ndarray:
         return obs[..., None] if self._flat else obs
 
     def _begin(self) -> None:
@@ -128,8 +133,8 @@ class FrameStack(_Episodic, gymnasium.ObservationWrapper):
     def observation(self, observation: np.ndarray) -> np.ndarray:
         """Drop the oldest."""
         # A new array each time: whoever holds the last one (a fragment, a final observation) keeps it.
-        new = self._axis(np.asarray(observation))
-        self._frames = np.concatenate([self._frames[..., self._width :], new], axis=-1)
+        new = self._channels(np.asarray(observation))
+        self._frames = np.concatenate([self._frames[self._kept], new], self._along)
         return self._frames
 
 

@@ -34,6 +34,8 @@ class LocalLoop:
         The task, with its spaces filled in; its ``n_collectors`` collectors run one after the other.
     trained
         Where to go on from; None: from the beginning.
+    device
+        A torch device, where the learner computes.
 
     Raises
     ------
@@ -43,10 +45,10 @@ class LocalLoop:
         If `trained` belongs to another network.
     """
 
-    def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
+    def __init__(self, spec: TaskSpec, trained: Trained | None = None, *, device: str = "cpu") -> None:
         self.spec = spec
         self._n_steps = settings_of(spec).round_steps()
-        self._learner: Learner = make_learner(spec)
+        self._learner: Learner = make_learner(spec, device=device)
         self._replay: Replay | None = make_replay(spec)
         self._episodes: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         #: Rounds finished, and environment steps of the budget.
@@ -143,7 +145,9 @@ class LocalResult:
     n_timesteps: int
 
 
-def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], object] | None = None) -> LocalResult:
+def train_local(
+    spec: TaskSpec, *, callback: Callable[[dict[str, float]], object] | None = None, device: str = "cpu"
+) -> LocalResult:
     """Train a task in this process.
 
     Parameters
@@ -152,6 +156,8 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], object
         The task, with its spaces filled in; its ``n_collectors`` collectors run one after the other.
     callback
         Called with each round's metrics; False ends the training.
+    device
+        A torch device, where the learner computes.
 
     Returns
     -------
@@ -166,12 +172,13 @@ def train_local(spec: TaskSpec, *, callback: Callable[[dict[str, float]], object
         If an update is refused.
     """
     history: list[dict[str, float]] = []
-    loop = LocalLoop(spec)
+    loop = LocalLoop(spec, device=device)
     began = time.perf_counter()
     try:
         while loop.n_timesteps < spec.total_timesteps:
             history.append(loop.round())
-            if callback is not None and callback(history[-1]) is False:
+            answer = None if callback is None else callback(history[-1])
+            if answer is not None and not answer:  # False, numpy's too
                 break
         return LocalResult(history, loop.parameters, time.perf_counter() - began, loop.n_timesteps)
     finally:

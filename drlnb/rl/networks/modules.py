@@ -249,6 +249,8 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
     seen, space = Seen(spec), network_space(spec.observation_space or {})
     head = Head.of(spec.action_space or {})
     seed = reset_seed(spec.seed, INIT)
+    extractor = kwargs.get("features_extractor_class", "NatureCNN" if policy == "CnnPolicy" else None)
+    default = () if extractor == "NatureCNN" else None  # no towers on that one's features, as Stable-Baselines3
     with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator
         torch.manual_seed(seed)
         if isinstance(policy, Mapping):
@@ -259,10 +261,10 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
                 methods = " and ".join(f"{name}(obs)" for name in needed)
                 raise ConfigError(f"policy {policy['name']} must make an nn.Module with {methods}")
         elif spec.algo == "dqn":
-            widths, activation = q_network(kwargs, default=() if policy == "CnnPolicy" else None)
+            widths, activation = q_network(kwargs, default=default)
             net = ExtractorQ(_features(kwargs, spec, space), widths, activation, head.width)
         else:
-            pi, vf, activation = network_shape(kwargs, default=() if policy == "CnnPolicy" else None)
+            pi, vf, activation = network_shape(kwargs, default=default)
             net = ExtractorPolicy(_features(kwargs, spec, space), pi, vf, activation, head.width)
             if kwargs.get("ortho_init", True):
                 net.initialise(torch.Generator().manual_seed(seed))

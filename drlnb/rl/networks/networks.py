@@ -5,8 +5,8 @@ step on the module.  PPO and GPF have a policy and a value function; DQN has act
 parameters lie in a flat tensor of their own.
 
 ``MlpPolicy`` has separate towers for policy and value, and Stable-Baselines3's initialisation: orthogonal with gain
-sqrt 2 in the towers, 0.01 at the policy head, 1 at the value head, biases 0; of action values torch's own for linear
-layers.
+sqrt 2 in the towers, 0.01 at the policy head, 1 at the value head, biases 0; with ``ortho_init=False``, and of action
+values, torch's own for linear layers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,18 +24,14 @@ from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
 from drlnb.rl.networks.modules import attach, build, check, module_layout
 from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
 from drlnb.rl.networks.trained_state import FlatAdam, Kept, views
-from drlnb.rl.normalise import normalise
 from drlnb.rl.objectives import mlp_gradient
 from drlnb.rl.plain import Facts
-from drlnb.rl.rows import form_of, normalised_rows
 from drlnb.rl.seeding import INIT, generator
 
-__all__ = ["DQN_ADAM_EPS", "MlpTowers", "ModuleNetworks", "Networks", "dense", "initial", "make_networks"]
+__all__ = ["MlpTowers", "ModuleNetworks", "Networks", "dense", "initial", "make_networks"]
 
 #: Rows of one forward pass without gradients: images of a whole round would not fit.
 _CHUNK = 512
-#: torch's default, which Stable-Baselines3 leaves for DQN.
-DQN_ADAM_EPS = 1e-8
 
 
 def _orthogonal(rng: np.random.Generator, shape: tuple[int, ...], gain: float) -> np.ndarray:
@@ -55,9 +51,10 @@ def initial(layout: Layout, rng: np.random.Generator, policy_kwargs: Facts, *, q
     rng
         Generator of the INIT stream.
     policy_kwargs
-        ``ortho_init`` (True) and ``log_std_init`` (0) are read.
+        ``ortho_init`` (True; without it weights and biases are drawn as torch does for linear layers) and
+        ``log_std_init`` (0) are read.
     q_values
-        Weights and biases are drawn as torch does for linear layers.
+        As without ``ortho_init``.
     """
     flat = np.zeros(layout.n_total, np.float32)
     orthogonal = bool(policy_kwargs.get("ortho_init", True)) and not q_values
@@ -70,10 +67,10 @@ def initial(layout: Layout, rng: np.random.Generator, policy_kwargs: Facts, *, q
             bound = 1.0 / sqrt(entry.shape[1])
         if entry.name == "log_std":
             values[:] = float(policy_kwargs.get("log_std_init", 0.0))
-        elif weight and orthogonal:
-            values[:] = _orthogonal(rng, entry.shape, gains.get(entry.name, sqrt(2.0))).ravel()
-        elif weight or q_values:
+        elif not orthogonal:
             values[:] = rng.uniform(-bound, bound, len(values))
+        elif weight:
+            values[:] = _orthogonal(rng, entry.shape, gains.get(entry.name, sqrt(2.0))).ravel()
     return flat
 
 
@@ -119,10 +116,8 @@ class MlpTowers:
         self.by_hand = name in BY_HAND and self.layout.head.kind in {"discrete", "box"}
 
     def rows(self, parts: Iterable[np.ndarray]) -> np.ndarray:
-        """Return observations of several arrays as float32 rows ``(B, obs_width)``, normalised if the task is."""
+        """Return observations of several arrays as float32 rows ``(B, obs_width)``."""
         rows = np.concatenate([part.reshape(len(part), self.layout.obs_width) for part in parts])
-        if self.layout.norm_obs:
-            rows = normalise(rows, self.kept.obs_moments.mean, self.kept.obs_moments.var)
         rows = rows.astype(np.float32, copy=False)
         return rows / np.float32(255.0) if self.layout.scaled else rows
 
@@ -175,13 +170,10 @@ class ModuleNetworks:
             kwargs = spec.hyperparameters.get("policy_kwargs") or {}
             self.log_std.data.fill_(float(kwargs.get("log_std_init", 0.0)))
         self._obs_shape = tuple((spec.observation_space or {})["shape"])
-        self._form = form_of(spec.observation_space)
 
     def rows(self, parts: Iterable[np.ndarray]) -> np.ndarray:
         """Return observations of several arrays as rows ``(B, *obs)``: integers as they are, floats as float32."""
         rows = np.concatenate([np.asarray(part).reshape(-1, *self._obs_shape) for part in parts])
-        if self.layout.norm_obs:
-            rows = normalised_rows(self._form, rows, self.kept.obs_moments.mean, self.kept.obs_moments.var)
         return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -208,7 +200,8 @@ Networks = MlpTowers | ModuleNetworks
 
 def _kept(spec: TaskSpec, layout: Layout, start: np.ndarray, device: torch.device) -> Kept:
     dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
-    optimizer = {"eps": DQN_ADAM_EPS} if dqn else kwargs.get("optimizer_kwargs")
+    given = kwargs.get("optimizer_kwargs")
+    optimizer = {} if dqn and given is None else given
     return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), optimizer, target=dqn))
 
 

@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 
 from drlnb.rl.networks.layout import Layout
-from drlnb.rl.normalise import Moments, scale, split_statistics, statistics_of
+from drlnb.rl.normalise import Moments, split_statistics, statistics_of
 from drlnb.rl.plain import Facts
 
 __all__ = ["ADAM_EPS", "FlatAdam", "Kept", "views"]
 
 
-#: Stable-Baselines3's value for PPO (torch's default is 1e-8); it decides returns.
+#: Stable-Baselines3's value for PPO where no arguments of the optimiser are given; it decides returns.
 ADAM_EPS = 1e-5
+#: torch's default, which Stable-Baselines3 leaves for DQN and beside other arguments.
+_TORCH_EPS = 1e-8
 #: Added to the norm before dividing, as ``torch.nn.utils.clip_grad_norm_`` does.
 _NORM_EPS = 1e-6
 #: Adam's decay rates, torch's and Stable-Baselines3's.
@@ -44,13 +46,15 @@ class FlatAdam:
     start
         Starting values, float32, shape ``(n,)``; they are copied.
     optimizer
-        As ``torch.optim.Adam`` takes them: `eps`, `betas`, `weight_decay`; where they differ from Stable-Baselines3's.
+        As ``torch.optim.Adam`` takes them: `eps`, `betas`, `weight_decay`, with its defaults; None: with
+        Stable-Baselines3's `eps`.
     target
         A target network's parameters are kept beside the trained ones.
     """
 
     def __init__(self, start: Tensor, optimizer: Facts | None = None, *, target: bool = False) -> None:
-        given = {"eps": ADAM_EPS, "betas": _BETAS, "weight_decay": 0.0, **(optimizer or {})}
+        own = {"eps": ADAM_EPS} if optimizer is None else optimizer
+        given = {"eps": _TORCH_EPS, "betas": _BETAS, "weight_decay": 0.0, **own}
         beta1, beta2 = given.pop("betas")
         self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
         self._rows = torch.zeros((4 if target else 3, len(start)), device=start.device)
@@ -117,10 +121,6 @@ class Kept:
             self.obs_moments, self.return_moments = Moments.start(len(self.obs_moments.mean)), Moments.start(1)
         self.round = self.n_timesteps = self.n_updates = 0
 
-    def rewards(self, raw: np.ndarray) -> np.ndarray:
-        """Return rewards, scaled by the statistics if the task's are normalised."""
-        return scale(raw, self.return_moments.var.item()) if self.layout.norm_reward else raw
-
     def merge(self, column: Mapping[str, Tensor]) -> None:
         """Merge one environment's ``obs_moments`` and ``return_moments``, where it has them: count, means, M2."""
         for name in {"obs_moments", "return_moments"} & column.keys():
@@ -128,15 +128,17 @@ class Kept:
 
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
-        """Put parameters, moments and target back if the body raises anything.
+        """Put everything back if the body raises anything.
 
         A revoked lease or Ctrl-C, too: the round must be repeatable from where it began.
         """
         saved = self.adam.copy_state()
+        counted = self.n_updates, self.obs_moments, self.return_moments
         try:
             yield
         except BaseException:
             self.adam.load_state(*saved)
+            self.n_updates, self.obs_moments, self.return_moments = counted
             raise
 
     def published(self) -> np.ndarray:

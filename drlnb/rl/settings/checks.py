@@ -7,7 +7,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from math import inf, isfinite
+from math import inf
+from sys import float_info
 from typing import Any, ClassVar, Self
 
 from drlnb.records.errors import ConfigError
@@ -15,7 +16,18 @@ from drlnb.rl.networks.policies import network_shape
 from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import Scheduled, parse_schedule
 
-__all__ = ["FRACTION", "POSITIVE", "WEIGHT", "Check", "OnPolicySettings", "Settings", "setting", "whole", "whole_from"]
+__all__ = [
+    "FRACTION",
+    "POLICY_KWARGS",
+    "POSITIVE",
+    "WEIGHT",
+    "Check",
+    "OnPolicySettings",
+    "Settings",
+    "setting",
+    "whole",
+    "whole_from",
+]
 
 #: Value -> what is wrong with it, or None.
 Check = Callable[[object], str | None]
@@ -71,7 +83,7 @@ def number(low: float, high: float, text: str, *, open_low: bool = False) -> Che
     """Return a check for finite numbers in ``[low, high]`` (``(low, high]`` with `open_low`) that answers `text`."""
 
     def check(value: object) -> str | None:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= float_info.max:
             return text
         return None if low <= value <= high and not (open_low and value == low) else text
 
@@ -82,7 +94,7 @@ def schedule(value: object) -> str | None:
     """Accept what :func:`drlnb.rl.schedules.parse_schedule` reads."""
     try:
         parse_schedule(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return "must be a number >= 0, lin_NUMBER, or a function of the progress that remains"
     return None
 
@@ -146,9 +158,9 @@ def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Ch
     """
 
     def check(value: object) -> str | None:
-        if not isinstance(value, Mapping):
-            return "must be a mapping"
-        for key, check_part in _POLICY_KWARGS.items():
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            return "must be a mapping, with names as keys"
+        for key, check_part in POLICY_KWARGS.items():
             if key in keys and key in value and (problem := check_part(value[key])):
                 return f"is wrong: {key} {problem}"
         try:
@@ -179,13 +191,13 @@ POSITIVE = number(0.0, inf, "must be a number > 0", open_low=True)
 #: Numbers from 0.
 WEIGHT = number(0.0, inf, "must be a number >= 0")
 #: What a network's arguments may be, but for its widths and activation.
-_POLICY_KWARGS: Mapping[str, Check] = {
+POLICY_KWARGS: Mapping[str, Check] = {
     "features_extractor_class": _extractor,
     "features_extractor_kwargs": _mapping,
     "normalize_images": flag,
     "log_std_init": number(-20.0, 20.0, "must be a number in [-20, 20]"),
     "ortho_init": flag,
-    "optimizer_kwargs": _optimizer,
+    "optimizer_kwargs": optional(_optimizer),
 }
 
 
@@ -300,7 +312,7 @@ class OnPolicySettings(Settings):
     vf_coef: float = setting(0.5, WEIGHT)
     #: Largest norm of the whole gradient.
     max_grad_norm: float = setting(0.5, POSITIVE)
-    #: The round's epochs end when an epoch's mean KL exceeds 1.5 times this; none: never.
+    #: The round's steps end before a minibatch whose mean KL exceeds 1.5 times this; none: never.
     target_kl: float | None = setting(None, optional(POSITIVE), live=True)
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
     normalize: bool | Mapping[str, bool] = setting(False, normalize)

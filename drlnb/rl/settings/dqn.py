@@ -37,7 +37,7 @@ class DqnSettings(Settings):
         "replay_buffer_kwargs": "there is one ring, for all tasks alike",
     }
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
-        *("net_arch", "activation_fn"),
+        *("net_arch", "activation_fn", "optimizer_kwargs"),
         *("features_extractor_class", "features_extractor_kwargs", "normalize_images"),
     })
 

@@ -38,7 +38,7 @@ class PpoSettings(OnPolicySettings):
     clip_range: Scheduled = setting(0.2, checks.schedule, live=True)
     #: The same for the value function; none: not clipped.
     clip_range_vf: Scheduled | None = setting(None, checks.optional(checks.schedule))
-    #: Advantages of each minibatch get mean 0 and standard deviation 1.
+    #: Advantages of each minibatch get mean 0 and standard deviation 1; a last one of one sample joins its neighbour.
     normalize_advantage: bool = setting(True, checks.flag)
     #: Weight of the entropy bonus.
     ent_coef: float = setting(0.0, checks.WEIGHT, live=True)

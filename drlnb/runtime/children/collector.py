@@ -3,11 +3,14 @@
 It imports numpy and gymnasium, never torch, never Dask.  Started by the zygote (fork) or on its own (spawn).
 """
 
+import contextlib
 import faulthandler
 import pickle
 import signal
 import socket
 import sys
+import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +19,7 @@ from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
-from drlnb.runtime.ipc.lifeline import become, watch
+from drlnb.runtime.ipc.lifeline import CLOSE_S, become, end_own_group, watch
 from drlnb.runtime.ipc.shared_memory import StoreReader
 from drlnb.runtime.protocol import Plain
 
@@ -36,6 +39,7 @@ class CollectorChild:
         self.in_env = False
         self._pulse = Pulse(channel.send)
         self._quiet_s: float | None = None
+        self._gone = False
         self._frames = {
             "configure": self._configure,
             "wake": self._wake,
@@ -47,6 +51,8 @@ class CollectorChild:
 
     def answer(self, header: Plain, payload: memoryview) -> Reply:
         """Carry out one frame and return the answer's header and payloads."""
+        if self._gone:
+            raise ConnectionError("nobody waits for the answer")
         if header.get("role") == "replay":  # this process holds a replay ring instead
             from drlnb.runtime.children.replay import ReplayChild
 
@@ -67,7 +73,19 @@ class CollectorChild:
     def interrupt(self, _number: int, _frame: object) -> None:
         """Raise where an environment hangs, so that its error names the place; called by the agent's signal."""
         if self.in_env:
-            raise EnvError(f"it did not come back within env_timeout_s = {self._quiet_s:g} s")
+            timed_out = f"it did not come back within env_timeout_s = {self._quiet_s or 0.0:g} s"
+            raise EnvError("its agent is gone" if self._gone else timed_out)
+
+    def leave(self) -> None:
+        """Interrupt an environment whose agent is gone, so that it can be closed; called by another thread."""
+        self._gone = True
+        if hasattr(signal, "SIGUSR1"):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self.collector is not None:
+            self.collector.close()
 
     def _probe(self, header: Plain, _payload: memoryview) -> Reply:
         from drlnb.rl.envs.make import probe
@@ -85,8 +103,10 @@ class CollectorChild:
 
     def _configure(self, header: Plain, payload: memoryview) -> Reply:
         from drlnb.rl.collecting.collector import Collector
+        from drlnb.rl.seeding import seed_globals
 
         spec = TaskSpec.from_plain(header["spec"])
+        seed_globals(spec.seed, header["env_indices"][0], header["attempt"], header["number"])
         become(f"drlnb collector {spec.name}#{header['collector']}")
         self.collector = Collector(spec, env_indices=tuple(header["env_indices"]))
         n_lost = self.collector.restore(pickle.loads(payload)) if payload.nbytes else 0
@@ -117,9 +137,11 @@ class CollectorChild:
 
         assert self.collector is not None
         spec, parameters = self.collector.spec, self._parameters(header)
+        spec = replace(spec, **(spec.eval_source or {}))
         how = {name: header[name] for name in ("n_episodes", "deterministic")}
+        envs = self.collector.envs if header["last"] and not spec.eval_source else ()
         try:
-            result = evaluate_parameters(spec, parameters, **how, on_step=self.alive)
+            result = evaluate_parameters(spec, parameters, **how, on_step=self.alive, envs=envs)
         except Exception as error:
             message = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
             raise EnvError(f"{spec.env}, evaluation: {message}") from error
@@ -129,14 +151,19 @@ class CollectorChild:
 
 
 def serve(sock: socket.socket) -> None:
-    """Answer frames until the agent closes the pair."""
+    """Answer frames until the agent closes the pair; then close the environments, and end what they have started."""
     channel = FrameSocket(sock)
-    watch(sock)
     child = CollectorChild(channel)
     if hasattr(signal, "SIGUSR1"):
         signal.signal(signal.SIGUSR1, child.interrupt)
         faulthandler.register(signal.SIGUSR2, all_threads=True)  # what hangs in C shows its place in the log at least
-    channel.serve(child.answer)
+    watch(sock.fileno(), child.leave, CLOSE_S)
+    try:
+        with contextlib.suppress(OSError):  # the agent was gone before it had its answer
+            channel.serve(child.answer)
+    finally:
+        child.close()
+    end_own_group()
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ else believes.  It imports torch, never Dask.
 """
 
 import contextlib
-import math
 import os
 import socket
 import sys
@@ -24,12 +23,13 @@ from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.checkpoints.files import LAYOUT, describe_layout
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Layout
-from drlnb.runtime.children.model_cache import MEMORY_FRAC, Model, Residency
+from drlnb.runtime.children.device import Device, short
+from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.children.user_functions import Jobs
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
-from drlnb.runtime.ipc.lifeline import become, watch
+from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.shared_memory import attached
 from drlnb.runtime.protocol import Plain
 from drlnb.runtime.swapping.store import SwapPlans
@@ -47,24 +47,24 @@ class ExecutorChild:
     Parameters
     ----------
     channel, device
-        Its end of the pair; ``cpu`` or ``cuda``.
-    budget_bytes
-        What the models of all tasks may take together between leases.
+        Its end of the pair, and where it computes.
     """
 
-    def __init__(self, channel: FrameSocket, device: str, budget_bytes: float = math.inf) -> None:
+    def __init__(self, channel: FrameSocket, device: Device) -> None:
         self.channel = channel
         self.device = device
         self.gate = FenceGate()
-        self.models = Residency(budget_bytes)
+        self.models = Residency()
         self.swaps = SwapPlans()
         self._pulse = Pulse(channel.send)
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
         self.jobs = Jobs(device, self._pulse, self._look)
+        #: Why this process must end once it has answered; empty: it need not.
+        self._broken = ""
         #: Frames that came while a user's function ran.
         self._later: deque[tuple[Plain, memoryview]] = deque()
-        self.trials = Trials(device, self._pulse, self.models)
+        self.trials = Trials(device.name, self._pulse, self.models)
         #: What computes under a lease.
         self._frames = {
             "job": self.jobs.run,
@@ -82,7 +82,11 @@ class ExecutorChild:
         ------
         EOFError
             If the agent is gone.
+        SystemExit
+            If a function has broken the device for this process; its error has been sent.
         """
+        if self._broken:
+            raise SystemExit(self._broken)
         return self._later.popleft() if self._later else self.channel.receive()
 
     def _look(self) -> None:
@@ -103,7 +107,42 @@ class ExecutorChild:
         if refusal:
             return {"op": "refused", "reason": refusal}, []
         self.jobs.only(header["fence"])
-        return self._frames[header["op"]](header, payload)
+        try:
+            reply = self._with_room(header, payload)
+        except Exception:
+            # Without an answer the round is computed anew, by a process whose device works.
+            if reason := self._ended():
+                raise SystemExit(reason) from None
+            raise
+        if not reply[0].get("ok", True):
+            self._broken = self._ended()
+        return reply
+
+    def _ended(self) -> str:
+        """Return why the device is of no use to this process any more, empty if it is."""
+        return (broken := self.device.broken) and f"the device must be opened anew: {broken}"
+
+    def _with_room(self, header: Plain, payload: memoryview) -> Reply:
+        """Carry out a frame; where memory runs out, once more with no other task's model and an empty cache.
+
+        What failed has changed nothing: gradients are staged, and updates made, whole or not at all.
+
+        Raises
+        ------
+        torch.OutOfMemoryError
+            If there was not enough then, either.
+        """
+        carry_out = self._frames[header["op"]]
+        with contextlib.suppress(torch.OutOfMemoryError):  # outside of the handler its traceback holds no tensors
+            return carry_out(header, payload)
+        for task in [task for task in self.models if task != header.get("task")]:
+            self.models.drop(task)
+        self.jobs.evicted()
+        self.device.free()
+        try:
+            return carry_out(header, payload)
+        except torch.OutOfMemoryError as error:
+            raise short(error) from None
 
     def _at_any_time(self, header: Plain) -> Plain:
         """Answer what needs no lease: it changes no parameters."""
@@ -118,19 +157,21 @@ class ExecutorChild:
                 self.jobs.asked(header["fence"])
             case "revoked":
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
+            case "sharing":
+                self.device.n_sharing = header["n_sharing"]
+                self._make_room("")
             case "evict" if self.models.drop(header["task"]):
                 self.jobs.evicted()
         return {"op": "noted"}
 
     def _model(self, header: Plain) -> Model:
-        return Model(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device))
+        return Model(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device.name))
 
-    def _sized(self, task: str, n_state: int) -> None:
-        """Make room for a task's model, if the budget asks for it."""
-        if self.models.sized(task, n_state):
+    def _make_room(self, task: str) -> None:
+        """Drop models of other tasks than this one, if all together take too much."""
+        if self.models.shrink(self.device.models_bytes, task):
             self.jobs.evicted()
-            if self.device.startswith("cuda"):
-                torch.cuda.empty_cache()  # for the other executors of this device
+            self.device.free()
 
     def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
@@ -147,7 +188,8 @@ class ExecutorChild:
             if state is not None:
                 model = model or self._model(header)
                 self.models.put(task, model)
-                self._sized(task, len(state))
+                model.sized(len(state))
+                self._make_room(task)
                 model.learner.restore(header["state"], state)
                 model.version, model.staging = version, None
                 model.parts.clear()
@@ -188,8 +230,10 @@ class ExecutorChild:
             at += size
         if any(key not in model.parts for key in keys):
             return {"op": "need-parts"}, []
+        staging, model.staging = model.staging, None  # half of them is nothing
         for key in keys:
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
+        model.staging = staging
         return _done("restored", started, moved_bytes=at - header["n_state"] + _moved(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
@@ -197,8 +241,6 @@ class ExecutorChild:
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        version, model.version, model.staging = model.version, -1, None
-        model.parts.clear()
 
         def on_minibatch(_done: int, _total: int) -> None:
             self._look()
@@ -210,19 +252,21 @@ class ExecutorChild:
             with self.swaps.around(header.get("swap_plan_key")):
                 metrics = model.learner.finish(on_minibatch)
         except NonFinite as error:
-            model.version = version
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         except _RevokedError:  # the learner has undone the update
-            model.version = version
+            model.staging = None
             return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
-        model.version = version + 1
+        model.version, model.staging = model.version + 1, None
+        model.parts.clear()
         self.trials.finished(header["task"], model.learner.spec)
         return self._made(model, metrics, started, header)
 
     def _made(self, model: Model, metrics: Plain, started: float, header: Plain) -> Reply:
         published = model.learner.published()
         meta, state = model.learner.state()
-        self._sized(header["task"], state.nbytes)
+        model.sized(state.nbytes)
+        self.device.computed()
+        self._make_room(header["task"])
         n_shared = _put(header.get("into"), published, state)
         answer = _done("made", started, n_bytes=int(published.nbytes), metrics=plain(metrics))
         answer |= {"n_shared": n_shared, "state": plain(meta) | _module_layout(model.learner.layout)}
@@ -271,23 +315,16 @@ def _module_layout(layout: Layout) -> Plain:
     return {LAYOUT: describe_layout(layout)} if layout.activation == "module" else {}
 
 
-def _budget_bytes(device: str, memory_bytes: int, n_sharing: int) -> float:
-    """Return what the models of one of `n_sharing` executors of a device may take; `memory_bytes` is the machine's."""
-    total = torch.cuda.mem_get_info()[1] if device.startswith("cuda") else memory_bytes
-    return MEMORY_FRAC * total / n_sharing
-
-
 def main() -> None:
     """Run as ``executor --fd N SLOT cpu|cuda MEMORY_BYTES N_SHARING``."""
     fd, slot, device, memory_bytes, n_sharing = sys.argv[2:]
     become(f"drlnb executor {slot}")
     torch.set_num_threads(1)
-    sock = socket.socket(fileno=int(fd))
-    channel = FrameSocket(sock)
-    watch(sock)
-    child = ExecutorChild(channel, device, _budget_bytes(device, int(memory_bytes), int(n_sharing)))
+    channel = FrameSocket(socket.socket(fileno=int(fd)))
+    total_bytes = torch.cuda.mem_get_info()[1] if device == "cuda" else int(memory_bytes)
+    child = ExecutorChild(channel, Device(device, total_bytes, int(n_sharing)))
     child.jobs.begin()
-    name = torch.cuda.get_device_name(0) if device.startswith("cuda") else "cpu"
+    name = torch.cuda.get_device_name(0) if device == "cuda" else "cpu"
     channel.send({"op": "up", "pid": os.getpid(), "slot": slot, "device_name": name})
     channel.serve(child.answer, child.receive)
 

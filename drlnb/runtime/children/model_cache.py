@@ -3,10 +3,7 @@
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.learner import Learner
 
-__all__ = ["MEMORY_FRAC", "Model", "Residency"]
-
-#: Share of a device's memory that models may take between leases (leasing, 4.2); the rest is for what is computed.
-MEMORY_FRAC = 0.6
+__all__ = ["Model", "Residency"]
 
 
 class Model:
@@ -14,7 +11,7 @@ class Model:
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        #: Version of the parameters that the learner holds; -1 while a round is half done.
+        #: Version of the parameters that the learner holds.
         self.version = 0
         #: (fence, round) of the batches staged so far.
         self.staging: tuple[Fence, int] | None = None
@@ -23,21 +20,17 @@ class Model:
         #: Parameters, moments and a gradient.
         self.n_bytes = 0
 
+    def sized(self, n_state: int) -> None:
+        """Record what the model takes, by the bytes of its training state."""
+        self.n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
+
 
 class Residency(dict[str, Model]):
     """The models of one slot, by task; who was used longest ago is first.
 
     What is dropped is nowhere lost: a version is committed to host memory under the lease that made it, and so are the
     gradients of a lease that was given away, so the next lease brings the state along.
-
-    Parameters
-    ----------
-    budget_bytes
-        What all models may take together.  The one in use stays, however large it is.
     """
-
-    def __init__(self, budget_bytes: float) -> None:
-        self.budget_bytes = budget_bytes
 
     @property
     def n_bytes(self) -> int:
@@ -59,12 +52,11 @@ class Residency(dict[str, Model]):
         """Drop a task's model; false if it is not here."""
         return self.pop(task, None) is not None
 
-    def sized(self, task: str, n_state: int) -> tuple[str, ...]:
-        """Record the bytes of a task's training state; return whose models were dropped to make room for it."""
-        self[task].n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
+    def shrink(self, budget_bytes: float, task: str) -> tuple[str, ...]:
+        """Drop models until all together fit a budget; one task's stays, however large.  Return whose are gone."""
         dropped = []
         for other in [other for other in self if other != task]:
-            if self.n_bytes <= self.budget_bytes:
+            if self.n_bytes <= budget_bytes:
                 break
             del self[other]
             dropped.append(other)

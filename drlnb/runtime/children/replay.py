@@ -4,6 +4,8 @@ It lives on the master's node and is started like a collector.  It imports numpy
 environments, never Dask; the next lease may be on another node, the ring stays where it is.
 """
 
+from collections.abc import Callable
+
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_replay
 from drlnb.rl.algorithms.replay import Replay
@@ -20,7 +22,11 @@ class ReplayChild:
 
     def __init__(self) -> None:
         self._replay: Replay
-        self.frames = {"configure": self._configure, "draw": self._draw, "state": self._state}
+        self.frames: dict[str, Callable[[Plain, memoryview], Reply]] = {
+            "configure": self._configure,
+            "draw": self._draw,
+            "state": self._state,
+        }
 
     def _configure(self, header: Plain, payload: memoryview) -> Reply:
         """Make the ring, or restore it.
@@ -48,6 +54,6 @@ class ReplayChild:
         packed, buffer = block.pack()
         return {"op": "drawn", "fragment": plain(packed)}, [buffer]
 
-    def _state(self, _header: Plain, _payload: memoryview) -> Reply:
-        state, buffer = self._replay.state().pack()
+    def _state(self, header: Plain, _payload: memoryview) -> Reply:
+        state, buffer = self._replay.state(header["since"]).pack()
         return {"op": "state", "ring": plain(state)}, [buffer]

@@ -1,27 +1,27 @@
 """Run users' own functions on a slot, for its holder: the executor's side of a lease.
 
 A function runs in the executor's process, which other tasks use, too.  So what libraries keep once per process (random
-generators, torch's threads and modes) is put back after each function, and kept for the same holder's next one; what a
-holder keeps on the slot is freed when its lease ends.
+generators, torch's threads and modes, the environment's variables) is put back after each function, and kept for the
+same holder's next one; what a holder keeps on the slot is freed when its lease ends.
 """
 
 import contextlib
 import gc
 import io
-import os
 import random
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import numpy as np
 
 from drlnb.records.ids import Fence
 from drlnb.rl.pickled import culprit
+from drlnb.runtime.children.ambient import ambient, put_back
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import Reply
 from drlnb.runtime.ipc.pickling import pack_error, pack_value, unpack
@@ -97,61 +97,6 @@ def here() -> Slot:
     return _now[-1]
 
 
-#: What reads something that libraries keep once per process, and what sets it again.
-_Kept = tuple[Callable[[], Any], Callable[[Any], object]]
-
-
-def _kept_per_process() -> tuple[_Kept, ...]:
-    import torch
-
-    return (
-        (random.getstate, random.setstate),
-        (np.random.get_state, np.random.set_state),
-        (torch.get_rng_state, torch.set_rng_state),
-        (_cuda_state, lambda state: None if state is None else torch.cuda.set_rng_state(state)),
-        (torch.get_default_dtype, torch.set_default_dtype),
-        (torch.is_grad_enabled, torch.set_grad_enabled),
-        (torch.get_num_threads, torch.set_num_threads),
-        (torch.are_deterministic_algorithms_enabled, _set_deterministic),
-        (_directory, _set_directory),
-    )
-
-
-def _ambient() -> list[object]:
-    """Return what libraries keep once per process, as a holder leaves it."""
-    return [read() for read, _ in _kept_per_process()]
-
-
-def _put_back(ambient: list[object]) -> None:
-    for (_, write), value in zip(_kept_per_process(), ambient, strict=True):
-        write(value)
-
-
-def _cuda_state() -> object:
-    import torch
-
-    return torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
-
-
-def _set_deterministic(mode: bool) -> None:
-    import torch
-
-    if torch.are_deterministic_algorithms_enabled() != mode:  # setting it costs seconds the first time
-        torch.use_deterministic_algorithms(mode)
-
-
-def _directory() -> str:
-    try:
-        return str(Path.cwd())
-    except FileNotFoundError:  # a function has removed the one that it was in
-        return str(Path.home())
-
-
-def _set_directory(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):  # removed since
-        os.chdir(path)
-
-
 def _fresh_seeds() -> None:
     """Give a new holder random numbers of its own: torch begins each process with the same ones."""
     import torch
@@ -186,14 +131,14 @@ class Jobs:
     Parameters
     ----------
     device
-        ``cpu`` or ``cuda``.
+        Where it computes.
     pulse
         Reports to the agent that a function is at work.
     look
         Reads what the agent has sent while a function runs; :meth:`asked` is told from there.
     """
 
-    def __init__(self, device: str, pulse: Pulse, look: Callable[[], None]) -> None:
+    def __init__(self, device: Device, pulse: Pulse, look: Callable[[], None]) -> None:
         self._device, self._pulse, self._look = device, pulse, look
         #: The lease whose holder was asked to give way, latest word.
         self._asked: Fence | None = None
@@ -235,9 +180,7 @@ class Jobs:
             if len(sys.modules) != self._n_modules:  # what a function has imported stays
                 self._settle()
                 self._passed_over = True
-            torch = sys.modules.get("torch")
-            if torch is not None and torch.cuda.is_initialized():
-                torch.cuda.empty_cache()
+            self._device.free()
         return {"op": "freed"}
 
     def evicted(self) -> None:
@@ -254,7 +197,7 @@ class Jobs:
         if header.get("asked"):
             self.asked(fence)
         if self._slot is None:
-            self._slot, self._fence = Slot(header, self._device, self._progress, self._is_asked), fence
+            self._slot, self._fence = Slot(header, self._device.name, self._progress, self._is_asked), fence
         started = time.perf_counter()
         if header.get("fresh"):  # what interrupts us was meant for the one before, which had ended
             self._interrupted = False
@@ -276,6 +219,7 @@ class Jobs:
                 raise KeyboardInterrupt
             fn, args, kwargs = _unpacked(payload)
             data = _packed(fn(*args, **kwargs))
+            self._device.synchronise()  # what a kernel of it did wrong is its own error, not the next task's
             self._running = False
         except BaseException as error:  # noqa: BLE001 - also SystemExit: whatever ends the function ends only it
             self._running = False
@@ -285,18 +229,18 @@ class Jobs:
     @contextlib.contextmanager
     def _holders(self) -> Iterator[None]:
         """Restore the process for the holder as it left it, and afterwards for others as it was."""
-        ours = _ambient()
+        ours = ambient()
         if self._ambient is None:
             _fresh_seeds()
         else:
-            _put_back(self._ambient)
+            put_back(self._ambient)
         try:
             yield
         finally:
             try:
-                self._ambient = _ambient()
+                self._ambient = ambient()
             finally:
-                _put_back(ours)
+                put_back(ours)
 
     def asked(self, fence: Fence) -> None:
         """Record that somebody waits for what the holder of `fence` has."""

@@ -12,11 +12,13 @@ import select
 import signal
 import socket
 import sys
+import time
+from collections.abc import Iterator
 
 import psutil
 
 from drlnb.runtime.ipc.frames import FrameSocket, receive_fds
-from drlnb.runtime.ipc.lifeline import become
+from drlnb.runtime.ipc.lifeline import CLOSE_S, become, end_group
 
 __all__ = ["main"]
 
@@ -30,11 +32,15 @@ _PRELOAD = (
     "drlnb.runtime.children.collector",
 )
 
+#: Pause between two looks for children that have ended, in seconds.
+_LOOK_S = 0.02
+
 
 def _child(sock: socket.socket, log_fd: int, keep: int) -> None:
     """Turn the fork into a collector; never returns."""
     code = 1
     try:
+        os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
@@ -78,14 +84,23 @@ class Zygote:
                 readable, _, _ = select.select((self.control.fileno(), self.wake_r), (), ())
                 if self.wake_r in readable:
                     os.read(self.wake_r, 4096)
-                    self._reap()
+                    for request, code in self._ended():
+                        self.frames.send({"op": "exited", "request": request, "code": code})
                 if self.control.fileno() in readable and not self._request():
                     return
         except (BrokenPipeError, ConnectionResetError):
             return
         finally:
-            for pid in self.children:
-                os.kill(pid, signal.SIGKILL)
+            self._end_children()
+
+    def _end_children(self) -> None:
+        """Wait while the children, whose life lines have ended too, close their environments; kill what is left."""
+        deadline = time.monotonic() + CLOSE_S
+        while self.children and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+            list(self._ended())
+        for pid in self.children:
+            end_group(pid)
 
     def _request(self) -> bool:
         received = receive_fds(self.control, 2)
@@ -99,17 +114,20 @@ class Zygote:
             if pid == 0:
                 sock = socket.socket(fileno=sock_fd)
                 _child(sock, log_fd, keep=sock_fd)
+            with contextlib.suppress(OSError):  # the child does so itself; whoever comes first
+                os.setpgid(pid, pid)
             self.children[pid] = request
             self.frames.send({"op": "forked", "answers": request, "pid": pid})
         os.close(sock_fd)
         os.close(log_fd)
         return True
 
-    def _reap(self) -> None:
+    def _ended(self) -> Iterator[tuple[int, int]]:
+        """Reap who has ended, and end what they had started; yield each one's request and exit code."""
         with contextlib.suppress(ChildProcessError):  # there is none left
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                request = self.children.pop(ended[0])
-                self.frames.send({"op": "exited", "request": request, "code": os.waitstatus_to_exitcode(ended[1])})
+                end_group(ended[0])
+                yield self.children.pop(ended[0]), os.waitstatus_to_exitcode(ended[1])
 
 
 def main() -> None:

@@ -1,28 +1,38 @@
 """Install drlnb on a cluster and call its broker, for a Dask client with a loop of its own."""
 
 import asyncio
-import socket
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import cloudpickle
-from distributed import Client, fire_and_forget
+from distributed import Client
+from distributed.protocol.pickle import dumps
 
+from drlnb.planning.round.state import ENV_TIMEOUT_S
 from drlnb.records import errors
 from drlnb.runtime.files import versions
-from drlnb.runtime.files.run_directory import Lock
-from drlnb.runtime.node.plugin import AgentPlugin
-from drlnb.runtime.protocol import PROTOCOL, RPC_TIMEOUT_S, Plain, drlnb_version
-from drlnb.runtime.scheduler.anchors import anchor
+from drlnb.runtime.files.lock import Lock
+from drlnb.runtime.node.bootstrap import Bootstrap, by_value
+from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, Plain, drlnb_version, probe_patience_s
+from drlnb.runtime.scheduler.anchors import submit_anchor
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.seats.plugin import SeatsPlugin
 
 __all__ = ["Link", "Pool", "SlotRow"]
 
-#: Longest wait for the agents of the workers to report, in seconds.
-_AGENTS_S = 60.0
+#: What to do where a module is missing.
+_OWN_MODULES = "its folder must be on sys.path before drlnb.Fleet() starts the cluster"
+_FOREIGN_MODULES = (
+    "the cluster's nodes do not have it: install it there, or send its file with client.upload_file('NAME.py')"
+)
+#: Longest wait for the agents of the workers to report; and for the others' once one has, in seconds.
+_AGENTS_S, _LATE_S = 60.0, 15.0
+#: Longest wait for the first worker of a cluster that scales, and for plugins to be taken on, in seconds.
+_SCALE_S, _PLUGIN_S = 600.0, 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +75,31 @@ class Link:
         A connected client that is not asynchronous: it has a loop thread of its own.
     owned
         Whether it is closed with the link.
-    pid
-        Process of the scheduler if it is ours, else 0.
+    say
+        Takes a sentence for the user.
     """
 
-    def __init__(self, client: Client, *, owned: bool = False, pid: int = 0) -> None:
+    def __init__(
+        self, client: Client, *, owned: bool = False, say: Callable[[str], object] = lambda text: None
+    ) -> None:
         self.client = client
         self.address = str(client.scheduler.address)
         self._owned = owned
-        self._pid = pid
-        self._epoch = 0
+        self._say = say
+        #: Whether the cluster is one of our own.
+        self._is_ours = False
+        #: What the broker says of itself, once it is there.
+        self._broker: Plain = {"epoch": 0}
+        #: Name of the fleet that this link serves, and whether the broker counts it.
+        self._fleet, self._fleet_open = uuid.uuid4().hex, False
 
-    def _ask(self, op: str, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Any:
-        """Call a handler of the broker and raise what it refuses.
+    def _call(self, op: str, *, timeout_s: float | None = RPC_TIMEOUT_S, **message: object) -> Any:
+        """Call a handler of the scheduler, Dask's own ones included.
 
         Raises
         ------
         PeerError
-            If the scheduler does not answer or is gone, or drlnb is not installed on it.
+            If the scheduler does not answer in time, or is gone.
         """
 
         async def go() -> object:
@@ -91,7 +108,7 @@ class Link:
         if self.client.status != "running":
             raise errors.PeerError("scheduler", "no connection")
         try:
-            reply = self.client.sync(go)
+            return self.client.sync(go)
         except (OSError, TimeoutError) as error:
             raise errors.PeerError("scheduler", f"{op} was not answered: {error or type(error).__name__}") from None
         except AttributeError:
@@ -99,6 +116,16 @@ class Link:
                 raise
             # Dask's client loses its parts one by one where the scheduler is gone.
             raise errors.PeerError("scheduler", "no connection") from None
+
+    def _ask(self, op: str, *, timeout_s: float | None = RPC_TIMEOUT_S, **message: object) -> Any:
+        """Call a handler of the broker and raise what it refuses.
+
+        Raises
+        ------
+        PeerError
+            If the scheduler does not answer or is gone, or drlnb is not installed on it.
+        """
+        reply = self._call(op, timeout_s=timeout_s, **message)
         if reply is None:
             raise errors.PeerError("scheduler", f"does not know {op}: drlnb is not installed on this cluster")
         if isinstance(reply, Mapping) and "error" in reply:
@@ -144,15 +171,9 @@ class Link:
         PeerError
             If the agents do not report in time.
         """
-        if own_workers is None:
-            self._preflight()
-        plugins = [BrokerPlugin(settings), AgentPlugin(own_cluster=own_workers is not None)]
-        if seats == "auto":
-            plugins.append(SeatsPlugin())
-        for plugin in plugins:
-            self.client.register_plugin(plugin)
-        self._epoch = self._hello()
-        self._wait_for_nodes(own_workers or max(1, len(self.client.ncores())))
+        self._is_ours = own_workers is not None
+        self._install(settings, probes=seats == "auto", own_cluster=self._is_ours)
+        silent = self._wait_for_nodes(own_workers)
         wanted = {"n_slots": n_slots, "seats": seats, "names": list(names), "isolation": isolation}
         self._ask("drlnb_open_slots", **wanted, timeout_s=30.0)
         reply = self._ask("drlnb_nodes")
@@ -160,46 +181,92 @@ class Link:
         return Pool(
             n_nodes=len(reply["nodes"]),
             slots=tuple(SlotRow(**{name: row[name] for name in slot_fields}) for row in reply["slots"]),
-            notices=tuple(reply["notices"]),
+            notices=(*reply["notices"], *silent),
             names=tuple(reply["names"]),
             **{name: reply[name] for name in ("n_devices", "seats", "isolation")},
         )
 
-    def _hello(self) -> int:
-        """Return the broker's epoch; refuse a broker of another version."""
-        hello = self._ask("drlnb_hello", protocol=PROTOCOL)
+    def _install(self, settings: Mapping[str, object] | None, *, probes: bool, own_cluster: bool) -> None:
+        """Put the broker onto the scheduler, and the agents onto the workers that are there and that come."""
+        if not own_cluster:
+            self._check_scheduler()
+        plugins: list[BrokerPlugin | SeatsPlugin] = [
+            BrokerPlugin(settings),
+            *([SeatsPlugin()] if probes else []),
+        ]
+        fleet = {"fleet": self._fleet, "client": self.client.id} if not own_cluster else {}
+        while True:
+            for plugin in plugins:
+                packed = {"plugin": cloudpickle.dumps(plugin), "name": plugin.name, "idempotent": True}
+                self._call("register_scheduler_plugin", **packed, timeout_s=_PLUGIN_S)
+            if self._hello(**fleet):
+                break  # else: that broker was leaving with its last fleet, and has left
+        agent = Bootstrap(AGENT, versions.versions(), own_cluster=own_cluster)
+        with contextlib.suppress(errors.PeerError):  # a worker that does not answer is named below
+            packed = {"plugin": by_value(agent), "name": AGENT, "idempotent": True}
+            self._call("register_worker_plugin", **packed, timeout_s=_PLUGIN_S)
+
+    def notices(self) -> tuple[str, ...]:
+        """Return what is to be said of the pool now: also of workers that came since and cannot be used."""
+        return tuple(self._ask("drlnb_nodes")["notices"])
+
+    def _hello(self, **fleet: str) -> bool:
+        """Greet the broker; false if it is leaving.  Refuse one of another version."""
+        hello = self._ask("drlnb_hello", protocol=PROTOCOL, **fleet, timeout_s=30.0)
         if (hello["protocol"], hello["version"]) != (PROTOCOL, drlnb_version()):
             raise errors.ConfigError(
                 f"the cluster runs drlnb {hello['version']} (protocol {hello['protocol']}), "
                 f"this client {drlnb_version()} (protocol {PROTOCOL})"
             )
-        return int(hello["epoch"])
+        self._broker, self._fleet_open = dict(hello), bool(fleet)
+        return not hello["leaving"]
 
-    def _preflight(self) -> None:
-        """Refuse a cluster that lacks drlnb somewhere: a plugin there would stay, and kill every later worker."""
-        cloudpickle.register_pickle_by_value(versions)
-        try:
-            there = self.client.run(versions.versions)
-            there = {"the scheduler": self.client.run_on_scheduler(versions.versions), **there}
-        finally:
-            cloudpickle.unregister_pickle_by_value(versions)
-        mine = _shown(versions.versions())
-        problems = []
-        for where, theirs in there.items():
-            if theirs["drlnb"] == versions.MISSING:
-                problems.append(f"{where} has no drlnb; install it there with: pip install drlnb=={drlnb_version()}")
-            elif _shown(theirs) != mine:
-                problems.append(f"{where} has {_shown(theirs)}, this client {mine}")
-            elif where != "the scheduler" and versions.MISSING in (theirs["torch"], theirs["gymnasium"]):
-                problems.append(f"{where} lacks torch or gymnasium")
-        if problems:
-            raise errors.ConfigError(problems)
+    def _check_scheduler(self) -> None:
+        """Refuse a cluster whose scheduler lacks drlnb: it could not even take the broker."""
+        packed = {"function": by_value(versions.versions), "args": dumps(()), "kwargs": dumps({})}
+        reply = self._call("run_function", **packed)
+        theirs = reply["result"] if reply["status"] == "OK" else {"drlnb": versions.MISSING}
+        if problem := versions.problem(theirs, versions.versions(), computes=False):
+            raise errors.ConfigError(f"the scheduler {problem}")
 
-    def _wait_for_nodes(self, n_nodes: int) -> None:
-        deadline = time.monotonic() + _AGENTS_S
-        while (n_up := len(self._ask("drlnb_nodes", at_least=n_nodes, wait_s=10.0)["nodes"])) < n_nodes:
-            if time.monotonic() > deadline:
-                raise errors.PeerError("cluster", f"{n_up} of {n_nodes} node agents reported in {_AGENTS_S:g} s")
+    def _wait_for_nodes(self, n_own: int | None) -> list[str]:
+        """Wait for the agents: of an own cluster all; else until each worker has one, says why not, or is silent.
+
+        Returns
+        -------
+        list of str
+            A sentence on each worker that does not answer.
+
+        Raises
+        ------
+        ConfigError
+            If no worker can be used.
+        PeerError
+            If none reports in time.
+        """
+        began_s = late_s = time.monotonic()
+        wish = None
+        while True:
+            there = self._call("ncores")
+            if not there and wish is None:
+                self._say(f"no worker is there yet: waiting up to {_SCALE_S:g} s for the cluster to scale")
+                wish = self.client.submit(
+                    int, key=f"drlnb-wish-{self._fleet}", pure=False
+                )  # what adaptive scaling sees
+            reply = self._ask("drlnb_nodes", at_least=n_own or len(there) or 1, wait_s=1.0)
+            up, unused = {row["address"] for row in reply["nodes"]}, reply["unused"]
+            silent = [address for address in there if address not in up and address not in unused]
+            now_s = time.monotonic()
+            late_s = late_s if up else now_s
+            if len(up) >= n_own if n_own else up and (not silent or now_s - late_s > _LATE_S):
+                return [f"worker {address} does not answer: it is not used" for address in silent]
+            if there and not silent and not up:
+                raise errors.ConfigError([f"worker {address} {why}" for address, why in unused.items()])
+            if now_s - began_s > (_AGENTS_S if there else _SCALE_S):
+                who = f"; no word from {', '.join(silent)}" if silent else "; no worker came: scale the cluster"
+                raise errors.PeerError(
+                    "cluster", f"{len(up)} of {n_own or len(there)} node agents reported in time{who}"
+                )
 
     def same_devices(self, names: Sequence[str]) -> bool:
         """Return whether the pool's devices are those of some names; raise ConfigError for names that mean none."""
@@ -218,15 +285,30 @@ class Link:
         return rows
 
     # ------------------------------------------------------------------ runs
-    def probe_env(self, env: str | Plain) -> Plain:
+    def probe_env(self, env: str | Plain, env_timeout_s: float | None = ENV_TIMEOUT_S) -> Plain:
         """Return the spaces of an environment, as a node of the cluster sees them.
+
+        Parameters
+        ----------
+        env
+            As of :func:`drlnb.rl.envs.make.make_env`.
+        env_timeout_s
+            Seconds that it may take to be built and tried; None: all time.
 
         Raises
         ------
         EnvError
             If it cannot be built there; UnsupportedSpace if no policy can serve its spaces.
         """
-        spaces: Plain = self._ask("drlnb_probe", env=env, timeout_s=90.0)["spaces"]
+        patience_s = probe_patience_s(env_timeout_s, 2.0 * RPC_TIMEOUT_S)
+        try:
+            reply = self._ask("drlnb_probe", env=env, env_timeout_s=env_timeout_s, timeout_s=patience_s)
+        except errors.EnvError as error:
+            if "o module named" not in str(error):
+                raise
+            hint = _OWN_MODULES if self._is_ours else _FOREIGN_MODULES
+            raise type(error)(f"{error}; {hint}") from None
+        spaces: Plain = reply["spaces"]
         return spaces
 
     def create_run(self, run: Mapping[str, object]) -> None:
@@ -246,7 +328,9 @@ class Link:
             self._submit_anchor(run_id, task, keys[task])
 
     def _submit_anchor(self, run_id: str, task: str, key: str) -> None:
-        fire_and_forget(self.client.submit(anchor, run_id, task, key=key, pure=False, retries=0))
+        there = self._ask("drlnb_nodes")
+        addresses = [row["address"] for row in there["nodes"]] if there["unused"] else ()
+        submit_anchor(self.client, run_id, task, key, addresses)
 
     def restart(self, run_id: str, task: str) -> int:
         """Start a task again that failed or was stopped, from its newest checkpoint; return its new attempt's number.
@@ -288,15 +372,14 @@ class Link:
     # ------------------------------------------------------------------ the link itself
     def lock(self, run_id: str) -> Lock:
         """Return the lock of a run directory whose run this cluster runs."""
-        host = socket.gethostname() if self._pid else ""
-        return Lock(run=run_id, epoch=self._epoch, address=self.address, pid=self._pid, host=host)
+        known = {name: self._broker[name] for name in ("epoch", "pid", "host", "boot") if name in self._broker}
+        return Lock(run=run_id, address=self.address, **known)
 
     def close(self) -> None:
-        """Hang up; the cluster goes on."""
+        """Hang up; the cluster goes on.  With its last fleet drlnb leaves it, unless a run goes on."""
+        if self._fleet_open:
+            self._fleet_open = False
+            with contextlib.suppress(errors.PeerError):
+                self._ask("drlnb_goodbye", fleet=self._fleet)
         if self._owned:
             self.client.close()
-
-
-def _shown(installed: Mapping[str, str]) -> str:
-    """Return the versions that must be the same everywhere."""
-    return f"drlnb {installed['drlnb']} on Python {installed['python'].rpartition('.')[0]}"

@@ -6,14 +6,17 @@ started it is gone, it stops the cluster and ends.
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,18 +24,19 @@ import psutil
 
 from drlnb.records.errors import PeerError
 from drlnb.runtime.ipc.lifeline import become
-from drlnb.runtime.ipc.start_modes import NICE, last_line
+from drlnb.runtime.ipc.start_modes import import_path, last_line, python
 
 if TYPE_CHECKING:
     from distributed import LocalCluster
 
-__all__ = ["LocalHandle", "main", "start_local", "wait_gone"]
+__all__ = ["PREFIX", "LocalHandle", "main", "start_local", "sweep", "wait_gone"]
 
 #: Longest start of scheduler and workers, in seconds: two imports of distributed on a busy machine.
 _START_S = 60.0
-#: Niceness of executors and collectors: notebook, browser and the cluster's own processes come first, with nearly all
-#: of a core that both want; alone, nobody is slower for it.  A page is back after F5 a fifth sooner than with 5.
-_NICENESS = 15
+#: How an own cluster's folder among temporary files begins, and the file in it that its processes hold.
+PREFIX, _LOG = "drlnb-", "supervisor.log"
+#: Age at which what is left of one is removed, in seconds: its log may have been named in a message.
+_OLD_S = 3600.0
 #: Seconds between two looks at whether all workers are there.
 _LOOK_S = 1.0
 #: Seconds between two looks at whether processes have ended; longest wait for those below a supervisor that has ended.
@@ -106,6 +110,16 @@ def _family(pid: int) -> list[psutil.Process]:
         return []
 
 
+def sweep(folder: Path) -> None:
+    """Remove what killed clusters of this user have left in a folder: old ``drlnb-*`` whose processes all are gone."""
+    for log in folder.glob(f"{PREFIX}*/{_LOG}"):
+        with contextlib.suppress(OSError), log.open("rb") as file:
+            is_old = time.time() - os.fstat(file.fileno()).st_mtime > _OLD_S
+            if is_old and log.parent.lstat().st_uid == os.getuid():
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(log.parent)
+
+
 def start_local(*, n_workers: int, root: Path) -> LocalHandle:
     """Start a supervisor and wait until its cluster is up.
 
@@ -119,14 +133,24 @@ def start_local(*, n_workers: int, root: Path) -> LocalHandle:
     Raises
     ------
     PeerError
-        If the cluster is not up in time; the message holds the end of the supervisor's log.
+        If the cluster is not up in time; the message holds the end of the supervisor's log.  Also if there is no shared
+        memory for its processes.
     """
+    try:
+        get_context("fork").Lock()  # the kind that leaves nothing behind
+    except OSError as error:  # Dask's processes would end without a word
+        why = f"/dev/shm cannot be used ({error.strerror}); processes need a few bytes there: make room, or mount it so"
+        raise PeerError("local cluster", f"{why} that it can be written") from None
     root.mkdir(parents=True, exist_ok=True)
-    log = root / "supervisor.log"
+    log = root / _LOG
     with log.open("ab") as output:
-        line = [sys.executable, "-m", "drlnb.runtime.client.local_cluster", str(n_workers), str(root.resolve())]
+        fcntl.flock(output, fcntl.LOCK_SH)  # held until the last process ends that writes there
+        line = python("drlnb.runtime.client.local_cluster", str(n_workers), str(root.resolve()))
+        environment = {**os.environ, "PYTHONPATH": import_path()}
         pipe = subprocess.PIPE
-        process = subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            line, stdin=pipe, stdout=pipe, stderr=output, env=environment, start_new_session=True
+        )
     handle = LocalHandle(process, "", log)
     try:
         first = _first_line(process)
@@ -204,7 +228,6 @@ def main() -> None:
     """Run as ``python -m drlnb.runtime.client.local_cluster N_WORKERS ROOT``."""
     n_workers, root = sys.argv[1:]
     become("drlnb supervisor")
-    os.environ.setdefault(NICE, str(_NICENESS))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(TimeoutError):
         asyncio.run(_supervise(int(n_workers), Path(root)))

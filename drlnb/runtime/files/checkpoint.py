@@ -4,24 +4,32 @@
 folder's name.  A new one is written to a temporary folder, synced, renamed, then named in LATEST; ``meta.json``
 holds each file's size and CRC-32.  What the files are: :mod:`drlnb.rl.checkpoints.files`.  The file ``ATTEMPT`` holds
 the number of the attempt that may write here: a master that was stopped for a while and comes back cannot.
+
+A file of an earlier checkpoint may be part of a later one, as ``../<n_rounds>/<file>``: it stays as long as one that is
+kept names it.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from drlnb.records.errors import CheckpointError
+from drlnb.rl.checkpoints.files import ENVS
+from drlnb.rl.pickled import holds_code
 from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["META", "Checkpoint", "SupersededError", "claim", "latest", "load", "meta", "parse", "write"]
+__all__ = ["META", "Checkpoint", "SupersededError", "claim", "create", "latest", "load", "meta", "parse", "write"]
 
 #: The file that describes the others.
 META = "meta.json"
@@ -44,9 +52,11 @@ class Checkpoint:
     path: Path
 
 
-def meta(facts: Mapping[str, object], blobs: Mapping[str, Payload | np.ndarray]) -> bytes:
-    """Return the content of ``meta.json``: the facts, and size and CRC-32 of each file."""
-    sums = {name: _sum(blob) for name, blob in blobs.items()}
+def meta(
+    facts: Mapping[str, object], blobs: Mapping[str, Payload | np.ndarray], earlier: Mapping[str, object] | None = None
+) -> bytes:
+    """Return the content of ``meta.json``: the facts, size and CRC-32 of each file, and those of `earlier` ones."""
+    sums = {**{name: _sum(blob) for name, blob in blobs.items()}, **(earlier or {})}
     return json.dumps({"format": _FORMAT, "files": sums, "facts": facts}).encode()
 
 
@@ -106,6 +116,7 @@ def write(
     blobs: Mapping[str, Payload | np.ndarray],
     best: bool = False,
     attempt: int | None = None,
+    earlier: Sequence[str] = (),
 ) -> int:
     """Write a checkpoint of a task; return its bytes.
 
@@ -123,11 +134,13 @@ def write(
         It is the best one so far, and kept until a better one comes.
     attempt
         Whose; None: nobody else writes here.
+    earlier
+        Files of earlier checkpoints that it needs: ``../<n_rounds>/<file>``.
 
     Raises
     ------
     OSError
-        If the disk refuses; what was there before is whole.
+        If the disk refuses, or an earlier file is gone; what was there before is whole.
     SupersededError
         If a later attempt has claimed the folder; what was there before is whole.
     """
@@ -137,13 +150,15 @@ def write(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
-        files = {**blobs, META: meta(facts, blobs)}
+        sums = {name: _sums(folder / name[3:]) for name in earlier}
+        files = {**blobs, META: meta(facts, blobs, sums)}
         for name, blob in files.items():
-            _put(temporary / name, blob)
+            _put(temporary / name, blob, private=name == ENVS or (name == META and holds_code(facts)))
         with contextlib.nullcontext() if attempt is None else _mine(folder, attempt):
             shutil.rmtree(final, ignore_errors=True)  # an earlier attempt's, of the same round
             temporary.replace(final)
             for name in ("LATEST", "BEST") if best else ("LATEST",):
+                (folder / f"{name}.tmp").unlink(missing_ok=True)
                 _put(folder / f"{name}.tmp", str(n_rounds).encode())
                 (folder / f"{name}.tmp").replace(folder / name)
     except (OSError, SupersededError):
@@ -153,18 +168,45 @@ def write(
     return sum(_sum(blob)[0] for blob in files.values())
 
 
-def _put(path: Path, blob: Payload | np.ndarray) -> None:
-    with path.open("wb") as file:
+def create(path: Path, *, private: bool) -> BinaryIO:
+    """Open a new file, which others may read as the umask has it; `private`: nobody may, for code lies in it."""
+    return open(path, "xb", opener=partial(os.open, mode=0o600 if private else 0o666))
+
+
+def _sums(file: Path) -> object:
+    """Return size and checksum of a file of an earlier checkpoint."""
+    sums = _files(file.parent).get(file.name)
+    if sums is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+    return sums
+
+
+def _put(path: Path, blob: Payload | np.ndarray, *, private: bool = False) -> None:
+    with create(path, private=private) as file:
         file.write(_view(blob))
         file.flush()
         os.fsync(file.fileno())
 
 
 def _tidy(folder: Path, keep: int) -> None:
-    kept = {str(keep), _named(folder, "BEST")}
-    others = [path for path in _newest_first(folder) if path.name not in kept]
-    for path in (*others[_KEEP:], *folder.glob("tmp-*")):
-        shutil.rmtree(path, ignore_errors=True)
+    named = {str(keep), _named(folder, "BEST")}
+    paths = _newest_first(folder)
+    others = [path for path in paths if path.name not in named][_KEEP:]
+    needed = {name[3:] for path in paths if path not in others for name in _files(path) if name.startswith("../")}
+    for path in (*others, *folder.glob("tmp-*")):
+        files = {path / META, *(folder / name for name in needed if name.startswith(f"{path.name}/"))}
+        if len(files) == 1:
+            shutil.rmtree(path, ignore_errors=True)
+        for file in set(path.glob("*")) - files:
+            file.unlink(missing_ok=True)
+
+
+def _files(path: Path) -> Plain:
+    """Return size and checksum of each file that a checkpoint names, whole or not; of none if it is not there."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        files: Plain = json.loads((path / META).read_bytes())["files"]
+        return files
+    return {}
 
 
 def _newest_first(folder: Path) -> list[Path]:

@@ -2,95 +2,67 @@
 
     run.json       the spec: tasks, planners, settings, versions, hosts, created; written once
     status.json    state of each task, replaced as a whole
-    LOCK           who runs it now: epoch, address and process of the scheduler
+    LOCK           who runs it now: epoch, address, process and machine of the scheduler; renewed while masters live
     journal/  metrics/  checkpoints/  logs/
 
 Every file is replaced by temp and rename, so a reader never sees half of one.
 """
 
-import asyncio
 import contextlib
 import json
 import os
 import shutil
-import socket
-import tempfile
-import threading
+import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from pathlib import Path
-
-import psutil
 
 from drlnb.records.errors import ConfigError, JournalError, RunLocked
 from drlnb.records.journal import read_stream
 from drlnb.records.round import EndTask
+from drlnb.rl.pickled import holds_code
+from drlnb.runtime.files.checkpoint import create
+from drlnb.runtime.files.lock import Lock, judged
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["Lock", "RunDir", "goes_on"]
-
-#: Seconds that a scheduler has to answer.
-_HELLO_S = 2.0
+__all__ = ["RunDir"]
 
 _FOLDERS = ("journal", "metrics", "checkpoints", "logs")
-_FILES = ("run.json", "status.json", "LOCK")
+_FILES = ("run.json", "status.json", "LOCK", "report.html")
+#: Where trackers write that were given no other place.
+_TRACKS = ("tensorboard", "wandb", "mlruns")
 _ENDS = ("done", "stopped", "failed")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lock:
-    """Who runs a directory's run now."""
-
-    run: str
-    #: Start of the broker, in nanoseconds.
-    epoch: int
-    #: Address of its scheduler.
-    address: str
-    #: Process id of the scheduler, 0 if not known, and the name of its host.
-    pid: int = 0
-    host: str = ""
-
-
-def goes_on(lock: Lock, timeout_s: float = _HELLO_S) -> bool:
-    """Ask a lock's scheduler whether its run goes on there, under the same broker; false without an answer in time."""
-    answer: list[bool] = []
-
-    async def ask() -> None:
-        from distributed.core import rpc  # heavy, and only needed where a lock was found
-
-        async with rpc(lock.address, timeout=timeout_s) as scheduler:
-            hello, runs = await scheduler.drlnb_hello(), await scheduler.drlnb_runs()
-        running = {row["run"] for row in runs if row["state"] == "running"}
-        answer.append(hello["epoch"] == lock.epoch and lock.run in running)
-
-    def run() -> None:
-        with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):  # also where no broker lives
-            asyncio.run(asyncio.wait_for(ask(), timeout_s))
-
-    # A thread of its own: the caller may sit in a notebook's running loop.
-    thread = threading.Thread(target=run, name="drlnb-hello", daemon=True)
-    thread.start()
-    thread.join(timeout_s + 1.0)
-    return answer == [True]
-
-
-def _write_json(path: Path, value: object, *, new: bool = False) -> None:
+def _write_json(path: Path, value: Mapping[str, object], *, new: bool = False) -> None:
     """Write a file whole or not at all; `new`: raise FileExistsError if it is there."""
-    handle, name = tempfile.mkstemp(prefix=path.name + ".", suffix=".part", dir=path.parent)
+    beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, default=dict)
-            file.write("\n")
+        with create(beside, private=holds_code(value)) as file:
+            file.write(json.dumps(value, indent=1, default=dict).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         if new:
-            os.link(name, path)
-            os.unlink(name)  # noqa: PTH108
+            _name_new(beside, path)
         else:
-            os.replace(name, path)  # noqa: PTH105
+            beside.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
+
+
+def _name_new(beside: Path, path: Path) -> None:
+    """Give a whole file its name; FileExistsError if another one has it."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links on this disk: the name is taken first, so that only one of two gets it
+        path.touch(exist_ok=False)
+        beside.replace(path)
+    else:
+        beside.unlink()
 
 
 def _read_json(path: Path) -> Plain | None:
@@ -115,6 +87,8 @@ class RunDir:
     """
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, str | Path) or "\0" in str(path):
+            raise ConfigError(f"a run directory must be a path without NUL, got {path!r}")
         self.path = Path(path).expanduser().absolute()
         self.journal = self.path / "journal"
         self.metrics = self.path / "metrics"
@@ -137,9 +111,10 @@ class RunDir:
         spec = _read_json(self.path / "run.json")
         if spec is None:
             raise ConfigError(f"{self.path} holds no run of drlnb (no run.json)")
-        if not isinstance(spec, dict) or not {"run", "tasks"} <= spec.keys():
-            raise ConfigError(f"{self.path / 'run.json'} is not what drlnb wrote: it lacks run or tasks")
-        return spec
+        tasks = spec.get("tasks") if isinstance(spec, dict) and "run" in spec else None
+        if not isinstance(tasks, list) or not all(isinstance(task, dict) and "name" in task for task in tasks):
+            raise ConfigError(f"{self.path / 'run.json'} is not what drlnb wrote: it lacks run, tasks or their names")
+        return dict(spec)
 
     def write_spec(self, spec: Mapping[str, object]) -> None:
         """Replace ``run.json``: once at the start, and when a run goes on with another budget."""
@@ -147,7 +122,12 @@ class RunDir:
 
     def read_status(self) -> Plain:
         """Return what ``status.json`` holds, ``{}`` if there is none."""
-        return _read_json(self.path / "status.json") or {}
+        status: Plain | None = _read_json(self.path / "status.json")
+        if status is None:
+            return {}
+        if not isinstance(status, dict) or not isinstance(status.get("tasks", {}), dict):
+            raise ConfigError(f"{self.path / 'status.json'} is not what drlnb wrote: it must hold tasks by name")
+        return status
 
     def write_status(self, status: Mapping[str, object]) -> None:
         """Replace ``status.json``: ``{"tasks": {name: {"state": ..., ...}}, ...}``."""
@@ -157,6 +137,19 @@ class RunDir:
         """Return each task's settings of scheduling that were changed while it ran; tasks without any are left out."""
         rows = self.read_status().get("tasks", {})
         return {str(name): dict(row["scheduling"]) for name, row in rows.items() if row.get("scheduling")}
+
+    def streams(self) -> dict[str, int]:
+        """Return the streams that the run has written, each with the least bytes that its file must have."""
+        sizes = self.read_status().get("streams", {})
+        return {str(name): n for name, n in sizes.items() if isinstance(n, int)} if isinstance(sizes, dict) else {}
+
+    def lost(self) -> list[str]:
+        """Return in words which streams are not whole any more."""
+        sizes = Counter[str]()  # with the files that a stream has filled
+        for path in self.journal.glob("*.jsonl"):
+            sizes[path.stem.partition("~")[0]] += path.stat().st_size
+        there = {name: (sizes.get(name, 0), n) for name, n in self.streams().items()}
+        return [f"{name}: {size:,} of at least {n:,} bytes are there" for name, (size, n) in there.items() if size < n]
 
     def states(self) -> dict[str, str]:
         """Return each task's state: ``done``, ``stopped``, ``failed``, or ``interrupted`` where no end is recorded."""
@@ -170,7 +163,7 @@ class RunDir:
         if not attempts:
             return "interrupted"
         try:
-            ends = read_stream(attempts[max(attempts)]).of(EndTask)
+            ends = read_stream(attempts[max(attempts)], tail=True).of(EndTask)
         except JournalError:
             return "interrupted"
         return ends[-1].state if ends else "interrupted"
@@ -184,29 +177,40 @@ class RunDir:
 
     # ------------------------------------------------------------------ lock
     def read_lock(self) -> Lock | None:
-        """Return who runs it, None if nobody does (or the file is torn)."""
+        """Return who runs it, None if nobody does; one that cannot be read names no run."""
+        path = self.path / "LOCK"
         try:
-            return Lock(**json.loads((self.path / "LOCK").read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            return Lock.parse(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
             return None
+        except (OSError, ValueError, TypeError):
+            said = f"{path} cannot be read, so somebody may run it: ask its owner, or delete that file if nobody does"
+            return Lock(run="", epoch=0, address="", said=said)
 
     def write_lock(self, lock: Lock) -> None:
         """Record who runs it."""
-        _write_json(self.path / "LOCK", asdict(lock))
+        _write_json(self.path / "LOCK", lock.to_plain())
+
+    def renew_lock(self, run: str, epoch: int) -> Lock | None:
+        """Show that a run's master lives; return who has taken the directory over, None if nobody has."""
+        lock = self.read_lock()
+        if lock is not None and lock.run and (lock.run, lock.epoch) != (run, epoch):
+            return lock
+        with contextlib.suppress(OSError):  # it is gone at the end of the run; of a disk that fails others speak
+            os.utime(self.path / "LOCK")
+        return None
 
     def remove_lock(self, epoch: int) -> None:
         """Remove the lock if it is still ours."""
         lock = self.read_lock()
-        if lock is not None and lock.epoch == epoch:
+        if lock is not None and lock.run and lock.epoch == epoch:
             (self.path / "LOCK").unlink(missing_ok=True)
 
     def live_lock(self) -> Lock | None:
-        """Return the lock if its scheduler lives, still has the same broker, and the run goes on there."""
+        """Return the lock if its run goes on, or may go on; its `said` tells why, and what to do."""
         lock = self.read_lock()
-        if lock is None or (lock.pid and lock.host == socket.gethostname() and not psutil.pid_exists(lock.pid)):
-            return None
-        # Behind TLS it cannot be asked without its certificates, and its process lives or is elsewhere.
-        return lock if lock.address.startswith("tls:") or goes_on(lock) else None
+        said = "" if lock is None else lock.said or judged(lock, self.path / "LOCK")
+        return replace(lock, said=said) if lock is not None and said else None
 
     # ------------------------------------------------------------------ make and remove
     def create(self, spec: Mapping[str, object]) -> None:
@@ -237,7 +241,7 @@ class RunDir:
         for path in sorted((folder or self.path).iterdir()):
             if path.is_dir() and not path.is_symlink():
                 inside = list(self.files(path))
-                known = path.relative_to(self.path).parts[0] in _FOLDERS
+                known = path.relative_to(self.path).parts[0] in (*_FOLDERS, *_TRACKS)
                 yield from inside if inside or known else [path]
             else:
                 yield path
@@ -253,7 +257,7 @@ class RunDir:
         stranger = self.foreign()
         if stranger is not None:
             raise ConfigError(f"{stranger} was not written by drlnb; move it away before {self.path} is overwritten")
-        for folder in _FOLDERS:
+        for folder in (*_FOLDERS, *_TRACKS):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
         for path in self.path.iterdir():
@@ -264,6 +268,8 @@ def _is_ours(path: Path) -> bool:
     parts, name = path.parts, path.name
     if len(parts) == 1:
         return name in _FILES or (name.endswith((".part", ".tmp")) and name.startswith(_FILES))
+    if parts[0] in _TRACKS:
+        return parts[0] != "tensorboard" or name.startswith("events.out.tfevents.")
     if parts[0] == "journal":
         return name.endswith(".jsonl")
     if parts[0] == "metrics":

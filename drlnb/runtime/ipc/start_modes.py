@@ -7,24 +7,51 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from drlnb.runtime.ipc.frames import ChildChannel, socket_pair
+from drlnb.runtime.ipc.lifeline import end_group
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["NICE", "ChildProcess", "Zygote", "child_environment", "how_ended", "last_line", "signal_pid", "tail"]
-
-#: Environment variable of a worker: the niceness of what computes below it, as ``nice`` counts.
-NICE = "DRLNB_NICE"
+__all__ = [
+    "ChildProcess",
+    "Zygote",
+    "child_environment",
+    "how_ended",
+    "import_path",
+    "last_line",
+    "python",
+    "signal_pid",
+    "tail",
+]
 
 #: Thread limits must be set before numpy or torch are imported; nannies export 1 anyway, bare workers do not.
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
+def python(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module as a child; its folders for modules are those of :func:`import_path`."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def import_path() -> str:
+    """Return a child's PYTHONPATH: where this process looks for modules, but for Python's own folders; last, here.
+
+    So a module beside the caller's script, or in a folder that it put on `sys.path` or into its own PYTHONPATH, is
+    found in every process below.
+    """
+    said = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    folders = (Path(entry).absolute() for entry in (*sys.path, *said, ""))
+    others = (path for path in folders if path.exists() and not path.is_relative_to(sysconfig.get_path("stdlib")))
+    # What is installed any interpreter finds by itself, after its own library, which none of it may hide.
+    return os.pathsep.join(dict.fromkeys(str(path) for path in others if not path.name.endswith("-packages")))
+
+
 def child_environment(**extra: str) -> dict[str, str]:
-    """Return the environment of a child: the worker's, one thread per library, no Dask configuration of its own."""
-    environment = dict(os.environ)
+    """Return the environment of a child: the worker's, one thread per library, and where modules are found."""
+    environment = {**os.environ, "PYTHONPATH": import_path()}
     environment.update(dict.fromkeys(_ONE_THREAD, "1"))
     # A nanny makes its worker give freed memory back at once; a child that computes would fault it in again each step.
     environment.pop("MALLOC_TRIM_THRESHOLD_", None)
@@ -50,16 +77,6 @@ def tail(path: Path, n_bytes: int = 8192) -> str:
         return ""
 
 
-def _give_way(pid: int) -> None:
-    """Lower a child's priority to what :data:`NICE` says; what the child forks has it, too."""
-    niceness = int(os.environ.get(NICE, "0"))
-    with contextlib.suppress(OSError):  # it has ended already, or we are nicer than that: nothing to lower
-        if niceness > os.getpriority(os.PRIO_PROCESS, 0):
-            os.setpriority(os.PRIO_PROCESS, pid, niceness)
-            # A child has a session of its own, and most Linux desktops share the processor out by session first.
-            Path(f"/proc/{pid}/autogroup").write_text(str(niceness), encoding="ascii")
-
-
 class ChildProcess:
     """A Popen'd child with its channel."""
 
@@ -69,13 +86,19 @@ class ChildProcess:
         self.channel: ChildChannel | None = None
 
     @classmethod
-    def start(cls, module: str, *arguments: str, log: Path, environment: Mapping[str, str]) -> "ChildProcess":
-        """Start ``python -m module --fd N ...`` in a session of its own, its output in `log`."""
+    def start(
+        cls, module: str, *arguments: str, log: Path, environment: Mapping[str, str], forks: bool = False
+    ) -> "ChildProcess":
+        """Start ``python -m module --fd N ...`` in a session of its own, its output in `log`.
+
+        It ends with us, from its first import on; one that `forks` may have no second thread, and looks by itself.
+        """
         ours, theirs = socket_pair()
+        begins = () if forks else ("drlnb.runtime.ipc.child",)
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output, theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, "--fd", str(theirs.fileno()), *arguments],
+                python(*begins, module, "--fd", str(theirs.fileno()), *arguments),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -83,7 +106,6 @@ class ChildProcess:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        _give_way(process.pid)
         return cls(process, ours, log)
 
     async def open(self, on_frame: Callable[[Plain, bytes], object], on_close: Callable[[], object]) -> ChildChannel:
@@ -97,8 +119,10 @@ class ChildProcess:
             self.process.kill()
 
     async def ended(self) -> int:
-        """Wait for the end and reap it; return the exit code (negative: the signal)."""
-        return await asyncio.to_thread(self.process.wait)
+        """Wait for the end, reap it, end what it had started; return the exit code (negative: the signal)."""
+        code = await asyncio.to_thread(self.process.wait)
+        end_group(self.pid)
+        return code
 
     async def end(self, grace_s: float = 3.0) -> None:
         """Close the life line, then kill after `grace_s`; nothing of the child is left afterwards."""
@@ -127,7 +151,8 @@ class Zygote:
         """Start the process; :attr:`up` resolves when it has imported everything."""
         self.up = asyncio.get_running_loop().create_future()
         environment = child_environment(CUDA_VISIBLE_DEVICES="")
-        self.process = ChildProcess.start("drlnb.runtime.children.zygote", log=self.log, environment=environment)
+        module = "drlnb.runtime.children.zygote"
+        self.process = ChildProcess.start(module, log=self.log, environment=environment, forks=True)
         await self.process.open(self._on_frame, self._on_close)
 
     @property

@@ -14,7 +14,7 @@ from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
 from drlnb.records.errors import CheckpointError
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.checkpoints.files import pack, unpack
+from drlnb.rl.checkpoints.files import REPLAY, pack, unpack
 from drlnb.rl.checkpoints.trained import State, Trained, joined
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.plain import Facts
@@ -50,13 +50,21 @@ class CheckpointEffects:
     ask
         ``(collector, node, op=...)`` -> its answer, ``refused`` if it or its node is gone.
     ring
-        Returns the replay ring, None if the task has none; raises ConnectionError if its process is gone.
+        Returns the replay ring, or what it has got since its `put` was so; None if the task has none; raises
+        ConnectionError if its process is gone.
     """
 
     def __init__(
-        self, master: "Master", ask: Callable[..., Awaitable[Plain]], ring: Callable[[], Awaitable[Fragment | None]]
+        self,
+        master: "Master",
+        ask: Callable[..., Awaitable[Plain]],
+        ring: Callable[[list[int] | None], Awaitable[Fragment | None]],
     ) -> None:
         self.m, self._ask, self._ring = master, ask, ring
+        #: Checkpoints whose files of the ring make it up: rounds, and the ring's `put` at that time.
+        self._parts: list[tuple[int, list[int]]] = []
+        #: Such parts since the first of them, those counted that a later one has taken in.
+        self._n_parts = 0
         #: Two of the same round (a periodic one, and the best one) would be written into the same folder.
         self._in_order = asyncio.Lock()
 
@@ -74,7 +82,7 @@ class CheckpointEffects:
                 ),
                 **{name: getattr(command, name) for name in ("n_rounds", "n_timesteps", "elapsed_s", "episodes")},
                 envs=await self._envs(command.collectors),
-                replay=await self._ring(),
+                replay=await self._replay(command.n_rounds),
             )
         except ConnectionError:
             return  # the ring is gone: there is no whole state, and ReplayLost ends this attempt
@@ -82,16 +90,18 @@ class CheckpointEffects:
         failure, n_bytes = "", 0
         try:
             async with self._in_order:
-                if await m.rows.is_superseded():
+                if await m.rows.is_superseded() or await m.renew_lock():
                     return  # the folder is the later attempt's
                 folder, best = m.out / "checkpoints" / m.task, command.reason == "best"
                 n_bytes = await asyncio.to_thread(
                     write_trained, folder, m.spec, trained, more, best=best, attempt=m.attempt
                 )
-        except checkpoint.SupersededError:
-            return  # it began while we wrote
+        except checkpoint.SupersededError as error:  # it began while we wrote
+            m.link.keep(m.finish("failed", str(error), superseded=True))
+            return
         except OSError as error:
             failure = error.strerror or str(error)
+            self._parts.clear()
         m.host.feed(
             words.CheckpointWritten,
             version=command.version,
@@ -99,6 +109,27 @@ class CheckpointEffects:
             n_bytes=n_bytes,
             failure=failure,
         )
+
+    async def _replay(self, n_rounds: int) -> Fragment | None:
+        """Return what a checkpoint writes of the ring: what is new, and what some of the latest parts held before it.
+
+        As in a binary counter: a part takes in those that are no larger, so there are few, and each row is written
+        again only a few times.
+        """
+        number = self._n_parts + 1
+        before = self._parts[: max(0, len(self._parts) + 1 - (number & -number).bit_length())]
+        while before and before[-1][0] == n_rounds:  # its folder is written again
+            before.pop()
+        ring = await self._ring(before[-1][1] if before else None)
+        if ring is None or "put" not in ring.arrays:
+            return ring
+        put = ring.arrays["put"]
+        if not ring.header["part"]:
+            before, number = [], 0
+        # What has been overwritten in every environment is needed no more.
+        before = [part for part in before if np.any(put - np.array(part[1]) < ring.header["n_rows"])]
+        self._parts, self._n_parts = [*before, (n_rounds, put.tolist())], number
+        return Fragment({**ring.header, "before": [f"../{n}/{REPLAY}" for n, _ in before]}, ring.arrays)
 
     async def _envs(self, collectors: Sequence[tuple[int, str]]) -> Facts | None:
         """Return the joined state of the collectors that are there."""
@@ -119,7 +150,13 @@ def write_trained(
     """Write a state, and `more` facts, as :func:`drlnb.runtime.files.checkpoint.write` does."""
     facts, blobs = pack(spec, trained)
     return checkpoint.write(
-        folder, n_rounds=trained.n_rounds, facts={**facts, **(more or {})}, blobs=blobs, best=best, attempt=attempt
+        folder,
+        n_rounds=trained.n_rounds,
+        facts={**facts, **(more or {})},
+        blobs=blobs,
+        best=best,
+        attempt=attempt,
+        earlier=trained.replay.header.get("before", ()) if trained.replay is not None else (),
     )
 
 

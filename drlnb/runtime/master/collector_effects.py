@@ -18,6 +18,8 @@ __all__ = ["CollectorEffects"]
 
 #: Time for starting a collector's process beside making its environments, in seconds.
 _START_S = 60.0
+#: So many times that is waited for a start: its node starts a few at a time, and sees to it that each is in time.
+_TURNS = 10
 
 
 class CollectorEffects:
@@ -97,7 +99,7 @@ class CollectorEffects:
             command.node,
             "drlnb_collector_start",
             # One that is started for a round may wait long for a CPU slot before.
-            timeout_s=None if m.quiet_s is None or command.round else m.quiet_s + _START_S,
+            timeout_s=None if m.quiet_s is None or command.round else _TURNS * (m.quiet_s + _START_S),
             payload=self._env_states(command),
             configuration={"spec": m.spec_plain, "collector": collector, "env_indices": command.env_indices},
             **how,
@@ -144,11 +146,10 @@ class CollectorEffects:
         await self.call(collector, node, "drlnb_collector_stop", attempt=m.attempt, **more)
 
     def _env_states(self, command: warmup.StartCollector) -> bytes:
-        """Return the checkpoint's state of a collector's environments at its first start; nothing later."""
+        """Return the checkpoint's state of a collector's environments until it has acted; nothing later."""
         m = self.m
-        if m.envs is None or command.collector in m.restored:
+        if m.envs is None or command.collector in m.acted:
             return b""
-        m.restored.add(command.collector)
         return envs_for(m.envs, command.env_indices)
 
     # ------------------------------------------------------------------ acting
@@ -159,6 +160,7 @@ class CollectorEffects:
         reply = await self._act("wake", command)
         if reply is None:
             return
+        m.acted.add(collector)
         (self._keepers.add if reply["slot"]["keeps_cpu"] else self._keepers.discard)(collector)
         self._n_fragments += 1
         key = f"{collector}/{command.round}/{self._n_fragments}"

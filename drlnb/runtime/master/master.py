@@ -29,10 +29,12 @@ from drlnb.rl.fragments import Fragment
 from drlnb.rl.plain import Facts
 from drlnb.runtime.clock import relate
 from drlnb.runtime.files.checkpoint import SupersededError, claim
+from drlnb.runtime.files.lock import RENEW_S
+from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.lease import poll
 from drlnb.runtime.link import Link
-from drlnb.runtime.machine_host import JournalWriter, MachineHost
+from drlnb.runtime.machine_host import JournalWriter, MachineHost, stream_header
 from drlnb.runtime.master.checkpoint_effects import AGAIN, Committed, read_newest, taken_over
 from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.master.effects import Effects
@@ -80,10 +82,9 @@ class Master:
         #: Key -> what the executor made and nobody has committed yet.
         self.made: dict[str, Committed] = {}
         self.committed = Committed()
-        #: Collector -> state of its environments from the checkpoint, used at its first start.
+        #: States of the environments from the checkpoint: a collector's starts bring them along until it has acted.
         self.envs: Facts | None = None
-        #: Collectors that have been given theirs.
-        self.restored: set[int] = set()
+        self.acted: set[int] = set()
         #: Replay ring from the checkpoint, used at its start.
         self.ring_state: Fragment | None = None
         self.gate = StoreGate()
@@ -132,7 +133,9 @@ class Master:
         try:
             restored = await asyncio.to_thread(self._restore)
         except (CheckpointError, SupersededError) as error:
-            return await self._give_up(str(error))  # of which the broker takes no note if a later attempt is there
+            superseded = isinstance(error, SupersededError)
+            # The broker takes no note of it if it knows of the later attempt.
+            return await self._give_up(str(error), superseded=superseded)
         if self.is_over:  # somebody has stopped it meanwhile
             return self.done.result()
         try:
@@ -154,10 +157,12 @@ class Master:
         settings, attached = settings_of(self.spec), self._attached
         config = {
             "task": self.task,
+            "number": attached["number"],
             "n_envs": self.spec.n_envs,
             "n_collectors": self.spec.n_collectors,
             "n_steps": settings.round_steps(),
             "total_timesteps": self.spec.total_timesteps,
+            "n_eval_episodes": self.spec.eval_episodes,
             "replay": off_policy(self.spec.algo),
             "n_replay_losses": self.n_replay_losses,
             "planners": attached["planners"],
@@ -168,8 +173,10 @@ class Master:
         }
         machine = RoundMachine(config, unpack_planners(attached.get("own_planners", {}), attached["planners"]))
         self.quiet_s = machine.config["env_timeout_s"]
-        self.writer = JournalWriter(
-            self.out / "journal" / f"{self.stream}.jsonl", partial(self.rows.add_note, "JournalFailed")
+        self.writer = self.rows.writer = JournalWriter(
+            self.out / "journal" / f"{self.stream}.jsonl",
+            self.rows.add_note,
+            partial(stream_header, self.stream, "round", machine),
         )
         self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self.rows.add], t0=time.monotonic())
         self.host.on_defect = self._defect
@@ -182,10 +189,11 @@ class Master:
         )
         self.host.feed(words.TaskOpened, attempt=self.attempt, **taken_over(self, restored))
         self.host.spawn(self._relate_clock())
+        self.host.spawn(self._keep_lock())
         self.is_up = True
 
-    async def _give_up(self, reason: str) -> str:
-        await self.finish("failed", reason)
+    async def _give_up(self, reason: str, *, superseded: bool = False) -> str:
+        await self.finish("failed", reason, superseded=superseded)
         return reason
 
     def _restore(self) -> tuple[Trained, Facts] | None:
@@ -193,6 +201,19 @@ class Master:
         with contextlib.suppress(OSError):  # a disk that is full is told when a checkpoint cannot be written
             claim(folder, self.attempt)
         return read_newest(folder, self.spec) if self._attached["resume"] else None
+
+    async def _keep_lock(self) -> None:
+        while not await self.renew_lock():
+            await asyncio.sleep(RENEW_S)
+
+    async def renew_lock(self) -> bool:
+        """Show that this run lives; true if somebody else has taken its directory over: then this task ends at once."""
+        other = await asyncio.to_thread(RunDir(self.out).renew_lock, self.run, int(self._attached["epoch"]))
+        if other is not None:
+            whose = f"run {other.run} at {other.address} has taken over {self.out}"
+            reason = f"superseded: {whose}; this one ends here, and writes nothing more"
+            self.link.keep(self.finish("failed", reason, superseded=True))
+        return other is not None
 
     async def _relate_clock(self) -> None:
         related = await relate(lambda: self.link.ask_broker("drlnb_hello"), lambda: self.host.now)
@@ -213,8 +234,11 @@ class Master:
             self.addresses = dict(reply["addresses"])
             self.host.feed(words.PlacementReceived, collector_nodes=tuple(reply["collector_nodes"]))
 
-    async def finish(self, state: str, reason: str = "") -> None:
-        """End the attempt everywhere; report the end of the task unless another attempt follows here."""
+    async def finish(self, state: str, reason: str = "", *, superseded: bool = False) -> None:
+        """End the attempt everywhere; report the end of the task unless another attempt follows here.
+
+        `superseded`: its directory is another run's now.
+        """
         if self._ended:
             return
         self._ended = True
@@ -223,7 +247,9 @@ class Master:
         await self.rows.flush()
         for _ in range(0 if state == AGAIN else 3):
             with contextlib.suppress(OSError, TimeoutError):
-                await self.link.ask_broker("drlnb_task_end", **self.ids, state=state, reason=reason)
+                await self.link.ask_broker(
+                    "drlnb_task_end", **self.ids, state=state, reason=reason, superseded=superseded
+                )
                 break
         if not self.done.done():
             self.done.set_result(state)

@@ -80,8 +80,8 @@ class ReplayEffects:
         else:
             self.m.host.feed(replay.ParametersCarried, version=command.version)
 
-    async def saved(self) -> Fragment | None:
-        """Return the ring for a checkpoint; None if the task has none.
+    async def saved(self, since: list[int] | None) -> Fragment | None:
+        """Return the ring for a checkpoint, or what it has got `since` an earlier one; None if the task has none.
 
         Raises
         ------
@@ -90,7 +90,7 @@ class ReplayEffects:
         """
         if not self._has_ring:
             return None
-        reply = await self._ask({"op": "state"})
+        reply = await self._ask({"op": "state", "since": since})
         if reply.get("op") != "state":
             raise ConnectionError(f"the replay ring is gone: {reply.get('refused') or reply.get('message')}")
         return Fragment.unpack(reply["ring"], reply["payload"])

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from drlnb.records import round as words
 from drlnb.records.base import Record
 from drlnb.runtime.link import Link
+from drlnb.runtime.machine_host import JournalWriter
 from drlnb.runtime.protocol import Plain
 
 __all__ = ["RowFeed"]
@@ -34,6 +35,8 @@ class RowFeed:
 
     def __init__(self, link: Link, ids: Plain, stream: str, superseded: Callable[[], Awaitable[None]]) -> None:
         self._link, self._ids, self._stream, self._superseded = link, ids, stream, superseded
+        #: What writes the journal; None before there is one.
+        self.writer: JournalWriter | None = None
         #: Environment steps that the journal has counted.
         self._n_timesteps = 0
         self.waiting: list[Plain] = []
@@ -66,7 +69,8 @@ class RowFeed:
 
     async def _send(self, page: list[Plain]) -> bool:
         """Send rows to the broker; true if a later attempt has begun: then this one ends without a word."""
-        reply = await self._link.ask_broker("drlnb_task_rows", **self._ids, rows=page, n_timesteps=self._n_timesteps)
+        known = {"n_timesteps": self._n_timesteps, "n_bytes": self.writer.n_bytes if self.writer else 0}
+        reply = await self._link.ask_broker("drlnb_task_rows", **self._ids, rows=page, **known)
         is_superseded = bool(reply.get("stale"))
         if is_superseded:
             await self._superseded()

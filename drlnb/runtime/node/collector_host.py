@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
+from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
 from drlnb.runtime.protocol import Key, Payload, Plain
@@ -21,6 +22,8 @@ PROBE = "probe"
 
 #: Time that a collector gets to answer with an error once its environment was interrupted, in seconds, and how often.
 _GRACE_S, _INTERRUPTS = 0.5, 4
+#: Collectors that make their environments at the same time, for each CPU; many of them wait for a disk or a simulator.
+_STARTS_PER_CPU = 4
 #: Frames that make a collector act: it needs a CPU slot until it has answered.
 _ACTING = frozenset({"wake", "evaluate"})
 
@@ -83,6 +86,8 @@ class CollectorHost:
         #: (run, task) -> attempts below this one are over here: a process of theirs that is being started must end.
         self._floors: dict[tuple[str, str], int] = {}
         self.n_starting = 0
+        #: For so many starts: what makes environments needs a share of a CPU to be in time.
+        self._room = asyncio.Semaphore(_STARTS_PER_CPU * n_cpus())
         self._background: set[asyncio.Task[object]] = set()
 
     async def start(
@@ -103,8 +108,9 @@ class CollectorHost:
 
         Idempotent: a collector of the same attempt that lives is ended first, and so are all of earlier attempts.
         Without a `payload` it goes on from what the one before it in this attempt left.  `quiet_s` is that of
-        :meth:`ask`.  One that is started for a `round` waits for a CPU slot first, ``queued_s`` of ``start_s``; a new
-        or a lost one (0) does not.  `number` is its own, `master` the address of the agent to report its loss to.
+        :meth:`ask`; it counts from when there is room for the start.  One that is started for a `round` waits for a
+        CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `number` is its own, `master`
+        the address of the agent to report its loss to.
 
         Raises
         ------
@@ -125,9 +131,11 @@ class CollectorHost:
             if round:
                 self._check_floor(live)
                 place, event["queued_s"] = await self.cpu.act(key, attempt, round)
-            # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process behind.
-            await asyncio.shield(self._keep(self._install(live, mode)))
-            answer = await self._configure(live, {"op": "configure", **configuration}, payload, quiet_s)
+            async with self._room:
+                # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
+                await asyncio.shield(self._keep(self._install(live, mode)))
+                header = {"op": "configure", "attempt": attempt, "number": number, **configuration}
+                answer = await self._configure(live, header, payload, quiet_s)
         except BaseException:
             if place is not None:
                 self.cpu.sent(place)
@@ -227,12 +235,13 @@ class CollectorHost:
             return await live.process.ended()
         return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
 
-    async def launch_probe(self, key: Key, log: Path) -> None:
+    async def launch_probe(self, key: Key, env: str, log: Path) -> LiveCollector:
         """Start a process that only tries an environment; nothing reports its end."""
-        live = LiveCollector(key=key, attempt=0, log=log)
+        live = LiveCollector(key=key, attempt=0, log=log, env=env)
         await self._launch(live, "zygote")
         live.ended = True
         self.live[key] = live
+        return live
 
     async def ask(self, key: Key, header: Plain, *payloads: Payload, quiet_s: float | None = None) -> Answer:
         """Send a frame to a collector and wait for the answer.
@@ -345,8 +354,8 @@ class CollectorHost:
         live.ended = True
         await live.channel.aclose()
         if live.process is not None:
-            await live.process.end()
-        elif self.zygote is not None and await self.zygote.exit_code(live.pid, 3.0) is None:
+            await live.process.end(CLOSE_S + 1.0)
+        elif self.zygote is not None and await self.zygote.exit_code(live.pid, CLOSE_S + 1.0) is None:
             signal_pid(live.pid, "SIGKILL")
             await self.zygote.exit_code(live.pid, 3.0)
 

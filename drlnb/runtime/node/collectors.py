@@ -13,8 +13,6 @@ __all__ = ["Collectors"]
 
 #: Pauses before the loss of a collector is reported again to a master that did not answer, in seconds.
 _AGAIN_S = (0.5, 2.0, 5.0)
-#: Longest time that an environment may take until it is built, and until it was frozen and thawed, in seconds.
-_BUILD_S, _FREEZE_S = 30.0, 10.0
 
 
 class Collectors:
@@ -83,30 +81,31 @@ class Collectors:
                 return
 
     # ------------------------------------------------------------------ probes
-    async def probe_env(self, env: str | Mapping[str, str]) -> Plain:
+    async def probe_env(self, env: str | Mapping[str, str], env_timeout_s: float | None) -> Plain:
         """Build an environment once, in a child, describe its spaces, and try whether it can be frozen and thawed."""
         name = env if isinstance(env, str) else env["env"]
         key = (PROBE, uuid.uuid4().hex, 0)
+        live: LiveCollector | None = None
         log = self._link.directory / f"probe-{key[1][:8]}.log"
         try:
-            await self.processes.launch_probe(key, log)
-            answer, _ = await asyncio.wait_for(self.processes.ask(key, {"op": "probe", "env": env}), _BUILD_S)
+            live = await self.processes.launch_probe(key, name, log)
+            answer, _ = await self.processes.ask(key, {"op": "probe", "env": env}, quiet_s=env_timeout_s)
             if answer["op"] == "error":
                 kind = answer["kind"] if answer["kind"] == "UnsupportedSpace" else "EnvError"
-                return refused(kind, answer["message"], detail=answer["detail"])
-            return {"spaces": {**answer["spaces"], "can_snapshot": await self._can_snapshot(key, env)}}
-        except TimeoutError:
-            return refused("EnvError", f"{name} was not ready after {_BUILD_S:g} s")
+                message = answer["message"]
+                return refused(kind, message if name in message else f"{name}: {message}", detail=answer["detail"])
+            return {"spaces": {**answer["spaces"], "can_snapshot": await self._can_snapshot(key, env, env_timeout_s)}}
         except ConnectionError as error:
-            return refused("EnvError", f"{name}: the process that built it ended ({error})")
+            why = (live is not None and live.message) or f"{name}: the process that built it ended ({error})"
+            return refused("EnvError", why)
         finally:
             await self.processes.stop(key)
             log.unlink(missing_ok=True)
 
-    async def _can_snapshot(self, key: Key, env: str | Mapping[str, str]) -> bool:
+    async def _can_snapshot(self, key: Key, env: str | Mapping[str, str], env_timeout_s: float | None) -> bool:
         """Ask on; an environment whose process this kills cannot be frozen, and can be trained nevertheless."""
         try:
-            answer, _ = await asyncio.wait_for(self.processes.ask(key, {"op": "probe-snapshot", "env": env}), _FREEZE_S)
-        except (TimeoutError, ConnectionError):
+            answer, _ = await self.processes.ask(key, {"op": "probe-snapshot", "env": env}, quiet_s=env_timeout_s)
+        except ConnectionError:
             return False
         return bool(answer.get("can_snapshot", False))

@@ -21,7 +21,8 @@ try:
     torch.cuda.init()
     for i in range(torch.cuda.device_count()):
         p = torch.cuda.get_device_properties(i)
-        row = {"index": i, "uuid": "GPU-" + str(p.uuid), "name": p.name, "memory_bytes": p.total_memory}
+        kind = "MIG" if " MIG " in p.name else "GPU"
+        row = {"index": i, "uuid": f"{kind}-{p.uuid}", "name": p.name, "memory_bytes": p.total_memory}
         facts["devices"].append(row)
 except Exception as error:
     facts["why"] = str(error).splitlines()[0]

@@ -226,9 +226,10 @@ class Executor:
         self.busy, self._in_job = fence, header["op"] == "job"
         self.latest = fence if works else self.latest
         self._progress_t = time.monotonic()
-        # A user's function is told whether an interrupt that came too late was not meant for it.
-        fresh = {"fresh": self._stale} if self._in_job else {}
-        self._n_signals, self._stale = 0, False
+        # A user's function is told whether an interrupt that came too late was meant for the one before.
+        in_job = self._in_job
+        fresh = {"fresh": self._stale} if in_job else {}
+        self._n_signals, self._stale = 0, self._stale and not in_job
         asked = asyncio.ensure_future(child.channel.ask({**header, **fresh}, *payloads))
         try:
             while not asked.done():
@@ -251,7 +252,7 @@ class Executor:
             self.busy, self._in_job = None, False
         self._n_deaths = 0
         # One signal interrupts; a second one (its holder, then the pool) may come when the function has ended.
-        self._stale = self._n_signals > bool(answer[0].get("interrupted"))
+        self._stale |= in_job and self._n_signals > bool(answer[0].get("interrupted"))
         return answer
 
     def interrupt(self, fence: Fence) -> bool:
@@ -276,6 +277,12 @@ class Executor:
             await asyncio.sleep(0.01)
         self.send({"op": "job-end", "fence": fence})  # what its holder kept there
         return self._up.done()
+
+    def share(self, n_sharing: int) -> None:
+        """Have the child, and those that follow it, share the device with so many executors."""
+        if n_sharing != self.n_sharing:
+            self.n_sharing = n_sharing
+            self.send({"op": "sharing", "n_sharing": n_sharing})
 
     def forget(self, task: str) -> None:
         """Have the child forget a task's model."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from drlnb.runtime.ipc.descriptors import raise_limit
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
 from drlnb.runtime.link import Link
@@ -49,6 +50,8 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         """Start the agent; called by the worker."""
         if self._own_cluster:
             become("drlnb worker")
+        #: Files that this node may have open; 0: any number.
+        self.n_descriptors = raise_limit()
         self.link = Link(worker)
         self.zygote = Zygote(self.link.directory / "zygote.log") if hasattr(os, "fork") else None
         self.processes = CollectorHost(self.zygote)
@@ -108,6 +111,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             n_cpus=n_cpus(),
             devices=devices,
             why_no_cuda=why_not,
+            n_descriptors=self.n_descriptors,
             version=drlnb_version(),
             protocol=PROTOCOL,
         )

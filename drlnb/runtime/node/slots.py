@@ -38,7 +38,10 @@ class Slots:
         """Start the executors of the slots that the pool gave to this node."""
         sharing = Counter(row["device"] for row in slots)
         for row in slots:
-            if row["slot"] not in self.executors:
+            executor = self.executors.get(row["slot"])
+            if isinstance(executor, Executor):
+                executor.share(sharing[row["device"]])
+            elif executor is None:
                 made = self._made(row["slot"], row["device"], row.get("isolation", "shared"), sharing[row["device"]])
                 self.executors[row["slot"]] = made
                 made.start()

@@ -9,7 +9,7 @@ that ended without a report leave a task that nobody runs.  Each such task goes 
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from distributed import Client, Reschedule, Security, fire_and_forget, get_worker, secede
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
     from drlnb.runtime.scheduler.runs import LiveRun
 
-__all__ = ["Anchors", "anchor"]
+__all__ = ["Anchors", "anchor", "submit_anchor"]
 
 #: Pause before an anchor is moved when its worker has no agent (yet), in seconds.
 _NO_AGENT_S = 1.0
@@ -47,12 +47,23 @@ def anchor(run: str, task: str) -> str:
     """
     worker = get_worker()
     agent = worker.plugins.get(AGENT)
+    if why := getattr(agent, "why", ""):
+        return str(why)  # the broker has it started on another worker
     if agent is None or not hasattr(agent, "masters"):
         time.sleep(_NO_AGENT_S)
         raise Reschedule
     secede()
     future = asyncio.run_coroutine_threadsafe(agent.masters.run(run, task), worker.loop.asyncio_loop)
     return str(future.result())
+
+
+def submit_anchor(client: Client, run: str, task: str, key: str, addresses: Collection[str] = ()) -> None:
+    """Submit an anchor, to some workers where they are named.
+
+    Dask runs a task with such a wish elsewhere when these are gone, but not on a worker that joins only then.
+    """
+    soft = {"workers": list(addresses), "allow_other_workers": True} if addresses else {}
+    fire_and_forget(client.submit(anchor, run, task, key=key, pure=False, retries=0, **soft))
 
 
 class Anchors:
@@ -72,6 +83,8 @@ class Anchors:
         self._forgotten: set[str] = set()
         #: (run, task) -> masters that ended without a report since it had made so many steps, the most so far.
         self._lost: dict[tuple[str, str], tuple[int, int]] = {}
+        #: (run, task) whose anchor was sent to certain workers, since it had come to one without an agent.
+        self._sent_on: set[tuple[str, str]] = set()
         self._n_made = 0
         self._restarting: asyncio.Task[None] | None = None
         self._closed = False
@@ -95,13 +108,16 @@ class Anchors:
         return None if live is None or live.is_over(task) else (live, task)
 
     # ------------------------------------------------------------------ what Dask says
-    def transition(self, key: str, finish: str, why: str) -> None:
+    def transition(self, key: str, finish: str, why: str, worker: str = "") -> None:
         """Record what became of a Dask task; runs inside the scheduler's transitions, so it does nothing else."""
         meant = self._open(key)
         if meant is None:
             return
         live, task = meant
-        if finish == "erred":
+        if finish in ("erred", "memory") and worker in self._broker.nodes.unused:
+            self._keys[live.run, task] = f"{key} is over"
+            self._broker.host.spawn(self._elsewhere(live, task))
+        elif finish == "erred":
             self._end(live, task, "failed", f"Dask gave up on its master ({why})")
         elif finish == "memory":
             self._keys[live.run, task] = f"{key} is over"  # it is forgotten next, which is no cancel then
@@ -121,7 +137,9 @@ class Anchors:
 
     def left_alone(self, live: "LiveRun", task: str) -> None:
         """End a task whose master's node is gone if it has no anchor: nobody else would go on with it."""
-        if (live.run, task) not in self._keys and not live.is_over(task):
+        if self._broker.nodes.unused or (live.run, task) in self._sent_on:
+            self._broker.host.spawn(self._elsewhere(live, task))
+        elif (live.run, task) not in self._keys and not live.is_over(task):
             self._end(live, task, "stopped", f"{_CANCELLED}, and the node of its master was lost")
 
     def _judge(self) -> None:
@@ -153,13 +171,22 @@ class Anchors:
         else:
             await self._submit([(live, task)])
 
+    async def _elsewhere(self, live: "LiveRun", task: str) -> None:
+        """Submit an anchor again that Dask gave to a worker without an agent, once there is one with it."""
+        await asyncio.sleep(_NO_AGENT_S)
+        while not await self._broker.nodes.becomes(lambda: bool(self._broker.nodes.rows), _LEAVE_S):
+            if live.is_over(task):
+                return
+        self._sent_on.add((live.run, task))
+        await self._submit([(live, task)], self._broker.nodes.addresses.values())
+
     async def _go_on_without(self, workers: set[str]) -> None:
         """Submit the anchors of every open task once the workers of before the restart are gone, with their masters."""
         await becomes(lambda: workers.isdisjoint(self._broker.scheduler.workers), _LEAVE_S, _LOOK_S)
         runs = self._broker.runs.live.values()
         await self._submit([(live, task) for live in runs for task in live.tasks])
 
-    async def _submit(self, tasks: "Sequence[tuple[LiveRun, str]]") -> None:
+    async def _submit(self, tasks: "Sequence[tuple[LiveRun, str]]", addresses: Collection[str] = ()) -> None:
         """Submit anchors of tasks that are not over; whom the scheduler does not take on fails in the open."""
         if self._closed or all(live.is_over(task) for live, task in tasks):
             return
@@ -178,7 +205,7 @@ class Anchors:
                     key = f"{anchor_key(live.run, task, live.tasks[task]['attempt'] + 1)}.{self._n_made}"
                     self._keys[live.run, task] = key
                     made.append(key)
-                    fire_and_forget(client.submit(anchor, live.run, task, key=key, pure=False, retries=0))
+                    submit_anchor(client, live.run, task, key, addresses)
                 await self._accepted(made)
         except (OSError, TimeoutError) as error:
             for live, task in tasks if not self._closed else ():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from drlnb.planning.warmup.cpu_slots import cpu_share
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, SOON_S, Handler, Plain, Refusal, table
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, SOON_S, Handler, Plain, Refusal, probe_patience_s, table
 from drlnb.runtime.scheduler.pool_devices import PoolDevices
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class Nodes:
         #: Node -> what its agent reported of it, while it is here.
         self.rows: dict[str, Plain] = {}
         self.pool = PoolDevices(self.rows)
+        #: Address of a worker without an agent -> why it has none.
+        self.unused: dict[str, str] = {}
         #: Node -> slots given to it, by slot name.
         self.given = self.pool.given
         #: Every node that has been here.
@@ -53,7 +55,7 @@ class Nodes:
 
     async def undrained(self, slot: str) -> None:
         """Wake who waits for any slot, and have an executor that rests after deaths started now."""
-        self._wake()
+        self.wake()
         node = self.slot_row(slot)["node"]
         if not self.given[node][slot]["up"]:
             await self.broker.ask_node(node, "drlnb_slot_hurry", SOON_S, slot=slot)
@@ -70,12 +72,13 @@ class Nodes:
         """Register a node; the reply names the slots that it serves."""
         if node in self.rows and self.rows[node]["server_id"] != row["server_id"]:
             self.lost(self.rows[node]["address"], "its worker was started anew")
+        self.unused.pop(address, None)
         self.rows[node] = {"node": node, "address": address, **row}
         self._share_cpus(self.rows[node]["host"], added=node)
         if self.pool.opened and node not in self._known:
             self.pool.lend_later(node)
         self._known.add(node)
-        self._wake()
+        self.wake()
         return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node), "cpu_slots": self.cpu_slots(node)}
 
     async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> None:
@@ -87,7 +90,7 @@ class Nodes:
         # Epochs of a restarted node begin at 1 again: go on from the highest seen.
         known["epoch"] = max(known.get("epoch", 0) + 1, executor_epoch)
         self.broker.host.feed(leasing.SlotAdded, slot=slot, node=node, device=device, executor_epoch=known["epoch"])
-        self._wake()
+        self.wake()
 
     async def becomes(self, holds: Callable[[], bool], wait_s: float) -> bool:
         """Wait until something holds that changes with nodes and slots; false if the time is up first."""
@@ -97,7 +100,8 @@ class Nodes:
                     await self._changed.wait()
         return holds()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have those look again who wait for nodes or slots."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -115,6 +119,7 @@ class Nodes:
 
     def lost(self, address: str, reason: str) -> None:
         """Forget the node at an address, and report its loss to the pool and every master."""
+        self.unused.pop(address, None)
         node = next((name for name, row in self.rows.items() if row["address"] == address), None)
         if node is None:
             return
@@ -195,10 +200,13 @@ class Nodes:
 
     # ------------------------------------------------------------------ for clients
     async def nodes(self, at_least: int = 0, wait_s: float = 0.0) -> Plain:
-        """Return nodes and slots, once there are `at_least` nodes or the time is up."""
-        await self.becomes(lambda: len(self.rows) >= at_least, wait_s)
+        """Return nodes and slots, once so many workers have reported or the time is up."""
+        await self.becomes(lambda: len(self.rows) + len(self.unused) >= at_least, wait_s)
         slots = [{**slot, "node": node} for node, given in self.given.items() for slot in given.values()]
-        return {"nodes": list(self.rows.values()), "slots": slots, **self.pool.to_plain()}
+        plain = self.pool.to_plain()
+        unused = [f"worker {address} {why}: it is not used" for address, why in self.unused.items()]
+        there = {"nodes": list(self.rows.values()), "unused": self.unused, "slots": slots}
+        return {**there, **plain, "notices": [*plain["notices"], *unused]}
 
     async def open_slots(
         self,
@@ -220,10 +228,13 @@ class Nodes:
         """Return whether the pool's devices are those of some names; refuse names that mean none."""
         return {"same": self.pool.is_of(names)}
 
-    async def probe(self, env: str | Mapping[str, str]) -> Plain:
+    async def probe(self, env: str | Mapping[str, str], env_timeout_s: float | None) -> Plain:
         """Have a node build an environment once and describe its spaces."""
+        patience_s = probe_patience_s(env_timeout_s, RPC_TIMEOUT_S)
         for node in sorted(self.rows):
-            reply = await self.broker.ask_node(node, "drlnb_probe_env", 60.0, env=env)
+            reply = await self.broker.ask_node(
+                node, "drlnb_probe_env", patience_s, env=env, env_timeout_s=env_timeout_s
+            )
             if reply is not None:
                 return reply
         raise Refusal("no node with drlnb answers")

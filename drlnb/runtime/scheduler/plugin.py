@@ -6,6 +6,8 @@ scheduler's event loop, so everything here is short; files are written by thread
 
 import asyncio
 import contextlib
+import os
+import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
@@ -22,10 +24,14 @@ from drlnb.records.base import Command, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.errors import ConfigError
+from drlnb.runtime.files.lock import machine
+from drlnb.runtime.ipc.descriptors import raise_limit
 from drlnb.runtime.machine_host import MachineHost
 from drlnb.runtime.protocol import (
+    AGENT,
     BROKER,
     PROTOCOL,
+    SEATS,
     SOON_S,
     Handler,
     Plain,
@@ -40,13 +46,17 @@ from drlnb.runtime.protocol import (
 from drlnb.runtime.scheduler.anchors import Anchors
 from drlnb.runtime.scheduler.grants import Grants
 from drlnb.runtime.scheduler.nodes import Nodes
-from drlnb.runtime.scheduler.runs import Runs
+from drlnb.runtime.scheduler.runs import KEEP_S, Runs
 from drlnb.runtime.scheduler.user_leases import Loops
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import WorkerState
 
 __all__ = ["BrokerPlugin"]
+
+#: Longest wait for the agents to end when drlnb leaves a cluster, in seconds.
+_LEAVE_S = 8.0
 
 
 class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
@@ -67,6 +77,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
     async def start(self, scheduler: "Scheduler") -> None:
         """Install the handlers; called by the scheduler."""
         self.scheduler = scheduler
+        raise_limit()
         #: Who this broker is.  The pool's epoch begins with it, and is raised above those of journals that it takes on.
         self.epoch = time.time_ns()
         settings = LeasingSettings.from_mapping(self._settings)
@@ -80,13 +91,17 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.host = MachineHost(self.pool, self._effect, sinks)
         self.host.on_defect = self.runs.defect
         self._lag: asyncio.Task[None] | None = None
+        #: Fleet on a cluster of somebody else's -> its client; whether there ever was one.
+        self._fleets: dict[str, str] = {}
+        self._shared = False
+        self._leaving: asyncio.Task[None] | None = None
         self._begin_watch()
         for part in (self, self.nodes, self.runs, self.grants, self.loops):
             serve(scheduler.handlers, part.handlers())
 
     def handlers(self) -> dict[str, Handler]:
         """Return the messages that are answered here."""
-        return table(self, "hello", "place", "pool_set")
+        return table(self, "hello", "goodbye", "worker_unused", "place", "pool_set")
 
     async def close(self) -> None:
         """End with the scheduler."""
@@ -107,23 +122,75 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         del start, args
         # Of a worker that died too often Dask has no text.
         why = kwargs.get("exception_text") or "its workers died more often than allowed-failures permits"
-        self.anchors.transition(str(key), finish, str(why))
+        self.anchors.transition(str(key), finish, str(why), str(kwargs.get("worker", "")))
 
     def restart(self, scheduler: "Scheduler") -> None:
         """Go on after the cluster is restarted: Dask has forgotten every task, its workers end and come back."""
         del scheduler
         self.anchors.restarted()
 
-    def valid_workers_downscaling(self, scheduler: "Scheduler", workers: list[object]) -> list[object]:
-        """Veto the closing of workers while a run lives, or a loop holds a slot or waits for one."""
+    def valid_workers_downscaling(self, scheduler: "Scheduler", workers: "list[WorkerState]") -> "list[WorkerState]":
+        """Veto the closing of workers while a run lives or a loop is open, and of those with slots while a fleet is."""
+        if self.runs.any_live or self.loops.any_open:
+            return []
+        needed = (
+            {self.nodes.addresses.get(node) for node in self.nodes.given}
+            if _any_there(self._fleets, self.scheduler)
+            else set()
+        )
+        return [worker for worker in workers if worker.address not in needed]
+
+    # ------------------------------------------------------------------ the end of the last fleet
+    def remove_client(self, scheduler: "Scheduler", client: str) -> None:
+        """Leave, after a while, if the client of the last fleet has gone without a word."""
         del scheduler
-        return [] if self.runs.any_live or self.loops.any_open else workers
+        if client in self._fleets.values():
+            self.leave_later()
+
+    def leave_later(self) -> None:
+        """Leave in a while if nobody needs us then: whoever comes back late finds what became of a run."""
+        asyncio.get_running_loop().call_later(KEEP_S, self._leave_if_unused)
+
+    def _leave_if_unused(self) -> None:
+        used = self.runs.any_live or self.loops.any_open or _any_there(self._fleets, self.scheduler)
+        if self._shared and not used and self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._leave())
+
+    async def _leave(self) -> None:
+        """Remove our plugins from the cluster: agents end with all their children, workers that join get none."""
+        with contextlib.suppress(OSError, TimeoutError, ValueError):  # one that does not answer ends its own later
+            await asyncio.wait_for(self.scheduler.unregister_worker_plugin(None, AGENT), _LEAVE_S)
+        for name in (SEATS, BROKER):
+            if (plugin := self.scheduler.plugins.get(name)) is not None:
+                self.scheduler.remove_plugin(name)
+                await plugin.close()
+        for op in [op for op in self.scheduler.handlers if op.startswith("drlnb_")]:
+            del self.scheduler.handlers[op]
 
     # ------------------------------------------------------------------ messages
-    async def hello(self, protocol: int = PROTOCOL) -> Plain:
-        """Return who we are."""
+    async def hello(self, protocol: int = PROTOCOL, fleet: str = "", client: str = "") -> Plain:
+        """Return who we are, and count a fleet; one that comes while we leave waits until that is over."""
         del protocol
-        return {"protocol": PROTOCOL, "version": drlnb_version(), "epoch": self.epoch, "t": self.host.now}
+        leaving = self._leaving
+        if leaving is not None:
+            await asyncio.wait([leaving])
+        elif fleet:
+            self._shared = True
+            self._fleets[fleet] = client
+        about = {"protocol": PROTOCOL, "version": drlnb_version(), "epoch": self.epoch, "t": self.host.now}
+        where = {"pid": os.getpid(), "host": socket.gethostname(), "boot": machine()}
+        return {**about, **where, "leaving": leaving is not None}
+
+    async def goodbye(self, fleet: str) -> None:
+        """Forget a fleet that is closed; leave with the last one, unless something goes on."""
+        self._fleets.pop(fleet, None)
+        self._leave_if_unused()
+
+    async def worker_unused(self, node: str, address: str, why: str) -> None:
+        """Record a worker that has no agent, and why."""
+        del node
+        self.nodes.unused[address] = why
+        self.nodes.wake()
 
     async def place(self, task: str, attempt: int, node: str, n_collectors: int, planner: str = "") -> Plain:
         """Return where a task's collectors live."""
@@ -213,7 +280,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             if lag_s > self.pool.settings.lag_threshold_s:
                 self.host.feed(LoopLagged, lag_s=lag_s)
 
-    async def ask_node(self, node: str, op: str, timeout_s: float, /, **message: object) -> Plain | None:
+    async def ask_node(self, node: str, op: str, timeout_s: float | None, /, **message: object) -> Plain | None:
         """Call a node agent's handler; ``None`` if it cannot be reached in time."""
         address = self.nodes.addresses.get(node)
         if address is None:
@@ -223,3 +290,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             reply = await asyncio.wait_for(getattr(rpc, op)(**to_wire(message)), timeout_s)
             return None if reply is None else from_wire(reply)
         return None
+
+
+def _any_there(fleets: Mapping[str, str], scheduler: "Scheduler") -> bool:
+    """Return whether the client of any fleet is there."""
+    return any(client in scheduler.clients for client in fleets.values())

@@ -15,6 +15,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 
 from drlnb.planning.pool import PoolMachine
@@ -77,6 +78,8 @@ class LiveRun:
             }
             for task in spec["tasks"]
         }
+        #: Stream -> bytes of it that are on disk at least, of former lives, too: what nobody may miss later.
+        self.n_bytes: dict[str, int] = dict(spec.get("streams", {}) if former is None else former.n_bytes)
         #: Machine of the scheduler -> the name of its stream here, and what writes it; none once the run has ended.
         self.streams: dict[str, tuple[str, JournalWriter]] = {}
         self.ring: deque[Plain] = deque([] if former is None else former.ring, maxlen=_RING)
@@ -84,7 +87,11 @@ class LiveRun:
         self.n_rows: int = 0 if former is None else former.n_rows
         self._first_row = self.n_rows
         self.changed = asyncio.Event()
+        #: Somebody else has taken the directory over: nothing of this run is written there any more.
+        self.superseded = False
         self._status_t = 0.0
+        #: status.json could not be written.
+        self.unsaid = False
 
     @property
     def state(self) -> str:
@@ -107,13 +114,14 @@ class LiveRun:
         folder = self.out / "journal"
         names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
         stream = next(free for free in names if not (folder / f"{free}.jsonl").exists())
-        writer = JournalWriter(folder / f"{stream}.jsonl")
+        header = partial(stream_header, stream, kind, machine)
+        writer = JournalWriter(folder / f"{stream}.jsonl", header=header)
         # Its file is made now, not with its first rows: the next life may begin before those.
         with contextlib.suppress(OSError):  # its writer reports what the disk refuses
             folder.mkdir(parents=True, exist_ok=True)
             writer.path.touch()
         self.streams[kind] = (stream, writer)
-        self.write(kind, stream_header(stream, kind, machine))
+        self.write(kind, header())
 
     def write(self, kind: str, record: Record) -> None:
         """Write a record of a machine into its stream, and show it."""
@@ -154,16 +162,28 @@ class LiveRun:
     def write_status(self, *, force: bool = False) -> None:
         """Write status.json, at most once per second."""
         now = time.monotonic()
-        if not force and now - self._status_t < _STATUS_S:
+        if self.superseded or (not force and now - self._status_t < _STATUS_S):
             return
         self._status_t = now
         shown = ("state", "attempt", "reason", "n_timesteps", "scheduling")
         tasks = {name: {key: row[key] for key in shown} for name, row in self.tasks.items()}
-        text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks}, indent=1)
+        self.n_bytes |= {name: writer.n_bytes for name, writer in self.streams.values()}
+        text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks, "streams": self.n_bytes}, indent=1)
         temporary = self.out / "status.json.tmp"
-        with contextlib.suppress(OSError):  # a full disk is reported by the journal's writer
+        try:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(self.out / "status.json")
+            self.unsaid = False
+        except OSError:  # a full disk is reported by the journal's writer
+            if not self.unsaid:
+                asyncio.get_running_loop().call_later(_STATUS_S, self.say_again)
+            self.unsaid = True
+
+    def say_again(self) -> None:
+        """Write what the disk has refused."""
+        if self.unsaid:
+            self.unsaid = False
+            self.write_status(force=True)
 
     def check_change(self, task: str | None, key: str, value: object) -> None:
         """Check whether a setting can be changed so, before anything is sent to any task.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,19 +11,21 @@ from drlnb.planning.settings import owner
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError, RunLocked
-from drlnb.runtime.protocol import SOON_S, Handler, Plain, Refusal, pool_task, table
+from drlnb.runtime.protocol import SOON_S, Handler, Plain, Refusal, pool_task, table, task_stream
 from drlnb.runtime.scheduler.run import OVER, LiveRun, becomes, forget, journalled_epoch, note, with_changes
 
 if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
-__all__ = ["LiveRun", "Runs"]
+__all__ = ["KEEP_S", "LiveRun", "Runs"]
 
 #: Longest time from a task's last row in the journal to its master's own report, in seconds: of a task that is
 #: restarted, and of all tasks of a run that is resumed, whose masters end their collectors between the two.
 _SETTLE_S, _END_S = 3.0, 12.0
+#: Descriptors that a task and each of its collectors take on its node, as measured.
+_PER_TASK, _PER_COLLECTOR = 4, 2
 #: Time for which the rows of a run that has ended are kept for who looks late, in seconds; the files stay.
-_KEEP_S = 600.0
+KEEP_S = 600.0
 
 
 class Runs:
@@ -67,6 +70,7 @@ class Runs:
         """Close every stream."""
         for run in self.live.values():
             await run.closing()
+            run.say_again()
 
     # ------------------------------------------------------------------ journal rows
     def pool_record(self, record: Record) -> None:
@@ -81,10 +85,13 @@ class Runs:
             stream, _ = run.streams.get("pool", ("", None))
             run.add([{"s": stream, "k": "n", "r": "Defect", "text": text}])
 
-    async def task_rows(self, run: str, task: str, rows: list[Plain], n_timesteps: int, attempt: int) -> Plain:
-        """Add a master's journal rows for who watches; ``stale`` if a later attempt has begun."""
+    async def task_rows(
+        self, run: str, task: str, rows: list[Plain], n_timesteps: int, attempt: int, n_bytes: int = 0
+    ) -> Plain:
+        """Add a master's journal rows for who watches, and its file's size; ``stale`` if a later attempt has begun."""
         live = self._live(run)
         live.add(list(rows))
+        live.n_bytes[task_stream(task, attempt)] = n_bytes
         if attempt < live.tasks[task]["attempt"]:
             return {"stale": True}
         live.tasks[task]["n_timesteps"] = n_timesteps
@@ -109,6 +116,7 @@ class Runs:
             # Its journal may show its end before its masters report it.
             if not await becomes(lambda: former.state != "running", _END_S):
                 raise RunLocked(f"run {run} goes on: attach to it instead")
+        self._refuse_too_many(spec["tasks"])
         self._go_beyond(spec["out"])
         try:
             live = LiveRun(run, spec, former)
@@ -126,6 +134,16 @@ class Runs:
         """Return the key of the Dask task that starts each task's next attempt; it is the client's to submit."""
         rows = self._live(run).tasks
         return {task: self.broker.anchors.expect(run, task, row["attempt"] + 1) for task, row in rows.items()}
+
+    def _refuse_too_many(self, tasks: Sequence[Plain]) -> None:
+        """Refuse tasks that need more open files than the nodes may have: they would fail one by one, later."""
+        limits = [int(row.get("n_descriptors", 0)) for row in self.broker.nodes.rows.values()]
+        needs = sum(_PER_TASK + _PER_COLLECTOR * int(task.get("n_collectors", 1)) for task in tasks)
+        if limits and all(limits) and needs > sum(limits):
+            raise ConfigError(
+                f"{len(tasks)} tasks need about {needs:,} open files, the nodes here may have {sum(limits):,}: "
+                "raise their hard limit (ulimit -Hn), add nodes, or train fewer at once"
+            )
 
     def _go_beyond(self, out: str) -> None:
         """Refuse a directory that a live run uses; raise coming fences above those that are journalled there."""
@@ -146,6 +164,7 @@ class Runs:
             raise ConfigError(
                 f"task {task} is {row['state']}: only one that failed or was stopped can be started again"
             )
+        live.superseded = False  # the client has looked
         if live.state != "running":
             self._go_beyond(live.spec["out"])
             self._open_stream(live)
@@ -222,6 +241,7 @@ class Runs:
         return {
             "attempt": row["attempt"],
             "spec": spec,
+            "number": live.spec["tasks"].index(spec),
             "out": str(live.out),
             **with_changes(live.spec, row["scheduling"]),
             "own_planners": live.spec.get("own_planners", {}),
@@ -229,13 +249,17 @@ class Runs:
             "wanted": row["wanted"],
             "live": row["live"],
             "leasing": asdict(self.broker.pool.settings),
+            "epoch": self.broker.epoch,
         }
 
-    async def task_end(self, run: str, task: str, attempt: int, state: str, reason: str) -> None:
-        """Record a task's end."""
+    async def task_end(
+        self, run: str, task: str, attempt: int, state: str, reason: str, superseded: bool = False
+    ) -> None:
+        """Record a task's end; `superseded`: the directory is another run's now."""
         live = self._live(run, task)
         if live.tasks[task]["attempt"] != attempt:
             raise Refusal(f"attempt {attempt} of {run}/{task} is not the present one")
+        live.superseded |= superseded
         self.broker.forget_task(run, task, attempt, reason)
         self._ended(live, task, state, reason)
 
@@ -246,7 +270,8 @@ class Runs:
         self.broker.nodes.end_task(live.run, task, live.tasks[task]["attempt"])
         if live.state != "running":
             self.broker.host.spawn(live.closing())
-            asyncio.get_running_loop().call_later(_KEEP_S, live.forget_rows)
+            asyncio.get_running_loop().call_later(KEEP_S, live.forget_rows)
+            self.broker.leave_later()
 
     def end_here(self, live: LiveRun, task: str, state: str, reason: str) -> None:
         """End a task whose end no master will report."""

@@ -16,6 +16,8 @@ __all__ = ["main", "workloads"]
 
 #: Load where neither it nor the number of tasks was named.
 _LOAD = 1.0
+#: Most tasks that a load may mean.
+_MOST_TASKS = 100
 #: Column of the table -> figure of a result.
 _COLUMNS = {
     "util/bound": "of_bound",
@@ -43,7 +45,17 @@ _Compared = Sequence[Comparison[LeasingResult]]
 def workloads(seeds: Sequence[int], load: float | None, workload: LeasingWorkload) -> list[LeasingWorkload]:
     """Return a workload by seed, with as many tasks as make this load; None: as many as it says."""
     seeded = [replace(workload, seed=seed) for seed in seeds]
-    return seeded if load is None else [tasks_for_load(load, each) for each in seeded]
+    if load is None:
+        return seeded
+    works = []
+    for each in seeded:
+        works.append(tasks_for_load(load, each))
+        if (n_tasks := works[-1].n_tasks) > _MOST_TASKS:
+            raise ConfigError(
+                f"--load {load:g} means {n_tasks} tasks here, and more than {_MOST_TASKS} take long to simulate: "
+                f"name a lower --load, or how many with --tasks"
+            )
+    return works
 
 
 def main(arguments: argparse.Namespace) -> int:

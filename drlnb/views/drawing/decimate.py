@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.views.drawing.payload import Floats, Table
+from drlnb.views.folds.aged import fewer, packed
 
-__all__ = ["column_s", "merge_bars", "merge_table", "min_max"]
+__all__ = ["column_s", "heights", "min_max", "thinned"]
 
 Index = NDArray[np.int64]
 
@@ -52,62 +53,6 @@ def min_max(x: Floats, y: Floats, n_columns: int) -> Index:
     return np.unique(keep)
 
 
-def merge_bars(start: Floats, stop: Floats, series: Index, column_s: float) -> Table:
-    """Merge the bars of one lane that are narrower than a pixel column, keeping the width of each series.
-
-    Columns begin at whole multiples of `column_s`, so appending bars changes no earlier column.  The narrow bars that
-    begin in one column become at most one per series, packed side by side from where the first of them begins: their
-    widths are shares of the column, and they still overlap nothing.
-
-    Parameters
-    ----------
-    start, stop
-        Seconds, ascending, bars apart from each other; shape ``(n,)``.
-    series
-        Series of each bar; shape ``(n,)``.
-    column_s
-        Seconds per pixel column, above 0.
-
-    Returns
-    -------
-    Table
-        ``start``, ``stop`` and ``series``, in order of their start, the sum of widths of each series as it was;
-        ``count`` of the bars that are in each, and ``index`` of the one bar that it is, -1 if it is several.
-
-    Raises
-    ------
-    ValueError
-        If `column_s` is not above 0.
-    """
-    if not column_s > 0:
-        raise ValueError(f"column_s must be > 0, got {column_s}")
-    column = np.floor(start / column_s).astype(np.int64)
-    narrow = (stop - start) < column_s
-    # One group per wide bar, one per run of narrow bars that begin in the same column.
-    apart = ~narrow[1:] | ~narrow[:-1] | (column[1:] != column[:-1])
-    return _packed(start, stop, series, np.cumsum(np.append(0, apart)[: len(start)]))
-
-
-def _packed(start: Floats, stop: Floats, series: Index, group: Index) -> Table:
-    """Make one bar per group and series, packed side by side from where the group begins."""
-    order = np.lexsort((series, group))
-    apart = (np.diff(group[order]) != 0) | (np.diff(series[order]) != 0)
-    heads = np.flatnonzero(np.append(True, apart)[: len(start)])
-    rank = np.argsort(order[heads])
-    index = order[heads][rank]
-    n = np.diff(np.append(heads, len(start)))[rank]
-    width = np.add.reduceat((stop - start)[order], heads)[rank] if len(start) else start
-    before = np.cumsum(width) - width
-    opens = np.append(True, np.diff(group[index]) != 0)[: len(index)]
-    base = np.maximum.accumulate(np.where(opens, before, 0.0))
-    begin = start[np.maximum.accumulate(np.where(opens, index, 0))] + (before - base)
-    alone = np.bincount(group)[group[index]] == 1
-    return {
-        "start": begin, "stop": np.where(alone, stop[index], begin + width), "series": series[index],
-        "count": n, "index": np.where(n == 1, index, -1),
-    }  # fmt: skip
-
-
 def column_s(span_s: float, n_columns: int) -> float:
     """Return a column width that fits `span_s` seconds into at most `n_columns` columns: a power of two seconds.
 
@@ -123,28 +68,38 @@ def column_s(span_s: float, n_columns: int) -> float:
     return float(2.0 ** math.ceil(math.log2(span_s / n_columns)))
 
 
-def merge_table(columns: Table, column_s: float) -> Table:
-    """Merge the narrow bars of a whole drawn table, lane by lane.
+def thinned(bars: Table, most: int) -> Table:
+    """Merge bars where there are more than so many, older ones into wider columns.
 
     Parameters
     ----------
-    columns
-        ``start``, ``stop``, ``lane`` and, where bars have one, ``series``; others are left out.
-    column_s
-        Seconds per pixel column, above 0.
+    bars
+        ``start``, ``stop``, ``lane`` and, where bars have one, ``series``; ``computed`` is summed, others are left
+        out.  Those with ``low`` and ``high`` are several already, side by side in such a column.
+    most
+        Most bars, at least 1 for each lane and series.
 
     Returns
     -------
     Table
-        As :func:`merge_bars` gives it, and ``lane``.
+        All of them if there are not more; else each lane's and series' seconds in each column from ``low`` to
+        ``high``, side by side from ``start`` to ``stop``: their sum is as it was, and they overlap nothing.
     """
-    series = columns.get("series", np.zeros(len(columns["start"]), dtype=np.int64))
-    parts: list[Table] = []
-    lanes = np.unique(columns["lane"])
-    for lane in lanes if len(lanes) else (0,):
-        mine = np.flatnonzero(columns["lane"] == lane)
-        mine = mine[np.argsort(columns["start"][mine], kind="stable")]
-        merged = merge_bars(columns["start"][mine], columns["stop"][mine], series[mine], column_s)
-        index = np.where(merged["index"] < 0, -1, mine[merged["index"]])
-        parts.append({**merged, "index": index, "lane": np.full(len(index), lane)})
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    start, stop = (bars.get(name, np.zeros(0)) for name in ("start", "stop"))
+    if len(start) <= most:
+        return bars
+    spread = {"low": bars.get("low", start), "high": bars.get("high", stop), "held": stop - start}
+    spread |= {name: bars[name] for name in ("lane", "series", "computed") if name in bars}
+    first, last = float(np.min(spread["low"])), float(np.max(spread["high"]))
+    # As if it were seen a little later: the newest columns need not be narrower than those a few pixels before.
+    columns, _ = fewer({"series": np.zeros(len(start)), **spread}, last + (last - first) / 64, most)
+    start, stop = packed(columns)
+    return {**{name: columns[name] for name in spread if name != "held"}, "start": start, "stop": stop}
+
+
+def heights(bars: Table) -> tuple[Floats, Floats, Floats]:
+    """Return how much of a lane's height lies below each bar, how much it takes, and how much of that is computed."""
+    width = bars["high"] - bars["low"]
+    known = (bars["high"] - bars["stop"], bars["stop"] - bars["start"], bars.get("computed", np.zeros(len(width))))
+    below, held, computed = (np.divide(s, width, out=np.ones(len(width)), where=width > 0) for s in known)
+    return below, held, computed

@@ -83,7 +83,7 @@ def _rounds(fold: Fold, task: str) -> tuple[Array, Array, Array]:
 
 
 def _plain(fold: Fold, placed: Sequence[tuple[float, _Change]]) -> list[Content]:
-    letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
+    letters = {style.name: style.letter for style in theme.task_styles(fold)}
     marks = []
     for at, (_, event, task) in placed:
         label = f"{letters.get(task or '', '')} {event.key.rpartition('.')[2]}: {event.value}".strip()

@@ -1,9 +1,10 @@
 """Send a picture's data to JavaScript: a header of plain JSON, and one buffer with every column.
 
-Times are float32 seconds relative to the float64 ``t0`` of their message; names are indices into ``header.names``;
-NaN and infinity are null in the header.  A delta says how many leading rows of each table to drop and to keep, and
-brings the rest: applied to the old tables it gives the new ones, whatever the picture is.  Columns are named once: a
-delta names those of a table only if they are others than before, and says nothing of a table in which nothing changed.
+Times are float32 seconds relative to the float64 ``t0`` of their table in ``layout``; names are indices into
+``header.names``; NaN and infinity are null in the header.  A delta says how many leading rows of each table to drop
+and to keep, and brings the rest: applied to the old tables it gives the new ones, whatever the picture is.  Columns are
+named once: a delta names those of a table only if they are others than before, and says nothing of a table in which
+nothing changed.
 """
 
 import json
@@ -52,7 +53,7 @@ Content = dict[str, Any]
 Message = tuple[Content, list[bytes]]
 
 #: Columns of these names are points in time, relative to ``t0``.
-_TIMES = frozenset({"start", "stop", "t"})
+_TIMES = frozenset({"start", "stop", "low", "high", "t"})
 
 #: Kind of numpy's numbers -> how they travel.
 _CODES = {
@@ -110,24 +111,19 @@ def code_of(name: str, values: Array) -> str:
     return "t" if name in _TIMES else _CODES[values.dtype.char]
 
 
-def t0_of(tables: Tables) -> float:
-    """Return the earliest finite time of some tables, 0 if there is none."""
-    least = math.inf
-    for columns in tables.values():
-        for name in _TIMES & columns.keys():
-            values = columns[name]
-            least = min(least, float(np.min(values, initial=math.inf, where=np.isfinite(values))))
+def t0_of(table: Table) -> float:
+    """Return the earliest finite time of a table, 0 if there is none."""
+    times = [table[name] for name in _TIMES & table.keys()]
+    least = min((float(np.min(t, initial=math.inf, where=np.isfinite(t))) for t in times), default=0.0)
     return least if math.isfinite(least) else 0.0
 
 
-def pack(tables: Tables) -> tuple[float, list[Content], bytes]:
-    """Return t0, the layout of some tables, and their bytes; each column begins at a multiple of four bytes."""
-    t0 = t0_of(tables)
+def pack(tables: Tables) -> tuple[list[Content], bytes]:
+    """Return the layout of some tables, and their bytes; each column begins at a multiple of four bytes."""
     layout = []
     parts = []
     for table, columns in tables.items():
-        codes = []
-        n = 0
+        codes, n, t0 = [], 0, t0_of(columns)
         if "n" in columns:  # JavaScript keeps the number of rows under this name
             raise ValueError(f"table {table!r} has a column named 'n'; call it 'count'")
         for name, values in columns.items():
@@ -138,14 +134,14 @@ def pack(tables: Tables) -> tuple[float, list[Content], bytes]:
                 parts.append(data)
                 if len(data) % 4:
                     parts.append(b"\0" * (-len(data) % 4))
-        layout.append({"table": table, "n": n, "columns": codes})
-    return t0, layout, b"".join(parts)
+        layout.append({"table": table, "n": n, "t0": t0, "columns": codes})
+    return layout, b"".join(parts)
 
 
 def encode(header: Plain, tables: Tables) -> Message:
-    """Return a whole picture as header (with ``t0`` and ``layout``) and buffers."""
-    t0, layout, data = pack(tables)
-    return plain({**header, "t0": t0, "layout": layout}), [data]
+    """Return a whole picture as header (with ``layout``) and buffers."""
+    layout, data = pack(tables)
+    return plain({**header, "layout": layout}), [data]
 
 
 def _equal(a: Array, b: Array) -> NDArray[np.bool_]:
@@ -203,8 +199,7 @@ def _same(a: object, b: object) -> bool:
 def diff(old: Drawn, new: Drawn) -> Message | None:
     """Return what turns one picture into another, None if nothing changed.
 
-    The content has ``header`` (changed keys alone), ``t0``, and ``layout`` with ``drop`` and ``keep`` per changed
-    table.
+    The content has ``header`` (changed keys alone), and ``layout`` with ``drop`` and ``keep`` per changed table.
     """
     header = _news(old[0], new[0])
     tails: dict[str, dict[str, Array]] = {}
@@ -218,13 +213,13 @@ def diff(old: Drawn, new: Drawn) -> Message | None:
             tails[table] = tail
     if not header and not tails:
         return None
-    t0, layout, data = pack(tails)
+    layout, data = pack(tails)
     for entry in layout:
         entry["drop"], entry["keep"] = kept[entry["table"]]
         before = old[1].get(entry["table"], {})
         if before and entry["columns"] == [[name, code_of(name, values)] for name, values in before.items()]:
             del entry["columns"]
-    return {"header": header, "t0": t0, "layout": layout}, [data]
+    return {"header": header, "layout": layout}, [data]
 
 
 class Wire:
@@ -245,7 +240,7 @@ class Wire:
         self.seq += 1
         self._told = drawn
         n = sum(entry["n"] for entry in header["layout"])
-        return {"kind": "snapshot", "seq": self.seq, "t0": header["t0"], "n": n, "header": header}, buffers
+        return {"kind": "snapshot", "seq": self.seq, "n": n, "header": header}, buffers
 
     def delta(self, drawn: Drawn) -> Message | None:
         """Return a message with what is new since the last one (a snapshot if there was none), None if nothing is."""

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 
 from drlnb.views.drawing import decimate, words
-from drlnb.views.drawing.payload import Array, Plain, Rows, Table, Tables, plain
+from drlnb.views.drawing.payload import Array, Plain, Rows, Table, Tables, picked, plain
 
 __all__ = ["figure"]
 
 #: Objects of plotly, which has no types: a figure, and the module of graph objects.
 Plotly = Any
 
-#: More bars than this are merged where they are narrower than one of 800 pixels.
-_MANY = 1000
-#: Most bars of one trace; plotly takes some 100 ms for 3,000.
+#: Most bars of one table; plotly takes some 100 ms for 3,000.
 _BARS = 2000
 
 
@@ -66,16 +64,23 @@ def _title(axis: Plain) -> str:
 
 def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     labels = [_safe(lane["label"]) for lane in header["lanes"]]
-    looks = {"waits": (0.5, 0.45), "bars": (0.3, 0.6) if header["thin"] else (0.8, 1.0), "work": (0.8, 1.0)}
+    looks = {
+        "shares": (0.8, 0.6),
+        "waits": (0.5, 0.45),
+        "bars": (0.3, 0.6) if header["thin"] else (0.8, 1.0),
+        "work": (0.8, 1.0),
+    }
     for name, (width, opacity) in looks.items():
-        columns = tables.get(name, {})
-        if len(columns.get("start", ())) > _MANY:
-            columns = decimate.merge_table(columns, decimate.column_s(header["span"][1] - header["span"][0], 800))
+        columns = decimate.thinned(tables.get(name, {}), _BARS)
         for i, series, mine in _of_series(header, columns):
-            start, stop = columns["start"][mine], columns["stop"][mine]
+            of, edges, how = picked(columns, mine), ("start", "stop"), {"width": width}
+            if "low" in of:
+                below, held, _ = decimate.heights(of)
+                edges, how = ("low", "high"), {"width": plain(width * held), "offset": plain(width * (below - 0.5))}
+            start, stop = (of[edge] for edge in edges)
             fig.add_trace(go.Bar(
                 base=plain(start), x=plain(stop - start), y=[labels[int(k)] for k in columns["lane"][mine]],
-                orientation="h", width=width, opacity=opacity, name=_safe(f"{series['letter']} {series['name']}"),
+                orientation="h", **how, opacity=opacity, name=_safe(f"{series['letter']} {series['name']}"),
                 legendgroup=str(i), showlegend=name == "bars", meta=name,
                 marker={"color": series["colour"], "pattern": {"shape": series["hatch"]}},  # plotly calls them the same
             ))  # fmt: skip
@@ -93,7 +98,7 @@ def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
 def _of_series(header: Plain, columns: Table) -> Iterator[tuple[int, Plain, Array]]:
     """Yield number, style and rows of every series that has rows."""
     for i, series in enumerate(header["series"]):
-        mine = np.flatnonzero(columns.get("series", np.zeros(0)) == i)[-_BARS:]
+        mine = np.flatnonzero(columns.get("series", np.zeros(0)) == i)
         if len(mine):
             yield i, series, mine
 

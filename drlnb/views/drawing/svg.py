@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 
@@ -19,8 +19,8 @@ _TOP, _AXIS, _RIGHT = 18, 34, 12
 _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 #: Marks that are no further apart than so many pixels are drawn as one.
 _NEAR = 6.0
-#: More bars than this are merged where they are narrower than one of so many columns.
-_COLUMNS = 180
+#: Most bars of a table that are drawn one by one; older ones are merged where there are more.
+_BARS = 540
 #: Most rows of a table that is drawn.
 _ROWS = 12
 
@@ -179,26 +179,31 @@ def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[li
 def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
     bars = (0.34, 0.6) if header["thin"] else (1.0, 1.0)
     shares = {
-        "absent": (1.0, 0.25), "waits": (1.0, 0.45), "waiting": (1.0, 0.45), "bars": bars, "open": bars,
-        "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
+        "absent": (1.0, 0.25), "shares": (1.0, bars[1]), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
+        "bars": bars, "open": bars, "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
     }  # fmt: skip
-    low, high = header["span"]
-    column = max(1e-9, (high - low) / _COLUMNS)
     paths: dict[tuple[str, float], list[str]] = {}
+
+    def box(a: float, b: float, y: float, h: float) -> str:
+        w = _n(max(0.1, b - a))
+        return f"M{_n(a)} {_n(y)}h{w}v{_n(h)}h-{w}z"
+
     for name, (share, opacity) in shares.items():
-        columns = tables.get(name, {})
-        if len(columns.get("start", ())) > _COLUMNS:
-            columns = decimate.merge_table(columns, column)
-        for i in range(len(columns.get("start", ()))):
+        columns = decimate.thinned(tables.get(name, {}), _BARS)
+        parts = zip(*decimate.heights(columns), strict=True) if "low" in columns else repeat((0.0, 1.0, 0.0))
+        edges = ("low", "high") if "low" in columns else ("start", "stop")
+        for i, (below, held, computed) in zip(range(len(columns.get("start", ()))), parts, strict=False):
             top, h = at[int(columns["lane"][i])]
-            a, b = x(float(columns["start"][i])), x(float(columns["stop"][i]))
+            a, b = (x(float(columns[edge][i])) for edge in edges)
             colour = header["series"][int(columns["series"][i])]["colour"] if "series" in columns else _DIM
             if name == "dots" and "share" in columns:  # points in time, unless there are so many that they merge
                 part = f"M{_n(a - 1)} {_n(top)}h2v{_n(h * float(columns['share'][i]))}h-2z"
             else:
-                w, y = _n(max(0.6, b - a)), _n(top + h * (1 - share) / 2)
-                part = f"M{_n(a)} {y}h{w}v{_n(h * share)}h-{w}z"
+                part = box(a, b, top + h * (1 - share) / 2 + h * share * (1 - below - held), h * share * held)
             paths.setdefault((colour, opacity), []).append(part)
+            if computed and name == "shares":
+                work = box(a, b, top + h * (1 - below - computed), h * computed)
+                paths.setdefault((colour, 1.0), []).append(work)
     # One path per colour: a rectangle each would make a page several times as long.
     return [
         f'<path d="{"".join(parts)}" fill="{html.escape(colour)}" opacity="{opacity:g}"/>'

@@ -1,9 +1,11 @@
-"""Give things their colour, letter and hatch, by order of first appearance, equal in every picture."""
+"""Give things their colour, letter and hatch, equal in every picture; those of a run's task are its own for ever."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "plain", "styles"]
+from drlnb.views.folds.fold import Fold
+
+__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "plain", "styles", "task_styles"]
 
 #: Okabe and Ito's colours, told apart with any colour vision; without black, which is invisible on dark.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
@@ -58,6 +60,21 @@ def styles(names: Iterable[str]) -> tuple[Style, ...]:
     """Return the style of each name, in order; a name appended later changes no earlier one."""
     n = len(PALETTE)
     return tuple(Style(name, letter(i), PALETTE[i % n], HATCHES[i // n % len(HATCHES)]) for i, name in enumerate(names))
+
+
+def task_styles(fold: Fold, named: Iterable[str] = ()) -> tuple[Style, ...]:
+    """Return the styles of the fold's tasks, and of those of a run that it has not heard of, in order.
+
+    A run's task has those of its number, whichever came first, and who else holds slots has small letters; without any
+    number, the order gives them.
+    """
+    numbers = {**{name: i for i, name in enumerate(named)}, **fold.numbers()}
+    names = dict.fromkeys([*fold.task_names(), *numbers])
+    others = iter(styles(name for name in names if name not in numbers))
+    own = styles(map(str, range(max(numbers.values(), default=-1) + 1)))
+    if numbers:
+        others = (style._replace(letter=style.letter.lower(), hatch=HATCHES[-1]) for style in others)
+    return tuple(own[numbers[name]]._replace(name=name) if name in numbers else next(others) for name in names)
 
 
 def plain(styled: Iterable[Style]) -> list[dict[str, str]]:

@@ -162,7 +162,7 @@ class View:
         return self.header, self.columns
 
     def payload(self) -> Message:
-        """Return the header (plain data, with ``t0`` and ``layout``) and the buffers that JavaScript draws from."""
+        """Return the header (plain data, with ``layout``) and the buffers that JavaScript draws from."""
         return payload.encode(*self.drawn)
 
     def digest(self) -> str:

@@ -16,7 +16,6 @@ from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.seats import SeatsPlanned
 from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.entries import Entry, Rules, entries_of, handlers_of, split_stream
-from drlnb.views.folds.grow import Fences
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.reasons import Reasons
 from drlnb.views.folds.task import TaskFold
@@ -64,6 +63,8 @@ class Fold:
         Task -> group, whose curves are drawn with a band.
     clocks
         Settled clocks, for a fold of a prefix.
+    numbers
+        Of the run's tasks, where `tasks` are not they alone.
     details
         Keep what only the pictures of warm-up and of reasons need, too; a third of the work.
     """
@@ -74,14 +75,15 @@ class Fold:
         tasks: Iterable[str] = (),
         groups: Mapping[str, str] | None = None,
         clocks: Mapping[str, Clock] | None = None,
+        numbers: Mapping[str, int] | None = None,
         details: bool = True,
     ) -> None:
         self._details = details
         self.named = tuple(tasks)
         self.groups = dict(groups or {})
+        self._numbers = numbers
         self.clocks = Clocks(fixed=dict(clocks or {}))
-        self._fences = Fences()
-        self.pool = PoolFold(self.clocks, self._fences)
+        self.pool = PoolFold(self.clocks)
         self.tasks: dict[str, TaskFold] = {}
         #: What became of the collectors of each task between two rounds, by task and attempt.
         self.warmups: dict[str, dict[int, WarmupFold]] = {}
@@ -119,7 +121,7 @@ class Fold:
             self.clocks.pool(stream)
             rules += self._warmup(stream.removeprefix("warmup-"), 1, stream)
         elif named is not None:
-            task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks, self._fences))
+            task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks))
             rules += task.stream(stream, named[1])
             if self._details:
                 rules += [*self._warmup(*named, stream), *self.reasons.task(task.name).items()]
@@ -203,8 +205,16 @@ class Fold:
             kept = self._kept[key] = (of, make())
         return cast(_Made, kept[1])
 
+    def numbers(self) -> Mapping[str, int]:
+        """Return the numbers of the run's own tasks, as their streams or the run's list say."""
+        if self._numbers is not None:
+            return self._numbers
+        configs = {name: task.latest.config for name, task in self.tasks.items()}
+        said = {name: int(config["number"]) for name, config in configs.items() if "number" in config}
+        return {**{name: i for i, name in enumerate(self.named)}, **said}
+
     def task_names(self) -> tuple[str, ...]:
-        """Return the names of all tasks, in the order that gives them colour and letter.
+        """Return the names of all tasks, in the order of their rows and columns of numbers.
 
         First as the pool named them, then as the run names them, then by name: the order of two streams in a file or
         on a wire does not matter.
@@ -246,7 +256,7 @@ def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
     if until_s is None:
         return fold
     clocks = fold.clock_of()
-    prefix = Fold(clocks=clocks, tasks=fold.task_names())
+    prefix = Fold(clocks=clocks, tasks=fold.task_names(), numbers=fold.numbers())
     prefix.feed(_until(source, clocks, fold.zero_s + until_s))
     return prefix
 

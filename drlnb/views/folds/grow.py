@@ -1,4 +1,4 @@
-"""Keep columns that grow row by row and are read as arrays; match work with its lease in whichever order they come."""
+"""Keep columns that grow row by row and are read as arrays."""
 
 import math
 from array import array
@@ -8,9 +8,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from drlnb.records.ids import Fence
-
-__all__ = ["Fences", "Floats", "Grow", "Plain", "Spans", "begin_span", "end_span"]
+__all__ = ["Floats", "Grow", "Plain", "Spans", "begin_span", "end_span"]
 
 #: Real numbers in a row.
 Floats = NDArray[np.float64]
@@ -72,6 +70,10 @@ class Grow:
         """Change one value."""
         self._columns[name][row] = value
 
+    def take(self, rows: slice | NDArray[Any]) -> None:
+        """Forget all rows but these."""
+        self._columns = {name: array("d", self[name][rows].tobytes()) for name in self._own}
+
     def get(self, row: int, name: str) -> float:
         """Return one value."""
         return self._columns[name][row]
@@ -103,6 +105,21 @@ class Grow:
         whole = len(numbers) == len(values)
         self._latest = (tuple(values), [self._columns[name] for name in numbers]) if whole else ((), [])
 
+    def thin(self, name: str, most: int) -> None:
+        """Keep about half as many once there are more than `most` rows: every 2nd, 4th, ... by the numbers in a column.
+
+        All parts of a long history stay equally dense, and rows that are added later are whole again until then.  The
+        newest row stays.
+        """
+        if len(self) <= most:
+            return
+        number = self[name]
+        step = 2.0 ** math.ceil(math.log2(2 * (number[-1] - number[0] + 1) / most))
+        kept = number % step == 0
+        kept[-1] = True
+        self._columns = {key: array("d", self.padded(key)[kept].tobytes()) for key in self._columns}
+        self._latest = ((), [])
+
     @property
     def others(self) -> tuple[str, ...]:
         """Names that rows were filled with, in order of appearance."""
@@ -116,28 +133,3 @@ class Grow:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-class Fences:
-    """Leases by their fence, and work whose lease has not been recorded yet."""
-
-    def __init__(self) -> None:
-        #: Fence -> rows of the pool's leases, one per slot.
-        self.rows: dict[Fence, list[int]] = {}
-        self._wanted: dict[Fence, list[tuple[Grow, int]]] = {}
-
-    def granted(self, fence: Fence, row: int) -> None:
-        """Keep a lease's row, and write it into the work that came before it."""
-        rows = self.rows.setdefault(fence, [])
-        rows.append(row)
-        if len(rows) == 1:
-            for work, at in self._wanted.pop(fence, ()):
-                work.set(at, "lease", float(row))
-
-    def worked(self, fence: Fence, work: Grow, row: int) -> None:
-        """Write the lease's row into the column ``lease`` of a row of work, now or as soon as it is known."""
-        rows = self.rows.get(fence)
-        if rows:
-            work.set(row, "lease", float(rows[0]))
-        else:
-            self._wanted.setdefault(fence, []).append((work, row))

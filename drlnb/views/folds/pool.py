@@ -1,19 +1,26 @@
 """Fold a pool's stream into columns: slots, leases, waiting requests and settings."""
 
 import math
-from collections.abc import Mapping
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
+from drlnb.views.folds.aged import Aged
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, handlers_of
-from drlnb.views.folds.grow import Fences, Grow, Spans, begin_span, end_span
+from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 from drlnb.views.folds.reasons import without_run
 
-__all__ = ["PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "PoolFold", "SlotLife"]
+
+#: Newest leases, and waits, of a stream that are kept one by one, at least; twice as many at most.
+NEWEST = 1500
 
 
 @dataclass(slots=True)
@@ -45,27 +52,30 @@ class PoolFold:
     ----------
     clocks
         Gets the relations between streams.
-    fences
-        Matches work with its lease.
     """
 
-    def __init__(self, clocks: Clocks, fences: Fences) -> None:
+    def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
-        self._fences = fences
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
         #: Slot -> its number, in order of first appearance.
         self.slots: dict[str, int] = {}
         self.lives: dict[tuple[str, int], SlotLife] = {}
         self.streams: list[str] = []
-        #: One row per lease and slot.
+        #: One row per lease and slot: those that go on, each task's first, and the newest.
         self.leases = Grow(
-            "stream", "task", "slot", "granted", "ended", "waited", "held", "computed", "token", "reason", "resident"
+            "stream", "task", "slot", "start", "stop", "waited", "computed", "held", "epoch", "token", "reason"
         )
+        #: Stream -> how many there were.
+        self.n_leases: Counter[int] = Counter()
+        #: Fence -> rows of a lease that goes on.
+        self._open: dict[Fence, list[int]] = {}
         #: How a lease ended -> its number in the column ``reason``; the empty one goes on.
         self.reasons: dict[str, int] = {"": 0}
-        #: One row per request that was answered or withdrawn.
-        self.waits = Grow("stream", "task", "start", "stop")
+        #: One row per request that was answered or withdrawn: each task's first, and the newest; slot -1.
+        self.waits = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
+        #: Stream -> its older leases and waits; lanes are slots and -1, series are tasks.
+        self.old: dict[int, Aged] = defaultdict(Aged)
         #: What theory expects of the load from a second on.
         self.loads = Grow("stream", "t", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
@@ -79,11 +89,6 @@ class PoolFold:
             self.streams.append(name)
             self._clocks.pool(name)
         return handlers_of(self, self.streams.index(name))
-
-    @property
-    def lease_rows(self) -> Mapping[Fence, list[int]]:
-        """Rows of :attr:`leases` by fence, one per slot."""
-        return self._fences.rows
 
     def short(self, task: str) -> str:
         """Return a task's name without its run, unless two runs have one of that name."""
@@ -137,7 +142,7 @@ class PoolFold:
     def _waited(self, stream: int, answer: leasing.LeaseGranted | leasing.RequestCancelled, t: float) -> None:
         if answer.request_id in self.waiting:
             _, task, since = self.waiting.pop(answer.request_id)
-            self.waits.append(stream, task, since, t)
+            self.waits.append(stream, task, -1, since, t, t - since, 0.0)
 
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
@@ -146,9 +151,28 @@ class PoolFold:
             self._slot(name, "", stream)
             at = self.leases.append(
                 stream, task, self.slots[name], t, math.nan, lease.waited_s, math.nan, math.nan,
-                lease.fence.token, 0.0, float(lease.resident),
+                lease.fence.epoch, lease.fence.token, 0.0,
             )  # fmt: skip
-            self._fences.granted(lease.fence, at)
+            self._open.setdefault(lease.fence, []).append(at)
+        self.n_leases[stream] += 1
+        if self.n_leases[stream] % NEWEST == 0:
+            self._age(stream, t)
+
+    def _age(self, stream: int, t: float) -> None:
+        """Turn a stream's older leases and waits into shares of time."""
+        for grow in (self.leases, self.waits):
+            old = _old(grow, stream)
+            start, stop = grow["start"][old], grow["stop"][old]
+            named = {"lane": grow["slot"], "series": grow["task"], "waited": grow["waited"]}
+            spread = {
+                "low": start, "high": stop, "held": stop - start, "computed": np.nan_to_num(grow["computed"][old]),
+                "count": np.ones(len(old)), **{name: column[old] for name, column in named.items()},
+            }  # fmt: skip
+            self.old[stream].add(spread, t)
+            kept = np.setdiff1d(np.arange(len(grow)), old)
+            grow.take(kept)
+            if grow is self.leases:
+                self._open = {fence: np.searchsorted(kept, rows).tolist() for fence, rows in self._open.items()}
 
     def _returned(self, stream: int, event: leasing.LeaseReturned, t: float) -> None:
         self._clocks.seen("return", event.fence, self.streams[stream], t)
@@ -158,8 +182,8 @@ class PoolFold:
         if isinstance(lease, leasing.LeaseReleased):
             computed, reason = lease.computed_s, lease.reason
         number = self.reasons.setdefault(reason, len(self.reasons))
-        for at in self.lease_rows.get(lease.fence, ()):
-            for name, value in (("ended", t), ("held", lease.held_s), ("computed", computed), ("reason", number)):
+        for at in self._open.pop(lease.fence, ()):
+            for name, value in (("stop", t), ("held", lease.held_s), ("computed", computed), ("reason", number)):
                 self.leases.set(at, name, value)
 
     def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
@@ -167,7 +191,7 @@ class PoolFold:
         for request, (_, other, since) in list(self.waiting.items()):
             if other == task:
                 del self.waiting[request]
-                self.waits.append(stream, task, since, t)
+                self.waits.append(stream, task, -1, since, t, t - since, 0.0)
 
     def _placed(self, stream: int, event: placement.PlacementAsked, t: float) -> None:
         self._task(event.task)
@@ -178,6 +202,15 @@ class PoolFold:
 
     def _setting(self, stream: int, event: SettingChanged, t: float) -> None:
         self.settings.append((self.streams[stream], t, event))
+
+
+def _old(grow: Grow, stream: int) -> NDArray[np.int64]:
+    """Return a stream's rows that ended, but for each task's first and the newest ones."""
+    begun = grow["task"] + 1j * grow["start"]  # a gang's rows begin together
+    mine = np.flatnonzero(grow["stream"] == stream)
+    first = begun[mine[np.unique(grow["task"][mine], return_index=True)[1]]]
+    old = mine[:-NEWEST]
+    return old[~np.isnan(grow["stop"][old]) & ~np.isin(begun[old], first)]
 
 
 def _request_key(request: str) -> str:

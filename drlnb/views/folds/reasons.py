@@ -1,6 +1,8 @@
 """Count why slots were asked for, kept, given back, refused and drained, by word, task and reason."""
 
 import re
+from collections import defaultdict
+from dataclasses import dataclass
 from functools import partial
 
 from drlnb.records.base import Record
@@ -27,13 +29,24 @@ _POOL: dict[type[Record], tuple[str, str]] = {
 }
 
 
+@dataclass(slots=True)
+class Lent:
+    """Leases of one task, those whose slots held the parameters already, and the rounds that they were for."""
+
+    n_leases: int = 0
+    n_resident: int = 0
+    n_rounds: int = 0
+    #: Its latest round.
+    latest: int = -1
+
+
 class Reasons:
     """Decisions about slots, counted: (word, who, reason) -> times, in order of first appearance."""
 
     def __init__(self) -> None:
         self.counts: dict[tuple[str, str, str], int] = {}
-        #: Task -> round -> leases that it took.
-        self.grants: dict[str, dict[int, int]] = {}
+        #: Task -> what it was lent.
+        self.lent: dict[str, Lent] = defaultdict(Lent)
 
     def pool(self) -> Handlers:
         """Return the handlers of a pool's stream."""
@@ -58,8 +71,11 @@ class Reasons:
         self._count(word, without_run(who) if field == "task" else who, reason)
 
     def _granted(self, record: leasing.LeaseGranted, t: float) -> None:
-        rounds = self.grants.setdefault(record.task, {})
-        rounds[record.round] = rounds.get(record.round, 0) + 1
+        lent = self.lent[record.task]
+        lent.n_leases += 1
+        lent.n_resident += bool(record.resident)
+        lent.n_rounds += record.round > lent.latest
+        lent.latest = max(lent.latest, record.round)
 
     def _planned(self, task: str, record: leasing.HoldPlanned, t: float) -> None:
         self._count(f"{record.planner}: {record.action}", task, record.reason)

@@ -11,12 +11,16 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, handlers_of
-from drlnb.views.folds.grow import Fences, Floats, Grow, Plain, Spans, begin_span, end_span
+from drlnb.views.folds.grow import Floats, Grow, Plain, Spans, begin_span, end_span
 
 __all__ = ["Attempt", "TaskFold"]
 
 #: Columns of a round that every view may ask for; other scalars are added as they come.
 _ROUND = ("t", "round", "n_timesteps")
+#: Rounds of an attempt that are kept; of a longer one every 2nd, 4th, ... of the older rounds.
+_MOST_ROUNDS = 32_768
+#: Newest pieces of work that are kept, at least; of older leases the pool knows how long they computed.
+_WORK = 16_384
 
 
 @dataclass(slots=True)
@@ -37,11 +41,13 @@ class Attempt:
     n_restarts: int = 0
     #: Round of the newest whole checkpoint, 0 if there is none.
     n_kept: int = 0
+    #: What it means that the newest one could not be written, in words; empty if it was.
+    unwritten: str = ""
     #: Version -> round, of checkpoints that are being written.
     writing: dict[int, int] = field(default_factory=dict)
     rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
-    #: One row per piece of work on a slot: when it ended, how long it took, row of its lease in the pool (or NaN).
-    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "lease"))
+    #: One row per piece of work on a slot, the newest ones: when it ended, how long it took, fence of its lease.
+    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token"))
     #: Bytes that had to be brought to slots, NaN where no record says so.
     moved_bytes: float = math.nan
     #: Evaluations that did not fail, with the environment steps before them.
@@ -65,6 +71,7 @@ class Attempt:
         self.writing[command.version] = command.n_rounds
 
     def _written(self, event: of_round.CheckpointWritten, t: float) -> None:
+        self.unwritten = event.text
         n_rounds = self.writing.pop(event.version, None)
         if n_rounds is not None and not event.failure:
             self.n_kept = n_rounds
@@ -92,6 +99,7 @@ class Attempt:
         self.task.n_changes += 1
         self.rounds.append(t, decision.round, decision.n_timesteps)
         self.rounds.fill(decision.metrics)
+        self.rounds.thin("round", _MOST_ROUNDS)
 
     def _evaluated(self, event: of_round.EvaluationFinished, t: float) -> None:
         if not event.failure:
@@ -100,7 +108,9 @@ class Attempt:
 
     def _worked(self, event: of_round.GradientComputed | of_round.ParametersReady, t: float) -> None:
         if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
-            self.task.fences.worked(event.fence, self.work, self.work.append(t, event.elapsed_s, math.nan))
+            self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token)
+            if len(self.work) >= 2 * _WORK:
+                self.work.take(slice(-_WORK, None))
 
     def _moved(self, event: of_round.GradientComputed | leasing.GradientsRestored, t: float) -> None:
         self.moved_bytes = event.moved_bytes + (0.0 if math.isnan(self.moved_bytes) else self.moved_bytes)
@@ -130,14 +140,11 @@ class TaskFold:
         Name of the task.
     clocks
         Gets the relations between streams.
-    fences
-        Matches work with its lease.
     """
 
-    def __init__(self, name: str, clocks: Clocks, fences: Fences) -> None:
+    def __init__(self, name: str, clocks: Clocks) -> None:
         self.name = name
         self.clocks = clocks
-        self.fences = fences
         #: Grows with every record that changes a scalar of a round.
         self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}
@@ -177,7 +184,8 @@ class TaskFold:
     def metric(self, name: str) -> Floats:
         """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.
 
-        Rounds of an attempt that the next one did not go on from are left out: they were lost.
+        Rounds of an attempt that the next one did not go on from are left out: they were lost.  Of an attempt with more
+        than 32,768 rounds only every 2nd, 4th, ... of the older ones is kept.
         """
         lasts = [*(attempt.n_before for attempt in self.in_order[1:]), np.inf]
         parts = zip(self.in_order, lasts, strict=True)

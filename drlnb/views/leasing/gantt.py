@@ -9,6 +9,7 @@ from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Array, Floats, Table, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
+from drlnb.views.folds.aged import fewer, packed
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.lines import LeaseLine, expected, inflation, sharing
 from drlnb.views.leasing.shares import shares
@@ -20,9 +21,11 @@ __all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "reasons", "s
 Theory = Mapping[str, float | None]
 #: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
+#: Most rows of the columns that older time is drawn as.
+MAX_SHARES = 3000
 #: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
 _SEEN = 0.002
-#: Pixel columns that merged bars are made for: a wide screen.
+#: Pixel columns of a wide screen.
 N_COLUMNS = 1200
 
 TABLE = table(
@@ -35,7 +38,6 @@ TABLE = table(
     waited*1000 | waited (ms) | from request to grant
     held*1000 | held (ms) | from grant to return
     computed*1000 | computed (ms) | seconds that the executor computed under it
-    count | leases | leases in this bar: 1, unless narrower than a pixel
     reason:name | end | how it ended
     """,
 )
@@ -79,7 +81,7 @@ def gantt(
     window_s
         Only the latest so many seconds; None: all.
     max_bars
-        Most bars; above, bars narrower than a pixel are merged, and then the oldest left out.
+        Most bars; what is older, or was when the fold was fed, is drawn as each task's share of time.
     theory
         Result of :func:`beside_theory`, if it is at hand; it moves slowly, and costs as much as the rest.
 
@@ -87,8 +89,9 @@ def gantt(
     -------
     View
         Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases held now), ``work`` (seconds
-        computed in them), ``waits``, ``waiting`` (requests without an answer), ``drains`` and ``absent`` (slots that
-        were not there yet, or no more).
+        computed in them), ``waits``, ``waiting`` (requests without an answer), ``shares`` (older time: the seconds
+        that a task held and computed, or waited, from ``low`` to ``high``; those held lie side by side),
+        ``drains`` and ``absent`` (slots that were not there yet, or no more).
 
     Raises
     ------
@@ -102,12 +105,12 @@ def gantt(
     span = (max(0.0, line.now - window_s) if window_s is not None else 0.0, line.now)
     numbers = _numbers(line, span, theory or _theory(line))
     columns, notes = _drawn(line, span, max_bars)
-    styles = theme.styles(line.tasks)
+    styles = theme.task_styles(line.fold)
     waits = [{"label": f"{style.letter} waits", "kind": "wait", "series": i} for i, style in enumerate(styles)]
     whole = not len(columns["absent"]["start"])
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
     return picture(
-        "leasing.gantt", fold, _sentence(numbers, len(fold.pool.lease_rows), ended=line.ended, whole=whole), TABLE,
+        "leasing.gantt", fold, _sentence(numbers, fold.pool.n_leases.total(), ended=line.ended, whole=whole), TABLE,
         body, numbers=numbers, notes=(*notes, *_strangers(line), *fold.clock_note()),
         facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0},
     )  # fmt: skip
@@ -201,49 +204,51 @@ def _sentence(numbers: Numbers, n_leases: int, *, ended: bool, whole: bool) -> s
 
 def _drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[dict[str, Table], list[str]]:
     low, now = span
-    leases, work, waits = line.leases, line.work, line.waits
-    ended = np.flatnonzero(~leases["is_open"] & (leases["stop"] >= low))
-    ended = ended[np.argsort(leases["stop"][ended], kind="stable")]
-    notes: list[str] = []
-    width = decimate.column_s(now - low, N_COLUMNS)
-    bars: Table = _bars(leases, ended)
-    if len(ended) > max_bars:
-        bars = _merged(bars, width)
-        notes.append(
-            f"{len(ended):,} leases are drawn as {len(bars['start']):,} bars: "
-            f"those narrower than {words.duration(width)} are merged"
-        )
-        if len(bars["start"]) > max_bars:
-            notes[-1] += f", and only the newest {max_bars:,} are shown"
+    leases = line.leases
+    known = [picked(leases, ~leases["is_open"]), _with_lane(line, line.waits)]
+    single = picked(line.work, ~line.work["is_old"] & (line.work["stop"] >= low))
+    work = _joined(single, decimate.column_s(now - low, N_COLUMNS))
+    most = zip((*known, work), (max_bars, max_bars, 2 * max_bars), strict=True)
+    # What ended by then is drawn as shares, as is all that the fold does not know one by one any more.
+    cut = max((float(np.sort(of["stop"])[-n - 1]) for of, n in most if len(of["stop"]) > n), default=-np.inf)
+    old = [of["is_old"] | (of["stop"] <= cut) for of in known]
+    shares, notes = _shares(line, [picked(of, rows) for of, rows in zip(known, old, strict=True)], span)
+    bars, waits = (picked(of, ~rows & (of["stop"] >= low)) for of, rows in zip(known, old, strict=True))
     absences = [absence for absence in line.absent(*span) if absence[1] - absence[0] > _SEEN * (now - low)]
     return {
-        "bars": picked(bars, slice(-max_bars, None)),
-        "open": _bars(leases, np.flatnonzero(leases["is_open"])),
-        "work": picked(_joined(picked(work, work["stop"] >= low), width), slice(-2 * max_bars, None)),
-        "waits": _with_lane(line, picked(picked(waits, waits["stop"] >= low), slice(-max_bars, None))),
+        "bars": _bars(picked(bars, np.argsort(bars["stop"], kind="stable"))),
+        "open": _bars(picked(leases, leases["is_open"])),
+        "work": {name: work[name][work["stop"] > cut] for name in ("start", "stop", "lane", "series")},
+        "waits": {name: waits[name] for name in ("start", "stop", "lane", "series")},
         "waiting": _with_lane(line, line.waiting),
+        "shares": shares,
         "drains": _spans(_drains(line, span)),
         "absent": _spans(absences),
     }, notes  # fmt: skip
 
 
-def _bars(leases: Table, rows: Array) -> dict[str, Array]:
+def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float]) -> tuple[Table, list[str]]:
+    """Return leases and waits as columns, each task's seconds beside each other, and what to say of it."""
+    spread = {name: np.concatenate([of[name] for of in old]) for name in ("low", "high", "lane", "series")}
+    spread["held"] = np.concatenate([of["stop"] - of["start"] for of in old])
+    spread["computed"] = np.append(np.nan_to_num(old[0]["computed"]), np.zeros(len(old[1]["stop"])))
+    newest = float(np.max(spread["high"], initial=0.0))
+    end = newest + 2.0 ** np.floor(np.log2(max(span[1] - newest, 1e-3)))  # the same for a while, and so is all of it
+    of = (len(spread["low"]), float(spread["low"].sum()), float(spread["held"].sum()), end)
+    columns = line.fold.keep("leasing.shares", of, lambda: fewer(spread, end, MAX_SHARES)[0])
+    start, stop = packed(columns)
+    drawn = {name: columns[name] for name in ("low", "high", "lane", "series", "computed")}
+    columns = picked({**drawn, "start": start, "stop": stop}, columns["high"] > span[0])
+    if not len(columns["low"]):
+        return columns, []
+    width = columns["high"] - columns["low"]
+    last, least, most = (words.duration(float(s)) for s in (columns["high"].max(), width.min(), width.max()))
+    return columns, [f"up to {last}, columns of {least} to {most} show each task's share of the time"]
+
+
+def _bars(leases: Table) -> Table:
     drawn = ("start", "stop", "waited", "held", "computed", "token", "lane", "series", "reason")
-    return {**{name: leases[name][rows] for name in drawn}, "count": np.ones(len(rows), dtype=np.int64)}
-
-
-#: What a bar of several leases has in columns that say something of one lease.
-_OF_SEVERAL = {"waited": np.nan, "computed": np.nan, "token": 0, "reason": 0}
-
-
-def _merged(bars: Table, width: float) -> Table:
-    merged = decimate.merge_table(bars, width)
-    single = merged["index"] >= 0
-    of_each = picked(bars, merged["index"])
-    of_each["held"] = np.where(single, of_each["held"], merged["stop"] - merged["start"])
-    of_each |= {name: np.where(single, of_each[name], value) for name, value in _OF_SEVERAL.items()}
-    of_each |= {name: merged[name] for name in ("start", "stop", "series", "count", "lane")}
-    return picked(of_each, np.argsort(of_each["stop"], kind="stable"))
+    return {name: leases[name] for name in drawn}
 
 
 def _joined(work: Table, gap: float) -> Table:

@@ -8,10 +8,11 @@ from functools import cached_property
 import numpy as np
 
 from drlnb.views.drawing.payload import Floats, Table, picked
+from drlnb.views.folds.aged import Aged, packed
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.grow import Grow, Spans
 
-__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "sharing"]
+__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "shares_of", "sharing"]
 
 
 class LeaseLine:
@@ -41,51 +42,70 @@ class LeaseLine:
     def leases(self) -> Table:
         """All leases; one that goes on is drawn until now.
 
-        ``is_open``: it goes on; ``resident``: its slot held the parameters that the round began with; ``reason``:
-        number of how it ended.
+        ``is_open``: it goes on; ``reason``: number of how it ended; ``is_old``: several in one row, their seconds lie
+        side by side at the end of the column from ``low`` to ``high``.
         """
         grow = self.fold.pool.leases
-        start, ended = self.at(grow, "granted"), self.at(grow, "ended")
+        start, ended = self.at(grow, "start"), self.at(grow, "stop")
         stop = np.maximum(np.where(np.isnan(ended), max(self.now, 0.0), ended), start)
-        return {
+        return self._after_old(grow, {
             "start": start, "stop": stop, "waited": grow["waited"], "computed": grow["computed"],
             "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
-            "token": grow["token"].astype(np.int64), "lane": grow["slot"].astype(np.int64),
-            "series": self.series[grow["task"].astype(np.int64)], "reason": grow["reason"].astype(np.int64),
-            "is_open": np.isnan(ended), "resident": grow["resident"] > 0,
+            "epoch": grow["epoch"], "token": grow["token"].astype(np.int64), "lane": grow["slot"].astype(np.int64),
+            "reason": grow["reason"].astype(np.int64), "is_open": np.isnan(ended),
+        })  # fmt: skip
+
+    def _after_old(self, grow: Grow, rows: Table) -> Table:
+        """Return the pool's rows behind the columns that its older ones have become."""
+        are_waits, n = grow is self.fold.pool.waits, len(grow)
+        parts = [picked(Aged().spread, slice(0))]
+        for stream, old in self.fold.pool.old.items():
+            part = picked(old.spread, (old.spread["lane"] < 0) == are_waits)
+            parts.append({**part, **{edge: part[edge] + self.offsets[stream] for edge in ("low", "high")}})
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        start, stop = packed(columns)
+        columns |= {"start": start, "stop": stop, "is_old": np.ones(len(start), dtype=bool)}
+        new = {
+            **rows, "low": rows["start"], "high": rows["stop"], "count": np.ones(n), "series": grow["task"],
+            "is_old": np.zeros(n, dtype=bool),
         }  # fmt: skip
+        nothing = np.zeros(len(start))
+        both = {name: np.concatenate([columns.get(name, nothing), of]).astype(of.dtype) for name, of in new.items()}
+        return {**both, "series": self.series[both["series"].astype(np.int64)]}
 
     @cached_property
     def work(self) -> Table:
         """What was computed when, cut to the lease that it was computed under; by lane, in order of time."""
-        row, start, stop = np.concatenate([self._in_streams(), self._of_strangers()], axis=1)
+        pieces = self._in_streams()
+        pieces = np.concatenate([pieces, self._at_ends(pieces[0])], axis=1)
+        row, start, stop = pieces[:, pieces[2] > pieces[1]]
         row = row.astype(np.int64)
         order = np.lexsort((start, self.leases["lane"][row]))
-        of_lease = {name: self.leases[name][row] for name in ("lane", "series")}
+        of_lease = {name: self.leases[name][row] for name in ("lane", "series", "is_old")}
         return picked({"start": start, "stop": stop, **of_lease}, order)
 
     def _in_streams(self) -> Floats:
         """Return lease, start and stop of each piece of work in the tasks' own streams."""
-        none = (np.zeros(0),) * 3
-        parts = [
-            (attempt.work["stop"] + self.fold.offset_s(attempt.stream), attempt.work["elapsed"], attempt.work["lease"])
-            for _, task in sorted(self.fold.tasks.items())
-            for attempt in task.in_order
-        ]
-        stop, elapsed, lease = (np.concatenate(column) for column in zip(none, *parts, strict=True))
-        known = ~np.isnan(lease)
-        row = lease[known].astype(np.int64)
-        first = np.maximum((stop - elapsed)[known], self.leases["start"][row])
-        last = np.minimum(stop[known], self.leases["stop"][row])
-        return np.stack([row, first, last])[:, last > first]
+        parts = [np.zeros((4, 0))]
+        for _, task in sorted(self.fold.tasks.items()):
+            for attempt in task.in_order:
+                work = [attempt.work[name] for name in ("stop", "elapsed", "epoch", "token")]
+                parts.append(np.stack([work[0] + self.fold.offset_s(attempt.stream), *work[1:]]))
+        stop, elapsed, epoch, token = np.concatenate(parts, axis=1)
+        fences, first = np.unique(self.leases["epoch"] + 1j * self.leases["token"], return_index=True)
+        at = np.searchsorted(fences, epoch + 1j * token)
+        known = np.flatnonzero(np.append(fences, np.nan)[at] == epoch + 1j * token)
+        row = first[at[known]]
+        begin = np.maximum((stop - elapsed)[known], self.leases["start"][row])
+        end = np.minimum(stop[known], self.leases["stop"][row])
+        return np.stack([row, begin, end])
 
-    def _of_strangers(self) -> Floats:
-        """Return, for holders without a stream here, the seconds that the pool knows of, at the end of each lease."""
-        if not self.strangers:
-            return np.zeros((3, 0))
-        series = [self.tasks.index(name) for name in self.strangers]
+    def _at_ends(self, known: Floats) -> Floats:
+        """Return, for leases of which no piece is known, the seconds that the pool knows of, at the end of each."""
         leases = self.leases
-        row = np.flatnonzero(np.isin(leases["series"], series) & ~leases["is_open"] & (leases["computed"] > 0))
+        wanted = (leases["computed"] > 0) & ~leases["is_open"]
+        wanted[known.astype(np.int64)] = False
+        row = np.flatnonzero(wanted)
         stop = leases["stop"][row]
         return np.stack([row, np.maximum(stop - leases["computed"][row], leases["start"][row]), stop])
 
@@ -143,8 +163,7 @@ class LeaseLine:
     def waits(self) -> Table:
         """The waits that ended."""
         grow = self.fold.pool.waits
-        series = self.series[grow["task"].astype(np.int64)]
-        return {"start": self.at(grow, "start"), "stop": self.at(grow, "stop"), "series": series}
+        return self._after_old(grow, {"start": self.at(grow, "start"), "stop": self.at(grow, "stop")})
 
     @cached_property
     def waiting(self) -> Table:
@@ -213,7 +232,7 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
 
     The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
     """
-    waits = {name: np.concatenate([line.waits[name], line.waiting[name]]) for name in line.waits}
+    waits = {name: np.concatenate([line.waits[name], line.waiting[name]]) for name in line.waiting}
     leases = {name: line.leases[name] for name in ("start", "stop", "token", "computed")}
     parts = []
     for series in np.unique(line.leases["series"]).tolist():
@@ -225,7 +244,7 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
         parts.append(
             Sharing(
                 series=series,
-                n_slots=int(np.bincount(mine["token"] - mine["token"].min()).max()),
+                n_slots=int(np.unique(mine["token"][mine["token"] > 0], return_counts=True)[1].max()),
                 active=last - first - paused,
                 span=(first, last),
                 waited=float(np.sum((waits["stop"] - waits["start"])[asked])),
@@ -234,6 +253,13 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
             )
         )
     return tuple(parts)
+
+
+def shares_of(rows: Table) -> Floats:
+    """Return how much of the time from ``low`` to ``high`` lies in each row: 1 where it is one lease or wait."""
+    length = rows["high"] - rows["low"]
+    shares: Floats = np.divide(rows["stop"] - rows["start"], length, out=np.ones(len(length)), where=length > 0)
+    return shares
 
 
 def inflation(parts: Sequence[Sharing]) -> float | None:

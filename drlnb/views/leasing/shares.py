@@ -16,8 +16,8 @@ from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n
 
 __all__ = ["shares"]
 
-#: Most bars of the leases: those narrower than one of so many columns are merged.
-_COLUMNS = 150
+#: Most bars of the leases; of more, the older ones are merged.
+_BARS = 450
 
 TABLE = table(
     "bars",
@@ -84,7 +84,7 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     without = ghosts(line, parts, first)
     end = max(last, *without.last(first))
     numbers = _numbers(line, parts, (first, last), without)
-    styles = theme.styles(line.tasks)
+    styles = theme.task_styles(line.fold)
     drawn = [
         style._replace(name=f"{style.name} {word}", hatch=style.hatch or hatch)
         for word, hatch in (("alone", "/"), ("co-located", "-"))
@@ -93,17 +93,16 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     rows = [f"exclusive {row + 1}" for row in range(without.n_exclusive)]
     rows += [f"co-located {styles[series].letter}" for _, series, *_ in without.colocated]
     lanes = [*lanes_of("slot", line.slots), *lanes_of("ghost", rows)]
-    body = timeline({"bars": _bars(line, without, end - first)}, lanes, [*styles, *drawn], (first, end), names=_KNOWN)
+    body = timeline({"bars": _bars(line, without)}, lanes, [*styles, *drawn], (first, end), names=_KNOWN)
     return picture(
         "leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=_notes(line, parts), numbers=numbers
     )
 
 
-def _bars(line: LeaseLine, without: Ghosts, span: float) -> Table:
+def _bars(line: LeaseLine, without: Ghosts) -> Table:
     n_slots, n_tasks = len(line.slots), len(line.tasks)
-    mine: Table = picked({name: line.leases[name] for name in _DRAWN}, np.argsort(line.leases["start"], kind="stable"))
-    if len(mine["start"]) > _COLUMNS:
-        mine = decimate.merge_table(mine, decimate.column_s(span, _COLUMNS))
+    mine = decimate.thinned({name: line.leases[name] for name in (*_DRAWN, "low", "high")}, _BARS)
+    mine = picked(mine, np.argsort(mine["start"], kind="stable"))
     exclusive, together = (
         np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated)
     )

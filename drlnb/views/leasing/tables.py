@@ -6,13 +6,14 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
-from drlnb.views.drawing.payload import Floats, Plain, Table
+from drlnb.views.drawing.payload import Floats, Plain, picked
 from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.leasing.lines import LeaseLine, sharing
+from drlnb.views.folds.reasons import Lent
+from drlnb.views.leasing.lines import LeaseLine, shares_of, sharing
 
 __all__ = ["lending", "queue", "reasons"]
 
@@ -73,12 +74,13 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
         As it was so many seconds after the run's first event; None: now.
     """
     line = LeaseLine(fold_of(journal, until_s))
-    now, leases = line.now, line.leases
-    asked = np.concatenate([line.waits["start"], line.waiting["start"]])
-    waiting = _steps(asked, line.waits["stop"], now)
-    lent = _steps(leases["start"], leases["stop"][~leases["is_open"]], now)
+    now, waits, leases = line.now, line.waits, line.leases
+    leases = picked(leases, np.argsort(leases["is_open"], kind="stable"))
+    asked = np.concatenate([waits["low"], line.waiting["start"]])
+    waiting = _steps(asked, waits["high"], shares_of(waits), now)
+    lent = _steps(leases["low"], leases["high"][: -leases["is_open"].sum() or None], shares_of(leases), now)
     lost, back, _ = np.array(line.absent(0.0, now), dtype=np.float64).reshape(-1, 3).T
-    gone = _steps(lost, back, now)
+    gone = _steps(lost, back, np.ones(len(lost)), now)
     made = Lines()
     if line.slots:
         _add(made, "slots there", "#999999", gone[0], len(line.slots) - gone[1], "T")
@@ -91,16 +93,17 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
         made.body(RUN_TIME, axis("count")),
         numbers={
             "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
-            "most": ("at most", most, "", "most requests that waited at once"),
+            "most": ("at most", most, "", "most that waited at once; long ago, in the mean of a column"),
             "lent": ("lent", _mean(*lent), "", "slots that are lent, mean over the time shown"),
         },
     )  # fmt: skip
 
 
-def _steps(up: Floats, down: Floats, now: float) -> tuple[Floats, Floats]:
-    """Return times and counts of a number that rises and falls by one."""
+def _steps(up: Floats, down: Floats, by: Floats, now: float) -> tuple[Floats, Floats]:
+    """Return times and values of a number that rises and falls; what falls is what rose first, the rest is by one."""
+    rise = np.append(by, np.ones(len(up) - len(by)))
     t = np.concatenate([[0.0], up, down, [now]])
-    by = np.concatenate([[0.0], np.ones(len(up)), -np.ones(len(down)), [0.0]])
+    by = np.concatenate([[0.0], rise, -by[: len(down)], [0.0]])
     order = np.argsort(t, kind="stable")
     t, count = t[order], np.cumsum(by[order])
     last = np.append(t[1:] > t[:-1], True)  # of events at one time, what they come to together
@@ -129,33 +132,24 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     """
     line = LeaseLine(fold_of(journal, until_s))
     fold, parts = line.fold, sharing(line)
-    grants = {fold.pool.short(task): of for task, of in fold.reasons.grants.items()}
+    lent = {fold.pool.short(task): of for task, of in fold.reasons.lent.items()}
     total = sum(part.held for part in parts)
     rows = []
     for part in parts:
         name = line.tasks[part.series]
-        of = grants.get(name, {})
-        p50, p95 = wait_quantiles(
-            (line.waits["stop"] - line.waits["start"])[line.waits["series"] == part.series].tolist()
-        )
-        n_leases = sum(of.values())
+        of = lent.get(name, Lent())
+        mine = (line.waits["series"] == part.series) & ~line.waits["is_old"]
+        p50, p95 = wait_quantiles((line.waits["stop"] - line.waits["start"])[mine].tolist())
         rows.append({
-            "task": part.series, "rounds": len(of), "leases": n_leases,
-            "per_round": n_leases / len(of) if of else None, "p50": p50, "p95": p95, "held": part.held,
+            "task": part.series, "rounds": of.n_rounds, "leases": of.n_leases,
+            "per_round": of.n_leases / of.n_rounds if of.n_rounds else None, "p50": p50, "p95": p95, "held": part.held,
             "computed": part.computed, "share": part.held / total if total > 0 else None,
-            "resident": _resident(line.leases, part.series),
+            "resident": of.n_resident / of.n_leases if of.n_leases else None,
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
             "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
         })  # fmt: skip
-    body = listing(rows, LENDING, _LENDING_COLUMNS, theme.styles(line.tasks), row_key="task")
+    body = listing(rows, LENDING, _LENDING_COLUMNS, theme.task_styles(fold), row_key="task")
     return picture("leasing.lending", fold, _lending_said(line, rows), LENDING, body, notes=fold.clock_note())
-
-
-def _resident(leases: Table, series: int) -> float:
-    """Return the share of a task's leases whose slots held the parameters already; a gang counts once."""
-    mine = leases["series"] == series
-    _, first = np.unique(leases["token"][mine], return_index=True)
-    return float(np.mean(leases["resident"][mine][first]))
 
 
 def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
@@ -182,7 +176,7 @@ def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
         As it was so many seconds after the run's first event; None: now.
     """
     fold = fold_of(journal, until_s)
-    letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
+    letters = {style.name: style.letter for style in theme.task_styles(fold)}
     tally = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda item: (-item[1][0], item[0]))
     most = tally[:_REASONS]
     n = sum(times for _, (times, _) in tally)

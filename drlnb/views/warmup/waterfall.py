@@ -95,7 +95,7 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     fold = fold_of(journal, until_s)
     names = tasks_with_starts(fold) or fold.task_names()  # those that start nothing say little beside those that do
     lines = [line for line in (WarmupLine(fold, name) for name in names) if len(line)]
-    letters = {style.name: style.letter for style in theme.styles(fold.task_names())}
+    letters = {style.name: style.letter for style in theme.task_styles(fold)}
     lanes: dict[tuple[str, int], int] = {}
     texts = {"": 0}
     parts = [_bars(line, n_rounds, lanes, texts, fold.now_s) for line in lines]
@@ -266,7 +266,7 @@ def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: 
     """
     _at_least_1(n_rounds)
     fold = fold_of(journal, until_s)
-    styles = theme.styles(fold.task_names())
+    styles = theme.task_styles(fold)
     chosen = [
         (row["round"], k, row)
         for k, style in enumerate(styles)

@@ -193,7 +193,7 @@ class Launcher(Tasks):
         """Return Start with its reason, the buttons for all tasks, and what the pool has to say."""
         start = button("start", "Start", reason=self.reason)
         notes = [f"Start is off: {self.reason}"] if self.reason else []
-        return {"buttons": [start, *super().facts()["buttons"]], "notes": [*notes, *self.fleet.notices]}
+        return {"buttons": [start, *super().facts()["buttons"]], "notes": [*notes, *self.fleet.pool.said]}
 
     def _can_start(self, args: Args) -> None:
         if self.reason:

@@ -1,5 +1,6 @@
 """Rounds per second while all are at work, by hand; the rows that compare; one real process, and one real lease."""
 
+import os
 import time
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from drlnb.bench.benches import Seats
 from drlnb.bench.frame.journals import rate
 from drlnb.bench.frame.processes import Trained
+from drlnb.bench.frame.stage import virtual_devices
 from drlnb.bench.seats import sharing
 from drlnb.bench.seats.sharing import REGIMES, Regime, Shared, regime_rows
 from drlnb.records.errors import TrainingFailed
@@ -98,9 +100,20 @@ def test_each_group_compares_its_regime(monkeypatch, name):
     for word in ("exclusive", "co_located", "leased"):
         monkeypatch.setattr(sharing, word, way(word))
     made = list(sharing.regime(Seats(repeats=2, seconds=5.0), name))
-    ways = [("exclusive",), ("co_located",), ("leased", 1), ("leased", 2), ("leased", "auto")]
+    ways = [("exclusive",), ("co_located",), *(("leased", n_seats) for n_seats in REGIMES[name].seats)]
     assert asked == [(*words, REGIMES[name], 5.0) for words in ways] * 2
-    assert {row.id for row in made if row.bar is not None} == {f"sharing-{name}-auto"}
+    barred = {row.id for row in made if row.bar is not None}
+    assert barred == ({f"sharing-{name}-auto"} if "auto" in REGIMES[name].seats else set())
+
+
+def test_processes_compute_on_the_device_of_their_regime():
+    """On CUDA the children are told so, and see the device; a slot is not virtual there."""
+    assert {work.get("device") for work in REGIMES["cnn"].works(1.0)} == {"cuda"}
+    assert {work.get("device") for work in REGIMES["small"].works(1.0)} == {None}
+    with virtual_devices(cuda=True):
+        assert os.environ.get("CUDA_VISIBLE_DEVICES") != ""
+    with virtual_devices():
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.cluster

@@ -164,8 +164,8 @@ def _steer(sheet: Sheet, name: str) -> float:
     works = sheet.page.locator(":visible:not([aria-disabled=true])")
     buttons = _table(sheet).get_by_test_id("buttons")
     # While a page of 5 MB is drawn the kernel does not answer, and buttons are off.
-    button = buttons.get_by_test_id(f"{name}-button")
-    button.and_(works).wait_for(timeout=_BUTTON_MS)
+    button = buttons.get_by_test_id(f"{name}-button").and_(works)
+    button.wait_for(timeout=_BUTTON_MS)
     took_ms: float = button.evaluate(js.CLICK)
     other = {"pause": "resume", "resume": "pause"}[name]
     buttons.get_by_test_id(f"{other}-button").and_(works).wait_for(timeout=_BUTTON_MS)

@@ -141,6 +141,33 @@ def test_a_checkpoint_is_asked_for_and_saved_when_it_is_there(tmp_path):
     assert session.saved == [(5, tmp_path / "net_256_steps.zip")]
 
 
+@pytest.mark.parametrize("no", [False, np.bool_(False)], ids=["False", "numpy's"])
+def test_every_kind_of_false_stops(no):
+    """As a method, as a function, in a list, in an event's callback; None goes on."""
+    for callback in (Notes(no), lambda *_: no, [Notes(), Notes(no)], EveryNTimesteps(1, Notes(no))):
+        assert rounds(begun(as_callback(callback)), 64) == [False]
+    assert rounds(begun(Notes(None)), 64) == [True]
+
+
+def test_a_checkpoint_inside_another_callback_is_saved(tmp_path):
+    """At each second event (128, 256, 384) of `EveryNTimesteps(100)`; as `callback_on_new_best` at each new best."""
+    session = Session(*range(10))
+    callback = begun(EveryNTimesteps(100, CheckpointCallback(2, tmp_path)), session)
+    for version, n in enumerate(range(64, 512, 64)):
+        before = session.asked
+        rounds(callback, n)
+        if session.asked > before:
+            callback.on_checkpoint(Written(n_timesteps=n, version=version, reason="checkpoint"))
+    assert session.saved == [(3, tmp_path / "rl_model_256_steps.zip")]
+    session = Session(*range(10))
+    callback = begun(EvalCallback(callback_on_new_best=CheckpointCallback(1, tmp_path), verbose=0), session)
+    for mean, asked in ((5.0, 1), (4.0, 1), (6.0, 2)):
+        callback.on_evaluation(evaluated(mean))
+        assert session.asked == asked
+    callback.on_checkpoint(Written(n_timesteps=7, version=3, reason="checkpoint"))
+    assert session.saved == [(3, tmp_path / "rl_model_7_steps.zip")]
+
+
 def test_evaluation_asks_the_training_for_what_it_needs(tmp_path):
     """`eval_freq` counts steps of each of 4 environments; the best is kept only where it shall be saved."""
     settings = EvalCallback(eval_freq=50, n_eval_episodes=3, deterministic=False).settings(4)
@@ -214,7 +241,7 @@ def test_a_stop_by_evaluations_needs_evaluations(stop):
         (lambda: EvalCallback(render=True), "record_episode"),
         (lambda: CheckpointCallback(10, "x", save_replay_buffer=True), "the replay ring is in the run's checkpoints"),
         (lambda: EveryNTimesteps(1.5, None), "n_steps must be a whole number >= 1, got 1.5"),
-        (lambda: begun(EvalCallback("Acrobot-v1")), "trained on, CartPole-v1, not Acrobot-v1"),
+        (lambda: begun(EveryNTimesteps(10, EvalCallback())), "stands beside other callbacks, not in one"),
     ],
 )
 def test_wrong_arguments_are_told(make, said):

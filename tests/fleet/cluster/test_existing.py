@@ -4,8 +4,9 @@ from drlnb.fleet.cluster.existing import check, differences, prepare
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
 from drlnb.records.spec import TaskSpec
-from drlnb.runtime.files import run_directory
-from drlnb.runtime.files.run_directory import Lock, RunDir
+from drlnb.runtime.files import lock
+from drlnb.runtime.files.lock import Lock
+from drlnb.runtime.files.run_directory import RunDir
 
 
 def task(**changes):
@@ -64,10 +65,11 @@ def test_a_finished_run_goes_on_with_a_larger_budget(out):
 
 
 def test_resume_keeps_the_run_and_takes_over_what_may_differ(out):
-    """Id and seed stay; budget and collectors are those that were asked for."""
-    run = prepare(out, spec(total_timesteps=500, n_collectors=1), "resume")
+    """Id and seed stay; budget, collectors and how it is evaluated are those that were asked for."""
+    asked = {"total_timesteps": 500, "n_collectors": 1, "eval_episodes": 0, "eval_max_steps": 9}
+    run = prepare(out, spec(**asked), "resume")
     assert run.resumed
-    assert RunSpec.read(run) == spec("r1", total_timesteps=500, n_collectors=1)
+    assert RunSpec.read(run) == spec("r1", **asked)
 
 
 def test_what_a_probe_found_is_no_difference():
@@ -121,11 +123,24 @@ def test_overwrite_refuses_to_delete_a_foreign_file(out):
 def test_a_live_run_is_never_touched(out, choice, monkeypatch):
     """Whatever was chosen, a run that goes on is left alone, and its address named."""
     RunDir(out).write_lock(Lock(run="r1", epoch=1, address="tcp://h:1"))
-    monkeypatch.setattr(run_directory, "goes_on", lambda lock: lock.run == "r1")
-    with pytest.raises(RunLocked, match=r"is in use: its run r1 goes on at tcp://h:1"):
+    monkeypatch.setattr(lock, "goes_on", lambda lock: lock.run == "r1")
+    with pytest.raises(RunLocked, match=r"is in use: its run r1 goes on at tcp://h:1 .*drlnb runs stop"):
         check(out, spec(), choice)
-    monkeypatch.setattr(run_directory, "goes_on", lambda lock: False)
+    monkeypatch.setattr(lock, "goes_on", lambda lock: False)
     assert check(out, spec(), "restart") == "restart"
+
+
+@pytest.mark.parametrize("choice", ["error", "resume", "restart", "overwrite"])
+def test_a_run_that_may_live_is_never_touched(out, choice):
+    """Nobody can be asked: another machine's loopback, or a lock of a colleague's that cannot be read."""
+    theirs = Lock(run="r1", epoch=1, address="tcp://127.0.0.1:1", host="node2", boot="another machine")
+    RunDir(out).write_lock(theirs)
+    with pytest.raises(RunLocked, match=r"is in use: its run r1 .*on node2; nobody there answers from here"):
+        check(out, spec(), choice)
+    (out / "LOCK").write_text("")
+    with pytest.raises(RunLocked, match=r"LOCK cannot be read, .*delete that file if nobody does"):
+        check(out, spec(), choice)
+    assert RunDir(out).read_spec()["run"] == "r1"
 
 
 @pytest.mark.parametrize("choice", ["error", "resume", "restart", "overwrite"])

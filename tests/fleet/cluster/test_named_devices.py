@@ -28,7 +28,7 @@ two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU
         (["cuda"], "slots lists devices as 'cuda:0', 'GPU-<uuid>', 'cpu:0' or 'NODE/gpu0', got 'cuda'"),
         (
             "cuda:0",
-            "slots must be 'auto', a whole number >= 1 or a list of devices such as ['cuda:0'], got 'cuda:0' "
+            "slots must be 'auto', a whole number in 1..1000 or a list of devices such as ['cuda:0'], got 'cuda:0' "
             "(one device: ['cuda:0'])",
         ),
     ],

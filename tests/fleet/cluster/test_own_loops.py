@@ -7,7 +7,7 @@ import pytest
 
 from drlnb.records.columns import leasing
 from drlnb.records.journal import Journal
-from drlnb.rl.networks.one_thread import one_thread
+from drlnb.rl.networks.same_bits import one_thread
 from drlnb.views.leasing.gantt import gantt
 from tests.runtime.laws import check_laws
 

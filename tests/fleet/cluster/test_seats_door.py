@@ -23,9 +23,9 @@ def test_other_numbers_are_checked_as_before():
     """`slots` and `n_workers` are whole numbers from 1 on; slots may be auto."""
     assert (Wanted().n_devices, Wanted().names) == (None, ())
     assert (Wanted(n_workers=2, slots=3, seats="auto").n_devices, Wanted(slots=3).names) == (3, ())
-    with pytest.raises(ConfigError, match=r"slots must be 'auto', a whole number >= 1 or a list .*, got 0"):
+    with pytest.raises(ConfigError, match=r"slots must be 'auto', a whole number in 1..1000 or a list .*, got 0"):
         Wanted(slots=0)
-    with pytest.raises(ConfigError, match=r"n_workers must be a whole number >= 1, got True"):
+    with pytest.raises(ConfigError, match=r"n_workers must be a whole number in 1..256, got True"):
         Wanted(n_workers=True, slots=1)
 
 

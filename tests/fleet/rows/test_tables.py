@@ -11,6 +11,7 @@ from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
 from drlnb.fleet.rows.task_status import Board
 from drlnb.records.base import Event
 from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased
+from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
 from drlnb.records.round import EvaluationFinished, ExperienceArrived
 from drlnb.records.spec import TaskSpec
@@ -121,11 +122,22 @@ def test_from_a_second_on_nothing_earlier_is_left_and_nothing_later_is_gone(jour
     later = from_second(journal, since)
     assert later.streams.keys() == journal.streams.keys()
     for name, stream in later.streams.items():
-        whole = journal.streams[name].records
-        assert stream.records == whole[len(whole) - len(stream.records) :]
-        left_out = whole[: len(whole) - len(stream.records)]
+        whole, rest = tuple(journal.streams[name].records), tuple(stream.records)
+        assert rest == whole[len(whole) - len(rest) :]
+        left_out = whole[: len(whole) - len(rest)]
         assert all(record.t < since for record in left_out if isinstance(record, Event))
-        assert not stream.records or share == 0.0 or stream.records[0].t >= since
+        assert not rest or share == 0.0 or rest[0].t >= since
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_so_manieth_row(journal, table):
+    """The first one, and so on; nothing else than a whole number above 0 can be asked for."""
+    rows = table_rows(journal, table)
+    for every in (1, 3, 10**6):
+        assert table_rows(journal, table, every) == rows[::every]
+    for every in (0, -1, 1.5, "2"):
+        with pytest.raises(ConfigError, match="every must be a whole number >= 1, got"):
+            table_rows(journal, table, every)
 
 
 def test_an_empty_journal_has_empty_tables():

@@ -62,6 +62,22 @@ def test_phases_are_told_in_plain_words(board, phase, state, doing):
     assert (status(board).state, status(board).doing) == (state, doing)
 
 
+def test_a_pause_for_a_full_disk_says_why(board):
+    """Until a checkpoint is on disk; a pause of the user's afterwards is just one."""
+    written = {"t": 1.0, "version": 2, "elapsed_s": 0.1, "n_bytes": 9}
+    board.feed([
+        opened(),
+        row("CheckpointWritten", failure="disk full", **written),
+        row("PhaseEntered", phase="paused"),
+    ])
+    assert status(board).doing == "paused: no checkpoint can be written (disk full)"
+    assert status(board).state == "paused"
+    board.feed([row("CheckpointWritten", failure="", **written), row("PhaseEntered", phase="collecting")])
+    assert status(board).doing == "collecting"
+    board.feed([row("PhaseEntered", phase="paused")])
+    assert status(board).doing == "paused"
+
+
 def test_the_remaining_time_is_rounds_left_times_the_median_round(board):
     """Rounds of 100 steps: 7 are left of 1000 after 300; the median of 1, 9 and 2 s is 2 s, so 14 s."""
     board.feed([opened(), finished(100, 1.0), finished(200, 9.0)])

@@ -49,6 +49,14 @@ def test_the_caller_wins_over_the_entry():
     assert spec.hyperparameters["batch_size"] == 128
 
 
+def test_how_a_task_is_evaluated_is_the_callers_choice():
+    """20 episodes of 27,000 steps at most where nothing is said; an entry's task may do without."""
+    spec = Task.from_zoo(PPO, "CartPole-v1").spec
+    assert (spec.eval_episodes, spec.eval_max_steps) == (20, 27_000)
+    spec = Task.from_zoo(PPO, "CartPole-v1", eval_episodes=0, eval_max_steps=9).spec
+    assert (spec.eval_episodes, spec.eval_max_steps, spec.origin) == (0, 9, "entry CartPole-v1 of ppo.yml")
+
+
 def test_wrappers_travel_in_the_spec(tmp_path):
     """The entry's wrappers, then its frame stack, then the caller's own; the spec survives the way through JSON."""
     file = tmp_path / "ppo.yml"

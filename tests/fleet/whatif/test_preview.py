@@ -58,7 +58,7 @@ def test_a_change_for_one_task_is_for_that_task(journal):
         ("slots", True, None, "slots must be a whole number from 1 to 1000, got True"),
         ("slots", 2, "sim0", "slots belongs to the pool, not to a task: leave task out"),
         ("leasing.queue", "drr", "sim0", "leasing.queue belongs to the pool, not to a task: leave task out"),
-        ("leasing.max_hold_s", -1, None, "max_hold_s must be a finite number > 0 s, got -1"),
+        ("leasing.max_hold_s", -1, None, "max_hold_s must be a number of seconds from 0.001 to 1e7, got -1"),
     ],
 )
 def test_wrong_wishes_are_one_clear_line(journal, key, value, task, said):
@@ -134,7 +134,7 @@ def test_what_starts_come_to_is_said_before_and_after(ended):
         ("warmup.start_mode", "zygote", None),
         ("warmup.start_mode", "spawn", "warmup.start_mode cannot be tried out: no start by spawn on node n0 is in"),
         ("warmup.window", 4, "warmup.window: min_rounds must be <= window and filter_window (4), got 8"),
-        ("warmup.rho", -1, "warmup.rho: rho must be a finite number > 0, got -1"),
+        ("warmup.rho", -1, "warmup.rho: rho must be a number from 1e-9 to 1e9, got -1"),
         ("warmup.rha", 1, "'warmup.rha' cannot be tried out; did you mean 'warmup.rho'?"),
     ],
 )

@@ -117,8 +117,8 @@ def test_any_text_is_a_name_or_named_in_the_complaint(text):
 
 
 @pytest.mark.parametrize("text", [
-    "cuda:0", "cuda:9999", "cpu:0", "GPU-1a2b", "gpu-1A-2b", "n0/gpu0", "n0/cpu3", "tcp://1.2.3.4:5/gpu0", "n0/cuda:1",
-    "n0/GPU-12",
+    "cuda:0", "cuda:9999", "cpu:0", "GPU-1a2b", "gpu-1A-2b", "MIG-1a-2b", "n0/gpu0", "n0/cpu3", "tcp://1.2.3.4:5/gpu0",
+    "n0/cuda:1", "n0/GPU-12",
 ])  # fmt: skip
 def test_what_names_a_device(text):
     """As torch, as the driver, and as slots do."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.round.collectors import BACKOFF_MAX_S, BACKOFF_S, Crew, Member
+from drlnb.planning.round.collectors import BACKOFF_MAX_S, BACKOFF_S, RESTART_WINDOW_S, Crew, Member
 
 STATUSES = ["absent", "starting", "ready", "acting", "sent", "stopped"]
 
@@ -34,11 +34,11 @@ def all_stay(**but):
         (lambda crew: crew.ready(0, "n1"), all_stay()),
         (lambda crew: crew.ready(0, "n0", 4), all_stay()),
         (lambda crew: crew.ready(7, "n0"), all_stay()),
-        (lambda crew: crew.lost(0, "n0"), dict.fromkeys(STATUSES, "starting") | {"absent": "absent"}),
-        (lambda crew: crew.lost(0, "n1"), all_stay()),
-        (lambda crew: crew.lost(7, "n0"), all_stay()),
-        (lambda crew: crew.dropped("n0"), dict.fromkeys(STATUSES, "absent")),
-        (lambda crew: crew.dropped("n1"), all_stay()),
+        (lambda crew: crew.lost(0, "n0", 1.0), dict.fromkeys(STATUSES, "starting") | {"absent": "absent"}),
+        (lambda crew: crew.lost(0, "n1", 1.0), all_stay()),
+        (lambda crew: crew.lost(7, "n0", 1.0), all_stay()),
+        (lambda crew: crew.dropped("n0", 1.0), dict.fromkeys(STATUSES, "absent")),
+        (lambda crew: crew.dropped("n1", 1.0), all_stay()),
         (lambda crew: crew.placed(["n0"]), all_stay(absent="starting")),
         (lambda crew: crew.placed(["n1"]), dict.fromkeys(STATUSES, "starting")),
         (lambda crew: crew.wake(3, ()), all_stay(ready="acting")),
@@ -78,25 +78,35 @@ def test_the_pause_before_a_restart_doubles_up_to_its_most_and_begins_anew_with_
     """.5, 1, 2, ... 30 s; a fragment shows that the environment works."""
     crew, member = crew_in("acting")
     pauses = []
-    for _ in range(9):
+    for t in range(9):
         member.status = "acting"
-        pauses.append(crew.lost(0, "n0"))
+        pauses.append(crew.lost(0, "n0", t))
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
     assert (pauses[0], pauses[-1]) == (BACKOFF_S, BACKOFF_MAX_S)
     member.status = "acting"
     crew.sent(0)
-    assert (member.n_losses, crew.n_restarts) == (0, 9)
-    assert crew.lost(0, "n0") == 0.0, "what it had sent stays good: it is started at once"
+    assert (member.n_losses, member.n_restarts) == (0, 9)
+    assert crew.lost(0, "n0", 9.0) == 0.0, "what it had sent stays good: it is started at once"
 
 
 def test_a_loss_is_news_once():
     """The second word of it, or one about another node, changes nothing."""
     crew, member = crew_in("absent")
-    assert crew.lost(0, "n0") is None
+    assert crew.lost(0, "n0", 1.0) is None
     crew.placed(["n0"])
-    assert crew.lost(0, "n0") == 0.5
-    assert crew.lost(0, "n9") is None
+    assert crew.lost(0, "n0", 2.0) == 0.5
+    assert crew.lost(0, "n9", 3.0) is None
     assert (member.n_restarts, member.status, member.awaits) == (1, "starting", 0)
+
+
+def test_losses_are_counted_for_an_hour():
+    """Those of the hour before the latest one; how often it was started in all is told, too."""
+    crew, member = crew_in("acting")
+    for t in (0.0, 1.0, 3600.0, 3601.0, 7000.0):
+        member.status = "acting"
+        crew.lost(0, "n0", t)
+    assert (member.lost_t, member.n_restarts) == ([3600.0, 3601.0, 7000.0], 5)
+    assert RESTART_WINDOW_S == 3600.0
 
 
 def test_who_does_not_act_stands_still_on_a_node():
@@ -126,11 +136,11 @@ def test_nobody_acts_below_the_version_whatever_happens(steps):
     moves = {
         "placed": crew.placed,
         "ready": lambda i: crew.ready(i, crew.members[i].node),
-        "lost": lambda i: crew.lost(i, crew.members[i].node),
+        "lost": lambda i: crew.lost(i, crew.members[i].node, float(version)),
         "sent": lambda i: done.add(i) or crew.sent(i) if crew.members[i].status == "acting" else None,
         "stopped": crew.stopped,
         "completed": lambda host: crew.completed(host, version),
-        "dropped": crew.dropped,
+        "dropped": lambda host: crew.dropped(host, float(version)),
         "round": lambda _: finish(crew, done),
     }
     for name, value in steps:

@@ -6,6 +6,10 @@ from round_words import Master, kinds, of, only
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import SendChunk
 from drlnb.records.columns.warmup import WakeCollector
+from drlnb.records.common import DeadlinePassed, SetDeadline
+
+#: The disk is tried again after so long.
+AGAIN = SetDeadline(name="checkpoint", after_s=5.0)
 
 
 @pytest.fixture
@@ -30,6 +34,10 @@ def stop(master):
 
 def ask_checkpoint(master):
     return master.say(words.CheckpointAsked)
+
+
+def trial(master):
+    return master.feed(DeadlinePassed, name="checkpoint")
 
 
 # ---------------------------------------------------------------------- pause
@@ -106,10 +114,14 @@ def test_a_node_lost_during_a_pause_leaves_the_task_paused(master):
 
 
 def test_a_pause_whose_checkpoint_fails_still_rests(master):
-    """The state is in memory; the failure is in the journal."""
+    """The state is in memory, and written once there is room; the user's pause goes on then."""
     pause(master)
     master.to_commit()
-    assert master.written(failure="disk full") == (words.PhaseEntered(phase="paused", round=2),)
+    assert master.written(failure="disk full") == (words.PhaseEntered(phase="paused", round=2), AGAIN)
+    assert only(words.WriteCheckpoint, trial(master)).version == 2
+    assert master.written() == ()
+    assert master.phase == "paused"
+    assert trial(master) == ()
 
 
 # ---------------------------------------------------------------------- stop
@@ -163,18 +175,44 @@ def test_a_pause_and_a_stop_are_a_stop(master):
 
 
 def test_a_stop_in_the_last_round_is_the_end():
-    """All steps are made: the task is done, with its evaluation."""
+    """All steps are made: the task is done once they are on disk, and nothing is played or published."""
     master = Master(n_rounds=1)
     master.at_version_1()
     stop(master)
     pause(master)
-    master.to_commit()
+    assert not of(SendChunk, master.to_commit())
     assert stop(master) == ()
-    assert only(words.EndTask, master.to_end()).state == "done"
+    assert master.gathered() == ()
+    assert only(words.EndTask, master.written()) == words.EndTask(state="done", reason="16 steps made")
+    assert not of(words.Evaluate, master.records)
 
 
-def test_the_wishes_of_a_person_during_the_evaluation_change_nothing():
-    """Pause, stop, resume and checkpoint come too late: the task is done when its evaluation is."""
+def test_a_stop_ends_the_evaluation_at_the_end():
+    """The budget is made: the task is done, and what was played counts for nothing."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.gathered()
+    master.written()
+    master.completed()
+    assert stop(master)[-1] == words.EndTask(state="done", reason="16 steps made")
+    assert master.evaluated() == ()
+
+
+def test_a_stop_during_the_last_checkpoint_waits_for_it():
+    """The evaluation that has begun beside it does not count any more."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.completed()
+    master.gathered()
+    assert stop(master) == ()
+    assert master.evaluated() == ()
+    assert only(words.EndTask, master.written()).state == "done"
+
+
+def test_other_wishes_during_the_evaluation_change_nothing():
+    """Pause, resume and checkpoint come too late: the task is done when its evaluation is."""
     master = Master(n_rounds=1)
     master.at_version_1()
     master.to_commit()
@@ -182,7 +220,7 @@ def test_the_wishes_of_a_person_during_the_evaluation_change_nothing():
     master.written()
     master.completed()
     assert master.phase == "evaluating"
-    for wish in (pause, stop, resume, ask_checkpoint):
+    for wish in (pause, resume, ask_checkpoint):
         assert wish(master) == ()
     assert only(words.EndTask, master.evaluated()).state == "done"
 
@@ -236,16 +274,145 @@ def test_an_older_checkpoint_does_not_end_the_task():
 
 
 @pytest.mark.parametrize("wish", [stop, None])
-def test_a_last_checkpoint_that_cannot_be_written_fails_the_task(wish):
-    """Neither a stop nor the end may lose the work in silence."""
+def test_a_last_checkpoint_that_cannot_be_written_is_waited_for(wish):
+    """Neither a stop nor the end may lose the work: the task ends as it would have, once there is room."""
     master = Master(n_rounds=2 if wish else 1)
     master.at_version_1()
     if wish:
         wish(master)
     master.to_commit()
-    assert only(words.EndTask, master.written(failure="disk full")) == words.EndTask(
-        state="failed", reason="the last checkpoint could not be written: disk full"
-    )
+    master.gathered()
+    for _ in range(2):
+        assert AGAIN in master.written(failure="disk full")
+        assert master.phase == "paused"
+        assert only(words.WriteCheckpoint, trial(master)).n_rounds == 1
+    last = master.written()
+    if not wish:
+        master.completed()
+        last = master.evaluated()
+    assert only(words.EndTask, last).state == ("stopped" if wish else "done")
+
+
+def test_the_end_waits_for_the_disk_beside_its_evaluation():
+    """The evaluation is played meanwhile; whichever comes last ends the task."""
+    master = Master(n_rounds=1)
+    master.at_version_1()
+    master.to_commit()
+    master.gathered()
+    master.completed()
+    assert master.phase == "evaluating"
+    assert master.written(failure="disk full") == (words.PhaseEntered(phase="paused", round=2), AGAIN)
+    assert not of(words.EndTask, master.evaluated())
+    assert of(words.WriteCheckpoint, trial(master))
+    assert only(words.EndTask, master.written()).state == "done"
+
+
+# ---------------------------------------------------------------------- a disk that refuses
+@pytest.fixture
+def full():
+    """Return a task whose periodic checkpoint of round 1 could not be written, while round 2 goes on."""
+    master = Master(n_rounds=9)
+    master.at_version_1()
+    ask_checkpoint(master)
+    master.to_commit()
+    master.completed()
+    master.gathered()
+    master.written(failure="disk full")
+    assert master.phase == "collecting"
+    return master
+
+
+def rest(full):
+    """Finish the round; the boundary's checkpoint cannot be written either."""
+    out = full.to_commit()
+    assert only(words.WriteCheckpoint, out).n_rounds == 2
+    assert not of(WakeCollector, (*full.completed(), *full.gathered()))
+    return full.written(failure="disk full")
+
+
+def test_a_task_rests_after_the_round_in_which_a_checkpoint_could_not_be_written(full):
+    """It tries again every 5 s, and goes on by itself as soon as one is on disk."""
+    assert rest(full) == (words.PhaseEntered(phase="paused", round=3), AGAIN)
+    for _ in range(3):
+        assert kinds(trial(full)) == ["WriteCheckpoint"]
+        assert not of(WakeCollector, full.gathered())
+        assert full.written(failure="disk full") == (AGAIN,)
+    trial(full)
+    full.gathered()
+    assert len(of(WakeCollector, full.written())) == 2
+    assert full.phase == "collecting"
+    assert trial(full) == ()
+
+
+def test_room_before_the_boundary_costs_no_pause(full):
+    """The boundary's checkpoint is on disk: the next round begins, and no pause is left behind."""
+    full.to_commit()
+    full.completed()
+    full.gathered()
+    assert len(of(WakeCollector, full.written())) == 2
+    assert "paused" not in [r.phase for r in of(words.PhaseEntered, full.records)]
+    assert not of(words.WriteCheckpoint, full.to_commit())
+
+
+def test_an_older_checkpoint_that_fails_later_rests_the_task_too():
+    """A slow disk says so a round later: what counts is that nothing newer is saved."""
+    master = Master(n_rounds=9)
+    master.at_version_1()
+    ask_checkpoint(master)
+    master.to_commit()
+    master.completed()
+    master.gathered()
+    master.to_commit()
+    master.completed()
+    assert master.written(version=2, failure="disk full") == ()
+    out = master.to_commit()
+    assert only(words.WriteCheckpoint, out).n_rounds == 3
+    master.completed()
+    assert only(words.PhaseEntered, master.written(failure="disk full")).phase == "paused"
+
+
+def test_the_users_own_pause_outlasts_the_full_disk(full):
+    """Whoever asks for a pause meanwhile has it until they resume."""
+    rest(full)
+    pause(full)
+    trial(full)
+    assert not of(WakeCollector, (*full.gathered(), *full.written()))
+    assert full.phase == "paused"
+    assert len(of(WakeCollector, resume(full))) == 2
+
+
+def test_a_resume_on_a_full_disk_makes_another_round(full):
+    """The user may go on without a checkpoint; the next boundary that needs one rests again."""
+    rest(full)
+    assert len(of(WakeCollector, resume(full))) == 2
+    assert trial(full) == ()
+    ask_checkpoint(full)
+    full.to_commit()
+    full.completed()
+    full.gathered()
+    assert full.written(failure="disk full") == ()
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_a_stop_on_a_full_disk_waits_for_its_checkpoint(full, tried):
+    """Whether or not one is being written just then, what was trained is saved before the end."""
+    rest(full)
+    if tried:
+        trial(full)
+        full.gathered()
+    assert only(words.WriteCheckpoint, stop(full)).n_rounds == 2
+    full.gathered()
+    assert full.written(failure="disk full") == (AGAIN,)
+    trial(full)
+    assert only(words.EndTask, full.written()) == words.EndTask(state="stopped", reason="enough")
+
+
+def test_a_stop_during_the_last_trial_ends_the_task(full):
+    """The pause's checkpoint is the stop's, too."""
+    full.to_commit()
+    full.completed()
+    stop(full)
+    assert only(words.EndTask, full.written()).state == "stopped"
 
 
 def test_periodic_checkpoints_by_rounds():

@@ -77,10 +77,10 @@ def test_a_new_placement_starts_only_who_moved():
 def test_a_dropped_host_takes_its_collectors_along():
     """They are absent until they are placed again; a loss told later is old news."""
     crew = crew_on("n0", "n1")
-    assert crew.dropped("n1") == (1,)
+    assert crew.dropped("n1", 1.0) == (1,)
     assert crew.members[1].status == "absent"
-    assert crew.lost(1, "n1") is None
-    assert crew.n_restarts == 1
+    assert crew.lost(1, "n1", 2.0) is None
+    assert [member.n_restarts for member in crew.members.values()] == [0, 1]
     assert crew.placed(("n0", "n0")) == (1,)
 
 

@@ -4,6 +4,7 @@ import pytest
 from round_words import Master, of, only
 
 from drlnb.records import round as words
+from drlnb.records.columns.distribution import SendChunk
 from drlnb.records.columns.warmup import CollectorReady, WakeCollector
 
 
@@ -119,6 +120,31 @@ def test_a_lost_evaluator_is_followed_by_another():
     assert judged(master, 9.0) == ()
     assert of(words.Evaluate, master.ready(0)) == [words.Evaluate.match(collector=0)]
     assert of(WakeCollector, judged(master, 1.0))
+
+
+def test_only_the_one_at_the_end_may_use_the_collectors_own_environments():
+    """While training they hold running episodes; when the budget is made nobody needs them."""
+    master = trained(n_rounds=2)
+    (last,) = of(words.Evaluate, to_evaluation(master))
+    assert (last.last, last.n_episodes) == (True, 20)
+    assert not only(words.Evaluate, to_evaluation(trained())).last
+
+
+def test_no_episodes_at_the_end_are_none():
+    """The task is done with its last checkpoint, without a publication that nobody would use."""
+    master = trained(n_rounds=2, n_eval_episodes=0)
+    master.completed()
+    out = master.to_commit()
+    assert of(words.WriteCheckpoint, out) == [words.WriteCheckpoint.match(reason="end")]
+    assert not of(SendChunk, out)
+    assert master.gathered() == ()
+    assert only(words.EndTask, master.written()) == words.EndTask(state="done", reason="16 steps made")
+
+
+def test_a_task_that_had_only_its_evaluation_left_ends_without_it():
+    """Resumed with no episodes to play, it is done at once."""
+    master = Master(n_rounds=2, n_eval_episodes=0)
+    assert only(words.EndTask, master.opened(version=3)).state == "done"
 
 
 def test_one_that_fails_fails_the_task():

@@ -254,11 +254,11 @@ def test_the_pause_before_a_restart_doubles_up_to_half_a_minute():
 
 
 def test_restarts_have_a_budget():
-    """The loss after the last allowed restart fails the task with the collector's own words."""
+    """The loss after the last allowed restart fails the task with the collector's own words; another's do not count."""
     master = Master(max_collector_restarts=2)
     master.at_version_1()
-    master.lost(0)
-    master.lost(1)
+    for i in (0, 1, 1, 0):
+        assert not of(words.EndTask, master.lost(i))
     assert only(words.EndTask, master.lost(0, reason="exit 1", detail="ValueError: x")) == words.EndTask(
         state="failed", reason="collector 0 was lost too often: exit 1\nValueError: x"
     )
@@ -341,11 +341,35 @@ def test_a_host_that_cannot_be_reached_is_dropped():
     assert master.unreachable("n0") == ()  # it holds the version: old news
 
 
-def test_lost_nodes_use_up_the_budget_of_restarts():
-    """A node that takes more collectors along than may be restarted fails the task."""
-    master = Master(max_collector_restarts=1)
+def test_a_node_that_takes_many_collectors_along_counts_once():
+    """Of 30 collectors each is started anew where 20 restarts are allowed; the node after 20 others is the end."""
+    master = Master(n_collectors=30, max_collector_restarts=20)
+    master.opened()
+    for n in range(20):
+        master.placed(*[f"n{n}"] * 30)
+        assert not of(words.EndTask, master.node_lost(f"n{n}"))
+    master.placed(*["n20"] * 30)
+    assert only(words.EndTask, master.node_lost("n20")).reason == (
+        "collector 0 was lost too often, now with node n20: killed"
+    )
+
+
+def test_losses_of_a_whole_node_that_are_told_one_by_one_count_once_as_well():
+    """All 30 processes die with their fork server: no collector has used up more than one restart."""
+    master = Master(n_collectors=30)
     master.at_version_1()
-    assert only(words.EndTask, master.node_lost("n0")).reason == "node n0 was lost: killed"
+    assert not [end for i in range(30) for end in of(words.EndTask, master.lost(i))]
+
+
+def test_the_budget_of_restarts_is_per_time():
+    """21 crashes of one collector, ten minutes apart, are 6 in an hour at most; 21 in an hour are too many."""
+    for pause_s, ends in ((600.0, 0), (170.0, 1)):
+        master = Master()
+        master.at_version_1()
+        for _ in range(21):
+            master.t += pause_s
+            out = master.lost(0)
+        assert len(of(words.EndTask, out)) == ends
 
 
 # ---------------------------------------------------------------------- the evaluation

@@ -83,8 +83,10 @@ class Peer:
     # ------------------------------------------------------------------ the wire
     def send(self, kind, **values):
         """Put a message on the wire, sometimes twice."""
-        copies = 2 if not self.kind and self.rng.random() < 0.1 else 1
-        self.wire += [partial(self.feed, kind, **values)] * copies
+        self.wire += [partial(self.feed, kind, **values)] * self.copies()
+
+    def copies(self):
+        return 2 if not self.kind and self.rng.random() < 0.1 else 1
 
     def later(self, call):
         self.wire.append(call)
@@ -213,10 +215,16 @@ class Peer:
         if self.lives(command, number):
             self.stopped.discard(command.collector)
             self.fired[command.collector] = command.round
-            self.send(
-                CollectorReady, collector=command.collector, node=command.node, start_s=0.1, n_starting=1,
+            ready = partial(
+                self.feed, CollectorReady, collector=command.collector, node=command.node, start_s=0.1, n_starting=1,
                 start_mode="spawn", round=command.round,
             )  # fmt: skip
+            self.wire += [partial(self.answered, command.collector, ready)] * self.copies()
+
+    def answered(self, collector, ready):
+        """Deliver the answer to a start, late perhaps, but not after that to the stop of the same process."""
+        if collector not in self.stopped:
+            ready()
 
     def on_WakeCollector(self, command: WakeCollector):
         assert command.version == command.round == self.version, "nobody acts but on the round's version"

@@ -9,7 +9,7 @@ from round_words import Master, fence, only, round_config
 
 from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.registry import Planners
-from drlnb.planning.round.boundary import _checkpoint_due, _evaluation_due, plan_evaluation
+from drlnb.planning.round.boundary import _checkpoint_due, _evaluation_due, checkpoint_written, plan_evaluation
 from drlnb.planning.round.collect import experience_arrived
 from drlnb.planning.round.progress import EPISODE_WINDOW, Progress
 from drlnb.planning.round.state import fresh_state
@@ -36,6 +36,22 @@ def test_a_checkpoint_is_due_by_rounds_and_by_time(n_rounds, age_s, due):
     """Every 10 rounds but never within 5 s of the last one, and at least every 120 s."""
     state = state_of(checkpoint_every=10, checkpoint_min_s=5.0, checkpoint_max_s=120.0)
     state.progress.n_rounds, state.checkpoint_t = n_rounds, 100.0
+    assert _checkpoint_due(state, 100.0 + age_s) == due
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "min_s", "n_rounds", "age_s", "due"),
+    [
+        (0.25, 5.0, 10, 5.0, True), (2.0, 5.0, 10, 39.9, False), (2.0, 5.0, 10, 40.0, True),
+        (2.0, 5.0, 11, 119.9, False), (2.0, 5.0, 11, 120.0, True), (30.0, 5.0, 10, 599.9, False),
+        (30.0, 5.0, 11, 600.0, True), (2.0, 0.0, 10, 0.0, True),
+    ],
+)  # fmt: skip
+def test_checkpoints_take_a_twentieth_of_the_time(cost_s, min_s, n_rounds, age_s, due):
+    """What the last one took, a failed one included, spaces the next: 2 s are due after 40, 30 s not even after 120."""
+    state = state_of(checkpoint_every=10, checkpoint_min_s=min_s, checkpoint_max_s=120.0)
+    state.progress.n_rounds, state.checkpoint_t = n_rounds, 100.0
+    checkpoint_written(state, words.CheckpointWritten(t=100.0, version=99, elapsed_s=cost_s, n_bytes=1, failure=""), [])
     assert _checkpoint_due(state, 100.0 + age_s) == due
 
 

@@ -84,6 +84,7 @@ def test_what_is_changed_while_a_task_rests_counts_when_it_goes_on(master):
     master.say(words.ResumeAsked)
     assert only(HoldPlanned, master.arrived(0)).planner == "last"
     assert settings(master.granted()) == [{"rl.n_epochs": 3}]
+    assert master.machine.config["planners"]["hold"] == "round", "as the journal says first"
 
 
 def test_a_pause_in_which_something_was_changed_is_stopped_with_another_checkpoint(master):

@@ -323,6 +323,7 @@ def test_defaults():
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,
         "checkpoint_max_s": 120.0,
+        "checkpoint_cost_frac": 0.05,
         "n_eval_episodes": 20,
         "eval_freq": 0,
         "eval_episodes": 5,

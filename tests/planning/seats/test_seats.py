@@ -377,7 +377,7 @@ def test_one_task_on_one_seat_is_not_probed_again():
 
 def test_time_to_settle_is_needed():
     """Rounds right after a change are no measure of the seats."""
-    with pytest.raises(ConfigError, match="settle_s must be a finite number > 0, got 0"):
+    with pytest.raises(ConfigError, match="settle_s must be a number from 1e-9 to 1e9, got 0"):
         SeatsSettings(settle_s=0)
 
 

@@ -345,7 +345,7 @@ def test_gaps_that_have_moved_end_the_regime():
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("warmup.rho", -1.0, "rho must be a finite number > 0, got -1.0"),
+        ("warmup.rho", -1.0, "rho must be a number from 1e-9 to 1e9, got -1.0"),
         (
             "warmup.planner",
             "x",

@@ -34,15 +34,21 @@ def make_streaming(make_spec):
     return make
 
 
+@pytest.mark.parametrize(("n_epochs", "compute"), [(1, "stream"), (4, "epochs")])
 @pytest.mark.parametrize("algo", ["ppo", "gpf"])
-def test_a_round_goes_on_elsewhere_with_the_same_bits(algo, make_streaming):
-    """Staged here, packed as bytes, staged there, normalised too: step and statistics are those of one learner."""
+def test_a_round_goes_on_elsewhere_with_the_same_bits(algo, n_epochs, compute, make_streaming):
+    """Staged here, packed as bytes, staged there, normalised too: step and statistics are those of one learner.
+
+    Also where a user has asked for more passes meanwhile: then gradients are computed at the end of the round.
+    """
     spec = make_streaming(algo, normalize=True)
     assert settings_of(spec).streams(spec.n_envs)
     here, there, whole = (make_learner(spec) for _ in range(3))
     first, second = fragments(spec, whole.published())
     for learner in (here, there, whole):
+        learner.set("n_epochs", n_epochs)
         learner.begin(1, 64)
+        assert learner.compute == compute
     here.stage(0, first)
     part = here.export_partial(first.header["env_indices"]).to_bytes()
     assert isinstance(part, bytes)

@@ -11,6 +11,7 @@ from drlnb.rl.acting.actors import Actor
 from drlnb.rl.algorithms.on_policy import minibatches
 from drlnb.rl.algorithms.ppo import Batch, PpoLearner
 from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import PI, layout_of
@@ -270,31 +271,58 @@ def test_metrics_are_in_the_glossary_and_schedules_are_read_after_collecting(mak
 
 
 def test_the_normaliser_is_published_after_the_rounds_last_gradient(make_spec, play):
-    """One round of 4 x 16 observations: the statistics count 64 + 1e-4, their mean is the mean of those rows."""
+    """One round of 4 x 16 observations: the statistics count 64 + 1e-4, their moments are those of all environments."""
     spec = make_spec(normalize=True)
     fragment = sample(spec)
     learner, _, _ = play(spec, rounds=1)
     actor = Actor(spec)
     actor.load(learner.published())
-    rows = fragment.arrays["obs"].reshape(64, 4).astype(float)
-    np.testing.assert_allclose(actor._mean, rows.sum(axis=0) / (64 + 1e-4), rtol=1e-9)
-    np.testing.assert_allclose(actor._var, np.var(rows, axis=0), rtol=1e-3)
+    counts, means, squares = np.split(fragment.arrays["obs_moments"], [1, 5], axis=1)
+    assert counts.tolist() == [[16.0]] * 4
+    found, _ = actor.statistics
+    np.testing.assert_allclose(found.mean, means.mean(axis=0) * 64 / (64 + 1e-4), rtol=1e-9)
+    # Spread within the environments and between their means.
+    np.testing.assert_allclose(found.var, squares.mean(axis=0) / 16 + means.var(axis=0), rtol=1e-3)
 
 
-def test_target_kl_ends_the_epochs(make_spec, play):
-    """With a tiny target and a large rate fewer than 50 epochs are counted; without, all 50."""
-    hyper = {"n_epochs": 50, "learning_rate": 0.05}
+@pytest.mark.parametrize("batch_size", [16, 32, 64])
+def test_target_kl_ends_the_steps_at_a_minibatch(batch_size, make_spec, play):
+    """The first one has KL 0 and steps; the second one's is above a tiny target: no step, and it is in the means.
+
+    As Stable-Baselines3 counts, the epoch that was broken off is one; without a target all 50 are.
+    """
+    hyper = {"n_epochs": 50, "learning_rate": 0.05, "batch_size": batch_size}
     assert play(make_spec(**hyper), rounds=1)[1][0]["train/n_updates"] == 50
-    assert play(make_spec(target_kl=1e-6, **hyper), rounds=1)[1][0]["train/n_updates"] < 50
+    learner, (metrics,), _ = play(make_spec(target_kl=1e-6, **hyper), rounds=1)
+    assert learner.state()[0]["adam_step"] == 1.0
+    assert metrics["train/n_updates"] == (2 if batch_size == 64 else 1)
+    assert metrics["train/approx_kl"] > (1.5e-6 if batch_size == 64 else 0.75e-6)
 
 
+@pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("n_samples", [1, 2, 63, 64, 65, 66])
-def test_minibatches_partition_an_epoch(n_samples):
-    """Bounds touch, cover all samples once, and never hold a single sample unless there is only one."""
-    bounds = minibatches(n_samples, 32)
+def test_minibatches_partition_an_epoch(n_samples, joined):
+    """Bounds touch, cover all samples once; if they are joined none holds a single sample unless there is only one."""
+    bounds = minibatches(n_samples, 32, joined=joined)
     assert [b[0] for b in bounds] == [0, *[b[1] for b in bounds[:-1]]]
     assert bounds[-1][1] == n_samples
-    assert all(stop - start > 1 for start, stop in bounds) or n_samples == 1
+    assert not joined or all(stop - start > 1 for start, stop in bounds) or n_samples == 1
+
+
+@pytest.mark.parametrize(("normalised", "n_steps"), [(True, 2), (False, 3)])
+def test_one_sample_alone_is_a_minibatch_where_its_spread_is_not_asked_for(normalised, n_steps, make_spec, play):
+    """65 samples in minibatches of 32: a third step of one sample, as in Stable-Baselines3, if not normalised."""
+    spec = make_spec(n_envs=1, n_steps=65, n_epochs=1, normalize_advantage=normalised)
+    assert play(spec, rounds=1)[0].state()[0]["adam_step"] == n_steps
+
+
+@pytest.mark.parametrize(("given", "eps"), [({}, 1e-5), ({"optimizer_kwargs": None}, 1e-5),
+    ({"optimizer_kwargs": {}}, 1e-8), ({"optimizer_kwargs": {"weight_decay": 0.1}}, 1e-8),
+    ({"optimizer_kwargs": {"eps": 1e-3}}, 1e-3)])  # fmt: skip
+def test_adams_eps_is_stable_baselines3s(given, eps, make_spec):
+    """Its own value for PPO only where no arguments are given; torch's beside others; DQN's is torch's."""
+    resolved = resolve("X-v0", "ppo", overrides={"policy_kwargs": given}).hyperparameters["policy_kwargs"]
+    assert make_learner(make_spec(policy_kwargs=resolved)).adam._constants["eps"] == eps
 
 
 def test_the_start_follows_stable_baselines(make_spec):
@@ -305,6 +333,18 @@ def test_the_start_follows_stable_baselines(make_spec):
         product = tensors[name] @ tensors[name].T
         np.testing.assert_allclose(product.numpy(), gain * np.eye(len(product)), atol=1e-6 * gain + 1e-9)
     assert all(not tensor.any() for name, tensor in tensors.items() if name.endswith("bias"))
+
+
+def test_without_orthogonal_starts_weights_and_biases_are_torchs(make_spec):
+    """Uniform within 1 / sqrt(inputs), as ``nn.Linear`` draws: each tensor, biases too, has the spread of that law."""
+    spec = make_spec(policy_kwargs={"ortho_init": False, "net_arch": [400, 400]})
+    learner = make_learner(spec)
+    for name, tensor in views(learner.adam.flat, learner.layout).items():
+        inputs = 4 if name.split(".")[1] == "0" else 400
+        bound = inputs**-0.5
+        assert 0.0 < tensor.abs().max().item() <= bound, name
+        if len(tensor.ravel()) >= 400:
+            assert tensor.std().item() == pytest.approx(bound / 3**0.5, rel=0.1), name
 
 
 def test_a_state_of_another_network_is_refused(make_spec):

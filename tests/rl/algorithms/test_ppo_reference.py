@@ -2,12 +2,15 @@
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
 
 from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
+from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.seeding import ENV, reset_seed
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +55,15 @@ def fragment_of(theirs: Any, discrete: bool) -> Fragment:
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-@pytest.mark.parametrize(("env", "sde"), [("CartPole-v1", {}), ("Pendulum-v1", {}), ("Pendulum-v1", {"use_sde": True})])
+@pytest.mark.parametrize(
+    ("env", "sde"),
+    [
+        ("CartPole-v1", {}),
+        ("Pendulum-v1", {}),
+        ("Pendulum-v1", {"use_sde": True}),
+        ("CartPole-v1", {"target_kl": 1e-3}),
+    ],
+)
 def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
     """Same weights and rollout, three epochs of one batch each: all parameters equal to 1e-5 after two rounds."""
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
@@ -101,3 +112,30 @@ def test_exploration_by_state_is_judged_as_theirs(make_spec):
     torch.testing.assert_close(found_log_p, log_p, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found_entropy, entropy.mean(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found_values, values[:, 0], rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_seen_equals_stable_baselines3s(make_spec):
+    """One Pendulum, four rounds, the same actions through `VecNormalize`: observations and rewards equal to 1e-4."""
+    pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    spec = make_spec("Pendulum-v1", n_envs=1, n_steps=120, batch_size=60, normalize=True)
+    ours, learner = Collector(spec, env_indices=[0]), PpoLearner(spec)
+    theirs = VecNormalize(DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")]), gamma=0.99)
+    theirs.seed(reset_seed(spec.seed, ENV, 0))
+    seen = theirs.reset()
+    for number in range(4):
+        fragment = ours.collect(learner.published(), version=number, round=number, n_steps=120)
+        arrays, ends = fragment.arrays, []
+        for t in range(120):
+            np.testing.assert_allclose(arrays["obs"][t], seen, atol=1e-4)
+            seen, reward, done, infos = theirs.step(ours.actor.to_env(arrays["action"][t]))
+            np.testing.assert_allclose(arrays["reward"][t], reward, atol=1e-4)
+            ends += [infos[0]["terminal_observation"]] if done else []
+        np.testing.assert_allclose(arrays["last_obs"], seen, atol=1e-4)
+        np.testing.assert_allclose(arrays["final_obs"], np.reshape(ends, (-1, 3)), atol=1e-4)
+        learner.begin(number, 120 * (number + 1))
+        learner.stage(0, fragment)
+        learner.finish()
+    ours.close()
+    theirs.close()

@@ -148,6 +148,47 @@ def test_a_restored_ring_draws_the_same():
     assert all(np.array_equal(first[name], second[name]) for name in first)
 
 
+@given(st.data())
+def test_parts_one_over_the_other_are_the_whole(data):
+    """Whatever came between them, jumps included: a ring that loads them in order draws as the one that was saved."""
+    n_rows, told = data.draw(st.integers(1, 12)), Story(2)
+    ring, parts, steps = ReplayRing(2 * n_rows, 2, (1,), np.float32), [], 0
+    ends = st.lists(st.lists(st.sampled_from(["", "", "terminated", "truncated"]), min_size=2, max_size=2), min_size=1)
+    for played in data.draw(st.lists(ends, min_size=1, max_size=5)):
+        if data.draw(st.booleans()):
+            told.jump(data.draw(st.integers(0, 1)))
+        ring.add(told.play([0, 1], played), first_step=steps)
+        steps += len(played)
+        part = ring.state(parts[-1].arrays["put"].tolist() if parts else None)
+        assert part.header["part"] == (bool(parts) and len(played) + 1 < min(steps, n_rows))
+        assert len(part.arrays["made"]) <= (len(played) + 1 if part.header["part"] else n_rows)
+        parts = [*(parts if part.header["part"] else []), Fragment.unpack(*part.pack())]
+    again = ReplayRing(2 * n_rows, 2, (1,), np.float32)
+    for part in parts:
+        again.restore(part)
+    whole, other = ring.state().arrays, again.state().arrays
+    for name in ("obs", "action", "reward", "terminated", "cut", "made", "last", "put"):
+        np.testing.assert_array_equal(whole[name], other[name])
+    first, second = (
+        dict(zip(map(tuple, of["aside_at"].tolist()), of["aside"].tolist(), strict=True)) for of in (whole, other)
+    )
+    assert first == second
+
+
+def test_environments_that_advance_unequally_lose_nothing():
+    """A part goes back as far as the one that has most that is new."""
+    told, ring = Story(2), ReplayRing(20, 2, (1,), np.float32)
+    ring.add(told.play([0, 1], [["", ""]] * 6), first_step=0)
+    first = Fragment.unpack(*ring.state().pack())
+    ring.add(told.play([1], [["truncated"]] * 3), first_step=6)
+    second = ring.state(first.arrays["put"].tolist())
+    assert (second.header["part"], len(second.arrays["made"])) == (True, 4)
+    again = ReplayRing(20, 2, (1,), np.float32)
+    for part in (first, second):
+        again.restore(part)
+    assert drawn(again) == drawn(ring) == told.latest(10)
+
+
 def test_images_keep_their_type_and_the_state_holds_written_rows_only():
     """uint8 stays uint8; 3 of 1000 rows written: the state holds 3."""
     ring = ReplayRing(1000, 1, (2, 2), np.uint8)

@@ -111,6 +111,28 @@ def test_discounted_returns_restart_after_an_end(make_spec, collector):
     assert arrays["obs_moments"].tolist() == [[4.0, 0.75, 2.75]]
 
 
+def test_what_is_seen_is_normalised_from_the_first_step_on(make_spec, collector):
+    """The clock shows 0, 1, 2, 0, 1 and R is 1, 1.5, 1.75, 1 (gamma .5): each by what was there until then.
+
+    Of 0, 1: mean .5, deviation .5.  Of 0, 1, 2: 1 and .8165.  Of 0, 1, 2, 0: .75 and .8292; of all five: .8 and .7483.
+    Deviations of R: .0141, .25, .3118, .3248.  In the second round the published statistics would come first.
+    """
+    spec = make_spec("rl/Clock-v0", n_envs=1, gamma=0.5, normalize=True)
+    arrays = collector(spec).collect(start(spec), version=0, round=0, n_steps=4).arrays
+    np.testing.assert_allclose(arrays["obs"][:, 0, 0], [0.0, 1.0, 1.2247, -0.9045], rtol=1e-3)
+    np.testing.assert_allclose(arrays["last_obs"], [[0.2673]], rtol=1e-3)
+    np.testing.assert_allclose(arrays["reward"][:, 0], [10.0, 4.0, 3.2071, 3.0792], rtol=3e-3)
+    assert arrays["obs"].dtype == arrays["reward"].dtype == np.float32
+
+
+def test_the_last_observation_of_a_time_limit_is_seen_as_the_others(make_spec, collector):
+    """Cut after 3 steps the clock shows 3, and starts at 0: by the statistics of 0, 1, 2, 0 that is 2.25 / .8292."""
+    spec = make_spec("rl/Cut-v0", n_envs=2, normalize={"norm_obs": True, "norm_reward": False})
+    arrays = collector(spec).collect(start(spec), version=0, round=0, n_steps=4).arrays
+    np.testing.assert_allclose(arrays["final_obs"], [[2.7136], [2.7136]], rtol=1e-3)
+    assert arrays["reward"].tolist() == [[1.0, 1.0]] * 4
+
+
 def test_unfinished_episodes_go_on_in_the_next_round(make_spec, collector):
     """Two rounds of 2 steps hold the same steps as one of 4; the episode's length counts across the border."""
     spec = make_spec("rl/Clock-v0", n_envs=1)
@@ -181,6 +203,21 @@ def test_an_environment_that_cannot_be_frozen_is_counted_lost(make_spec, collect
     other = collector(spec)
     assert other.restore(state) == 2
     assert other.collect(start(spec), version=1, round=1, n_steps=1).arrays["obs"][0].tolist() == [[0.0], [0.0]]
+
+
+def test_a_snapshot_that_cannot_be_used_here_loses_its_episode_and_not_the_run(make_spec, collector):
+    """Of 4 environments one was saved by another version of its code, one is no snapshot at all; the others go on."""
+    spec = make_spec()
+    made = collector(spec)
+    made.collect(start(spec), version=0, round=0, n_steps=5)
+    state = made.state()
+    wanted = [made.state()["envs"][str(i)]["obs"] for i in (1, 2)]
+    state["envs"]["0"]["snapshot"] = b"cno_such_module\nThing\n."
+    state["envs"]["3"]["snapshot"] = b"torn"
+    other = collector(spec)
+    assert other.restore(state) == 2
+    assert [other.state()["envs"][str(i)]["obs"] for i in (1, 2)] == wanted
+    assert other.state()["envs"]["0"]["length"] == 0
 
 
 def test_a_state_without_my_environment_is_refused(make_spec, collector):

@@ -1,11 +1,17 @@
 """Evaluation, the numpy actor's predict, and training in one process."""
 
+from dataclasses import replace
+
+import gymnasium
 import numpy as np
 import pytest
 
 from drlnb.rl.acting.actors import Actor
 from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.collecting import evaluation
+from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
+from drlnb.rl.envs.wrappers import wrap
 from drlnb.rl.local.train import train_local
 from tests.rl import METRICS
 
@@ -34,6 +40,59 @@ def test_an_episode_does_not_depend_on_how_many_are_played(make_spec):
     ten = evaluate(spec, parameters, n_episodes=10, seed=1)
     assert evaluate(spec, parameters, n_episodes=3, seed=1).returns == ten.returns[:3]
     assert evaluate(spec, parameters, n_episodes=10, seed=2).returns != ten.returns
+
+
+class Endless(gymnasium.Env):
+    """Never ends; its reward is 1, its observation the steps so far; what it was reset with is written down."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        self.seeds = []
+
+    def reset(self, *, seed=None, options=None):
+        self._t = 0
+        self.seeds.append(seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self._t += 1
+        return np.array([self._t], np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("wrappers", [(), [{"name": "FrameSkip", "kwargs": {"skip": 3}}]])
+def test_an_episode_without_an_end_is_cut(make_spec, wrappers):
+    """After `eval_max_steps` steps of the policy; beneath a wrapper of 3 frames its return is three times that."""
+    spec = replace(make_spec("rl/Clock-v0"), eval_max_steps=7)
+    envs = [wrap(Endless(), wrappers)]
+    found = evaluate(spec, make_learner(spec).published(), n_episodes=3, envs=envs)
+    frames = 21 if wrappers else 7
+    assert (found.returns, found.lengths) == ((float(frames),) * 3, (frames,) * 3)
+    assert None not in envs[0].unwrapped.seeds, "each of them began anew"
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 9])
+def test_environments_that_have_acted_play_the_same_episodes(make_spec, monkeypatch, n):
+    """None is made beside a collector's own, however many it has; returns are those of fresh ones, bit for bit."""
+    spec = make_spec(n_envs=9, normalize=True)
+    parameters = make_learner(spec).published()
+    wanted = evaluate(spec, parameters, n_episodes=11, deterministic=False)
+    collector = Collector(spec, env_indices=range(n))
+    collector.collect(parameters, version=1, round=1, n_steps=16)
+    monkeypatch.setattr(evaluation, "make_env", None)
+    assert evaluate(spec, parameters, n_episodes=11, deterministic=False, envs=collector.envs) == wanted
+    collector.close()
+
+
+def test_an_episode_under_way_counts_for_nothing(make_spec):
+    """Its raw return beneath wrappers is forgotten when the environment plays an evaluation."""
+    spec = replace(make_spec("rl/Clock-v0"), env_wrappers=[{"name": "FrameSkip", "kwargs": {"skip": 2}}])
+    collector = Collector(spec, env_indices=[0])
+    collector.envs[0].step(0)
+    found = evaluate(spec, make_learner(spec).published(), n_episodes=2, envs=collector.envs)
+    assert (found.returns, found.lengths) == ((3.0, 3.0), (3, 3))
+    collector.close()
 
 
 def test_no_episode_is_refused(make_spec):

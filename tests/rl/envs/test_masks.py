@@ -234,6 +234,14 @@ def test_split_and_resume_change_nothing():
     assert second.parameters.tobytes() == whole.tobytes()
 
 
+def test_a_state_without_masks_begins_new_episodes_with_them():
+    """A model that learnt without masks goes on with them: those of its environments were never read."""
+    before, after = (Collector(task(by="info", use_masking=on), env_indices=[0, 1]) for on in (False, True))
+    before.envs[0].step(0)
+    assert after.restore(before.state()) == 2
+    assert after.state()["envs"]["0"]["mask"] == bytes([1, 1, 0, 0])
+
+
 def test_the_paying_door_is_learnt():
     """Evaluation, with masks, finds door t + 1 in (nearly) each of the 6 steps; chance is 3."""
     spec = task(n_envs=4, n_steps=16, batch_size=64, n_epochs=8, learning_rate=0.01, gae_lambda=0.0,

@@ -123,15 +123,31 @@ def test_frames_are_stacked_along_the_channels_newest_last():
     assert env.reset()[0][0, 0].tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize(("shape", "stacked"), [((4, 6), (4, 6, 2)), ((4, 6, 3), (4, 6, 6))])
-def test_stacks_of_other_images(shape, stacked):
-    """Grey images without a channel axis get one; colours stay together, frame by frame."""
+@pytest.mark.parametrize(
+    ("shape", "stacked", "channels"),
+    [
+        ((4, 6), (4, 6, 2), np.s_[0, 0]),
+        ((4, 6, 3), (4, 6, 6), np.s_[0, 0]),
+        ((1, 4, 6), (2, 4, 6), np.s_[:, 0, 0]),
+        ((3, 4, 6), (6, 4, 6), np.s_[:, 0, 0]),
+    ],
+)
+def test_stacks_of_other_images(shape, stacked, channels):
+    """Grey images without a channel axis get one; colours stay together, frame by frame, where the channels are."""
     env = built(Pixels(shape), ("FrameStack", {"n_stack": 2}))
     assert env.observation_space.shape == stacked
     obs, _ = env.reset()
     obs = env.step(0)[0]
-    assert obs[0, 0].tolist() == [1] * (stacked[-1] // 2) + [2] * (stacked[-1] // 2)
+    half = len(obs[channels]) // 2
+    assert obs[channels].tolist() == [1] * half + [2] * half
     assert env.observation_space.contains(obs)
+
+
+def test_numbers_of_three_axes_are_no_image():
+    """Floats whose first axis is the shortest are stacked along the last one, as by `VecFrameStack`."""
+    env = Pixels((2, 4, 6))
+    env.observation_space = gymnasium.spaces.Box(0.0, 255.0, (2, 4, 6), np.float32)
+    assert built(env, ("FrameStack", {"n_stack": 3})).observation_space.shape == (2, 4, 18)
 
 
 def test_vectors_are_stacked_end_to_end():

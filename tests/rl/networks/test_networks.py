@@ -1,5 +1,7 @@
 """Policies beside the MLP: convolutions, extractors, modules of the user's own; and what every network must keep to."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -12,10 +14,12 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
 from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.envs.make import describe
 from drlnb.rl.heads import Head
 from drlnb.rl.networks.activations import NUMPY
+from drlnb.rl.networks.extractors import NatureCNN
 from drlnb.rl.networks.layout import layout_of
 from drlnb.rl.networks.modules import build
 from drlnb.rl.networks.networks import make_networks
@@ -335,6 +339,30 @@ def test_an_extractor_of_ones_own_feeds_both_heads():
     plain = {"features_extractor_class": {"name": "Linear", "pickled": pack(lambda space: nn.Linear(3, 3))}}
     with pytest.raises(ConfigError, match=r"features_extractor_class Linear must make an nn.Module with features_dim"):
         make_learner(task("MlpPolicy", obs=VECTOR, policy_kwargs=plain))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+def test_an_extractor_of_ones_own_keeps_the_towers_of_a_convolutional_policy(algo):
+    """64 and 64 on features of one's own, as in Stable-Baselines3; none on those of its network, whoever names it."""
+    theirs = type("NatureCNN", (nn.Module,), {"__module__": "stable_baselines3.common.torch_layers"})
+
+    class Mine(nn.Module):
+        def __init__(self, space: Any) -> None:
+            super().__init__()
+            self.features_dim = int(np.prod(space.shape))
+            self.gain = nn.Parameter(torch.ones(()))
+
+        def forward(self, obs: torch.Tensor) -> torch.Tensor:
+            return self.gain * obs.flatten(1)
+
+    tower = "q" if algo == "dqn" else "pi"
+    for kind, widths in ((Mine, [64, 64]), (theirs, []), (NatureCNN, []), ("NatureCNN", [])):
+        given = {"policy": "CnnPolicy", "policy_kwargs": {"features_extractor_class": kind}}
+        resolved = resolve("X-v0", algo, overrides=given).hyperparameters
+        shapes = {
+            entry.name: entry.shape for entry in layout_of(replace(task(), algo=algo, hyperparameters=resolved)).entries
+        }
+        assert [shape[0] for name, shape in shapes.items() if re.fullmatch(rf"net.{tower}.*weight", name)] == widths
 
 
 def test_convolutions_of_vectors_and_small_images_are_refused():

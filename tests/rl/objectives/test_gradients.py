@@ -174,7 +174,7 @@ def test_wrong_live_settings_are_refused(name, value, told, make_spec):
 
 
 def test_target_kl_ends_the_round_early(make_spec):
-    """KL target 1e-9, large step: of five epochs the first (KL 0: the acting policy itself) and a second run."""
+    """KL target 1e-9, large step: of five epochs the first (KL 0: the acting policy itself) and a second are begun."""
     hyper = {"n_epochs": 5, "batch_size": 64, "learning_rate": 0.05}
     assert play(make_spec(target_kl=1e-9, **hyper), rounds=1)[1][0]["train/n_updates"] == 2
     assert play(make_spec(**hyper), rounds=1)[1][0]["train/n_updates"] == 5

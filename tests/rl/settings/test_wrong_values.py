@@ -37,11 +37,12 @@ def problems(algo, n_envs=4, **overrides):
         ("ppo", "normalize", "yes", "must be true, false or {norm_obs, norm_reward}, got 'yes'"),
         ("ppo", "normalize", {"norm_obs": 1}, "must be true or false, got {'norm_obs': 1}"),
         ("ppo", "normalize", {"obs": True}, "takes the keys norm_obs, norm_reward, not obs, got {'obs': True}"),
-        ("ppo", "policy_kwargs", [8], "must be a mapping, got [8]"),
+        ("ppo", "policy_kwargs", {1: 2}, "must be a mapping, with names as keys, got {1: 2}"),
+        ("ppo", "policy_kwargs", [8], "must be a mapping, with names as keys, got [8]"),
         ("ppo", "policy_kwargs", {"normalize_images": 1},
          "is wrong: normalize_images must be true or false, got {'normalize_images': 1}"),
         ("ppo", "policy_kwargs", {"optimizer_kwargs": {"eps": -1}},
-         "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1], "
+         "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1], or none, "
          "got {'optimizer_kwargs': {'eps': -1}}"),
         ("ppo", "policy_kwargs", {"net_arch": "64"},
          "is wrong: policy_kwargs net_arch holds widths, whole numbers >= 1, got '64', got {'net_arch': '64'}"),
@@ -73,6 +74,16 @@ def problems(algo, n_envs=4, **overrides):
 def test_one_line_says_the_name_the_limit_and_the_value(algo, name, value, said):
     """A value that is wrong is the only problem, under its setting's name."""
     assert problems(algo, **{name: value}) == (f"{name} {said}",)
+
+
+def test_a_whole_number_beyond_all_floats_is_refused():
+    """As any other that is too large."""
+    for name, said in (
+        ("gamma", "gamma must be a number in [0, 1], got 1000"),
+        ("learning_rate", "learning_rate must"),
+    ):
+        (problem,) = problems("ppo", **{name: 10**400})
+        assert problem.startswith(said)
 
 
 def test_settings_that_are_good_alone_may_not_fit_together():

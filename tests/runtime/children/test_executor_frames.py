@@ -3,6 +3,7 @@
 import pytest
 
 from drlnb.records.ids import Fence
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.user_functions import here
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
@@ -34,7 +35,7 @@ def pair():
     ours, theirs = socket_pair()
     with ours, theirs:
         _AGENT.append(FrameSocket(ours))
-        yield _AGENT[-1], ExecutorChild(FrameSocket(theirs), "cpu")
+        yield _AGENT[-1], ExecutorChild(FrameSocket(theirs), Device("cpu"))
         _AGENT.clear()
 
 

@@ -1,46 +1,47 @@
 """Whose models stay on a slot between leases, and what ends an update before its end."""
 
 from drlnb.records.ids import Fence
-from drlnb.runtime.children.executor import ExecutorChild, _budget_bytes
+from drlnb.runtime.children.device import MEMORY_FRAC, Device
+from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.model_cache import Model, Residency
 from tests.runtime.learning import FENCE, Channel, LearningChild
 
 
+def sized(models, task, n_state, budget_bytes):
+    models[task].sized(n_state)
+    return models.shrink(budget_bytes, task)
+
+
 def test_the_longest_unused_models_make_room():
     """300 bytes of state are 400 of model; within 1,000 bytes two of them stay, and whoever was used last is one."""
-    models = Residency(1000)
+    models = Residency()
     for task in "ab":
         models.put(task, Model(None))
-        assert models.sized(task, 300) == ()
+        assert sized(models, task, 300, 1000) == ()
     assert models.use("a") is not None
     models.put("c", Model(None))
-    assert models.sized("c", 300) == ("b",)
+    assert sized(models, "c", 300, 1000) == ("b",)
     assert "a" in models
     assert models.use("b") is None
     assert models.n_bytes == 800
-    assert models.sized("c", 700) == ("a",)
+    assert sized(models, "c", 700, 1000) == ("a",)
 
 
 def test_the_model_in_use_stays_however_large():
     """A budget cannot refuse the one task that computes."""
-    models = Residency(10)
+    models = Residency()
     models.put("a", Model(None))
-    assert models.sized("a", 300) == ()
+    assert sized(models, "a", 300, 10) == ()
     assert "a" in models
     assert models.drop("a")
     assert not models.drop("a")
-
-
-def test_the_budget_is_a_part_of_the_devices_memory():
-    """60 %, shared by the executors of the device."""
-    assert _budget_bytes("cpu", 1000, 2) == 300.0
 
 
 def test_a_task_that_was_dropped_brings_its_state_and_learns_the_same(child):
     """The other task's model takes the room; then the state comes with the first batch, and nothing has changed."""
     meta, state = child.learner.state()
     frames = child.frames(2)
-    child.child.models.budget_bytes = 1.5 * child.child.models.n_bytes
+    child.child.device.total_bytes = 1.5 * child.child.models.n_bytes / MEMORY_FRAC
     answer, _ = child.child.answer(
         {"op": "initialise", "task": "r/b", "fence": FENCE, "spec": child.spec.to_plain()}, memoryview(b"")
     )
@@ -55,7 +56,7 @@ def test_a_task_that_was_dropped_brings_its_state_and_learns_the_same(child):
     answer, made = child.ask("finish", round=2)
 
     other = LearningChild()
-    other.child = ExecutorChild(Channel(), "cpu")
+    other.child = ExecutorChild(Channel(), Device("cpu"))
     assert other.ask("stage", state.tobytes() + data, **again)[0]["op"] == "staged"
     assert other.ask("stage", frames[1][1], **frames[1][0])[0]["op"] == "staged"
     assert other.ask("finish", round=2)[1] == made

@@ -7,6 +7,7 @@ import pytest
 
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.registry import make_learner
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.ipc.frames import plain
@@ -82,7 +83,7 @@ def test_another_executor_computes_the_same_round(child):
     _record(child)
     child.round()
     exported, payload = child.ask("trial-export")
-    other = ExecutorChild(Channel(), "cpu")
+    other = ExecutorChild(Channel(), Device("cpu"))
     header = {"op": "trial-load", "fence": FENCE, "trials": plain(exported["trials"])}
     other.answer(header, memoryview(payload))
     answer, _ = other.answer(

@@ -1,9 +1,11 @@
 """A person's function on a slot: what it is given, what it leaves, and what becomes of its errors."""
 
+import functools
 import gc
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.user_functions import Jobs, here
 from drlnb.runtime.ipc.pickling import JobFailed, pack_call, unpack, unpack_error
@@ -45,7 +48,7 @@ class Owner:
 
     def __init__(self):
         self.sent = []
-        self.jobs = Jobs("cpu", Pulse(self.sent.append), self.look)
+        self.jobs = Jobs(Device("cpu"), Pulse(self.sent.append), self.look)
 
     def look(self):
         while _WORDS:
@@ -164,6 +167,55 @@ def test_random_numbers_and_modes_of_others_stay_as_they_were(owner):
     wanted.rand()
     assert second[1] == wanted.rand(), "the second function goes on where the first one stopped"
     assert first[1] != second[1]
+
+
+def _flag(path, *value):
+    """Set a flag of torch's backends, or return it; whole modules of theirs do not travel."""
+    *modules, name = path.split(".")
+    holder = functools.reduce(getattr, modules, sys.modules["torch"].backends)
+    return setattr(holder, name, *value) if value else getattr(holder, name)
+
+
+#: What a function sets, and what shows it.
+MODES = {
+    "precision": (lambda: torch.set_float32_matmul_precision("medium"), torch.get_float32_matmul_precision),
+    "its newer name": (
+        lambda: _flag("cuda.matmul.fp32_precision", "tf32"),
+        lambda: _flag("cuda.matmul.fp32_precision"),
+    ),
+    "of everything": (lambda: _flag("fp32_precision", "tf32"), lambda: _flag("cudnn.fp32_precision")),
+    "device": (lambda: torch.set_default_device("meta"), lambda: str(torch.zeros(1).device)),
+    "anomalies": (
+        lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+    ),
+    "cudnn": (lambda: _flag("cudnn.benchmark", True), lambda: _flag("cudnn.benchmark")),
+    "cudnn off": (lambda: _flag("cudnn.enabled", False), lambda: _flag("cudnn.enabled")),
+    "TF32": (lambda: _flag("cudnn.allow_tf32", False), lambda: _flag("cudnn.conv.fp32_precision")),
+    "variables": (
+        lambda: (os.environ.update(MINE="1"), os.environ.pop("HOME")),
+        lambda: (os.environ.get("MINE"), "HOME" in os.environ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_is_its_holders_alone(owner, mode):
+    """Whoever sets one finds it again in the next function; everybody else, torch's older names too, has what was."""
+    change, look = MODES[mode]
+    before = look()
+
+    def changed():
+        change()
+        return look()
+
+    mine = owner.run(changed)
+    assert mine != before
+    assert look() == before
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert owner.run(look) == mine
+    assert owner.run(look, token=2) == before
+    assert look() == before
 
 
 def test_a_directory_that_a_function_removes_costs_nobody_else_anything(owner, tmp_path):
@@ -326,7 +378,7 @@ def test_tensors_come_back_from_a_device_and_its_memory_is_free_again():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     owner = Owner()
-    owner.jobs._device = "cuda"
+    owner.jobs._device = Device("cuda")
     torch.zeros(1, device="cuda")
     before = torch.cuda.memory_allocated()
 

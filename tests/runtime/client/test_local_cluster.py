@@ -1,9 +1,13 @@
 """What is left of a local cluster."""
 
 import contextlib
+import errno
+import multiprocessing
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -11,7 +15,7 @@ import pytest
 
 from drlnb.records.errors import PeerError
 from drlnb.runtime.client import local_cluster
-from drlnb.runtime.client.local_cluster import LocalHandle, start_local, wait_gone
+from drlnb.runtime.client.local_cluster import LocalHandle, start_local, sweep, wait_gone
 from tests.survivors import survivors
 
 
@@ -88,6 +92,19 @@ def test_killing_waits_for_nobody(supervised):
     handle.stop()
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_shared_memory_that_cannot_be_used_is_named(tmp_path, monkeypatch, number):
+    """A container's /dev/shm is small, or read-only: the processes would end with nothing that says so."""
+
+    def refuse(self):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(type(multiprocessing.get_context("fork")), "Lock", refuse)
+    with pytest.raises(PeerError) as error:
+        start_local(n_workers=1, root=tmp_path / "cluster")
+    assert str(error.value).startswith(f"local cluster: /dev/shm cannot be used ({os.strerror(number)})")
+
+
 def test_a_cluster_that_does_not_start_is_told_with_its_last_words(tmp_path, monkeypatch):
     """The error has the last line of the supervisor's log, and where the log is; no process is left."""
     python = tmp_path / "python"
@@ -96,3 +113,55 @@ def test_a_cluster_that_does_not_start_is_told_with_its_last_words(tmp_path, mon
     monkeypatch.setattr(sys, "executable", str(python))
     with pytest.raises(PeerError, match=r"did not start: no port is free \(see .*supervisor\.log\)"):
         start_local(n_workers=1, root=tmp_path / "cluster")
+
+
+# ------------------------------------------------------------------ what killed clusters have left
+def _left(folder, name, age_s):
+    """Make the scratch folder of a cluster that was started some time ago."""
+    made = folder / name
+    (made / "worker-1").mkdir(parents=True)
+    (made / "supervisor.log").write_text("x")
+    then = time.time() - age_s
+    os.utime(made / "supervisor.log", (then, then))
+    return made
+
+
+def test_the_next_start_sweeps_what_is_old_and_nobodys_any_more(tmp_path):
+    """What is young may be somebody's to read; what is no cluster's scratch folder is not touched."""
+    old, young = _left(tmp_path, "drlnb-old", 4000), _left(tmp_path, "drlnb-young", 3000)
+    foreign = _left(tmp_path, "other-old", 4000)
+    (tmp_path / "drlnb-bench-old" / "deep").mkdir(parents=True)
+    (tmp_path / "drlnb-link").symlink_to(foreign)
+    sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([
+        "drlnb-young",
+        "other-old",
+        "drlnb-bench-old",
+        "drlnb-link",
+    ])
+    assert young.exists()
+    assert not old.exists()
+    assert (foreign / "supervisor.log").exists()
+
+
+def test_somebody_elses_folder_is_not_swept(tmp_path, monkeypatch):
+    """They may be root, and would delete a colleague's."""
+    old = _left(tmp_path, "drlnb-old", 4000)
+    monkeypatch.setattr(os, "getuid", lambda: old.stat().st_uid + 1)
+    sweep(tmp_path)
+    assert old.exists()
+
+
+def test_a_cluster_that_lives_is_not_swept_however_old(tmp_path, monkeypatch):
+    """Its processes hold its log; once the last one has ended, nothing keeps it."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho \'{"address": "a"}\'\nread line\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    handle = start_local(n_workers=1, root=tmp_path / "drlnb-live")
+    os.utime(handle.log, (0, 0))
+    sweep(tmp_path)
+    assert handle.log.exists()
+    handle.stop()
+    sweep(tmp_path)
+    assert not handle.log.parent.exists()

@@ -2,8 +2,11 @@
 
 import importlib.util
 import shutil
+import signal
 import subprocess
+import sys
 
+import psutil
 import pytest
 from distributed import Client, Security
 
@@ -11,8 +14,9 @@ import drlnb
 from drlnb.records.columns.leasing import LeaseGranted
 from drlnb.records.journal import Journal
 from drlnb.records.round import TaskOpened
+from drlnb.runtime.client import link
 from tests.runtime.laws import check_laws
-from tests.runtime.live import wait_until
+from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -81,3 +85,89 @@ def test_a_later_worker_brings_a_slot_that_is_lent(make_foreign, tmp_path):
     lent = [record.slots for record in Journal.read(tmp_path / "r").of(LeaseGranted)]
     assert lent[0] == (before,)
     assert lent[-1] != (before,)
+
+
+def test_bare_workers_are_named_and_left_alone_and_drlnb_leaves_with_its_last_fleet(make_foreign, tmp_path):
+    """One that joins later lives on, beside a fleet and after it; another fleet finds a cluster as it was."""
+    cluster = make_foreign()
+    cluster.add_workers(bare=True)
+    good = cluster.add_workers()
+    with Client(scheduler_file=str(cluster.file), set_as_default=False) as client:
+        client.wait_for_workers(2)
+        fleet = drlnb.Fleet(client, slots=1)
+        (bare,) = [text for text in fleet.notices if "has no drlnb; install it there with: pip install drlnb==" in text]
+        cluster.add_workers(bare=True)
+        wait_until(lambda: len(fleet.notices) == 3, "the later one is named, too")
+        assert fleet.notices[1] == bare
+        run = fleet.train(_task(2048), out=tmp_path / "r")
+        assert run.wait(90)["a"].state == "done"
+        assert titled("drlnb executor", good.pid)
+        fleet.close()
+        wait_until(
+            lambda: not [*titled("drlnb executor", good.pid), *titled("drlnb zygote", good.pid)], "all has ended"
+        )
+        wait_until(lambda: not client.run_on_scheduler(_ours), "drlnb has left the scheduler")
+        cluster.add_workers(bare=True)
+        client.wait_for_workers(4)
+        assert set(client.run(lambda dask_worker: any("drlnb" in name for name in dask_worker.plugins)).values()) == {
+            False
+        }
+        with drlnb.Fleet(client, slots=1) as again:
+            assert len([text for text in again.notices if "has no drlnb" in text]) == 3
+            assert again.probe("CartPole-v1")["action_space"]["n"] == 2
+    check_laws(tmp_path / "r")
+
+
+def _ours(dask_scheduler):
+    return [name for name in (*dask_scheduler.plugins, *dask_scheduler.handlers) if "drlnb" in str(name)]
+
+
+def test_a_worker_that_does_not_answer_is_named_and_others_are_used(make_foreign, monkeypatch):
+    """A frozen one holds nothing up for long, neither when a fleet is opened nor when it is closed."""
+    monkeypatch.setattr(link, "_LATE_S", 0.5)
+    monkeypatch.setattr(link, "_PLUGIN_S", 3.0)
+    cluster = make_foreign()
+    cluster.add_workers(2)
+    with Client(scheduler_file=str(cluster.file), set_as_default=False) as client:
+        client.wait_for_workers(2)
+        address, pid = next(iter(client.run(_pid).items()))
+        frozen = psutil.Process(pid)
+        frozen.send_signal(signal.SIGSTOP)
+        try:
+            with drlnb.Fleet(client, slots=1) as fleet:
+                assert f"worker {address} does not answer: it is not used" in fleet.notices
+                assert fleet.pool.n_nodes == 1
+            wait_until(lambda: not client.run_on_scheduler(_ours), "drlnb has left the scheduler")
+        finally:
+            frozen.send_signal(signal.SIGCONT)
+
+
+def _pid():
+    import os
+
+    return os.getpid()
+
+
+_ADAPTIVE = """
+from distributed import LocalCluster
+
+here = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
+with LocalCluster(n_workers=0, threads_per_worker=1, **here) as cluster:
+    cluster.adapt(minimum=0, maximum=1, interval="100ms", wait_count=1)
+    print(cluster.scheduler_address, flush=True)
+    input()
+"""
+
+
+def test_a_cluster_that_scales_from_no_worker_is_waited_for(tmp_path, capsys):
+    """The wait is said; the worker that comes is kept while the fleet is open, and goes after it."""
+    line = [sys.executable, "-c", _ADAPTIVE]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path) as process:
+        with Client(process.stdout.readline().strip(), set_as_default=False) as client:
+            with drlnb.Fleet(client, slots=1) as fleet:
+                assert fleet.pool.n_nodes == 1
+                assert fleet.probe("CartPole-v1")["action_space"]["n"] == 2
+            assert "no worker is there yet: waiting up to 600 s for the cluster to scale" in capsys.readouterr().err
+            wait_until(lambda: not client.ncores(), "the cluster has scaled down again")
+        process.communicate("\n", timeout=30.0)

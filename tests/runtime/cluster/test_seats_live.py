@@ -13,7 +13,7 @@ from drlnb.records import seats
 from drlnb.records.columns import leasing
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.rl.local.train import LocalLoop
-from drlnb.rl.networks.one_thread import one_thread
+from drlnb.rl.networks.same_bits import one_thread
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.seats.plugin import SeatsPlugin
 from drlnb.views.leasing.gantt import gantt

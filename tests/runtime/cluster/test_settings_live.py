@@ -5,6 +5,7 @@ import pytest
 from drlnb.records import common
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
+from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.errors import ConfigError
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
@@ -19,11 +20,10 @@ def rates(journal, stream):
 
 
 def change(journal, stream):
-    """Return the round in which a setting was changed, as the journal orders it."""
-    records = journal.streams[stream].records
+    """Return the round that had begun when a setting was changed, as the journal orders it."""
+    records = tuple(journal.streams[stream].records)
     at = next(i for i, record in enumerate(records) if isinstance(record, common.SettingChanged))
-    woken = [r.version for r in records[:at] if isinstance(r, words.ParametersCommitted)]
-    return woken[-1]
+    return [record.round for record in records[:at] if isinstance(record, WakeCollector)][-1]
 
 
 def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_bench):
@@ -37,7 +37,7 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
         ("rl.learning_rate", -1.0, "rl.learning_rate must be"),
         ("rl.gamma", 0.5, "these can change: rl.clip_range"),
         ("warmup.rhoo", 0.5, "unknown setting 'warmup.rhoo'"),
-        ("warmup.rho", -0.5, "rho must be a finite number > 0, got -0.5"),
+        ("warmup.rho", -0.5, "rho must be a number from 1e-9 to 1e9, got -0.5"),
         ("warmup.lead", -1, r"unknown setting 'warmup.lead'; did you mean 'warmup.planner'"),
         ("leasing.ttl_s", 30.0, "leasing.ttl_s belongs to the pool, not to a task"),
     ):

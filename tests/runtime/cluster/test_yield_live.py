@@ -75,7 +75,7 @@ def test_priority_and_the_pools_settings_change_while_tasks_train(make_bench):
     for key, value, task, message in (
         ("task.priority", 1000, "a", "task.priority must be a whole number in -100..100, got 1000"),
         ("leasing.ttl_s", 1.0, None, "renew_s < holder_ttl_s < ttl_s must hold"),
-        ("leasing.max_hold_s", -9.0, None, "max_hold_s must be a finite number > 0 s, got -9"),
+        ("leasing.max_hold_s", -9.0, None, "max_hold_s must be a number of seconds from 0.001 to 1e7, got -9"),
     ):
         with pytest.raises(Exception, match=message):
             bench.link.set("r1", task=task, key=key, value=value)

@@ -1,5 +1,7 @@
 """Checkpoints on disk."""
 
+import os
+import stat
 import threading
 
 import pytest
@@ -19,6 +21,19 @@ def test_the_newest_one_loads(tmp_path):
     loaded = checkpoint.latest(tmp_path)
     assert loaded.facts["n_rounds"] == 10
     assert loaded.blobs["state.bin"] == b"x" * 10
+
+
+@pytest.mark.parametrize(("task", "mode"), [({"env": "A-v0"}, 0o644), ({"env_factory": "gAWV"}, 0o600)])
+def test_pickles_in_a_checkpoint_are_their_authors_alone(tmp_path, task, mode):
+    """Snapshots of environments always are pickles, the task's facts where its environment is a function."""
+    before = os.umask(0o022)
+    try:
+        blobs = {"envs.safetensors": b"a", "model.safetensors": b"b"}
+        checkpoint.write(tmp_path, n_rounds=1, facts={"spec": task}, blobs=blobs)
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "1").iterdir()}
+    assert modes == {"envs.safetensors": 0o600, "model.safetensors": 0o644, "meta.json": mode}
 
 
 def test_older_ones_are_tidied_away(tmp_path):
@@ -112,3 +127,45 @@ def test_a_later_attempt_waits_until_a_write_is_whole(tmp_path):
         order.append("written")
     other.join()
     assert order == ["written", "claimed"]
+
+
+def _write_part(folder, n_rounds, earlier=(), best=False):
+    blobs = {"ring.bin": bytes([n_rounds]) * 5, "other.bin": b"o"}
+    names = [f"../{n}/ring.bin" for n in earlier]
+    return checkpoint.write(folder, n_rounds=n_rounds, facts={}, blobs=blobs, best=best, earlier=names)
+
+
+def test_files_of_earlier_checkpoints_stay_while_one_needs_them(tmp_path):
+    """The parts are read with the newest; of one that is tidied away only what is needed is left, then nothing."""
+    _write_part(tmp_path, 1)
+    for n in range(2, 6):
+        _write_part(tmp_path, n, earlier=[1])
+    loaded = checkpoint.latest(tmp_path)
+    assert dict(loaded.blobs) == {"ring.bin": b"\5" * 5, "other.bin": b"o", "../1/ring.bin": b"\1" * 5}
+    left = {path.name: sorted(file.name for file in path.iterdir()) for path in tmp_path.iterdir() if path.is_dir()}
+    whole = ["meta.json", "other.bin", "ring.bin"]
+    assert left == {"1": ["meta.json", "ring.bin"], "3": whole, "4": whole, "5": whole}
+    for n in (6, 7):
+        _write_part(tmp_path, n)
+    assert "1" in {path.name for path in tmp_path.iterdir()}, "5 is still kept"
+    _write_part(tmp_path, 8)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["6", "7", "8"]
+
+
+@pytest.mark.parametrize("damage", ["torn", "missing"])
+def test_a_checkpoint_without_its_earlier_part_never_loads(tmp_path, damage):
+    """The one before it is taken, if it needs no such part."""
+    _write_part(tmp_path, 1)
+    _write_part(tmp_path, 2)
+    _write_part(tmp_path, 3, earlier=[1])
+    part = tmp_path / "1" / "ring.bin"
+    part.unlink() if damage == "missing" else part.write_bytes(b"1")
+    assert checkpoint.latest(tmp_path).path.name == "2"
+
+
+def test_an_earlier_part_that_is_gone_is_a_failure_of_the_disk(tmp_path):
+    """It is named, and what was there before is whole."""
+    _write_part(tmp_path, 1)
+    with pytest.raises(FileNotFoundError, match=r"7/ring\.bin"):
+        _write_part(tmp_path, 2, earlier=[7])
+    assert checkpoint.latest(tmp_path).path.name == "1"

@@ -1,14 +1,13 @@
+import errno
 import json
-import socket
+import os
 
 import pytest
 
 from drlnb.records.errors import ConfigError, RunLocked
-from drlnb.runtime.files import run_directory
-from drlnb.runtime.files.run_directory import Lock, RunDir
+from drlnb.runtime.files.run_directory import RunDir
 
 SPEC = {"run": "r1", "tasks": [{"name": "CartPole-v1"}]}
-LOCK = Lock(run="r1", epoch=7, address="tcp://10.0.0.1:8786")
 
 
 @pytest.fixture
@@ -31,6 +30,23 @@ def test_two_runs_never_make_the_same_directory(run):
     assert run.read_spec()["run"] == "r1"
 
 
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK])
+def test_a_disk_without_hard_links_holds_runs_too(tmp_path, monkeypatch, number):
+    """FAT, some network disks: of two creators one still loses, and nothing is left beside the spec."""
+
+    def refuse(*names):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", refuse)
+    run = RunDir(tmp_path / "run")
+    run.create(SPEC)
+    assert run.read_spec() == SPEC
+    with pytest.raises(RunLocked, match="another run was started here at the same moment"):
+        RunDir(run.path).create({**SPEC, "run": "r2"})
+    assert run.read_spec() == SPEC
+    assert sorted(path.name for path in run.path.iterdir()) == ["checkpoints", "journal", "logs", "metrics", "run.json"]
+
+
 def test_a_directory_without_run_json_holds_no_run(tmp_path):
     """Reading the spec of any other folder says so and names it."""
     with pytest.raises(ConfigError, match=f"{tmp_path} holds no run of drlnb"):
@@ -45,67 +61,6 @@ def test_a_broken_spec_is_told_with_its_path(run, text):
         run.read_spec()
 
 
-class Scheduler:
-    """What a scheduler at an address answers; ``None`` where it has no broker."""
-
-    def __init__(self, hello, runs):
-        self.hello, self.runs = hello, runs
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *error):
-        pass
-
-    async def drlnb_hello(self):
-        if isinstance(self.hello, Exception):
-            raise self.hello
-        return self.hello
-
-    async def drlnb_runs(self):
-        return self.runs
-
-
-@pytest.mark.parametrize(
-    ("hello", "runs", "lives"),
-    [
-        ({"epoch": 7}, [{"run": "r0", "state": "done"}, {"run": "r1", "state": "running"}], True),
-        ({"epoch": 7}, [{"run": "r1", "state": "done"}], False),
-        ({"epoch": 8}, [{"run": "r1", "state": "running"}], False),
-        (None, None, False),
-        (OSError("nobody there"), [], False),
-    ],
-)
-def test_a_lock_counts_only_while_its_run_goes_on_there(run, monkeypatch, hello, runs, lives):
-    """Alive means: the scheduler answers, has the same broker, and that run is running."""
-    monkeypatch.setattr("distributed.core.rpc", lambda address, timeout: Scheduler(hello, runs))
-    run.write_lock(LOCK)
-    assert run.live_lock() == (LOCK if lives else None)
-
-
-def test_a_lock_of_a_dead_process_of_this_host_is_stale_without_asking(run, monkeypatch):
-    """Nobody is asked where the process is known to be gone (no process has the largest id)."""
-    run.write_lock(Lock(run="r1", epoch=7, address="tcp://x", pid=2**22 + 1, host=socket.gethostname()))
-
-    monkeypatch.setattr(run_directory, "goes_on", lambda lock: pytest.fail("it was asked"))
-    assert run.live_lock() is None
-
-
-def test_a_lock_is_removed_by_its_own_epoch_only(run):
-    """A late end of an older broker does not unlock what a newer one runs."""
-    run.write_lock(LOCK)
-    run.remove_lock(6)
-    assert run.read_lock() == LOCK
-    run.remove_lock(7)
-    assert run.read_lock() is None
-
-
-def test_a_torn_lock_is_no_lock(run):
-    """Half a file must not keep anyone out."""
-    (run.path / "LOCK").write_text('{"run": "r1", "ep')
-    assert run.read_lock() is None
-
-
 def test_states_come_from_status_json_and_else_from_the_journal(run):
     """An end in status.json counts; `running` there only means that nobody wrote the end."""
     assert run.states() == {"CartPole-v1": "interrupted"}
@@ -118,7 +73,7 @@ def test_states_come_from_status_json_and_else_from_the_journal(run):
         "machine": "round",
         "config": {},
         "origin": "measured",
-        "format": 2,
+        "format": 3,
     }
     lines = [header | {"version": "0"}, {"k": "c", "r": "EndTask", "state": "stopped", "reason": "asked for"}]
     for attempt, n_lines in ((2, 2), (10, 1)):
@@ -133,10 +88,11 @@ def test_states_come_from_status_json_and_else_from_the_journal(run):
 
 
 def test_removing_a_run_deletes_all_that_is_ours(run):
-    """Every file that the runtime writes is known as ours."""
+    """Every file that the runtime writes is known as ours, and so are reports and what trackers write there."""
     ours = ["status.json", "status.json.tmp", "LOCK", "journal/broker-e1.jsonl", "metrics/CartPole-v1.csv",
             "logs/n0/CartPole-v1-0.log", "checkpoints/CartPole-v1/LATEST", "checkpoints/CartPole-v1/16/state.bin",
-            "checkpoints/CartPole-v1/tmp-17-99/state.bin"]  # fmt: skip
+            "checkpoints/CartPole-v1/tmp-17-99/state.bin", "report.html", "wandb/offline-run-1/files/config.yaml",
+            "tensorboard/CartPole-v1/events.out.tfevents.17.host.9.0", "mlruns/0/meta.yaml"]  # fmt: skip
     for name in ours:
         (run.path / name).parent.mkdir(parents=True, exist_ok=True)
         (run.path / name).write_text("x")
@@ -145,7 +101,17 @@ def test_removing_a_run_deletes_all_that_is_ours(run):
     assert list(run.path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["thesis.tex", "journal/notes.txt", "checkpoints/CartPole-v1/16/sub/a", "mine/"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "thesis.tex",
+        "journal/notes.txt",
+        "checkpoints/CartPole-v1/16/sub/a",
+        "mine/",
+        "tensorboard/mine.txt",
+        "my-report.html",
+    ],
+)
 def test_a_foreign_file_saves_the_whole_directory(run, name):
     """Nothing is deleted where something is not ours; the message names it."""
     path = run.path / name

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.ipc import shared_memory
 from drlnb.runtime.ipc.shared_memory import Segments, attached
@@ -120,7 +121,7 @@ def test_without_memory_files_a_folder_serves(tmp_path, monkeypatch):
 # ------------------------------------------------------------------ executors
 def _finished(learning, state, frames, lender=None):
     """Let another executor compute the round from a state; return its answer, the result, and what was lent."""
-    learning.child = ExecutorChild(Channel(), "cpu")
+    learning.child = ExecutorChild(Channel(), Device("cpu"))
     first, where = frames[0], lender.find(state) if lender else None
     facts = {"state": learning.facts, "spec": learning.spec.to_plain()}
     if where:

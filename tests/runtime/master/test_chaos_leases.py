@@ -253,7 +253,7 @@ def _two_attempts(folder):
     """Return a register of runs in which task a of run r has been attached twice."""
     (folder / "journal").mkdir(parents=True)
     pool = SimpleNamespace(settings=LeasingSettings.from_mapping(TIMES))
-    runs = Runs(SimpleNamespace(pool=pool, nodes=SimpleNamespace(end_task=lambda *which: None)))
+    runs = Runs(SimpleNamespace(pool=pool, epoch=1, nodes=SimpleNamespace(end_task=lambda *which: None)))
     spec = {"out": str(folder), "tasks": [{"name": "a"}]}
     runs.live["r"] = LiveRun("r", spec)
     return runs
@@ -376,7 +376,7 @@ class SlowHost(CollectorHost):
         async def aclose():
             self.ends.append(live.attempt)
 
-        live.process = SimpleNamespace(end=lambda: asyncio.sleep(0))
+        live.process = SimpleNamespace(end=lambda _: asyncio.sleep(0))
         live.channel = SimpleNamespace(aclose=aclose)
 
     async def _configure(self, live, header, state, quiet_s):

@@ -1,6 +1,7 @@
 """A collector that does not answer, whoever tells of it: no task waits for ever."""
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -52,6 +53,30 @@ def test_a_collector_that_does_not_answer_is_started_again(tmp_path, monkeypatch
     (lost,) = rows(agent, "CollectorUnanswered")
     assert (lost["collector"], lost["node"], lost["reason"], lost["detail"]) == (1, "n1", reason, detail)
     assert (starts(agent, 0), starts(agent, 1)) == ([1], [1, 2])
+
+
+def acted():
+    fragment = {"round": 3, "version": 3, "n_samples": 8, "collect_s": 0.1, "episodes": []}
+    slot = {"queued_s": 0.0, "keeps_cpu": False, "n_cpu_slots": 0, "n_sharing": 0}
+    return {"op": "experience", "fragment": fragment, "payload": b"", "slot": slot}
+
+
+def test_environments_states_are_brought_along_until_the_collector_has_acted(tmp_path, monkeypatch):
+    """After a resume one start fails and one process dies before it acts: neither has used up the checkpoint's."""
+    agent = Agent(tmp_path)
+    agent.envs = {"round": 2, "envs": {"0": {"snapshot": b"zero"}, "1": {"snapshot": b"one"}}}
+    agent.refusals[1] = ["no room\n"]
+    agent.answers[1] = [broken, acted]
+
+    async def scene():
+        await until(lambda: rows(agent, "ExperienceArrived"))
+        await agent.collector_lost(("r", "a", 1), 2, node="n1", reason="killed", detail="", number=3)
+        await until(lambda: len(starts(agent, 1)) == 4)
+
+    asyncio.run(agent.run(monkeypatch, scene))
+    states = [pickle.loads(brought)["envs"] if brought else None for i, brought in agent.brought if i == 1]
+    assert states == [{"1": {"snapshot": b"one"}}] * 3 + [None]
+    assert len([i for i, _ in agent.brought if i == 0]) == 1
 
 
 def test_a_loss_counts_once_whoever_tells_it_first(tmp_path, monkeypatch):

@@ -166,11 +166,16 @@ def test_an_executor_that_rests_after_deaths_can_be_started_now(act, monkeypatch
     ("n_signals", "interrupted", "stale"), [(0, False, False), (1, True, False), (1, False, True), (2, True, True)]
 )
 def test_a_signal_too_many_is_not_for_the_next_function(act, monkeypatch, n_signals, interrupted, stale):
-    """Its holder interrupts a function, then the pool does: the second signal may come when it has ended."""
+    """Its holder interrupts a function, then the pool does: the second signal may come when it has ended.
+
+    The next function is another holder's, for the first one's lease ends in between.
+    """
     signals, jobs = [], []
     monkeypatch.setattr(executor_host, "signal_pid", lambda pid, name: signals.append((pid, name)))
 
     async def ask(self, header, *payloads):
+        if header["op"] == "job-end":
+            return {"op": "freed"}, b""
         jobs.append(header)
         if len(jobs) == 1:
             assert [executor_of[0].interrupt(Fence(1, 5)) for _ in range(n_signals)] == [True] * n_signals
@@ -179,8 +184,9 @@ def test_a_signal_too_many_is_not_for_the_next_function(act, monkeypatch, n_sign
     async def work(executor):
         executor_of.append(executor)
         monkeypatch.setattr(Child, "ask", ask)
-        for _ in range(2):
-            await executor.ask({**SPEC, "fence": Fence(1, 5)}, timeout_s=5.0)
+        for token in (5, 6):
+            await executor.ask({**SPEC, "fence": Fence(1, token)}, timeout_s=5.0)
+            await executor.ask({"op": "job-end", "fence": Fence(1, token)}, timeout_s=5.0)
 
     executor_of = []
     act(work)

@@ -231,7 +231,7 @@ def test_a_task_that_ends_takes_its_process_along(act):
 
 def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypatch):
     """Its process stays for a while after a lease, returned or taken away; a new lease keeps it; a task's stays."""
-    monkeypatch.setattr(isolated_executors, "_LOOP_S", 0.03)
+    monkeypatch.setattr(isolated_executors, "_LOOP_S", 0.15)
 
     async def work(slot, heard):
         for token, task in enumerate(["own-1/a", "own-1/b", "r/c"], 1):
@@ -241,7 +241,7 @@ def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypa
         while not Child.made[0].closed:
             await asyncio.sleep(0.001)
         assert await slot.quiet(Fence(1, 9), 0.0) is True
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
         assert [child.closed for child in Child.made] == [True, False, False]
         assert await slot.quiet(Fence(1, 4), 0.0) is True
         while not Child.made[1].closed:

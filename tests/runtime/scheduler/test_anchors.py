@@ -18,6 +18,7 @@ class Scheduler(SimpleNamespace):
         super().__init__(handlers={}, workers={}, tasks={}, address="tcp://here:1", security=Security())
         self.refusal = None
         self.deaf = False
+        self.soft = {}
 
     def __call__(self, address, **how):
         assert (address, how["asynchronous"], how["set_as_default"]) == (self.address, True, False)
@@ -31,7 +32,8 @@ class Scheduler(SimpleNamespace):
     async def __aexit__(self, *error):
         pass
 
-    def submit(self, function, *names, key, pure, retries):
+    def submit(self, function, *names, key, pure, retries, **soft):
+        self.soft = soft
         assert (function.__name__, pure, retries) == ("anchor", False, 0)
         if not self.deaf:
             self.tasks[key] = names
@@ -47,6 +49,7 @@ class World:
         monkeypatch.setattr(anchors, "Client", self.scheduler)
         monkeypatch.setattr(anchors, "fire_and_forget", lambda future: None)
         monkeypatch.setattr(anchors, "_LOOK_S", 0.0)
+        monkeypatch.setattr(anchors, "_NO_AGENT_S", 0.0)
 
     async def __aenter__(self):
         self.broker = BrokerPlugin()
@@ -310,3 +313,30 @@ def test_a_broker_asks_as_a_client_with_the_certificate_that_its_scheduler_has()
     assert (made.tls_ca_file, made.tls_client_cert, made.tls_client_key) == ("ca", "cert", "key")
     assert made.require_encryption
     assert not anchors._client_security(Security()).require_encryption
+
+
+@pytest.mark.parametrize("finish", ["erred", "memory"])
+def test_an_anchor_that_came_to_a_worker_without_drlnb_is_started_on_one_with_an_agent(play, finish):
+    """Whether it could be read there or not: it is no failure of the task, however often that happens."""
+
+    async def scene(world):
+        nodes = world.broker.nodes
+        await world.broker.worker_unused("n1", "tcp://bare:1", "has no drlnb")
+        key = world.keys["a"]
+        for _ in range(8):
+            world.says(key, finish, worker="tcp://bare:1", exception_text="ModuleNotFoundError")
+            nodes.rows["n0"] = {"address": "tcp://good:1", "host": "h"}
+            nodes.wake()
+            key = await world.submitted()
+            assert world.scheduler.soft == {"workers": ["tcp://good:1"], "allow_other_workers": True}
+        await world.attach("a", "n0")
+        world.runs.node_lost("n0")
+        key = await world.submitted()  # for a worker that joins now Dask would not run the former one
+        assert (await nodes.nodes())["notices"] == ["worker tcp://bare:1 has no drlnb: it is not used"]
+        nodes.lost("tcp://bare:1", "it left")
+        assert (await nodes.nodes())["unused"] == {}
+        world.says(key, "erred", worker="tcp://bare:1", exception_text="killed")
+        return await world.over()
+
+    state, reason = play(scene)
+    assert (state, "Dask gave up on its master (killed)" in reason) == ("failed", True)

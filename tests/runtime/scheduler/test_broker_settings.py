@@ -158,10 +158,10 @@ def test_a_master_says_what_its_machine_refuses():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("warmup.rho", -3, "warmup.rho: rho must be a finite number > 0, got -3"),
+        ("warmup.rho", -3, "warmup.rho: rho must be a number from 1e-9 to 1e9, got -3"),
         ("warmup.collector_mode", "respawn", "needs environments that can be frozen and thawed exactly"),
         ("task.priority", 1.5, "task.priority must be a whole number in -100..100, got 1.5"),
-        ("leasing.ttl_s", 0, "leasing.ttl_s: ttl_s must be a finite number > 0 s, got 0"),
+        ("leasing.ttl_s", 0, "leasing.ttl_s: ttl_s must be a number of seconds from 0.001 to 1e7, got 0"),
         ("leasing.hold", "never", "hold planner must be one of round, yield, last, got 'never'"),
         ("warmup.lead", -1, "unknown setting 'warmup.lead'; did you mean 'warmup.planner' or 'warmup.kappa'"),
         ("learning_rate", 1e-4, "unknown setting 'learning_rate'; did you mean 'rl.learning_rate'?"),

@@ -1,11 +1,13 @@
 """Ends, attempts and lives of runs at the broker, in one loop without a wire: what is told to whom, and how often."""
 
 import asyncio
+import json
+import pathlib
 from types import SimpleNamespace
 
 import pytest
 
-from drlnb.records.errors import RunLocked
+from drlnb.records.errors import ConfigError, RunLocked
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.protocol import Refusal
 from drlnb.runtime.scheduler import nodes as broker_nodes
@@ -91,6 +93,82 @@ def play(scene, folder, *nodes):
             return await asyncio.wait_for(scene(cluster), 5.0)
 
     return asyncio.run(go())
+
+
+# ------------------------------------------------------------------ how many tasks there may be
+@pytest.mark.parametrize(
+    ("limits", "refused"), [((1024, 500), True), ((1024, 1024), False), ((1024, 0), False), ((), False)]
+)
+def test_more_tasks_than_the_nodes_may_open_files_for_are_refused(tmp_path, limits, refused):
+    """200 tasks of two collectors need 1,600 on all nodes together; 0 means that there is no limit."""
+
+    async def scene(cluster):
+        for n, limit in enumerate(limits):
+            cluster.broker.nodes.rows[f"n{n}"] = {"n_descriptors": limit}
+        spec = cluster.spec(tasks=[{"name": f"a{i}", "n_collectors": 2} for i in range(200)])
+        if refused:
+            with pytest.raises(
+                ConfigError, match=r"200 tasks need about 1,600 open files, the nodes here may have 1,524"
+            ):
+                await cluster.runs.run_create("r", spec)
+        else:
+            await cluster.runs.run_create("r", spec)
+        cluster.broker.nodes.rows.clear()
+        assert ("r" in cluster.runs.live) != refused
+
+    play(scene, tmp_path)
+
+
+# ------------------------------------------------------------------ which streams a run has
+def test_the_status_names_every_stream_of_the_run_with_its_length(tmp_path):
+    """Those of former attempts and lives, too: whatever is deleted later is missed."""
+    out = tmp_path / "out"
+
+    def told():
+        return json.loads((out / "status.json").read_text())["streams"]
+
+    async def scene(cluster):
+        before = {"broker-e1": 700, "task-a-a1": 80}
+        await cluster.runs.run_create("r", cluster.spec(streams=before, attempts={"a": 1}, resume=True))
+        await cluster.runs.task_attach("r", "a", "n0", "one")
+        await cluster.runs.task_rows("r", "a", [], n_timesteps=1, attempt=2, n_bytes=90)
+        await cluster.runs.task_attach("r", "a", "n0", "two")
+        await cluster.runs.task_rows("r", "a", [], n_timesteps=1, attempt=3, n_bytes=50)
+        live = cluster.runs.live["r"]
+        name, writer = live.streams["pool"]
+        writer.close()
+        await cluster.runs.task_end("r", "a", 3, "stopped", "")
+        ours = {name: (out / "journal" / f"{name}.jsonl").stat().st_size}
+        assert ours[name] > 0
+        assert told() == before | {"task-a-a2": 90, "task-a-a3": 50} | ours
+        await cluster.runs.run_create("r", cluster.spec(resume=True))
+        assert told().items() >= (before | {"task-a-a3": 50} | ours).items()
+
+    play(scene, tmp_path, "n0")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_status_that_the_disk_refused_is_written_when_there_is_room(tmp_path, monkeypatch, ends):
+    """Nobody reads later that a run goes on which is over; at the broker's end it is tried once more."""
+    monkeypatch.setattr(run, "_STATUS_S", 1000.0 if ends else 0.001)
+    write_text = pathlib.Path.write_text
+
+    def full(path, *args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    async def scene(cluster):
+        await cluster.runs.run_create("r", cluster.spec())
+        await cluster.runs.task_attach("r", "a", "n0", "one")
+        monkeypatch.setattr(pathlib.Path, "write_text", full)
+        await cluster.runs.task_end("r", "a", 1, "done", "")
+        assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "running"
+        await asyncio.sleep(0.005)
+        monkeypatch.setattr(pathlib.Path, "write_text", write_text)
+        while not ends and cluster.runs.live["r"].unsaid:
+            await asyncio.sleep(0.001)
+
+    play(scene, tmp_path, "n0")
+    assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "done"
 
 
 # ------------------------------------------------------------------ what a task leaves on nodes
@@ -283,7 +361,7 @@ def test_a_run_that_goes_on_is_not_resumed(tmp_path, monkeypatch):
 
 def test_rows_of_a_run_that_has_ended_are_forgotten_after_a_while(tmp_path, monkeypatch):
     """A scheduler that lives for long keeps no rows of every run that it has seen; a run that goes on keeps its own."""
-    monkeypatch.setattr(broker_runs, "_KEEP_S", 0.0)
+    monkeypatch.setattr(broker_runs, "KEEP_S", 0.0)
 
     async def scene(cluster):
         runs = cluster.runs

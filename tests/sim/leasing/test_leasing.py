@@ -60,9 +60,9 @@ def test_wrong_numbers_are_refused_together():
         LeasingWorkload(n_tasks=0, seed=-1, compute_s=0.0, collect_cv=-1.0, switch_s=float("nan"))
     assert caught.value.problems == (
         "n_tasks must be a whole number in 1..1000, got 0",
-        "compute_s must be a finite number > 0 s, got 0.0",
-        "collect_cv must be a finite number >= 0, got -1.0",
-        "switch_s must be a finite number >= 0, got nan",
+        "compute_s must be a number of seconds from 0.001 to 1e7, got 0.0",
+        "collect_cv must be a number from 0 to 1e9, got -1.0",
+        "switch_s must be a number from 0 to 1e9, got nan",
         "seed must be a whole number >= 0, got -1",
     )
 

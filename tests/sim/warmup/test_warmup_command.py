@@ -78,7 +78,7 @@ def test_journals_are_written(tmp_path, capsys):
         (["--planners", "sa"], KNOWN + "'sa'"),
         (["--planners", ","], KNOWN + "','"),
         (["--shape", "x", "--rho", "-1"],
-         "shape must be one of jitter, outliers, shifts, got 'x'; rho must be a finite number > 0, got -1.0"),
+         "shape must be one of jitter, outliers, shifts, got 'x'; rho must be a number from 1e-9 to 1e9, got -1.0"),
         (["--rounds", "0"], f"argument --rounds: {COUNT}, got '0' (see: drlnb simulate warmup --help)"),
         (["--rounds", "5"], "n_rounds must be a whole number in 10..100000, got 5"),
         (["--sahpe", "x"], "unknown option --sahpe; did you mean --shape? (see: drlnb simulate warmup --help)"),

@@ -64,11 +64,11 @@ def test_everything_that_is_wrong_with_a_workload_is_told_at_once():
     assert caught.value.problems == (
         "n_workers must be a whole number in 1..256, got 0",
         "n_rounds must be a whole number in 10..100000, got 9",
-        "gap_s must be a finite number > 0 s, got 0.0",
-        "jitter_frac must be in [0, 1], got 2.0",
+        "gap_s must be a number of seconds from 0.001 to 1e7, got 0.0",
+        "jitter_frac must be a number from 0 to 1, got 2.0",
         "shape must be one of jitter, outliers, shifts, got 'x'",
         "start_mode must be one of spawn, zygote, got 'y'",
-        "collect_s must be a finite number > 0 s, got inf",
+        "collect_s must be a number of seconds from 0.001 to 1e7, got inf",
         "seed must be a whole number in 0..2147483648, got -1",
         "start_p95_s must be above the median 0 s, got -1.0",
     )
@@ -76,7 +76,7 @@ def test_everything_that_is_wrong_with_a_workload_is_told_at_once():
 
 def test_wrong_settings_are_refused():
     """As everywhere."""
-    with pytest.raises(ConfigError, match=re.escape("rho must be a finite number > 0, got 0")):
+    with pytest.raises(ConfigError, match=re.escape("rho must be a number from 1e-9 to 1e9, got 0")):
         simulate_warmup(SHORT, settings={"rho": 0})
 
 

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from drlnb.views.drawing import decimate
 
-WIDTHS = st.lists(st.tuples(st.floats(0.001, 3), st.floats(0, 2), st.integers(0, 2)), max_size=40)
-
 
 @given(y=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200), n=st.integers(1, 20))
 def test_extremes_of_every_column_stay(y, n):
@@ -26,31 +24,39 @@ def test_a_peak_by_hand():
     assert decimate.min_max(np.arange(8.0), y, 2).tolist() == [0, 1, 6, 7]
 
 
-@given(bars=WIDTHS, width=st.sampled_from([0.01, 0.5, 4.0]))
-def test_widths_of_every_series_stay(bars, width):
-    """Merged bars keep each series' total width, overlap nothing and count their parts."""
-    gaps, sizes, series = (np.array([bar[k] for bar in bars], dtype=np.float64) for k in (1, 0, 2))
-    start = np.cumsum(gaps + sizes) - sizes
-    merged = decimate.merge_bars(start, start + sizes, series.astype(np.int64), width)
-    for one in range(3):
-        mine = merged["series"] == one
-        assert (merged["stop"] - merged["start"])[mine].sum() == pytest.approx(sizes[series == one].sum())
-    assert np.all(merged["start"][1:] >= merged["stop"][:-1] - 1e-9)
-    assert merged["count"].sum() == len(bars)
+def test_thinning_by_hand():
+    """Three bars are more than two: the seconds of the old ones lie side by side at the end of their column."""
+    bars = {
+        "start": np.array([0.0, 1.0, 63.0]), "stop": np.array([1.0, 1.5, 64.0]), "lane": np.zeros(3),
+        "series": np.array([0, 1, 0]), "computed": np.array([0.5, 0.5, 0.0]), "token": np.arange(3),
+    }  # fmt: skip
+    assert decimate.thinned(bars, 3) is bars
+    few = decimate.thinned(bars, 3 - 1)
+    assert few.keys() == bars.keys() - {"token"} | {"low", "high"}
+    assert few["low"][0] == 0.0
+    old = few["low"] == 0.0
+    assert (few["stop"] - few["start"])[old].tolist() == [1.0, 0.5]
+    assert few["start"][old][1] == few["stop"][old][0]
+    below, held, computed = decimate.heights(few)
+    width = few["high"][0]
+    assert below[old].tolist() == [0.5 / width, 0.0]
+    assert held[old].tolist() == [1.0 / width, 0.5 / width]
+    assert computed[old].tolist() == [0.5 / width, 0.5 / width]
 
 
-def test_merging_by_hand():
-    """Three narrow bars of two series in one column of 1 s become two, side by side; the wide one stays."""
-    start, stop = np.array([0.1, 0.3, 0.5, 2.0]), np.array([0.2, 0.4, 0.6, 3.5])
-    merged = decimate.merge_bars(start, stop, np.array([7, 8, 7, 8]), 1.0)
-    assert merged["start"] == pytest.approx([0.1, 0.3, 2.0])
-    assert merged["stop"] == pytest.approx([0.3, 0.4, 3.5])
-    assert merged["count"].tolist() == [2, 1, 1]
-    assert merged["index"].tolist() == [-1, 1, 3]
+def test_bars_without_series_stay_without():
+    """What has no task, as a slot that is not there, is drawn in no task's colour."""
+    bars = {"start": np.arange(9.0), "stop": np.arange(9.0) + 0.5, "lane": np.zeros(9)}
+    few = decimate.thinned(bars, 4)
+    assert "series" not in few
+    assert (few["stop"] - few["start"]).sum() == pytest.approx(4.5)
 
 
-@pytest.mark.parametrize("width", [0.0, -1.0, float("nan")])
-def test_a_column_has_a_width(width):
-    """The message has the value."""
-    with pytest.raises(ValueError, match=f"got {width}"):
-        decimate.merge_bars(np.zeros(1), np.ones(1), np.zeros(1, dtype=np.int64), width)
+def test_a_long_bar_at_the_end_does_not_make_many():
+    """What goes on beside thousands of short bars is cut into no more columns than there may be."""
+    start = np.append(np.arange(4000.0), 0.0)
+    stop = np.append(np.arange(4000.0) + 0.5, 4000.0)
+    lane = np.append(np.zeros(4000), 1.0)
+    few = decimate.thinned({"start": start, "stop": stop, "lane": lane}, 540)
+    assert len(few["start"]) <= 540
+    assert (few["stop"] - few["start"]).sum() == pytest.approx(2000 + 4000)

@@ -94,35 +94,21 @@ BARS = st.lists(
 )
 
 
-@given(bars=BARS, width=st.sampled_from([0.01, 0.5, 4.0]))
-def test_each_lane_keeps_the_width_of_each_series(bars, width):
-    """Lanes are merged apart from each other; a bar that stayed alone is to the last bit what it was."""
+@given(bars=BARS, most=st.sampled_from([9, 20]))
+def test_each_lane_keeps_the_seconds_of_each_series(bars, most):
+    """Lanes are merged apart from each other, and nothing overlaps."""
     size, gap, series, lane = (np.array(column) for column in zip(*bars, strict=True))
     start = np.zeros(len(bars))
     for k in range(3):
         start[lane == k] = np.cumsum((gap + size)[lane == k]) - size[lane == k]
-    table = {"start": start, "stop": start + size, "series": series, "lane": lane}
-    merged = decimate.merge_table(table, width)
-    assert merged["count"].sum() == len(bars)
-    for i, index in enumerate(merged["index"].tolist()):
-        assert (index >= 0) == (merged["count"][i] == 1)
-        if index >= 0:
-            assert (merged["series"][i], merged["lane"][i]) == (series[index], lane[index])
-            assert merged["stop"][i] - merged["start"][i] == pytest.approx(size[index])
+    few = decimate.thinned({"start": start, "stop": start + size, "series": series, "lane": lane}, most)
     for k in range(3):
-        mine = merged["lane"] == k
-        assert (merged["start"][mine][1:] >= merged["stop"][mine][:-1] - 1e-9).all()
+        mine = few["lane"] == k
+        order = np.argsort(few["start"][mine])
+        assert (few["start"][mine][order][1:] >= few["stop"][mine][order][:-1] - 1e-6).all()
         for of in range(3):
-            held = (merged["stop"] - merged["start"])[mine & (merged["series"] == of)].sum()
+            held = (few["stop"] - few["start"])[mine & (few["series"] == of)].sum()
             assert held == pytest.approx(size[(lane == k) & (series == of)].sum())
-
-
-def test_no_bars_merge_into_none():
-    """An empty table stays a table with its columns."""
-    none = {"start": np.zeros(0), "stop": np.zeros(0), "lane": np.zeros(0, dtype=np.int64)}
-    assert {name: len(values) for name, values in decimate.merge_table(none, 1.0).items()} == dict.fromkeys(
-        ("start", "stop", "series", "count", "index", "lane"), 0
-    )
 
 
 @given(span=st.floats(1e-6, 1e9), n=st.integers(1, 2000))

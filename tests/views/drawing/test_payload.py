@@ -53,8 +53,8 @@ def test_deltas_add_up_to_the_snapshot(run, step, window_s):
                 header = {**header, **content["header"]}
                 tables = apply(tables, content["layout"], decode(content, buffers, known))
         whole, buffers = view_of(fold).payload()
-        assert {k: v for k, v in whole.items() if k not in {"t0", "layout"}} == {
-            k: v for k, v in header.items() if k not in {"t0", "layout"}
+        assert {k: v for k, v in whole.items() if k not in {"layout"}} == {
+            k: v for k, v in header.items() if k not in {"layout"}
         }
         for name, columns in decode(whole, buffers).items():
             for column, values in columns.items():

@@ -13,7 +13,7 @@ from drlnb.records.common import ClockRelated, DeadlinePassed
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, line_of, stream_of
 from drlnb.records.round import LeaseReceived, PhaseEntered, RequestSlot
-from drlnb.views.folds.clocks import roundest
+from drlnb.views.folds.clocks import Clocks, roundest
 from drlnb.views.folds.entries import decoded, entries_of
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
@@ -126,6 +126,22 @@ def test_a_clock_moves_only_if_it_must(middle, widths, shares):
         assert low <= now <= high
         assert now == before or not low <= before <= high
         before = now
+
+
+def test_messages_without_another_side_are_not_kept_without_end():
+    """Streams of a long run come one after the other: 1,024 messages, and 512 of each doubling, bound a clock."""
+    clocks, n_asked = Clocks(), 1024 + 4 * 512 + 113
+    clocks.pool("broker-e0")
+    for n in range(20_000):
+        clocks.seen("ask", f"r/a/1/{n}-0", "broker-e0", n + 2.25)
+        clocks.sent("grant", Fence(epoch=1, token=n), "broker-e0", n + 2.25)
+    assert len(clocks._alone) == 2 * n_asked
+    for n in range(20_000):
+        clocks.sent("ask", f"r/a/1/{n}-0", "task-a-a1", n + 0.0)
+        clocks.seen("grant", Fence(epoch=1, token=n), "task-a-a1", n + 0.5)
+    assert not clocks._alone
+    assert clocks.all(["task-a-a1"])["task-a-a1"].offset_s == 2.0
+    assert clocks.all(["task-a-a1"])["task-a-a1"].error_s == 0.25
 
 
 def test_clock_related_settles_it():

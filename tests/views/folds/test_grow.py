@@ -45,3 +45,32 @@ def test_a_value_never_lands_in_an_own_column():
     grow = filled({"t": 9.0, "a": 1.0}, {"t": 9.0, "a": 2.0})
     np.testing.assert_array_equal(grow["t"], [0.0, 1.0])
     assert column(grow, "a") == [1, 2]
+
+
+def test_a_long_history_is_thinned_evenly():
+    """Of 1,000 rounds with at most 64 rows every 32nd stays and the newest are whole; names go on in their columns."""
+    grow = Grow("round")
+    for n in range(1, 1001):
+        grow.append(float(n))
+        grow.fill({"half": n / 2} if n != 640 else {"other": 1.0})
+        grow.thin("round", 64)
+    rounds = grow["round"]
+    assert len(rounds) <= 64
+    assert rounds[:20].tolist() == [32.0 * n for n in range(1, 21)]
+    assert rounds[-4:].tolist() == [997, 998, 999, 1000]
+    assert np.diff(rounds).min() > 0
+    halves = grow.padded("half")
+    np.testing.assert_array_equal(halves[rounds != 640], rounds[rounds != 640] / 2)
+    assert np.isnan(halves[rounds == 640])
+
+
+def test_a_short_history_is_left_whole():
+    """Up to its bound, and the newest row is kept whatever its number is."""
+    grow = Grow("round")
+    for n in range(1, 65):
+        grow.append(float(n))
+        grow.thin("round", 64)
+    assert grow["round"].tolist() == list(range(1, 65))
+    grow.append(65.0)
+    grow.thin("round", 64)
+    assert grow["round"].tolist() == [*range(4, 65, 4), 65]

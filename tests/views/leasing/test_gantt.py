@@ -57,7 +57,7 @@ def test_sentences_before_the_first_lease(run, sentence):
 def test_table_row_is_the_journals():
     """Fence, task, slot, granted, waited, held and computed in ms, as the records say."""
     view = gantt.gantt(two_tasks().journal())
-    assert view.rows()[1] == ["#2", "b", "n0/cpu0", 2.0, 1000.0, 6000.0, 3000.0, 1, "returned"]
+    assert view.rows()[1] == ["#2", "b", "n0/cpu0", 2.0, 1000.0, 6000.0, 3000.0, "returned"]
 
 
 def test_a_drain_is_drawn_and_ends():
@@ -195,19 +195,19 @@ def test_work_lies_within_its_lease(run):
         assert np.any((columns["bars"]["start"] <= start + 1e-6) & (start < stop))
 
 
-def test_too_many_bars_merge_and_say_so():
-    """400 leases in 40 bars: the width of each task is kept, and a note tells the number."""
+def test_more_leases_than_bars_become_shares_and_say_so():
+    """Of 400 leases the newest 40 are bars; of the others each task's seconds stay, and a note says how."""
     run = Run().slot().task("a").task("b")
     for n in range(400):
         run.lease("ab"[n % 2], n * 0.01, n * 0.01, n * 0.01 + 0.001 * (1 + n % 2), n=n)
     run.say(run.pool, SettingChanged(t=4000.0, key="x", value=0, task=None))
     view = gantt.gantt(run.journal(), max_bars=40)
-    bars = view.columns["bars"]
-    assert len(bars["start"]) <= 40
-    assert bars["count"].sum() == 400
-    widths = [float((bars["stop"] - bars["start"])[bars["series"] == one].sum()) for one in (0, 1)]
-    assert widths == pytest.approx([0.2, 0.4])
-    assert view.notes[0] == f"400 leases are drawn as {len(bars['start'])} bars: those narrower than 4.0 s are merged"
+    bars, shares = view.columns["bars"], view.columns["shares"]
+    assert len(bars["start"]) == 40
+    for task in (0, 1):
+        widths = [float((of["stop"] - of["start"])[of["series"] == task].sum()) for of in (bars, shares)]
+        assert widths == pytest.approx([0.02 * (1 + task), 0.18 * (1 + task)])
+    assert view.notes[0] == "up to 4.0 s, columns of 4.0 s to 4.0 s show each task's share of the time"
 
 
 @pytest.mark.parametrize("window_s", [0.0, -1.0, float("nan")])
@@ -238,7 +238,7 @@ def test_a_pool_without_a_run_is_drawn():
     fence = run.grant("mine", 0.0, 0.0, run.ask("mine", 0.0))
     run.give_back("mine", fence, 4.0, 0.0, 1.0)
     view = gantt.gantt(run.journal())
-    assert view.rows()[0] == ["#1", "mine", "n0/cpu0", 0.0, 0.0, 4000.0, 1000.0, 1, "returned"]
+    assert view.rows()[0] == ["#1", "mine", "n0/cpu0", 0.0, 0.0, 4000.0, 1000.0, "returned"]
     assert view.value("computing") == pytest.approx(0.25)
 
 

@@ -20,9 +20,8 @@ class FakeFleet:
 
     def __init__(self):
         self.slots = (SimpleNamespace(slot="0/cpu0"),)
-        self.pool = SimpleNamespace(n_devices=1)
+        self.pool = SimpleNamespace(n_devices=1, said=())
         self.closed = False
-        self.notices = ()
         self.trainings = ()
         self.calls = []
         self.answer = None
@@ -255,9 +254,9 @@ def test_a_task_is_cloned_into_the_form(fleet, run):
 
 def test_what_the_pool_says_is_a_note(fleet):
     """No CUDA device is no warning."""
-    fleet.notices = ("no CUDA device (none here): training on 2 virtual CPU slots",)
+    fleet.pool.said = ("no CUDA device (none here): training on 2 virtual CPU slots",)
     panel = launcher(fleet, env="CartPole-v1")
-    assert panel.content.facts()["notes"] == list(fleet.notices)
+    assert panel.content.facts()["notes"] == list(fleet.pool.said)
     assert list(panel.messages) == []
 
 

@@ -374,7 +374,7 @@ def test_a_torn_history_is_told_and_what_is_at_hand_is_drawn(run, link):
     assert panel.view().value("rounds") == 7
     (message,) = panel.messages
     assert message.text.startswith("the beginning of this run is missing: ")
-    assert "task-a-a1.jsonl:1: not a line of JSON" in message.text
+    assert "task-a-a1.jsonl:1: a stream must begin with StreamOpened" in message.text
 
 
 def test_what_the_page_could_not_draw_is_a_message(run):

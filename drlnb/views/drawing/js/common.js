@@ -71,8 +71,8 @@ function bytesOf(data) {
     : new Uint8Array(data);
   return view.slice().buffer; // a copy begins at 0, so every column is aligned
 }
-/** @param {Layout} layout @param {number} t0 @param {any} data */
-function readTables(layout, t0, data) {
+/** @param {Layout} layout @param {any} data */
+function readTables(layout, data) {
   const raw = bytesOf(data),
     tables = /** @type {Tables} */ ({});
   let at = 0;
@@ -82,7 +82,9 @@ function readTables(layout, t0, data) {
       const values = new KINDS[code](raw, at, one.n);
       at += Math.ceil((one.n * KINDS[code].BYTES_PER_ELEMENT) / 4) * 4;
       table[name] =
-        code === "t" ? Float64Array.from(values, (/** @type {any} */ v) => t0 + v) : values;
+        code === "t"
+          ? Float64Array.from(values, (/** @type {any} */ v) => (one.t0 || 0) + v)
+          : values;
     }
   }
   return tables;
@@ -130,11 +132,7 @@ function feed(model, changed, said = () => {}) {
   /** @param {Header} header @param {any} data */
   function whole(header, data) {
     state.header = header;
-    state.tables = readTables(
-      named(header.layout || [], (state.columns = {})),
-      header.t0 || 0,
-      data,
-    );
+    state.tables = readTables(named(header.layout || [], (state.columns = {})), data);
     changed(state);
   }
   function traits() {
@@ -160,11 +158,7 @@ function feed(model, changed, said = () => {}) {
       state.dataAt = performance.now();
       Object.assign(state.header, m.header);
       const layout = named(m.layout, state.columns);
-      state.tables = patchTables(
-        state.tables,
-        layout,
-        readTables(layout, m.t0, buffers && buffers[0]),
-      );
+      state.tables = patchTables(state.tables, layout, readTables(layout, buffers && buffers[0]));
       changed(state);
     } else if (m.kind === "beat" && m.seq > state.seq) hello();
     said(m);

@@ -99,7 +99,8 @@ function render(/** @type {Rendered} */ rendered) {
     const { thin, now: known_s } = s.state.header,
       t = s.state.tables,
       share = thin ? 0.34 : 1,
-      alpha = thin ? 0.6 : 1;
+      alpha = thin ? 0.6 : 1,
+      narrow = /** @type {Map<string, Share>} */ (new Map());
     /**
      * @param {string} name
      * @param {number} share
@@ -107,9 +108,57 @@ function render(/** @type {Rendered} */ rendered) {
      * @param {{ open?: boolean; letters?: boolean }} [how]
      */
     function blocks(name, share, alpha, { open, letters } = {}) {
-      each(t[name], span, (i, a, b) =>
-        block(pen, at, x, t[name], i, a, open ? now() : b, share, alpha, letters),
-      );
+      each(t[name], span, (i, a, b) => {
+        const { lane, series } = t[name],
+          isWork = name === "work",
+          beside = narrow.has(`${lane[i]} ${Math.floor(x(a))} ${series[i]}`);
+        if (open || x(b) - x(a) >= 1 || (isWork && !beside))
+          block(pen, at, x, t[name], i, a, open ? now() : b, share, alpha, letters);
+        else gather(t[name], i, x(a), x(b), isWork);
+      });
+    }
+    // What is narrower than a pixel counts with its share of each pixel that it lies in.
+    /**
+     * @param {Table} table
+     * @param {number} i
+     * @param {number} a
+     * @param {number} b
+     * @param {boolean} isWork
+     */
+    function gather(table, i, a, b, isWork) {
+      for (let px = Math.floor(a); px < b; px++) {
+        const lane = table.lane[i],
+          series = table.series[i],
+          key = `${lane} ${px} ${series}`,
+          part = Math.min(px + 1, b) - Math.max(px, a);
+        const known = narrow.get(key) || {
+          lane,
+          series,
+          at: px,
+          to: px + 1,
+          below: 0,
+          held: 0,
+          computed: 0,
+        };
+        if (isWork) known.computed += part;
+        else known.held += part;
+        narrow.set(key, known);
+      }
+    }
+    /** @param {Share} one */
+    function stacked({ lane, series, at: left, to, below, held, computed }) {
+      const row = at.rows[lane],
+        style = s.state.header.series[series];
+      if (!row || !style) return;
+      const faded = s.focus !== null && s.focus !== series ? 0.22 : 1,
+        w = Math.max(0.1, to - left),
+        y = row.y + row.h * (1 - below - held),
+        strength = lanes()[lane].kind === "wait" ? 0.45 : alpha;
+      pen.rect(left, y, w, row.h * held, style.colour, strength * faded);
+      if (style.hatch && w > 3)
+        hatch(pen, left, y, w, row.h * held, style.hatch, inkOn(style.colour));
+      const work = row.h * Math.min(1, computed);
+      if (work) pen.rect(left, row.y + row.h * (1 - below) - work, w, work, style.colour, faded);
     }
     each(t.absent, span, (i, a, b) => {
       const row = at.rows[t.absent.lane[i]],
@@ -119,11 +168,20 @@ function render(/** @type {Rendered} */ rendered) {
       pen.rect(left, row.y, w, row.h, ink.bg);
       hatch(pen, left, row.y, w, row.h, "\\", ink.line);
     });
+    each(t.shares, span, (i, low, high) =>
+      stacked({ ...shareOf(t.shares, i), at: x(low), to: x(high) }),
+    );
     blocks("waits", 1, 0.45);
     blocks("waiting", 1, 0.45, { open: true });
     blocks("bars", share, alpha, { letters: !thin });
     blocks("open", share, alpha, { open: true, letters: !thin });
     blocks("work", 1, 1, { letters: true });
+    const heights = /** @type {Record<string, number>} */ ({});
+    for (const one of [...narrow.values()].sort((a, b) => b.series - a.series)) {
+      const key = `${one.lane} ${one.at}`;
+      stacked({ ...one, below: heights[key] || 0 });
+      heights[key] = (heights[key] || 0) + Math.max(one.held, one.computed);
+    }
     each(t.dots, span, (i, a) => {
       const row = at.rows[t.dots.lane[i]],
         series = s.state.header.series[t.dots.series[i]],
@@ -153,8 +211,22 @@ function render(/** @type {Rendered} */ rendered) {
    * @param {(i: number, start: number, stop: number) => void} run
    */
   function each(table, [low, high], run) {
+    const first = table?.low || table?.start,
+      last = table?.high || table?.stop;
     for (let i = 0; table && i < table.n; i++)
-      if (table.stop[i] >= low && table.start[i] <= high) run(i, table.start[i], table.stop[i]);
+      if (last[i] >= low && first[i] <= high) run(i, first[i], last[i]);
+  }
+  // Of a column of older time: what lies below a task's share of the lane, the share, and how much of it was computed.
+  /** @param {Table} table @param {number} i */
+  function shareOf({ low, high, start, stop, lane, series, computed }, i) {
+    const width = high[i] - low[i] || 1;
+    return {
+      lane: lane[i],
+      series: series[i],
+      below: (high[i] - stop[i]) / width,
+      held: (stop[i] - start[i]) / width,
+      computed: computed[i] / width,
+    };
   }
   /**
    * @param {Pen} pen
@@ -213,7 +285,7 @@ function render(/** @type {Rendered} */ rendered) {
     const { header, tables } = s.state,
       v = cellOf(header, tables, column, bar.i, bar.name),
       { label, unit, kind } = column;
-    if (v === null || v === "" || (label === "leases" && v === 1)) return null;
+    if (v === null || v === "") return null;
     if (typeof v !== "string") return `${label} ${number(v, 5)}${unit ? ` ${unit}` : ""}`;
     if (kind === "series") return `${header.series[bar.series].letter} ${v}`;
     return kind === "name" && label !== "end" ? `${label} ${v}` : v;
@@ -234,6 +306,25 @@ function render(/** @type {Rendered} */ rendered) {
       away = (/** @type {Bar} */ bar) => Math.max(bar.start - t, t - bar.stop, 0),
       near = barsOf(lane).filter((bar) => away(bar) <= s.valueAt(px + 3) - t);
     return near.length ? near.reduce((best, bar) => (away(bar) < away(best) ? bar : best)) : null;
+  }
+  // What is drawn of older time under the pointer, in words.
+  /** @param {number} px @param {number} py */
+  function shareAt(px, py) {
+    const at = /** @type {Geometry} */ (s.geometry),
+      { series } = s.state.header,
+      { shares } = s.state.tables,
+      t = s.valueAt(px),
+      lane = at.rows.findIndex((row) => py >= row.y && py <= row.y + row.h),
+      parts = /** @type {string[]} */ ([]);
+    each(shares, [t, t], (i, low, high) => {
+      if (shares.lane[i] !== lane || high <= t) return;
+      const { held, computed } = shareOf(shares, i),
+        { letter, name } = series[shares.series[i]],
+        more = computed ? `, computing ${number(computed * 100, 2)} %` : "";
+      if (!parts.length) parts.push(`${duration(low)} to ${duration(high)}`);
+      parts.push(`${letter} ${name}: ${number(held * 100, 2)} %${more}`);
+    });
+    return parts;
   }
   /** @param {Bar | null} bar */
   function pick(bar) {
@@ -323,13 +414,14 @@ function render(/** @type {Rendered} */ rendered) {
     const bar = hit(px, py),
       mark = py < TOP || !bar ? markAt(px) : null;
     if (mark) return mark.text.replace(/(: |, )/g, "$1\n");
-    return bar ? describe(bar).join("\n") : "";
+    return (bar ? describe(bar) : shareAt(px, py)).join("\n");
   }
   /** @param {number} px @param {number} py */
   function tap(px, py) {
     const mark = py < TOP ? markAt(px) : null;
     if (mark) details.textContent = mark.text;
     else pick(hit(px, py));
+    if (!mark && !selected) details.textContent = shareAt(px, py).join(" · ");
   }
   /** @param {WheelEvent} e */
   function wheel(e) {

@@ -75,6 +75,16 @@ interface Lane {
   label: string;
   kind: string;
 }
+/** A task's share of a column of a lane: between which pixels, what lies below it, and how much was computed. */
+interface Share {
+  lane: number;
+  series: number;
+  at: number;
+  to: number;
+  below: number;
+  held: number;
+  computed: number;
+}
 /** A line of a chart, and the rows of its points. */
 interface Line {
   label: string;
@@ -106,7 +116,6 @@ interface Slider {
 /** Everything about a picture but its columns; which keys there are depends on its module. */
 interface Header {
   seq?: number;
-  t0?: number;
   layout?: Layout;
   name: string;
   origin: string;
@@ -143,6 +152,7 @@ type Tables = Record<string, Table>;
 type Layout = {
   table: string;
   n: number;
+  t0?: number;
   columns: [string, string][];
   drop: number;
   keep: number;

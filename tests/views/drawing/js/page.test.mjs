@@ -23,11 +23,11 @@ globalThis.document = { createElement: (tag) => new Element(tag), activeElement:
 
 const js = new URL("../../../../drlnb/views/drawing/js/", import.meta.url);
 const load = (files, names) => {
-  const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n").replace("export default { render };", "");
+  const text = files.map((f) => readFileSync(new URL(`${f}.js`, js), "utf8")).join("\n").replace("export default { render };", "const stage = (given) => given.stage, titled = String;");
   return import(`data:text/javascript,${encodeURIComponent(`${text}\nexport { ${names} };`)}`);
 };
 const { actionRow, commander } = await load(["common", "commands"], "actionRow, commander");
-const { groupMarks } = await load(["common", "picture", "timeline"], "groupMarks");
+const { groupMarks, render } = await load(["common", "picture", "timeline"], "groupMarks, render");
 
 function row(actions, { off = false } = {}) {
   const place = new Element("div"), sent = [], told = [], gone = { aborted: false };
@@ -103,4 +103,27 @@ test("the last label stands where there is room for it", () => {
   assert.deepEqual(sides(200), [["a", "left"], ["hold: yield", "left"]]);
   assert.deepEqual(sides(100), [["a", "left"], ["hold: yield", "right"]]);
   assert.deepEqual(groupMarks([{ t: 80, label: "a" }, { t: 90, label: "hold: yield" }], (t) => t, 100).map((one) => one.label), ["", ""]);
+});
+function areas(tables, span, zoom = null) {
+  const lanes = [{ label: "n0", kind: "slot" }], series = ["#a", "#b"].map((colour) => ({ name: colour, letter: "A", colour, hatch: "" }));
+  const state = { header: { lanes, series, span, x: { label: "", unit: "", kind: "number" } }, tables, dataAt: 0 };
+  const stage = { canvas: new Element("canvas"), details: new Element("p"), state, zoom, focus: null, groups: [], gone: {}, ask() {}, start: (one) => one };
+  const seen = { "#a": 0, "#b": 0 }, none = () => {};
+  const pen = { rect: (x, y, w, h, fill) => { if (fill in seen) seen[fill] += w * h; if (fill === "#soft") seen.all = w * h; }, line: none, text: none, frame: none, clip: (x, y, w, h, draw) => draw() };
+  render({ stage, model: {}, el: new Element("div") }).draw(pen, 400, 140, { soft: "#soft" });
+  return ["#a", "#b"].map((colour) => seen[colour] / seen.all);
+}
+const table = (columns) => ({ n: columns.start.length, lane: columns.start.map(() => 0), ...columns });
+const each = (n, of) => Array.from({ length: n }, (_, i) => of(i));
+test("bars that are narrower than a pixel fill no more of the lane than they held of it", () => {
+  const bars = table({ start: each(2000, (i) => i / 2), stop: each(2000, (i) => i / 2 + (i % 2 ? 0.1 : 0.3)), series: each(2000, (i) => i % 2) });
+  for (const zoom of [null, [0, 100], [500, 560]]) {
+    const [a, b] = areas({ bars }, [0, 1000], zoom);
+    assert.ok(Math.abs(a - 0.3) < 0.02 && Math.abs(b - 0.1) < 0.02, `${zoom}: ${a}, ${b}`);
+  }
+});
+test("shares of older time stand above each other", () => {
+  const shares = table({ low: [0, 0, 64], high: [64, 64, 128], start: [16, 48, 96], stop: [48, 64, 128], series: [0, 1, 0], computed: [0, 0, 0] });
+  const [a, b] = areas({ shares }, [0, 128]);
+  assert.ok(Math.abs(a - 0.5) < 1e-6 && Math.abs(b - 0.125) < 1e-6, `${a}, ${b}`);
 });

@@ -38,7 +38,7 @@ test("columns are read at aligned places, from an unaligned buffer", () => {
   const raw = new ArrayBuffer(13), at = new DataView(raw, 1);
   at.setUint8(0, 7); at.setUint8(1, 8);
   at.setFloat32(4, 0.5, true); at.setFloat32(8, 1.5, true);
-  const layout = [{ table: "x", n: 2, columns: [["lane", "b"], ["t", "t"]] }], { x } = common.readTables(layout, 1e6, at);
+  const layout = [{ table: "x", n: 2, t0: 1e6, columns: [["lane", "b"], ["t", "t"]] }], { x } = common.readTables(layout, at);
   assert.deepEqual([...x.lane], [7, 8]);
   assert.deepEqual([...x.t], [1000000.5, 1000001.5]);
 });
@@ -53,11 +53,11 @@ class Model {
 test("a page says hello, and again after a gap", () => {
   const model = new Model(), seen = [], state = common.feed(model, (s) => seen.push(s.header.sentence));
   assert.deepEqual(model.sent, [{ kind: "hello", seq: 0 }]);
-  model.fire("msg:custom", { kind: "snapshot", seq: 4, t0: 0, n: 0, header: { sentence: "a", layout: [] } }, []);
-  model.fire("msg:custom", { kind: "delta", seq: 5, t0: 0, n: 0, header: { sentence: "b" }, layout: [] }, []);
-  model.fire("msg:custom", { kind: "delta", seq: 5, t0: 0, n: 0, header: { sentence: "twice" }, layout: [] }, []);
+  model.fire("msg:custom", { kind: "snapshot", seq: 4, n: 0, header: { sentence: "a", layout: [] } }, []);
+  model.fire("msg:custom", { kind: "delta", seq: 5, n: 0, header: { sentence: "b" }, layout: [] }, []);
+  model.fire("msg:custom", { kind: "delta", seq: 5, n: 0, header: { sentence: "twice" }, layout: [] }, []);
   assert.deepEqual(seen, ["a", "b"]);
-  model.fire("msg:custom", { kind: "delta", seq: 7, t0: 0, n: 0, header: {}, layout: [] }, []);
+  model.fire("msg:custom", { kind: "delta", seq: 7, n: 0, header: {}, layout: [] }, []);
   model.fire("msg:custom", { kind: "beat", seq: 9 }, []);
   assert.deepEqual(model.sent.slice(1), [{ kind: "hello", seq: 5 }, { kind: "hello", seq: 5 }]);
   state.stop();
@@ -66,15 +66,15 @@ test("a page says hello, and again after a gap", () => {
 test("columns are named once", () => {
   const model = new Model(), seen = [], columns = [["lane", "h"]], bytes = (...lanes) => [new DataView(Uint16Array.of(...lanes, ...(lanes.length % 2 ? [0] : [])).buffer)];
   common.feed(model, (s) => seen.push([...s.tables.bars.lane]));
-  model.fire("msg:custom", { kind: "snapshot", seq: 1, t0: 0, n: 2, header: { t0: 0, layout: [{ table: "bars", n: 2, columns }] } }, bytes(1, 2));
-  model.fire("msg:custom", { kind: "delta", seq: 2, t0: 0, n: 1, header: {}, layout: [{ table: "bars", n: 1, drop: 1, keep: 1 }] }, bytes(3));
-  model.fire("msg:custom", { kind: "delta", seq: 3, t0: 0, n: 0, header: { sentence: "x" }, layout: [] }, []);
+  model.fire("msg:custom", { kind: "snapshot", seq: 1, n: 2, header: { layout: [{ table: "bars", n: 2, columns }] } }, bytes(1, 2));
+  model.fire("msg:custom", { kind: "delta", seq: 2, n: 1, header: {}, layout: [{ table: "bars", n: 1, drop: 1, keep: 1 }] }, bytes(3));
+  model.fire("msg:custom", { kind: "delta", seq: 3, n: 0, header: { sentence: "x" }, layout: [] }, []);
   assert.deepEqual(seen, [[1, 2], [2, 3], [2, 3]]);
 });
 test("an older synced snapshot does not undo what messages told", () => {
   const model = new Model({ _header: JSON.stringify({ seq: 1, sentence: "old", layout: [] }) }), seen = [];
   common.feed(model, (s) => seen.push(s.header.sentence));
-  model.fire("msg:custom", { kind: "delta", seq: 2, t0: 0, n: 0, header: { sentence: "new" }, layout: [] }, []);
+  model.fire("msg:custom", { kind: "delta", seq: 2, n: 0, header: { sentence: "new" }, layout: [] }, []);
   model.fire("change:_snapshot");
   assert.deepEqual(seen, ["old", "new"]);
 });

@@ -1,0 +1,1 @@
+"""Measure what real CUDA devices cost, carry and survive."""

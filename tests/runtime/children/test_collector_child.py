@@ -1,0 +1,145 @@
+"""What a collector's process answers its agent, in this process."""
+
+import random
+import signal
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from drlnb.records.errors import EnvError
+from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.registry import make_learner
+from drlnb.rl.envs import make
+from drlnb.rl.envs.make import probe
+from drlnb.rl.pickled import pack
+from drlnb.runtime.children import collector
+from drlnb.runtime.children.collector import CollectorChild
+from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
+from drlnb.runtime.ipc.shared_memory import HostStore
+
+NOTHING = memoryview(b"")
+
+
+def a_task(env="CartPole-v1", **more):
+    hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [4]}}
+    sizes = {"total_timesteps": 100, "n_envs": 2, "eval_max_steps": 30}
+    return TaskSpec(name="a", env=env, hyperparameters=hyper, **probe({"env": env, **more}), **sizes, **more)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """Count the environments that are made."""
+    envs = []
+
+    def counted(*args, **kwargs):
+        envs.append(original(*args, **kwargs))
+        return envs[-1]
+
+    original = gymnasium.make
+    monkeypatch.setattr(make.gymnasium, "make", counted)
+    return envs
+
+
+@pytest.fixture
+def child(monkeypatch):
+    """Return a collector child whose agent listens to nothing; this process keeps its own title."""
+    monkeypatch.setattr(collector, "become", lambda title: None)
+    ours, theirs = socket_pair()
+    with ours, theirs:
+        child = CollectorChild(FrameSocket(theirs))
+        before = signal.signal(signal.SIGUSR1, child.interrupt)
+        yield child
+        signal.signal(signal.SIGUSR1, before)
+        if child.collector is not None:
+            child.collector.close()
+
+
+def configured(child, spec, *, payload=NOTHING, **more):
+    header = {"op": "configure", "spec": spec.to_plain(), "collector": 0, "env_indices": [0, 1]}
+    return child.answer({**header, "attempt": 1, "number": 1, **more}, payload)[0]["event"]
+
+
+class Dice(gymnasium.Env):
+    """Shows what numpy's and Python's global generators give; as careless as many simulators."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.array([np.random.rand(), random.random()]), {}  # noqa: NPY002
+
+    def step(self, action):
+        return self.reset()[0], 0.0, False, False, {}
+
+
+@pytest.fixture
+def global_generators():
+    """Leave them as they were."""
+    kept = random.getstate(), np.random.get_state()  # noqa: NPY002
+    yield
+    random.setstate(kept[0])
+    np.random.set_state(kept[1])  # noqa: NPY002
+
+
+@pytest.mark.usefixtures("global_generators")
+def test_global_generators_differ_between_collectors_tasks_and_lives(child):
+    """And only then: the same process of the same task draws the same numbers, whatever was drawn before."""
+    spec = a_task("Dice", env_factory=pack(Dice))
+    first = {"seed": 5, "env_indices": [0, 1], "attempt": 1, "number": 1}
+    others = [{"seed": 6}, {"env_indices": [1]}, {"attempt": 2}, {"number": 2}]
+    drawn = []
+    for change in ({}, *others, {}):
+        more = {**first, **change}
+        configured(child, replace(spec, seed=more.pop("seed")), **more)
+        drawn.append(child.collector.state()["envs"][str(more["env_indices"][-1])]["obs"])
+    assert drawn[-1] == drawn[0]
+    numbers = [np.frombuffer(row).tolist() for row in drawn[:-1]]
+    assert [len({row[which] for row in numbers}) for which in (0, 1)] == [5, 5]
+
+
+def test_all_environments_are_closed_although_one_raises(child):
+    """What it raises is told when the others are closed."""
+    closed = []
+
+    def refuse():
+        raise OSError("its window is gone")
+
+    configured(child, a_task())
+    child.collector.envs[0].close = lambda: closed.append(0)
+    child.collector.envs[1].close = refuse
+    with pytest.raises(OSError, match="its window is gone"):
+        child.close()
+    assert closed == [0]
+    child.collector = None
+
+
+def test_a_frame_that_nobody_waits_for_is_not_begun(child):
+    """Its agent is gone: an environment would be stepped in vain; one that is inside a step is interrupted."""
+    configured(child, a_task())
+    child.in_env = True
+    with pytest.raises(EnvError, match="its agent is gone"):
+        child.leave()
+    with pytest.raises(ConnectionError, match="nobody waits"):
+        child.answer({"op": "state"}, NOTHING)
+
+
+@pytest.mark.parametrize(
+    ("last", "elsewhere", "more"), [(True, None, 0), (True, {"env": "CartPole-v0"}, 3), (False, None, 3)]
+)
+@pytest.mark.filterwarnings("ignore:.*CartPole-v0 is out of date")
+def test_the_evaluation_at_the_end_makes_no_other_environments(child, made, tmp_path, last, elsewhere, more):
+    """It plays in the collector's own two; one elsewhere cannot, and one while training leaves their episodes alone."""
+    spec = a_task(eval_source=elsewhere)
+    published = make_learner(spec).published()
+    store = HostStore(len(published), tmp_path)
+    store.write(1, published)
+    configured(child, spec)
+    made.clear()
+    header = {"op": "evaluate", "version": 1, "store": store.path, "n_episodes": 3, "deterministic": True, "last": last}
+    answer, _ = child.answer(header, NOTHING)
+    assert len(made) == more
+    assert [length <= 30 for _, length in answer["event"]["episodes"]] == [True] * 3
+    child.store.close()
+    store.close()

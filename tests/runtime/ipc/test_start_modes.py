@@ -1,0 +1,72 @@
+"""Where a child looks for modules."""
+
+import os
+import select
+import signal
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, import_path
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """Make two folders that the caller has put first on its path, and a third one in which it works."""
+    folders = [tmp_path / name for name in ("scripts", "lib", "work")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "whose.py").write_text(f"name = {folder.name!r}")
+    scripts, lib, work = map(str, folders)
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(sys, "path", [scripts, "../lib", *sys.path, str(tmp_path / "nowhere")])
+    return scripts, lib, work
+
+
+def test_a_child_looks_where_its_caller_does(beside):
+    """In the caller's order, by whole names; then in its working folder; Python's own folders it has by itself."""
+    scripts, lib, work = beside
+    folders = import_path().split(os.pathsep)
+    assert (folders[:2], folders[-1]) == ([str(Path(scripts)), str(Path(lib).parent / "work" / ".." / "lib")], work)
+    assert len(folders) == len(set(folders))
+    own = [name for name in folders if name.endswith(("-packages", "lib-dynload", "nowhere"))]
+    assert (own, sysconfig.get_path("stdlib") in folders) == ([], False)
+
+
+def test_a_module_beside_the_callers_script_is_found_before_one_in_the_working_folder(beside, tmp_path):
+    """As in the caller, where the script's folder comes first."""
+    child = ChildProcess.start("whose", log=tmp_path / "log", environment=child_environment())
+    assert (child.process.wait(30.0), (tmp_path / "log").read_bytes()) == (0, b"")
+    (Path(beside[0]) / "whose.py").write_text("print('mine')")
+    again = ChildProcess.start("whose", log=tmp_path / "log", environment=child_environment())
+    assert (again.process.wait(30.0), (tmp_path / "log").read_text()) == (0, "mine\n")
+    child.sock.close()
+    again.sock.close()
+
+
+def test_a_child_ends_with_its_owner_while_it_imports(tmp_path, monkeypatch):
+    """An import of torch takes seconds, and never ends on a disk that hangs: the life line has begun before."""
+    (tmp_path / "slow.py").write_text("import signal\nprint('importing', flush=True)\nsignal.pause()\n")
+    monkeypatch.chdir(tmp_path)
+    child = ChildProcess.start("slow", log=tmp_path / "log", environment=child_environment())
+    try:
+        while not (tmp_path / "log").read_text() and child.process.poll() is None:
+            select.select([], [], [], 0.001)
+        assert (tmp_path / "log").read_text() == "importing\n"
+        child.sock.close()
+        assert child.process.wait(30.0) == -signal.SIGKILL
+    finally:
+        child.kill()
+
+
+def test_a_child_that_forks_has_one_thread(tmp_path, monkeypatch):
+    """A fork beside another thread may hang for ever: it looks after its owner by itself."""
+    (tmp_path / "count.py").write_text("import threading, sys\nprint(threading.active_count(), sys.argv[1])\n")
+    monkeypatch.chdir(tmp_path)
+    for forks in (True, False):
+        child = ChildProcess.start("count", log=tmp_path / "log", environment=child_environment(), forks=forks)
+        assert child.process.wait(30.0) == 0
+        child.sock.close()
+    assert (tmp_path / "log").read_text().split() == ["1", "--fd", "2", "--fd"]
