@@ -34,6 +34,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 
 #: Files that libraries keep open for good once they have used them.
 _CACHED_FILES = ("/dev/urandom", "/dev/null", "/usr/share/", "/.coverage", "/.hypothesis/", "coverage.")
+#: How the names of our shared memory begin; the tests of this file plant some of their own.
+_SHARED = os.environ.get("DRLNB_TEST_SHARED", "drlnb")
 #: Threads that distributed keeps for the life of the process once it was used; only cluster tests may start them.
 _DASK_POOLS = ("Dask-Offload", "TCP-Executor", "Dask-Default-Threads", "Profile", "AsyncProcess Dask")
 #: Threads that distributed keeps while a client lives.
@@ -95,7 +97,7 @@ def _new_descriptors(before: dict[int, str]) -> list[str]:
 
 def _shared_memory() -> set[str]:
     try:
-        return {name for name in os.listdir("/dev/shm") if name.startswith("drlnb")}  # noqa: PTH208
+        return {name for name in os.listdir("/dev/shm") if name.startswith(_SHARED)}  # noqa: PTH208
     except OSError:
         return set()
 

@@ -274,9 +274,13 @@ class MachineHost:
                 raise
             self.on_defect(traceback.format_exc())
 
+    def shut(self) -> None:
+        """Refuse further events."""
+        self._closed = True
+
     async def close(self) -> None:
         """Refuse further events; cancel what still runs."""
-        self._closed = True
+        self.shut()
         for handle in self._deadlines.values():
             handle.cancel()
         self._deadlines.clear()

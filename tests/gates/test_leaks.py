@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.gates.conftest import SHARED
+
 pytestmark = pytest.mark.gates
 
 LEAKS = {
@@ -14,7 +16,7 @@ LEAKS = {
     ),
     "child process": ("import subprocess\nkeep.append(subprocess.Popen(['sleep', '60']))", "sleep 60"),
     "file descriptor": ("import os\nos.open(__file__, os.O_RDONLY)", "test_leaky.py"),
-    "shared memory": ("from pathlib import Path\nPath('/dev/shm/drlnb-planted-{pid}').touch()", "drlnb-planted"),
+    "shared memory": ("from pathlib import Path\nPath('/dev/shm/{pid}').touch()", SHARED),
 }
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_leaky.py")
 
@@ -42,13 +44,13 @@ def test_a_tidy_test_is_green(tree):
 
 
 @pytest.mark.parametrize("what", LEAKS)
-def test_a_leak_is_red(tree, what, tmp_path):
+def test_a_leak_is_red(tree, what):
     """A test that leaves something behind fails, and the message names it."""
     body, name = LEAKS[what]
     try:
-        ran = tree.plant({"tests/test_leaky.py": leaky(body, pid=tmp_path.parent.name)}).run(*PYTEST)
+        ran = tree.plant({"tests/test_leaky.py": leaky(body, pid=SHARED)}).run(*PYTEST)
     finally:
-        Path(f"/dev/shm/drlnb-planted-{tmp_path.parent.name}").unlink(missing_ok=True)
+        Path(f"/dev/shm/{SHARED}").unlink(missing_ok=True)
     assert ran.red_for(f"{what} left behind", name), ran.output
 
 

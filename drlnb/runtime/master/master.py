@@ -244,6 +244,9 @@ class Master:
         self._ended = True
         ends = [self.link.call(node, "drlnb_end_task", **self.ids, timeout_s=10.0) for node in self.addresses.values()]
         await asyncio.gather(*ends, return_exceptions=True)
+        if self.is_up:  # who hears of the end may read the journal at once, and finds all of it
+            self.host.shut()
+            await asyncio.to_thread(self.writer.close)
         await self.rows.flush()
         for _ in range(0 if state == AGAIN else 3):
             with contextlib.suppress(OSError, TimeoutError):

@@ -131,14 +131,14 @@ class LiveRun:
 
     def closing(self) -> Coroutine[object, object, None]:
         """Return what closes the streams, which take nothing from now on, in a thread: it may wait for the disk."""
-        writers = [writer for _, writer in self.streams.values()]
-        self.streams.clear()
+        streams, self.streams = self.streams, {}
 
-        def close() -> None:
-            for writer in writers:
-                writer.close()
+        async def close() -> None:
+            for name, writer in streams.values():
+                await asyncio.to_thread(writer.close)
+                self.n_bytes[name] = writer.n_bytes
 
-        return asyncio.to_thread(close)
+        return close()
 
     def add(self, rows: list[Plain]) -> None:
         """Append rows and wake who waits for them."""

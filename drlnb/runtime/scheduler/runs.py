@@ -117,7 +117,7 @@ class Runs:
             if not await becomes(lambda: former.state != "running", _END_S):
                 raise RunLocked(f"run {run} goes on: attach to it instead")
         self._refuse_too_many(spec["tasks"])
-        self._go_beyond(spec["out"])
+        self._go_beyond(run, spec["out"])
         try:
             live = LiveRun(run, spec, former)
         except ValueError as error:  # a planner of the user's own
@@ -145,10 +145,10 @@ class Runs:
                 "raise their hard limit (ulimit -Hn), add nodes, or train fewer at once"
             )
 
-    def _go_beyond(self, out: str) -> None:
-        """Refuse a directory that a live run uses; raise coming fences above those that are journalled there."""
+    def _go_beyond(self, run: str, out: str) -> None:
+        """Refuse a directory that another live run uses; raise coming fences above those that are journalled there."""
         for other in self.live.values():
-            if other.state == "running" and other.spec["out"] == out:
+            if other.run != run and other.state == "running" and other.spec["out"] == out:
                 raise RunLocked(f"{out} is in use by run {other.run}")
         epoch = journalled_epoch(Path(out))
         if epoch > self.broker.pool.epoch:  # a clock may have been set back
@@ -165,8 +165,8 @@ class Runs:
                 f"task {task} is {row['state']}: only one that failed or was stopped can be started again"
             )
         live.superseded = False  # the client has looked
-        if live.state != "running":
-            self._go_beyond(live.spec["out"])
+        if not live.streams:
+            self._go_beyond(run, live.spec["out"])
             self._open_stream(live)
         attempt = row["attempt"] + 1
         row.update(state="starting", wanted="", reason="", node="")
@@ -261,6 +261,8 @@ class Runs:
             raise Refusal(f"attempt {attempt} of {run}/{task} is not the present one")
         live.superseded |= superseded
         self.broker.forget_task(run, task, attempt, reason)
+        if all(live.is_over(name) for name in live.tasks if name != task):
+            await live.closing()  # who hears of the end may read the journal at once, and finds all of it
         self._ended(live, task, state, reason)
 
     def _ended(self, live: LiveRun, task: str, state: str, reason: str) -> None:

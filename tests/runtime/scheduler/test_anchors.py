@@ -1,11 +1,15 @@
 """What becomes of a task whose Dask task is gone: broker and a played scheduler in one loop, without a wire."""
 
 import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
 from distributed import Security
 
+from drlnb.records.columns import placement
+from drlnb.records.journal import Journal
+from drlnb.runtime.machine_host import JournalWriter
 from drlnb.runtime.protocol import Refusal
 from drlnb.runtime.scheduler import anchors
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
@@ -288,6 +292,32 @@ def test_the_normal_end_of_an_anchor_is_no_news(play):
         return world.row()["state"], world.scheduler.tasks
 
     assert play(scene) == ("done", {})
+
+
+def test_who_hears_that_a_run_is_over_finds_all_of_its_journal(play, monkeypatch):
+    """Its streams are whole before its state says so, however slow the disk is; a task that comes back opens another."""
+    writes = JournalWriter._append
+
+    def slowly(self, data):
+        threading.Event().wait(0.2)
+        writes(self, data)
+
+    monkeypatch.setattr(JournalWriter, "_append", slowly)
+
+    async def scene(world):
+        await world.attach("a", "n0")
+        end = asyncio.create_task(world.runs.task_end("r", "a", 1, "failed", "it broke"))
+        while world.row()["state"] == "running":
+            await asyncio.sleep(0)
+        (stream,) = Journal.read(world.out).streams.values()
+        await end
+        await world.runs.run_restart("r", "a")
+        return stream.of(placement.TaskStopped), len(Journal.read(world.out).streams), world.runs.live["r"].n_bytes
+
+    left, n_streams, n_bytes = play(scene)
+    assert [record.task for record in left] == ["r/a"]
+    assert n_streams == 1
+    assert min(n_bytes.values()) > 0
 
 
 def test_a_task_that_is_started_again_has_another_anchor(play):
