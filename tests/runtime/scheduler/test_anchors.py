@@ -295,7 +295,7 @@ def test_the_normal_end_of_an_anchor_is_no_news(play):
 
 
 def test_who_hears_that_a_run_is_over_finds_all_of_its_journal(play, monkeypatch):
-    """Its streams are whole before its state says so, however slow the disk is; a task that comes back opens another."""
+    """Its streams are whole before its state says so, however slow the disk is; a restart opens another."""
     writes = JournalWriter._append
 
     def slowly(self, data):
