@@ -206,7 +206,7 @@ class MetricsRecorded(Decision):
 
 
 class EpisodesLost(Decision):
-    """A resumed run could not bring environments back: their running episodes are gone, new ones have begun."""
+    """A collector's environments could not be brought back: their running episodes are gone, new ones have begun."""
 
     collector: int
     n_episodes: int

@@ -2,10 +2,14 @@
 
 import asyncio
 import contextlib
+import os
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -37,6 +41,8 @@ LEASING = {
 }
 #: How long a stopped process stands still, in seconds: longer than a lease lives, or than work may take.
 HOLDER_STOP_S, EXECUTOR_STOP_S, STALL_S = LEASING["ttl_s"] + 1.0, LEASING["compute_timeout_s"] + 1.0, 5.0
+#: Room for the run directories of one arena, in bytes, and how long none of it is left, in seconds.
+_DISK_BYTES, FULL_S = 1 << 29, 3.0
 #: Longest wait for something to strike, and for what was struck to be there again, in seconds.
 _TARGET_S = 60.0
 #: More steps than any of these trainings takes.
@@ -66,11 +72,15 @@ class Arena:
     """
 
     def __init__(self, stage: Stage) -> None:
-        self.address, self.folder = stage.handle.address, stage.folder
+        self.address, self.folder = stage.handle.address, stage.folder / "runs"
+        self.folder.mkdir()
+        if "disk-full" in KINDS:
+            mount = ("mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(self.folder))
+            subprocess.run(mount, check=True)
         self.client = stage.client
         self.family = Family(stage.handle.pid, self.client)
-        #: Process -> timer that lets it go on.
-        self._stopped: dict[psutil.Process, threading.Timer] = {}
+        #: What is stopped, or fills the disk -> timer that lets it go on, or removes it.
+        self._stopped: dict[psutil.Process | Path, threading.Timer] = {}
         self._spaces = Link(self.client).probe_env(ENV)
         self.run = ""
         #: Runs of this act, the small ones that were cancelled included.
@@ -83,6 +93,8 @@ class Arena:
             "executor-abort": self._abort_executor,
             "collector-kill": lambda pick: self._signal("collector", pick, signal.SIGKILL),
             "worker-kill": lambda pick: self._signal("worker", pick, signal.SIGKILL),
+            "link-cut": self._cut_link,
+            "disk-full": self._fill_disk,
             "scheduler-stall": self._stall,
             "second-master": self._second_master,
             "client-gone": self._client_gone,
@@ -99,6 +111,8 @@ class Arena:
         self.let_go()
         with contextlib.suppress(OSError):
             self.client.close()
+        if "disk-full" in KINDS:
+            subprocess.run(["umount", "-l", str(self.folder)], check=True)
 
     # ------------------------------------------------------------------ runs
     def begin(self, run: str) -> None:
@@ -175,21 +189,27 @@ class Arena:
     def _stop(self, process: psutil.Process, seconds: float) -> None:
         """Stop a process for a while."""
         process.send_signal(signal.SIGSTOP)
-        timer = threading.Timer(seconds, self._go_on, (process,))
-        self._stopped[process] = timer
+        self._end_later(process, seconds)
+
+    def _end_later(self, what: psutil.Process | Path, seconds: float) -> None:
+        timer = threading.Timer(seconds, self._go_on, (what,))
+        self._stopped[what] = timer
         timer.daemon = True
         timer.start()
 
-    def _go_on(self, process: psutil.Process) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGCONT)
-        self._stopped.pop(process, None)
+    def _go_on(self, what: psutil.Process | Path) -> None:
+        if isinstance(what, Path):
+            what.unlink(missing_ok=True)
+        else:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                what.send_signal(signal.SIGCONT)
+        self._stopped.pop(what, None)
 
     def let_go(self) -> None:
-        """Let every stopped process go on now."""
-        for process, timer in list(self._stopped.items()):
+        """Let every stopped process go on now, and make room on the disk."""
+        for what, timer in list(self._stopped.items()):
             timer.cancel()
-            self._go_on(process)
+            self._go_on(what)
 
     # ------------------------------------------------------------------ faults
     def _masters(self) -> list[tuple[str, str]]:
@@ -219,6 +239,26 @@ class Arena:
         pid = self._await(lambda: self._nodes().get(node, {}).get("pid"), f"node {node} is not back")
         with contextlib.suppress(psutil.NoSuchProcess):
             self._stop(psutil.Process(int(pid)), HOLDER_STOP_S)
+
+    def _cut_link(self, pick: float) -> None:
+        """Cut every connection between a worker and the scheduler, as a network does that loses them."""
+        worker, port = self._one("worker", pick), int(self.address.rpartition(":")[2])
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for connection in worker.net_connections("tcp4"):
+                if connection.raddr and connection.raddr.port == port:
+                    which = ("sport", "=", f":{connection.laddr.port}", "dport", "=", f":{port}")
+                    subprocess.run(["ss", "-K", "-t", *which], check=True, stdout=subprocess.DEVNULL)
+
+    def _fill_disk(self, pick: float) -> None:
+        """Leave no room where the runs write, for a while."""
+        self._n += 1
+        filler = self.folder / f"filler{self._n}"
+        with filler.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        self._end_later(filler, FULL_S * pick)
 
     def _stall(self, pick: float) -> None:
         """Stop the scheduler's process."""
@@ -264,6 +304,7 @@ KINDS: Mapping[str, int] = {
     "second-master": 9,
     "client-gone": 5,
     "cancel-waiting": 7,
+    **dict.fromkeys(("link-cut", "disk-full") if os.geteuid() == 0 and shutil.which("ss") else (), 6),
 }
 
 

@@ -24,6 +24,13 @@ def _kill(bench, title):
     return victim
 
 
+def _trained(out, task):
+    """Return the round of a task's last checkpoint, and what it has learnt."""
+    newest = (out / "checkpoints" / task / "LATEST").read_text()
+    names = ("model.safetensors", "optimizer.safetensors", "normaliser.safetensors")
+    return newest, [(out / "checkpoints" / task / newest / name).read_bytes() for name in names]
+
+
 @pytest.mark.parametrize(
     ("title", "loss"),
     [
@@ -47,16 +54,24 @@ def test_training_survives_the_death_of_any_process(make_bench, title, loss):
         assert {record.attempt for record in journal.of(words.TaskOpened)} == {1, 2}
 
 
-def test_a_second_node_dies_with_its_collectors_and_slot(make_bench):
-    """When a node that hosts collectors and a slot dies, its collectors move or come back and training ends well."""
+def test_a_node_and_a_collector_die_and_the_bits_stay(make_bench):
+    """Collectors move or come back with their environments: the parameters are those of a run where nothing died."""
     bench = make_bench(n_workers=2, n_slots=2)
     tasks = [bench.spec(name, steps=8192, n_collectors=4) for name in ("a", "b")]
     run = bench.start(tasks)
     run.round(5)
+    _kill(bench, "drlnb collector a#1")
+    run.round(12)
     _kill(bench, "drlnb worker")
     assert {row["state"] for row in run.end().values()} == {"done"}
     journal = check_laws(run.out)
     assert journal.of(placement.NodeLost)
+    assert journal.of(warmup.CollectorLost)
+    assert not journal.of(words.EpisodesLost)
+    calm = bench.start(tasks, run="r2")
+    calm.end()
+    for name in ("a", "b"):
+        assert _trained(run.out, name) == _trained(calm.out, name)
 
 
 def test_everything_ends_with_the_supervisor(make_bench):
@@ -90,11 +105,7 @@ def test_resume_after_the_whole_cluster_was_killed(make_bench):
     assert opened == {1: 0, 2: latest}
     fresh = again.start([task], run="r2")
     fresh.end()
-    names = [(out / "checkpoints" / "a" / "LATEST").read_text() for out in (run.out, fresh.out)]
-    assert names == ["64", "64"]
-    for name in ("model.safetensors", "optimizer.safetensors", "normaliser.safetensors"):
-        files = [(out / "checkpoints" / "a" / "64" / name).read_bytes() for out in (run.out, fresh.out)]
-        assert files[0] == files[1], f"resumed and uninterrupted {name} differ"
+    assert _trained(run.out, "a") == _trained(fresh.out, "a")
 
 
 def test_an_environment_that_raises_fails_its_task_and_no_other(make_bench, tmp_path, monkeypatch):

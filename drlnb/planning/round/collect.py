@@ -37,6 +37,7 @@ def _start_collector(state: RoundState, i: int, after_s: float, out: Out) -> Non
             env_indices=member.env_indices,
             after_s=after_s,
             start_mode=state.warmup.state.settings.start_mode,
+            anew=member.n_losses > 1,
         )
     )
 
@@ -45,7 +46,10 @@ def collector_ready(state: RoundState, event: warmup.CollectorReady, out: Out) -
     """Wake a collector that is up, if its host holds the parameters."""
     if event.episodes_lost:
         n = state.progress.episodes_lost = state.progress.episodes_lost + event.episodes_lost
-        text = f"resumed, {n} episode{'s' * (n > 1)} lost: these environments cannot be restored, they began anew"
+        text = (
+            f"{n} episode{'s' * (n > 1)} lost: these environments could not be restored, they began anew, "
+            "and the same spec may give other bits from here on"
+        )
         out.append(words.EpisodesLost(collector=event.collector, n_episodes=event.episodes_lost, text=text))
     if state.crew.ready(event.collector, event.node, event.round):
         warm(state, event, out)

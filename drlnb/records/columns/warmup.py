@@ -26,6 +26,8 @@ class StartCollector(_OfCollector):
     parked: bool = False
     #: How the process is started: ``zygote`` or ``spawn``.
     start_mode: str = ""
+    #: Its environments begin anew: with their last state it was lost once more.
+    anew: bool = False
 
 
 class RevokeStart(_OfCollector):

@@ -75,7 +75,8 @@ class Collector:
         self.actor = make_actor(spec)
         self._gamma = float(spec.hyperparameters.get("gamma", 0.99))
         self._noise = NoiseStreams(spec.seed, ACT, indices)
-        self._restorable = restorable(spec) if spec.can_snapshot is None else spec.can_snapshot
+        #: Whether its environments can be frozen and thawed exactly.
+        self.restorable = restorable(spec) if spec.can_snapshot is None else spec.can_snapshot
         self._round = 0
         n = len(indices)
         adjacent = indices[-1] - indices[0] + 1 == n
@@ -152,9 +153,8 @@ class Collector:
         done = max(round - 1, 0) * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
         self.actor.at(progress_remaining(done, self.spec.total_timesteps), round)
         hold, noise = self._noises(round, n_steps)
-        n, masked = len(self.env_indices), self._masks is not None
         self._sight.begin(self.actor.statistics[0])
-        run = Run(round, n_steps, n, self._sight, self.actor.head, masked=masked)
+        run = self._run(round, n_steps)
         for t in range(n_steps):
             self._step(t, run, noise[t // hold])
             if on_step is not None:
@@ -163,6 +163,19 @@ class Collector:
         self._check_finite(arrays, round)
         self._round = round + 1
         return Fragment(self._header(run, version, time.perf_counter() - started), arrays)
+
+    def _run(self, round: int, n_steps: int) -> Run:
+        masked = self._masks is not None
+        return Run(round, n_steps, len(self.env_indices), self._sight, self.actor.head, masked=masked)
+
+    def _follow(self, round: int, actions: np.ndarray) -> None:
+        """Repeat the actions ``(T, n)`` of a round: the environments are then where it left them."""
+        run = self._run(round, len(actions))
+        for t, taken in enumerate(actions):
+            run.begin_step(t)
+            self._step_envs(t, run, self.actor.to_env(taken))
+        self._episodes(run)
+        self._round = round + 1
 
     def _header(self, run: Run, version: int, collect_s: float) -> Facts:
         n_steps, n = run.terminated.shape
@@ -201,15 +214,18 @@ class Collector:
         return [list(episode) for tally in tallies for episode in tally.drain()]
 
     def _step(self, t: int, run: Run, noise: np.ndarray) -> None:
-        current, discounted, returns, lengths = self._current, self._discounted, self._returns, self._lengths
-        gamma, indices, masks = self._gamma, self.env_indices, self._masks
+        masks = self._masks
         run.begin_step(t)
         outputs = self.actor.respond(self._sight.seen)
         if masks is not None:
             run.masks[t], outputs = masks, masked(outputs, masks)
         run.outputs[t] = outputs
         actions = run.actions[t] = self.actor.choose(outputs, noise)
-        column, taken = 0, self.actor.to_env(actions[self._rows])
+        self._step_envs(t, run, self.actor.to_env(actions[self._rows]))
+
+    def _step_envs(self, t: int, run: Run, taken: np.ndarray | list[int]) -> None:
+        current, discounted, returns, lengths = self._current, self._discounted, self._returns, self._lengths
+        gamma, indices, masks, column = self._gamma, self.env_indices, self._masks, 0
         shape, dtype, answer = current.shape[1:], current.dtype, None
         try:
             for column, env in enumerate(self.envs):
@@ -287,7 +303,7 @@ class Collector:
         envs = {}
         for column, (index, env) in enumerate(zip(self.env_indices, self.envs, strict=True)):
             envs[str(index)] = {
-                "snapshot": freeze(env) if self._restorable else None,
+                "snapshot": freeze(env) if self.restorable else None,
                 "obs": self._current[index].tobytes(),
                 "discounted": self._discounted[column],
                 "return": self._returns[column],
@@ -303,7 +319,8 @@ class Collector:
         Parameters
         ----------
         state
-            A state that holds at least this collector's environments.
+            A state that holds at least this collector's environments.  It may have `actions`: arrays ``(T, n)`` of the
+            rounds that followed it, which are taken once more.
 
         Returns
         -------
@@ -338,6 +355,8 @@ class Collector:
             self._current[index] = obs.reshape(self._current.shape[1:])
             self._discounted[column] = float(saved["discounted"])
             self._returns[column], self._lengths[column] = float(saved["return"]), int(saved["length"])
+        for actions in state.get("actions", ()):
+            self._follow(self._round, actions)
         return lost
 
     def _thawed(self, saved: Facts) -> gymnasium.Env | None:

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CollectorChild", "main", "serve"]
 
+#: Share of the time of acting that it may take to send the environments' state along: after short rounds not each time.
+_STATE_FRAC = 0.02
+
 
 class CollectorChild:
     """Answers the agent's frames, one at a time."""
@@ -40,6 +44,8 @@ class CollectorChild:
         self._pulse = Pulse(channel.send)
         self._quiet_s: float | None = None
         self._gone = False
+        #: Seconds of acting since the state of the environments was sent, and what sending it takes.
+        self._acted_s = self._state_s = 0.0
         self._frames = {
             "configure": self._configure,
             "wake": self._wake,
@@ -130,7 +136,13 @@ class CollectorChild:
             on_step=self.alive,
         )
         packed, buffer = fragment.pack()
-        return {"op": "experience", "fragment": plain(packed)}, [buffer]
+        answer = {"op": "experience", "fragment": plain(packed)}
+        self._acted_s += fragment.header["collect_s"]
+        if self.collector.restorable and self._acted_s >= self._state_s / _STATE_FRAC:
+            started, self._acted_s = time.perf_counter(), 0.0
+            answer["state"] = pickle.dumps(self.collector.state(), protocol=5)
+            self._state_s = time.perf_counter() - started
+        return answer, [buffer]
 
     def _evaluate(self, header: Plain, _payload: memoryview) -> Reply:
         from drlnb.rl.collecting.evaluation import evaluate_parameters

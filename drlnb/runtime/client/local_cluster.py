@@ -25,6 +25,7 @@ import psutil
 from drlnb.records.errors import PeerError
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import import_path, last_line, python
+from drlnb.runtime.protocol import BROKER
 
 if TYPE_CHECKING:
     from distributed import LocalCluster
@@ -39,6 +40,8 @@ PREFIX, _LOG = "drlnb-", "supervisor.log"
 _OLD_S = 3600.0
 #: Seconds between two looks at whether all workers are there.
 _LOOK_S = 1.0
+#: Longest time in which runs may save what they have done when whoever started their cluster is gone, in seconds.
+_ORPHANS_S = 20.0
 #: Seconds between two looks at whether processes have ended; longest wait for those below a supervisor that has ended.
 _GONE_S, _LAST_S = 0.01, 3.0
 
@@ -205,8 +208,11 @@ async def _supervise(n_workers: int, root: Path) -> None:
     try:
         print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
         await ended.wait()
-    finally:
         loop.remove_reader(0)
+        broker = cluster.scheduler.plugins.get(BROKER)
+        if broker is not None:  # of runs that go on nobody has said that they shall end
+            await broker.runs.stop_all("whoever started their cluster is gone", _ORPHANS_S)
+    finally:
         keeper.cancel()
         await asyncio.wait_for(cluster.close(), 12.0)
 

@@ -27,6 +27,8 @@ __all__ = ["RENEW_S", "Lock", "goes_on", "judged", "machine"]
 RENEW_S, _STALE_S = 5.0, 60.0
 #: Seconds that a scheduler has to answer.
 _HELLO_S = 2.0
+#: Longest wait for a run that is being stopped, and time between two looks at it, in seconds.
+_STOPPING_S, _AGAIN_S = 25.0, 0.1
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
@@ -80,25 +82,39 @@ def _age_s(path: Path) -> float:
 
 
 def goes_on(lock: Lock, timeout_s: float = _HELLO_S) -> bool | None:
-    """Ask a lock's scheduler whether its run goes on; None if it does not answer in time, or another broker does."""
+    """Ask a lock's scheduler whether its run goes on; None if it does not answer in time, or another broker does.
+
+    A run that is being stopped is waited for: whoever restarts a kernel resumes what the old one's cluster still saves.
+    """
     answer: list[bool] = []
+    deadline = time.monotonic() + _STOPPING_S
 
     async def ask() -> None:
         from distributed.core import rpc  # heavy, and only needed where a lock was found
 
         async with rpc(lock.address, timeout=timeout_s) as scheduler:
-            hello, runs = await scheduler.drlnb_hello(), await scheduler.drlnb_runs()
-        if hello["epoch"] == lock.epoch:
-            answer.append(lock.run in {row["run"] for row in runs if row["state"] == "running"})
+            if (await asyncio.wait_for(scheduler.drlnb_hello(), timeout_s))["epoch"] != lock.epoch:
+                return
+            while True:
+                runs = await asyncio.wait_for(scheduler.drlnb_runs(), timeout_s)
+                ours = [row["tasks"].values() for row in runs if row["run"] == lock.run and row["state"] == "running"]
+                asked = [
+                    row["wanted"] == "stop" for row in (ours or [()])[0] if row["state"] in ("starting", "running")
+                ]
+                if not ours or not all(asked) or time.monotonic() > deadline:
+                    answer[:] = [bool(ours)]
+                    return
+                answer[:] = [False]  # should its cluster be gone before it says more
+                await asyncio.sleep(_AGAIN_S)
 
     def run() -> None:
         with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):  # also where no broker lives
-            asyncio.run(asyncio.wait_for(ask(), timeout_s))
+            asyncio.run(ask())
 
     # A thread of its own: the caller may sit in a notebook's running loop.
     thread = threading.Thread(target=run, name="drlnb-hello", daemon=True)
     thread.start()
-    thread.join(timeout_s + 1.0)
+    thread.join(3 * timeout_s + _STOPPING_S)
     return answer[0] if answer else None
 
 

@@ -1,13 +1,17 @@
 """Start a collector's process, have it act, end it between two rounds, and start it again."""
 
 import asyncio
+import pickle
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from drlnb.planning.round.state import RING
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
 from drlnb.records.columns import warmup
+from drlnb.rl.fragments import Fragment
 from drlnb.runtime.master.checkpoint_effects import envs_for
 from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, fields_of
 
@@ -41,6 +45,8 @@ class CollectorEffects:
         self._woken: dict[int, int] = {}
         #: Collectors that hold their CPU slots until they act again.
         self._keepers: set[int] = set()
+        #: Collector -> state of its environments after some round, and the actions of the rounds since.
+        self._states: dict[int, tuple[bytes, list[np.ndarray]]] = {}
         #: Keeps a collector's start and its end apart.
         self._lives: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         #: Fragments so far: a second copy from a restarted collector has a key of its own.
@@ -146,11 +152,19 @@ class CollectorEffects:
         await self.call(collector, node, "drlnb_collector_stop", attempt=m.attempt, **more)
 
     def _env_states(self, command: warmup.StartCollector) -> bytes:
-        """Return the checkpoint's state of a collector's environments until it has acted; nothing later."""
-        m = self.m
-        if m.envs is None or command.collector in m.acted:
+        """Return what a collector's environments go on from: where its last experience left them, else a checkpoint.
+
+        Nothing where they are at its node (mode ``respawn``), or the task begins.
+        """
+        m, collector = self.m, command.collector
+        if collector not in m.acted:
+            return b"" if m.envs is None else envs_for(m.envs, command.env_indices)
+        if command.round:
             return b""
-        return envs_for(m.envs, command.env_indices)
+        if command.anew or collector not in self._states:
+            return envs_for({"round": self._woken[collector], "envs": {}}, command.env_indices)
+        state, actions = self._states[collector]
+        return pickle.dumps({**pickle.loads(state), "actions": actions}, protocol=5)
 
     # ------------------------------------------------------------------ acting
     async def wake(self, command: warmup.WakeCollector) -> None:
@@ -166,6 +180,10 @@ class CollectorEffects:
         key = f"{collector}/{command.round}/{self._n_fragments}"
         fragment = reply["fragment"]
         m.experience[key] = (fragment, reply["payload"])
+        if "state" in reply:
+            self._states[collector] = (reply["state"], [])
+        elif collector in self._states:
+            self._states[collector][1].append(Fragment.unpack(fragment, reply["payload"]).arrays["action"].copy())
         m.host.feed(
             words.ExperienceArrived,
             collector=collector,

@@ -127,7 +127,7 @@ class Master:
             await self.control(**wish)
         if self.is_over:
             return self.done.result()
-        if not (self.out / "run.json").is_file():
+        if not await asyncio.to_thread((self.out / "run.json").is_file):
             reason = f"node {self.link.node} does not see the run directory {self.out}: use one that all nodes share"
             return await self._give_up(reason)
         try:

@@ -8,15 +8,16 @@ task refuses is forgotten again: its next attempt would begin with it, and fail.
 """
 
 import asyncio
-import contextlib
 import itertools
 import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.seats.machine import SeatsMachine
@@ -29,7 +30,9 @@ from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.machine_host import JournalWriter, stream_header
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["OVER", "LiveRun", "becomes", "forget", "journalled_epoch", "note", "with_changes"]
+__all__ = ["OVER", "LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "note", "off_loop", "with_changes"]
+
+_T = TypeVar("_T")
 
 #: States of a task in which nothing runs any more.
 OVER = ("done", "failed", "stopped")
@@ -39,6 +42,8 @@ _RING = 20_000
 _PAGE = 2000
 #: Least time between two writes of status.json, in seconds.
 _STATUS_S = 1.0
+#: Longest wait for a disk that may hang, in seconds: a scheduler serves others, too.
+_DISK_S = 15.0
 #: Name of a stream of the pool's records.
 _STREAM = re.compile(r"broker-e(?P<epoch>[0-9]+)(-.*)?")
 
@@ -52,9 +57,11 @@ class LiveRun:
         Its name, and what it was asked for with.
     former
         Its life before this one: attempts and rows are counted on from there.
+    taken
+        Streams that its journal has.
     """
 
-    def __init__(self, run: str, spec: Plain, former: "LiveRun | None" = None) -> None:
+    def __init__(self, run: str, spec: Plain, former: "LiveRun | None" = None, taken: Set[str] = frozenset()) -> None:
         self.run = run
         self.spec = spec
         self.planners = unpack_planners(spec.get("own_planners", {}), ["placement"])
@@ -80,6 +87,7 @@ class LiveRun:
         }
         #: Stream -> bytes of it that are on disk at least, of former lives, too: what nobody may miss later.
         self.n_bytes: dict[str, int] = dict(spec.get("streams", {}) if former is None else former.n_bytes)
+        self.taken = set(taken)
         #: Machine of the scheduler -> the name of its stream here, and what writes it; none once the run has ended.
         self.streams: dict[str, tuple[str, JournalWriter]] = {}
         self.ring: deque[Plain] = deque([] if former is None else former.ring, maxlen=_RING)
@@ -90,17 +98,14 @@ class LiveRun:
         #: Somebody else has taken the directory over: nothing of this run is written there any more.
         self.superseded = False
         self._status_t = 0.0
-        #: status.json could not be written.
-        self.unsaid = False
+        #: What status.json is to say, while it does not; and who writes it.
+        self._unsaid = ""
+        self._saying: asyncio.Task[None] | None = None
 
     @property
     def state(self) -> str:
         """``running`` while any task is, else the worst end."""
-        states = {task["state"] for task in self.tasks.values()}
-        for state in ("starting", "running", "failed", "stopped"):
-            if state in states:
-                return "running" if state == "starting" else state
-        return "done"
+        return _worst(self.tasks)
 
     def is_over(self, task: str) -> bool:
         """Whether nothing of a task runs any more."""
@@ -111,16 +116,11 @@ class LiveRun:
 
         A run that is resumed on the same broker opens another stream; a name that is taken gets a number behind.
         """
-        folder = self.out / "journal"
         names = (name if n == 1 else f"{name}-{n}" for n in itertools.count(1))
-        stream = next(free for free in names if not (folder / f"{free}.jsonl").exists())
+        stream = next(free for free in names if free not in self.taken)
+        self.taken.add(stream)
         header = partial(stream_header, stream, kind, machine)
-        writer = JournalWriter(folder / f"{stream}.jsonl", header=header)
-        # Its file is made now, not with its first rows: the next life may begin before those.
-        with contextlib.suppress(OSError):  # its writer reports what the disk refuses
-            folder.mkdir(parents=True, exist_ok=True)
-            writer.path.touch()
-        self.streams[kind] = (stream, writer)
+        self.streams[kind] = (stream, JournalWriter(self.out / "journal" / f"{stream}.jsonl", header=header))
         self.write(kind, header())
 
     def write(self, kind: str, record: Record) -> None:
@@ -135,7 +135,7 @@ class LiveRun:
 
         async def close() -> None:
             for name, writer in streams.values():
-                await asyncio.to_thread(writer.close)
+                await off_loop(writer.close)
                 self.n_bytes[name] = writer.n_bytes
 
         return close()
@@ -159,31 +159,39 @@ class LiveRun:
         if self.state != "running":
             self.ring.clear()
 
-    def write_status(self, *, force: bool = False) -> None:
-        """Write status.json, at most once per second."""
+    def write_status(self, *, force: bool = False, ended: Mapping[str, Plain] = {}) -> None:
+        """Write status.json, at most once per second, and until the disk takes it; `ended`: tasks that are about to."""
         now = time.monotonic()
         if self.superseded or (not force and now - self._status_t < _STATUS_S):
             return
         self._status_t = now
         shown = ("state", "attempt", "reason", "n_timesteps", "scheduling")
-        tasks = {name: {key: row[key] for key in shown} for name, row in self.tasks.items()}
+        rows = {name: {**row, **ended.get(name, {})} for name, row in self.tasks.items()}
+        tasks = {name: {key: row[key] for key in shown} for name, row in rows.items()}
         self.n_bytes |= {name: writer.n_bytes for name, writer in self.streams.values()}
-        text = json.dumps({"run": self.run, "state": self.state, "tasks": tasks, "streams": self.n_bytes}, indent=1)
-        temporary = self.out / "status.json.tmp"
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self.out / "status.json")
-            self.unsaid = False
-        except OSError:  # a full disk is reported by the journal's writer
-            if not self.unsaid:
-                asyncio.get_running_loop().call_later(_STATUS_S, self.say_again)
-            self.unsaid = True
+        status = {"run": self.run, "state": _worst(rows), "tasks": tasks, "streams": self.n_bytes}
+        self._unsaid = json.dumps(status, indent=1)
+        if self._saying is None or self._saying.done():
+            self._saying = asyncio.get_running_loop().create_task(self._say())
 
-    def say_again(self) -> None:
-        """Write what the disk has refused."""
-        if self.unsaid:
-            self.unsaid = False
-            self.write_status(force=True)
+    async def _say(self) -> None:
+        while text := self._unsaid:
+            try:
+                await off_loop(partial(self._replace_status, text))
+            except OSError:  # a full disk is reported by the journal's writer
+                await asyncio.sleep(_STATUS_S)
+            else:
+                self._unsaid = self._unsaid if self._unsaid != text else ""
+
+    def _replace_status(self, text: str) -> None:
+        temporary = self.out / "status.json.tmp"
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(self.out / "status.json")
+
+    async def said(self) -> None:
+        """Wait until status.json says what it is to say; of a disk that refuses or hangs not for long."""
+        if self._saying is not None:
+            await asyncio.wait([self._saying], timeout=2 * _STATUS_S)
 
     def check_change(self, task: str | None, key: str, value: object) -> None:
         """Check whether a setting can be changed so, before anything is sent to any task.
@@ -233,6 +241,15 @@ class LiveRun:
         return ""
 
 
+def _worst(tasks: Mapping[str, Plain]) -> str:
+    """Return ``running`` while any task is, else the worst end."""
+    states = {task["state"] for task in tasks.values()}
+    for state in ("starting", "running", "failed", "stopped"):
+        if state in states:
+            return "running" if state == "starting" else state
+    return "done"
+
+
 async def becomes(holds: Callable[[], bool], wait_s: float, look_s: float = 0.02) -> bool:
     """Look every `look_s` seconds whether something holds; false if the time is up first."""
     deadline = time.monotonic() + wait_s
@@ -243,9 +260,29 @@ async def becomes(holds: Callable[[], bool], wait_s: float, look_s: float = 0.02
     return True
 
 
-def journalled_epoch(out: Path) -> int:
-    """Return the highest epoch of the brokers that have journalled into a run directory; 0 if none has."""
-    names = (_STREAM.fullmatch(path.stem) for path in (out / "journal").glob("broker-e*.jsonl"))
+async def off_loop(work: Callable[[], _T]) -> _T:
+    """Do what may wait for a disk in a thread of its own: of shared ones, a disk that hangs would take them all.
+
+    Raises
+    ------
+    OSError
+        If the disk does not answer in time (TimeoutError), or refuses.
+    """
+    own = ThreadPoolExecutor(1, "drlnb-disk")
+    try:
+        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(own, work), _DISK_S)
+    finally:
+        own.shutdown(wait=False)
+
+
+def journalled(out: Path) -> set[str]:
+    """Return the streams of a run directory."""
+    return {path.stem for path in (out / "journal").glob("*.jsonl")}
+
+
+def journalled_epoch(streams: Set[str]) -> int:
+    """Return the highest epoch of the brokers that have written any of these streams; 0 if none has."""
+    names = (_STREAM.fullmatch(stream) for stream in streams)
     return max((int(name["epoch"]) for name in names if name is not None), default=0)
 
 

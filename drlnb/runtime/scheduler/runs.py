@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,17 @@ from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError, RunLocked
 from drlnb.runtime.protocol import SOON_S, Handler, Plain, Refusal, pool_task, table, task_stream
-from drlnb.runtime.scheduler.run import OVER, LiveRun, becomes, forget, journalled_epoch, note, with_changes
+from drlnb.runtime.scheduler.run import (
+    OVER,
+    LiveRun,
+    becomes,
+    forget,
+    journalled,
+    journalled_epoch,
+    note,
+    off_loop,
+    with_changes,
+)
 
 if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
@@ -69,8 +80,9 @@ class Runs:
     async def close(self) -> None:
         """Close every stream."""
         for run in self.live.values():
-            await run.closing()
-            run.say_again()
+            with contextlib.suppress(OSError):
+                await run.closing()
+            await run.said()
 
     # ------------------------------------------------------------------ journal rows
     def pool_record(self, record: Record) -> None:
@@ -117,9 +129,12 @@ class Runs:
             if not await becomes(lambda: former.state != "running", _END_S):
                 raise RunLocked(f"run {run} goes on: attach to it instead")
         self._refuse_too_many(spec["tasks"])
-        self._go_beyond(run, spec["out"])
+        taken = await self._look(spec["out"])
+        if (now := self.live.get(run)) is not None and now.state == "running":
+            return  # the same message has come again meanwhile
+        self._go_beyond(run, spec["out"], taken)
         try:
-            live = LiveRun(run, spec, former)
+            live = LiveRun(run, spec, former, taken)
         except ValueError as error:  # a planner of the user's own
             raise ConfigError(str(error)) from None
         self.live[run] = live
@@ -145,12 +160,20 @@ class Runs:
                 "raise their hard limit (ulimit -Hn), add nodes, or train fewer at once"
             )
 
-    def _go_beyond(self, run: str, out: str) -> None:
+    async def _look(self, out: str) -> set[str]:
+        """Return the streams of a run directory."""
+        try:
+            return await off_loop(partial(journalled, Path(out)))
+        except OSError as error:
+            why = error.strerror or "its disk does not answer"
+            raise ConfigError(f"{out} cannot be read here: {why}") from None
+
+    def _go_beyond(self, run: str, out: str, taken: set[str]) -> None:
         """Refuse a directory that another live run uses; raise coming fences above those that are journalled there."""
         for other in self.live.values():
             if other.run != run and other.state == "running" and other.spec["out"] == out:
                 raise RunLocked(f"{out} is in use by run {other.run}")
-        epoch = journalled_epoch(Path(out))
+        epoch = journalled_epoch(taken)
         if epoch > self.broker.pool.epoch:  # a clock may have been set back
             self.broker.host.feed(leasing.EpochRaised, epoch=epoch + 1)
 
@@ -160,13 +183,15 @@ class Runs:
         row = live.tasks[task]
         # Its journal may show its end before its master reports it.
         await becomes(lambda: live.is_over(task), _SETTLE_S)
+        taken = await self._look(live.spec["out"])
         if row["state"] not in ("failed", "stopped"):
             raise ConfigError(
                 f"task {task} is {row['state']}: only one that failed or was stopped can be started again"
             )
         live.superseded = False  # the client has looked
         if not live.streams:
-            self._go_beyond(run, live.spec["out"])
+            self._go_beyond(run, live.spec["out"], taken)
+            live.taken |= taken
             self._open_stream(live)
         attempt = row["attempt"] + 1
         row.update(state="starting", wanted="", reason="", node="")
@@ -205,6 +230,12 @@ class Runs:
         live.write_status(force=action == "set")  # a resumed run must know of what was set
         if problems:
             raise ConfigError("; ".join(problems))
+
+    async def stop_all(self, reason: str, wait_s: float) -> None:
+        """Stop every run, each with a checkpoint, and wait so long for them."""
+        live = [run.run for run in self.live.values() if run.state == "running"]
+        await asyncio.gather(*(self.run_control(run, "stop", reason=reason) for run in live), return_exceptions=True)
+        await becomes(lambda: not self.any_live, wait_s)
 
     async def _pass_on(self, live: LiveRun, name: str, wish: Plain) -> str:
         """Pass a wish on to one task; return why its master refuses, empty if it does not."""
@@ -261,13 +292,16 @@ class Runs:
             raise Refusal(f"attempt {attempt} of {run}/{task} is not the present one")
         live.superseded |= superseded
         self.broker.forget_task(run, task, attempt, reason)
+        # Who hears of the end may read the files at once, and finds all in them.
         if all(live.is_over(name) for name in live.tasks if name != task):
-            await live.closing()  # who hears of the end may read the journal at once, and finds all of it
+            with contextlib.suppress(OSError):
+                await live.closing()
+        live.write_status(force=True, ended={task: {"state": state, "reason": reason}})
+        await live.said()
         self._ended(live, task, state, reason)
 
     def _ended(self, live: LiveRun, task: str, state: str, reason: str) -> None:
         live.tasks[task].update(state=state, reason=reason, node="")
-        live.write_status(force=True)
         live.add([])
         self.broker.nodes.end_task(live.run, task, live.tasks[task]["attempt"])
         if live.state != "running":
@@ -281,6 +315,7 @@ class Runs:
             return
         if live.tasks[task]["state"] == "running":  # the pool knows nothing of one that has not begun
             self.broker.forget_task(live.run, task, live.tasks[task]["attempt"], reason)
+        live.write_status(force=True, ended={task: {"state": state, "reason": reason}})
         self._ended(live, task, state, reason)
 
     def node_lost(self, node: str) -> None:

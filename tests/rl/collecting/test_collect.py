@@ -193,6 +193,29 @@ def test_a_restored_collector_goes_on_bit_for_bit(env, make_spec, collector):
     assert episodes == sorted(expected.header["episodes"])
 
 
+@pytest.mark.parametrize("given", [{}, {"normalize": True}])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_an_old_state_and_the_actions_since_go_on_bit_for_bit(env, given, make_spec, collector):
+    """Environments follow what was done in them since their state was taken, whatever parameters did it."""
+    spec = make_spec(env, **given)
+    parameters, others = start(spec), start(make_spec(env, seed=1, **given))
+    whole = collector(spec)
+    whole.collect(parameters, version=0, round=0, n_steps=25)
+    state, actions = whole.state(), []
+    for round_ in (1, 2):
+        made = whole.collect([parameters, others][round_ % 2], version=round_, round=round_, n_steps=7)
+        actions.append(made.arrays["action"])
+    expected = whole.collect(parameters, version=3, round=3, n_steps=25)
+    again = collector(spec)
+    assert again.restore({**state, "actions": actions}) == 0
+    found = again.collect(parameters, version=3, round=3, n_steps=25)
+    for name in expected.arrays:
+        assert found.arrays[name].tobytes() == expected.arrays[name].tobytes(), name
+    assert found.header["episodes"] == expected.header["episodes"]
+    rows = [[{**row, "snapshot": b""} for row in made.state()["envs"].values()] for made in (again, whole)]
+    assert rows[0] == rows[1]
+
+
 def test_an_environment_that_cannot_be_frozen_is_counted_lost(make_spec, collector):
     """An EzPickle environment carries no snapshot; restoring says that both episodes are lost and starts new ones."""
     spec = make_spec("rl/Forgetful-v0", n_envs=2)

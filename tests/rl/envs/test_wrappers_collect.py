@@ -65,8 +65,10 @@ def test_a_resumed_collector_goes_on_counting(wrapped):
     first = Collector(spec, env_indices=[0, 1])
     first.collect(parameters, version=1, round=1, n_steps=3)
     second = Collector(spec, env_indices=[0, 1])
-    assert second.restore(first.state()) == 0
-    fragments = [made.collect(parameters, version=1, round=2, n_steps=4) for made in (first, second)]
+    state = first.state()
+    actions = first.collect(parameters, version=1, round=2, n_steps=3).arrays["action"]
+    assert second.restore({**state, "actions": [actions]}) == 0
+    fragments = [made.collect(parameters, version=1, round=3, n_steps=4) for made in (first, second)]
     assert [fragment.header["episodes"] for fragment in fragments] == [[[15.0, 5], [15.0, 5]]] * 2
     assert fragments[0].arrays["obs"].tobytes() == fragments[1].arrays["obs"].tobytes()
     first.close()
