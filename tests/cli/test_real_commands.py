@@ -14,7 +14,7 @@ import pytest
 from drlnb.records.columns.leasing import LeaseReleased
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal
-from drlnb.records.round import MetricsRecorded
+from drlnb.records.round import MetricsRecorded, TaskOpened
 from tests.survivors import survivors
 
 pytestmark = pytest.mark.cluster
@@ -162,12 +162,20 @@ def test_ctrl_c_and_resume(command, tmp_path, n_signals):
     assert code == 0, out + err
 
 
-def test_kill_of_the_command_leaves_nothing(command, tmp_path):
-    """SIGKILL of the command ends its cluster, too."""
-    running = command("train", "CartPole-v1", "--gpus", "1", "--out", "r")
-    running.until(lambda: _rounds(tmp_path / "r") >= 3, "3 rounds")
+def test_kill_of_the_command_loses_nothing_and_leaves_nothing(command, tmp_path):
+    """SIGKILL of the command saves its run and ends its cluster; a resume waits for that, and loses no round."""
+    running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "60000", "--out", "r")
+    running.until(lambda: _rounds(tmp_path / "r") >= 15, "15 rounds")
     running.process.kill()
+    code, out, err = command("resume", "r").end()
+    assert code == 0, out + err
     running.end()
+    before, after = Journal.read(tmp_path / "r").of(TaskOpened)
+    assert (before.n_rounds, after.attempt) == (0, 2)
+    rounds = [row.round for row in Journal.read(tmp_path / "r").of(MetricsRecorded)]
+    assert rounds == list(range(1, len(rounds) + 1))
+    code, out, err = command("replay", "r").end()
+    assert code == 0, out + err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")

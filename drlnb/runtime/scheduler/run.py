@@ -42,6 +42,8 @@ _RING = 20_000
 _PAGE = 2000
 #: Least time between two writes of status.json, in seconds.
 _STATUS_S = 1.0
+#: Longest wait for it at the end of a task, in seconds.
+_SAID_S = 2.0
 #: Longest wait for a disk that may hang, in seconds: a scheduler serves others, too.
 _DISK_S = 15.0
 #: Name of a stream of the pool's records.
@@ -87,7 +89,7 @@ class LiveRun:
         }
         #: Stream -> bytes of it that are on disk at least, of former lives, too: what nobody may miss later.
         self.n_bytes: dict[str, int] = dict(spec.get("streams", {}) if former is None else former.n_bytes)
-        self.taken = set(taken)
+        self.taken = set(taken) | (set() if former is None else former.taken)
         #: Machine of the scheduler -> the name of its stream here, and what writes it; none once the run has ended.
         self.streams: dict[str, tuple[str, JournalWriter]] = {}
         self.ring: deque[Plain] = deque([] if former is None else former.ring, maxlen=_RING)
@@ -191,7 +193,7 @@ class LiveRun:
     async def said(self) -> None:
         """Wait until status.json says what it is to say; of a disk that refuses or hangs not for long."""
         if self._saying is not None:
-            await asyncio.wait([self._saying], timeout=2 * _STATUS_S)
+            await asyncio.wait([self._saying], timeout=_SAID_S)
 
     def check_change(self, task: str | None, key: str, value: object) -> None:
         """Check whether a setting can be changed so, before anything is sent to any task.

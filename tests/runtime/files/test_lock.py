@@ -34,11 +34,21 @@ def aged(run, seconds):
     os.utime(run.path / "LOCK", (then, then))
 
 
+def row(*wanted, state="running"):
+    """Return what a broker says of run r1, of whose tasks so much is wanted; and one that is over."""
+    tasks = {f"t{i}": {"state": state, "wanted": each} for i, each in enumerate(wanted)}
+    return {"run": "r1", "state": "running", "tasks": {**tasks, "over": {"state": "done", "wanted": ""}}}
+
+
+#: A run that begins, one of whose tasks only one is to stop, and one that saves what it has done.
+STARTS, GOES_ON, STOPS = row("", state="starting"), row("stop", ""), row("stop")
+
+
 class Scheduler:
     """What a scheduler at an address answers; ``None`` where it has no broker."""
 
     def __init__(self, hello, runs):
-        self.hello, self.runs = hello, runs
+        self.hello, self.runs, self.n_asked = hello, runs, 0
 
     async def __aenter__(self):
         return self
@@ -52,13 +62,22 @@ class Scheduler:
         return self.hello
 
     async def drlnb_runs(self):
+        """Return the runs; of several answers the next, and then none: the cluster is gone."""
+        if isinstance(self.runs, tuple):
+            self.n_asked += 1
+            if self.n_asked > len(self.runs):
+                raise OSError("gone")
+            return self.runs[self.n_asked - 1]
         return self.runs
 
 
 @pytest.mark.parametrize(
     ("hello", "runs", "young", "old"),
     [
-        ({"epoch": 7}, [{"run": "r0", "state": "done"}, {"run": "r1", "state": "running"}], True, True),
+        ({"epoch": 7}, [{"run": "r0", "state": "done"}, STARTS], True, True),
+        ({"epoch": 7}, [GOES_ON], True, True),
+        ({"epoch": 7}, ([STOPS], [STOPS], [{"run": "r1", "state": "stopped"}]), False, False),
+        ({"epoch": 7}, ([STOPS],), False, False),
         ({"epoch": 7}, [{"run": "r1", "state": "done"}], False, False),
         ({"epoch": 8}, [{"run": "r1", "state": "running"}], True, False),
         (None, None, True, False),
@@ -66,8 +85,12 @@ class Scheduler:
     ],
 )
 def test_the_owners_answer_counts_and_else_the_age(run, monkeypatch, hello, runs, young, old):
-    """Only the broker that took the lock can say yes or no; where it does not answer, a renewed lock is a live one."""
+    """Only the broker that took the lock can say yes or no; where it does not answer, a renewed lock is a live one.
+
+    A run that stops is waited for, until it has, or its cluster is gone.
+    """
     monkeypatch.setattr("distributed.core.rpc", lambda address, timeout: Scheduler(hello, runs))
+    monkeypatch.setattr(lock_file, "_AGAIN_S", 0.001)
     run.write_lock(LOCK)
     aged(run, 10)
     assert (run.live_lock() is not None) == young

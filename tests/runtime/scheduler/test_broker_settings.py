@@ -12,6 +12,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.node.masters import Masters
+from drlnb.runtime.scheduler import run as run_module
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 
@@ -308,6 +309,7 @@ def test_a_loop_that_stood_still_is_judged_by_what_is_in_force(tmp_path, monkeyp
                 await real(0)
 
         monkeypatch.setattr(asyncio, "sleep", sleep)
+        monkeypatch.setattr(run_module, "_DISK_S", 1e9)
         async with Cluster(tmp_path) as cluster:
             await looked()
             assert (set(looks), cluster.of(LoopLagged)) == ({0.25}, [])

@@ -10,7 +10,7 @@ from drlnb.records.columns import leasing
 from drlnb.records.journal import Journal
 from drlnb.runtime.scheduler import plugin as broker_module
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
-from drlnb.runtime.scheduler.run import journalled_epoch
+from drlnb.runtime.scheduler.run import journalled, journalled_epoch
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_a_task_that_is_started_again_looks_at_the_journal_anew(clock, tmp_path)
 
 def test_only_streams_of_the_pool_tell_an_epoch(tmp_path):
     """What else lies there tells none."""
-    assert journalled_epoch(tmp_path) == 0
+    assert journalled_epoch(journalled(tmp_path)) == 0
     (tmp_path / "journal").mkdir()
     for name in ("broker-e7", "broker-e12-2", "broker-e3", "broker-exx", "task-broker-e99-a1", "seats-e88"):
         (tmp_path / "journal" / f"{name}.jsonl").touch()
-    assert journalled_epoch(tmp_path) == 12
+    assert journalled_epoch(journalled(tmp_path)) == 12

@@ -150,8 +150,10 @@ def test_the_status_names_every_stream_of_the_run_with_its_length(tmp_path):
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_status_that_the_disk_refused_is_written_when_there_is_room(tmp_path, monkeypatch, ends):
     """Nobody reads later that a run goes on which is over; at the broker's end it is tried once more."""
-    monkeypatch.setattr(run, "_STATUS_S", 1000.0 if ends else 0.001)
+    monkeypatch.setattr(run, "_STATUS_S", 0.2 if ends else 0.001)
+    monkeypatch.setattr(run, "_SAID_S", 0.1)
     write_text = pathlib.Path.write_text
+    (tmp_path / "out").mkdir()
 
     def full(path, *args, **kwargs):
         raise OSError(28, "No space left on device")
@@ -159,13 +161,15 @@ def test_a_status_that_the_disk_refused_is_written_when_there_is_room(tmp_path, 
     async def scene(cluster):
         await cluster.runs.run_create("r", cluster.spec())
         await cluster.runs.task_attach("r", "a", "n0", "one")
+        await cluster.runs.live["r"].said()
         monkeypatch.setattr(pathlib.Path, "write_text", full)
         await cluster.runs.task_end("r", "a", 1, "done", "")
         assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "running"
         await asyncio.sleep(0.005)
         monkeypatch.setattr(pathlib.Path, "write_text", write_text)
-        while not ends and cluster.runs.live["r"].unsaid:
-            await asyncio.sleep(0.001)
+        monkeypatch.setattr(run, "_SAID_S", 10.0)
+        if not ends:
+            await cluster.runs.live["r"].said()
 
     play(scene, tmp_path, "n0")
     assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "done"
