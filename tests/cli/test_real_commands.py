@@ -146,7 +146,7 @@ def test_train_prints_json_and_its_run_replays(command, tmp_path):
 @pytest.mark.parametrize("n_signals", [1, 2])
 def test_ctrl_c_and_resume(command, tmp_path, n_signals):
     """Ctrl-C once stops with a checkpoint, twice at once; both exit 130, leave nothing, and the run can go on."""
-    running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "60000", "--out", "r")
+    running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "20000", "--out", "r")
     running.until(lambda: _rounds(tmp_path / "r") >= 15, "15 rounds")
     for _ in range(n_signals):
         running.process.send_signal(signal.SIGINT)
@@ -164,7 +164,7 @@ def test_ctrl_c_and_resume(command, tmp_path, n_signals):
 
 def test_kill_of_the_command_loses_nothing_and_leaves_nothing(command, tmp_path):
     """SIGKILL of the command saves its run and ends its cluster; a resume waits for that, and loses no round."""
-    running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "60000", "--out", "r")
+    running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "20000", "--out", "r")
     running.until(lambda: _rounds(tmp_path / "r") >= 15, "15 rounds")
     running.process.kill()
     code, out, err = command("resume", "r").end()

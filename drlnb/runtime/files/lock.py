@@ -136,6 +136,10 @@ def judged(lock: Lock, path: Path) -> str:
     # An address of loopback means another machine there than here; behind TLS nobody answers without certificates.
     if kind != "tls" and (here or not place.startswith(_LOOPBACK)) and (answer := goes_on(lock)) is not None:
         return f"{whose} (attach to it, or stop it first: drlnb runs stop {path.parent})" if answer else ""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # its cluster may be about to end
+        status = json.loads(path.with_name("status.json").read_text(encoding="utf-8"))
+        if status["run"] == lock.run and status["state"] != "running":
+            return ""
     try:
         age = _age_s(path)
     except FileNotFoundError:

@@ -113,7 +113,7 @@ def test_a_function_that_breaks_the_device_is_the_only_one_to_suffer():
 
 
 _HOLDER = """
-    import sys, time, drlnb
+    import signal, sys, time, drlnb
     from drlnb.records.errors import LeaseLost
 
     def forever():
@@ -121,6 +121,7 @@ _HOLDER = """
         time.sleep(120)
 
     if __name__ == "__main__":
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # started in the background it would be ignored
         with drlnb.Fleet(sys.argv[1], slots=1) as fleet, fleet.lease(name="other") as lease:
             print(lease.run(len, (1,)), flush=True)
             if sys.argv[2] != "SIGSTOP":

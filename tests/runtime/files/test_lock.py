@@ -111,6 +111,24 @@ def test_a_lock_that_cannot_be_asked_is_judged_by_its_age(run, unasked, address)
     assert run.live_lock() is None
 
 
+@pytest.mark.parametrize(
+    ("status", "live"),
+    [
+        ('{"run": "r1", "state": "stopped"}', False),
+        ('{"run": "r0", "state": "stopped"}', True),
+        ('{"run": "r1", "state": "running"}', True),
+        ('{"run": "r1"', True),
+        ("[]", True),
+    ],
+)
+def test_where_nobody_answers_a_run_is_over_whose_status_says_so(run, monkeypatch, status, live):
+    """Its cluster is about to end, and answers no more."""
+    monkeypatch.setattr("distributed.core.rpc", lambda address, timeout: Scheduler(OSError("gone"), []))
+    run.write_lock(LOCK)
+    (run.path / "status.json").write_text(status)
+    assert (run.live_lock() is not None) == live
+
+
 def test_ages_are_told_by_the_disks_clock(run, unasked, monkeypatch):
     """Our own clock may be an hour ahead of the file server's: a lock of now is young all the same."""
     run.write_lock(Lock(address="tls://h:1", **FAR))
