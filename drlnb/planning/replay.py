@@ -62,7 +62,8 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Any
 def replay(stream: Stream) -> ReplayResult:
     """Feed a stream's events to a fresh machine and compare what it answers, record by record.
 
-    A torn stream may lack the answer's tail of its last event; what is there must agree.
+    The answer to the last event may lack its end, for the process may have been killed while it wrote; what is there must
+    agree.
     """
     planners = RecordedPlanners()
     machine = fresh_machine(stream.header, planners)
@@ -74,7 +75,7 @@ def replay(stream: Stream) -> ReplayResult:
     for n_events, ((event, journalled), following) in enumerate(zip_longest(answers, later), 1):
         counts.update(type(record).__name__ for record in (event, *journalled))
         planners.answer = Answer(journalled)
-        difference = _difference(machine, event, journalled, may_be_short=stream.torn and following is None)
+        difference = _difference(machine, event, journalled, may_be_short=following is None)
         if difference:
             difference = f"{stream.source}: event {n_events} ({type(event).__name__}, t={event.t:.6f}): {difference}"
             break

@@ -121,6 +121,8 @@ class Arena:
         self._start(run, list(_TASKS))
 
     def _start(self, run: str, names: Sequence[str]) -> None:
+        for filler in [what for what in self._stopped if isinstance(what, Path)]:
+            self._go_on(filler)  # nobody begins a run where there is no room
         out = self.folder / run
         out.mkdir()
         (out / "run.json").write_text("{}", encoding="utf-8")

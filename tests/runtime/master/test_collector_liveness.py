@@ -62,7 +62,10 @@ def acted():
 
 
 def test_environments_states_are_brought_along_until_the_collector_has_acted(tmp_path, monkeypatch):
-    """After a resume one start fails and one process dies before it acts: neither has used up the checkpoint's."""
+    """After a resume one start fails and one process dies before it acts: neither has used up the checkpoint's.
+
+    Later those of the checkpoint are too old: where the collector did not tell newer ones, they begin anew.
+    """
     agent = Agent(tmp_path)
     agent.envs = {"round": 2, "envs": {"0": {"snapshot": b"zero"}, "1": {"snapshot": b"one"}}}
     agent.refusals[1] = ["no room\n"]
@@ -74,8 +77,8 @@ def test_environments_states_are_brought_along_until_the_collector_has_acted(tmp
         await until(lambda: len(starts(agent, 1)) == 4)
 
     asyncio.run(agent.run(monkeypatch, scene))
-    states = [pickle.loads(brought)["envs"] if brought else None for i, brought in agent.brought if i == 1]
-    assert states == [{"1": {"snapshot": b"one"}}] * 3 + [None]
+    states = [pickle.loads(brought)["envs"] for i, brought in agent.brought if i == 1]
+    assert states == [{"1": {"snapshot": b"one"}}] * 3 + [{"1": {"snapshot": None}}]
     assert len([i for i, _ in agent.brought if i == 0]) == 1
 
 

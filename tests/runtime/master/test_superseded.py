@@ -82,9 +82,15 @@ def test_a_checkpoint_is_not_written_where_a_later_run_or_attempt_is(agent, monk
 
 def test_a_superseded_run_leaves_the_status_of_its_successor(tmp_path):
     """It is the other one's file now."""
-    live = LiveRun("r", {"out": str(tmp_path), "tasks": [{"name": "a"}]})
-    live.write_status(force=True)
-    (tmp_path / "status.json").write_text("theirs")
-    live.superseded = True
-    live.write_status(force=True)
+
+    async def scene():
+        live = LiveRun("r", {"out": str(tmp_path), "tasks": [{"name": "a"}]})
+        live.write_status(force=True)
+        await live.said()
+        (tmp_path / "status.json").write_text("theirs")
+        live.superseded = True
+        live.write_status(force=True)
+        await live.said()
+
+    asyncio.run(scene())
     assert (tmp_path / "status.json").read_text() == "theirs"
