@@ -331,7 +331,11 @@ def pool_state(dask_scheduler: Any) -> dict[str, Any]:
     return {
         "slots": {name: slot["state"] for name, slot in table["slots"].items()},
         "open": list(table["open"]),
-        "anchors": [str(key) for key in dask_scheduler.tasks if str(key).startswith("drlnb-")],
+        "anchors": [
+            f"{key} ({task.state} on {task.processing_on}, wanted by {[c.client_key for c in task.who_wants or ()]})"
+            for key, task in dask_scheduler.tasks.items()
+            if str(key).startswith("drlnb-")
+        ],
     }
 
 

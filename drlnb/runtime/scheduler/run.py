@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import json
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Set
@@ -103,6 +104,7 @@ class LiveRun:
         #: What status.json is to say, while it does not; and who writes it.
         self._unsaid = ""
         self._saying: asyncio.Task[None] | None = None
+        self._disk = threading.Lock()
 
     @property
     def state(self) -> str:
@@ -187,8 +189,10 @@ class LiveRun:
 
     def _replace_status(self, text: str) -> None:
         temporary = self.out / "status.json.tmp"
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(self.out / "status.json")
+        with self._disk:
+            if text == self._unsaid:  # else it has waited behind one that hung, and there is a newer one
+                temporary.write_text(text, encoding="utf-8")
+                temporary.replace(self.out / "status.json")
 
     async def said(self) -> None:
         """Wait until status.json says what it is to say; of a disk that refuses or hangs not for long."""
