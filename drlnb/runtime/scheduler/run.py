@@ -90,7 +90,7 @@ class LiveRun:
         }
         #: Stream -> bytes of it that are on disk at least, of former lives, too: what nobody may miss later.
         self.n_bytes: dict[str, int] = dict(spec.get("streams", {}) if former is None else former.n_bytes)
-        self.taken = set(taken) | (set() if former is None else former.taken)
+        self.taken: set[str] = set(taken) | (set() if former is None else former.taken)
         #: Machine of the scheduler -> the name of its stream here, and what writes it; none once the run has ended.
         self.streams: dict[str, tuple[str, JournalWriter]] = {}
         self.ring: deque[Plain] = deque([] if former is None else former.ring, maxlen=_RING)
