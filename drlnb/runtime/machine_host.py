@@ -23,6 +23,7 @@ from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import StreamOpened, closed_parts
 from drlnb.records.packed import Packer
+from drlnb.runtime.background import Background
 from drlnb.runtime.protocol import Plain, drlnb_version
 
 __all__ = ["EffectTable", "JournalWriter", "MachineHost", "stream_header"]
@@ -185,7 +186,7 @@ class MachineHost:
         self._last_t = 0.0
         self._queue: deque[tuple[type[Event], Plain]] = deque()
         self._feeding = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Background()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
         #: Called with a traceback when an effect raises: a defect of ours that the owner must make visible.
@@ -260,9 +261,7 @@ class MachineHost:
 
     def spawn(self, effect: Coroutine[object, object, object]) -> asyncio.Task[None]:
         """Run something in the background until it is done or this host closes; what it raises is a defect."""
-        task = asyncio.get_running_loop().create_task(self._guard(effect))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.keep(self._guard(effect))
         task.add_done_callback(lambda _: effect.close())  # of one that is cancelled before it begins
         return task
 
@@ -284,8 +283,4 @@ class MachineHost:
         for handle in self._deadlines.values():
             handle.cancel()
         self._deadlines.clear()
-        me = asyncio.current_task()
-        rest = [task for task in self._tasks if task is not me]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        await self._tasks.cancel()

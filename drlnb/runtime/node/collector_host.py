@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from drlnb.runtime.background import Background, retrieve
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
@@ -88,7 +89,7 @@ class CollectorHost:
         self.n_starting = 0
         #: For so many starts: what makes environments needs a share of a CPU to be in time.
         self._room = asyncio.Semaphore(_STARTS_PER_CPU * n_cpus())
-        self._background: set[asyncio.Task[object]] = set()
+        self._background = Background()
 
     async def start(
         self,
@@ -166,15 +167,9 @@ class CollectorHost:
             raise ConnectionError(f"attempt {live.attempt} of task {live.key[1]} is over on this node")
 
     def _keep(self, coroutine: Coroutine[object, object, _T]) -> "asyncio.Task[_T]":
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._kept_to_end)
+        task = self._background.keep(coroutine)
+        task.add_done_callback(retrieve)
         return task
-
-    def _kept_to_end(self, task: "asyncio.Task[_T]") -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # noted here: nobody may be waiting for it
 
     async def _configure(self, live: LiveCollector, header: Plain, state: Payload, quiet_s: float | None) -> Plain:
         live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))

@@ -50,15 +50,11 @@ class SeatTrials:
         return table(self, "seats_raise", "seats_record", "seats_measure", "seats_end")
 
     async def seats_raise(self, slots: Sequence[Mapping[str, str]]) -> Plain:
-        """Have an executor up for each slot; return what memory they use, or ``failed``."""
+        """Have an executor up for each slot; return what memory they use, or raise ConnectionError."""
         await self._slots.serve(slots)
-        try:
-            executors = self._of([slot["slot"] for slot in slots])
-            await asyncio.gather(*(executor.wait_up(_UP_S) for executor in executors))
-            answers = await asyncio.gather(*(executor.record(on=True) for executor in executors))
-        except ConnectionError as error:
-            return {"failed": str(error)}
-        return _memory(executors, answers)
+        executors = self._of([slot["slot"] for slot in slots])
+        await asyncio.gather(*(executor.wait_up(_UP_S) for executor in executors))
+        return _memory(executors, await _recorded(executors))
 
     def _of(self, slots: Sequence[str]) -> list[Executor]:
         here = self._slots.executors  # no slot has a process per task where devices get as many seats as pay
@@ -67,32 +63,32 @@ class SeatTrials:
         return [cast("Executor", here[slot]) for slot in slots]
 
     async def seats_record(self, slots: Sequence[str]) -> Plain:
-        """Have executors record; return the tasks of which they have a round."""
-        try:
-            answers = await asyncio.gather(*(executor.record(on=True) for executor in self._of(slots)))
-        except ConnectionError as error:
-            return {"failed": str(error)}
+        """Have executors record; return the tasks of which they have a round, or raise ConnectionError."""
+        answers = await _recorded(self._of(slots))
         return {"tasks": sorted({task for answer in answers for task in answer["tasks"]})}
 
     async def seats_measure(
         self, lent: Sequence[str], slots: Sequence[str], fences: Mapping[str, Fence], measure_s: float
     ) -> Plain:
-        """Have the executors of `slots` compute what those of the `lent` ones have recorded, or return ``failed``."""
-        try:
-            if self.trials is None:
-                self.trials = await self._export(lent, fences)
-            rows, payload = self.trials
-            executors = self._of(slots)
-            fresh = [executor for executor in executors if executor.slot not in self.loaded]
-            await asyncio.gather(*(_ask(executor, fences, "trial-load", payload, trials=rows) for executor in fresh))
-            self.loaded.update(executor.slot for executor in fresh)
-            n_least = len(rows) if len(executors) == 1 else 1
-            tried = await asyncio.gather(*(
-                _ask(executor, fences, "trial-run", b"", measure_s=measure_s, first=i, n_least=n_least)
-                for i, executor in enumerate(executors)
-            ))  # fmt: skip
-        except ConnectionError as error:
-            return {"failed": str(error)}
+        """Have the executors of `slots` compute what those of the `lent` ones have recorded.
+
+        Raises
+        ------
+        ConnectionError
+            If an executor is gone, refuses or raises, or nothing has been recorded.
+        """
+        if self.trials is None:
+            self.trials = await self._export(lent, fences)
+        rows, payload = self.trials
+        executors = self._of(slots)
+        fresh = [executor for executor in executors if executor.slot not in self.loaded]
+        await asyncio.gather(*(_ask(executor, fences, "trial-load", payload, trials=rows) for executor in fresh))
+        self.loaded.update(executor.slot for executor in fresh)
+        n_least = len(rows) if len(executors) == 1 else 1
+        tried = await asyncio.gather(*(
+            _ask(executor, fences, "trial-run", b"", measure_s=measure_s, first=i, n_least=n_least)
+            for i, executor in enumerate(executors)
+        ))  # fmt: skip
         return _tried([answer for answer, _ in tried])
 
     async def _export(self, lent: Sequence[str], fences: Mapping[str, Fence]) -> tuple[list[Plain], bytes]:
@@ -133,6 +129,11 @@ class SeatTrials:
         await executor.record(on=False)
         if was_loaded:
             await _ask(executor, fences, "trial-end", b"")
+
+
+async def _recorded(executors: Sequence[Executor]) -> list[Plain]:
+    """Have executors record; return what each has."""
+    return await asyncio.gather(*(executor.record(on=True) for executor in executors))
 
 
 async def _ask(executor: Executor, fences: Mapping[str, Fence], op: str, payload: Payload, **header: object) -> Answer:

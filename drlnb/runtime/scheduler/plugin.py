@@ -35,13 +35,12 @@ from drlnb.runtime.protocol import (
     SOON_S,
     Handler,
     Plain,
+    ask,
     drlnb_version,
-    from_wire,
     pool_task,
     serve,
     split_pool_task,
     table,
-    to_wire,
 )
 from drlnb.runtime.scheduler.anchors import Anchors
 from drlnb.runtime.scheduler.grants import Grants
@@ -286,9 +285,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         if address is None:
             return None
         with contextlib.suppress(OSError, TimeoutError):
-            rpc = self.scheduler.rpc(address)
-            reply = await asyncio.wait_for(getattr(rpc, op)(**to_wire(message)), timeout_s)
-            return None if reply is None else from_wire(reply)
+            return await ask(self.scheduler.rpc(address), op, timeout_s, message)
         return None
 
 

@@ -253,8 +253,8 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             reply = await self.broker.ask_node(node, op, timeout_s, **message)
         if reply is None:
             raise _ProbeEnds(f"node {node} does not answer")
-        if "failed" in reply:
-            raise _ProbeEnds(str(reply["failed"]))
+        if "refused" in reply:
+            raise _ProbeEnds(str(reply["refused"]))
         return reply
 
 
