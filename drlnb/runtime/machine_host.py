@@ -26,7 +26,7 @@ from drlnb.records.packed import Packer
 from drlnb.runtime.background import Background
 from drlnb.runtime.protocol import Plain, drlnb_version
 
-__all__ = ["EffectTable", "JournalWriter", "MachineHost", "stream_header"]
+__all__ = ["EffectTable", "JournalWriter", "MachineHost", "by_class", "stream_header"]
 
 #: What carries out a command: at once, or as a coroutine that is returned.
 _Effect = Callable[[Any], Coroutine[object, object, object] | None]
@@ -43,6 +43,11 @@ _MAX_PENDING = 200_000
 _PART_BYTES, _KEPT_BYTES = 64_000_000, 1_000_000_000
 #: Decimals of an event's second in its journal: microseconds.
 _DIGITS = 6
+
+
+def by_class(table: EffectTable) -> _Effect:
+    """Return what carries out each command by a table; a class that is not in it is a defect."""
+    return lambda command: table[type(command)](command)
 
 
 def stream_header(stream: str, name: str, machine: PoolMachine | RoundMachine | SeatsMachine) -> StreamOpened:
@@ -218,18 +223,14 @@ class MachineHost:
 
     def feed_for(self, wanted: type[_R], kind: type[Event], /, **fields: object) -> list[_R]:
         """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
-        heard: list[_R] = []
-
-        def listen(record: Record) -> None:
-            if isinstance(record, wanted):
-                heard.append(record)
-
+        heard: list[Record] = []
+        listen = heard.append
         self.sinks.append(listen)
         try:
             self.feed(kind, **fields)
         finally:
             self.sinks.remove(listen)
-        return heard
+        return [record for record in heard if isinstance(record, wanted)]
 
     def _one(self, kind: type[Event], fields: Plain) -> None:
         self._last_t = max(self._last_t, round(self.now, _DIGITS))

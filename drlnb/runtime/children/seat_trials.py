@@ -19,7 +19,7 @@ from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.children.model_cache import Residency
 from drlnb.runtime.children.pulse import Pulse
-from drlnb.runtime.ipc.frames import Reply, plain
+from drlnb.runtime.ipc.frames import Reply, plain, split
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Trials"]
@@ -56,13 +56,11 @@ class _Trial:
     def __init__(self, row: Plain, payload: memoryview, device: str) -> None:
         self.task = str(row["task"])
         self._row = row
-        self._state = np.frombuffer(payload[: row["n_state"]], dtype=np.uint8)
+        state, *parts = split(payload, (row["n_state"], *(n_bytes for _, _, n_bytes in row["fragments"])))
+        self._state = np.frombuffer(state, dtype=np.uint8)
         self._learner = make_learner(TaskSpec.from_plain(row["spec"]), device=device)
-        self._fragments = []
-        at = row["n_state"]
-        for collector, header, n_bytes in row["fragments"]:
-            self._fragments.append((collector, Fragment.unpack(header, payload[at : at + n_bytes])))
-            at += n_bytes
+        batches = zip(row["fragments"], parts, strict=True)
+        self._fragments = [(collector, Fragment.unpack(header, part)) for (collector, header, _), part in batches]
 
     def compute(self, pulse: Pulse) -> float:
         """Compute the round from the state that it was recorded with; return its seconds, the state's load left out."""
@@ -168,11 +166,9 @@ class Trials:
 
     def _load(self, header: Plain, payload: memoryview) -> Reply:
         """Make the trials' learners; compute a round, on CUDA one of each, since the first time is like no other."""
-        self._trials = []
-        at = 0
-        for row in header["trials"]:
-            self._trials.append(_Trial(row, payload[at : at + row["n_bytes"]], self._device))
-            at += row["n_bytes"]
+        rows = header["trials"]
+        parts = split(payload, (row["n_bytes"] for row in rows))
+        self._trials = [_Trial(row, part, self._device) for row, part in zip(rows, parts, strict=True)]
         for trial in self._trials[: 1 if self._device == "cpu" else None]:
             trial.compute(self._pulse)
         return {"op": "loaded", **self._memory()}, []

@@ -14,7 +14,7 @@ from distributed.system import MEMORY_LIMIT
 
 from drlnb.planning.seats.rules import percentile
 from drlnb.records.ids import Fence
-from drlnb.runtime.ipc.frames import Answer
+from drlnb.runtime.ipc.frames import Answer, split
 from drlnb.runtime.node.executor_host import Executor
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.protocol import Handler, Payload, Plain, table
@@ -97,12 +97,11 @@ class SeatTrials:
         parts: list[bytes] = []
         for executor in self._of(lent):
             answer, payload = await _ask(executor, fences, "trial-export", b"")
-            at = 0
-            for row in answer["trials"]:
+            sizes = (row["n_bytes"] for row in answer["trials"])
+            for row, part in zip(answer["trials"], split(memoryview(payload), sizes), strict=True):
                 if row["task"] not in rows:
                     rows[row["task"]] = row
-                    parts.append(bytes(payload[at : at + row["n_bytes"]]))
-                at += row["n_bytes"]
+                    parts.append(bytes(part))
         if not rows:
             raise ConnectionError("no task has computed a whole round here")
         return list(rows.values()), b"".join(parts)
