@@ -64,7 +64,7 @@ class ExecutorChild:
         self._broken = ""
         #: Frames that came while a user's function ran.
         self._later: deque[tuple[Plain, memoryview]] = deque()
-        self.trials = Trials(device.name, self._pulse, self.models)
+        self.trials = Trials(device, self._pulse, self.models)
         #: What computes under a lease.
         self._frames = {
             "job": self.jobs.run,

@@ -17,6 +17,7 @@ from drlnb.records.errors import NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.fragments import Fragment
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.model_cache import Residency
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import Reply, plain, split
@@ -84,14 +85,14 @@ class Trials:
     Parameters
     ----------
     device
-        ``cpu`` or ``cuda``.
+        The executor's: ``cpu`` or ``cuda``.
     pulse
         Reports that a trial is at work.
     models
         The tasks' own.
     """
 
-    def __init__(self, device: str, pulse: Pulse, models: Residency) -> None:
+    def __init__(self, device: Device, pulse: Pulse, models: Residency) -> None:
         self._device, self._pulse, self._models = device, pulse, models
         self._recording = False
         self._open: dict[str, _Round] = {}
@@ -134,7 +135,7 @@ class Trials:
         return {"op": "recorded", "tasks": sorted(self._whole), **self._memory()}
 
     def _memory(self) -> dict[str, int]:
-        if self._device == "cpu":
+        if not self._device.on_cuda:
             return {"seat_bytes": 0, "used_bytes": 0, "total_bytes": 0}
         free, total = torch.cuda.mem_get_info()
         return {"seat_bytes": torch.cuda.max_memory_reserved(), "used_bytes": total - free, "total_bytes": total}
@@ -168,8 +169,8 @@ class Trials:
         """Make the trials' learners; compute a round, on CUDA one of each, since the first time is like no other."""
         rows = header["trials"]
         parts = split(payload, (row["n_bytes"] for row in rows))
-        self._trials = [_Trial(row, part, self._device) for row, part in zip(rows, parts, strict=True)]
-        for trial in self._trials[: 1 if self._device == "cpu" else None]:
+        self._trials = [_Trial(row, part, self._device.name) for row, part in zip(rows, parts, strict=True)]
+        for trial in self._trials[: None if self._device.on_cuda else 1]:
             trial.compute(self._pulse)
         return {"op": "loaded", **self._memory()}, []
 
@@ -189,6 +190,5 @@ class Trials:
     def _end(self, _header: Plain, _payload: memoryview) -> Reply:
         self._trials = []
         gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        self._device.free()
         return {"op": "ended"}, []

@@ -65,22 +65,15 @@ class CollectorHost:
     Parameters
     ----------
     zygote
-        The node's fork server, ``None`` where there is none (then every start is a spawn).
-    on_lost
-        Called with (collector, reason, detail) when a process ends that nobody asked to end; may be set later.
-    n_cpu_slots
-        Collectors that may act at the same time; None: as many as there are CPUs.
+        The node's fork server; while it is not up, every start is a spawn.
     """
 
-    def __init__(
-        self,
-        zygote: Zygote | None,
-        on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None,
-        n_cpu_slots: int | None = None,
-    ) -> None:
+    def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote
-        self.cpu = CpuQueue(n_cpu_slots or n_cpus())
-        self.on_lost = on_lost
+        #: Who may act; of as many at the same time as there are CPUs until the broker has said otherwise.
+        self.cpu = CpuQueue(n_cpus())
+        #: Called with (collector, reason, detail) when a process ends that nobody asked to end.
+        self.on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None
         self.live: dict[Key, LiveCollector] = {}
         #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
         self.kept: dict[Key, tuple[int, bytes]] = {}
@@ -190,7 +183,7 @@ class CollectorHost:
         return answer
 
     async def _launch(self, live: LiveCollector, mode: str) -> None:
-        if mode == "zygote" and self.zygote is not None and self.zygote.alive:
+        if mode == "zygote" and self.zygote.alive:
             ours, theirs = socket_pair()
             try:
                 with theirs:
@@ -228,7 +221,7 @@ class CollectorHost:
     async def _reap(self, live: LiveCollector) -> int | None:
         if live.process is not None:
             return await live.process.ended()
-        return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
+        return await self.zygote.exit_code(live.pid)
 
     async def launch_probe(self, key: Key, env: str, log: Path) -> LiveCollector:
         """Start a process that only tries an environment; nothing reports its end."""
@@ -350,7 +343,7 @@ class CollectorHost:
         await live.channel.aclose()
         if live.process is not None:
             await live.process.end(CLOSE_S + 1.0)
-        elif self.zygote is not None and await self.zygote.exit_code(live.pid, CLOSE_S + 1.0) is None:
+        elif await self.zygote.exit_code(live.pid, CLOSE_S + 1.0) is None:
             signal_pid(live.pid, "SIGKILL")
             await self.zygote.exit_code(live.pid, 3.0)
 

@@ -53,14 +53,13 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         #: Files that this node may have open; 0: any number.
         self.n_descriptors = raise_limit()
         self.link = Link(worker)
-        self.zygote = Zygote(self.link.directory / "zygote.log") if hasattr(os, "fork") else None
+        self.zygote = Zygote(self.link.directory / "zygote.log")
         self.processes = CollectorHost(self.zygote)
         self.stores = Stores(self.link)
         self.slots = Slots(self.link)
         self.collectors = Collectors(self.link, self.processes, self.stores.path)
         self.masters = Masters(self.link)
-        if self.zygote is not None:
-            await self.zygote.start()
+        await self.zygote.start()
         self.link.serve({
             **table(self.slots, "compute", "interrupt", "asked", "revoke"),
             "drlnb_slots": self.slots.serve,
@@ -86,8 +85,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         await self.masters.close()
         await self.link.close()
         await self.processes.stop_all()
-        if self.zygote is not None:
-            await self.zygote.end()
+        await self.zygote.end()
         await self.slots.close()
         self.stores.close()
 

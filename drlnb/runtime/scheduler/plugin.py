@@ -90,7 +90,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         effects: EffectTable = {
             leasing.SendGrant: self.grants.send,
             leasing.RevokeLease: self._revoke,
-            leasing.AskYield: self._ask_yield,
+            # A holder that is not reached keeps its slot for the round.
+            leasing.AskYield: lambda asked: self.ask_node(asked.node, "drlnb_yield", SOON_S, fence=asked.fence),
             placement.SendPlacement: lambda command: None,  # it is the answer to who has asked
         }
         self.host = MachineHost(self.pool, by_class(effects), sinks)
@@ -248,10 +249,6 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Return the planners of a task's run."""
         live = self.runs.live.get(split_pool_task(task)[0])
         return Planners() if live is None else live.planners
-
-    async def _ask_yield(self, command: leasing.AskYield) -> None:
-        """Ask a holder to give way; one that is not reached keeps its slot for the round."""
-        await self.ask_node(command.node, "drlnb_yield", SOON_S, fence=command.fence)
 
     async def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a lost lease, and report when its slot is idle (no timer ever frees a slot)."""
