@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["Background", "retrieve"]
+__all__ = ["Background"]
 
 _T = TypeVar("_T")
 
@@ -19,6 +19,12 @@ class Background(set[asyncio.Task[Any]]):
         task.add_done_callback(self.discard)
         return task
 
+    def go_on(self, coroutine: Coroutine[object, object, _T]) -> "asyncio.Task[_T]":
+        """Run something that goes on when whoever waits for it has gone; then nobody is told that it failed."""
+        task = self.keep(coroutine)
+        task.add_done_callback(_retrieve)
+        return task
+
     async def cancel(self) -> None:
         """End what runs, but for the task that asks for it."""
         others = self - {asyncio.current_task()}
@@ -27,7 +33,7 @@ class Background(set[asyncio.Task[Any]]):
         await asyncio.gather(*others, return_exceptions=True)
 
 
-def retrieve(future: "asyncio.Future[Any]") -> None:
+def _retrieve(future: "asyncio.Future[Any]") -> None:
     """Retrieve an error that nobody may be waiting for (any more), or asyncio complains that nobody has."""
     if not future.cancelled():
         future.exception()

@@ -16,7 +16,7 @@ from distributed.protocol import to_serialize
 
 from drlnb.records.errors import ConfigError, LeaseLost, PeerError
 from drlnb.records.ids import Fence
-from drlnb.runtime.background import Background, retrieve
+from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.pickling import unpack, unpack_error
 from drlnb.runtime.lease import HeldLease, poll
 from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, ask, to_wire
@@ -206,28 +206,21 @@ class LoopLease:
             If the lease is lost, or is lost meanwhile.
         """
         self.check()
-        calls = asyncio.gather(*(self._track(self._one(rank, name, payload)) for rank in range(len(self.slots))))
-        calls.add_done_callback(retrieve)
+        calls = [self._calls.go_on(self._one(rank, name, payload)) for rank in range(len(self.slots))]
 
-        async def answers() -> list[Plain]:
-            return await asyncio.shield(calls)  # what runs on a slot goes on when nobody waits for it any more
+        async def answers() -> list[Plain]:  # what runs on a slot goes on when nobody waits for it any more
+            return await asyncio.gather(*map(asyncio.shield, calls))
 
         try:
             made = await self._lease.unless_lost(answers())
         except asyncio.CancelledError:
-            self._track(self._interrupt())
+            self._calls.go_on(self._interrupt())
             raise
         except ConnectionError:
             self.check()
             raise
         self.check()
         return made
-
-    def _track(self, coroutine: Any) -> "asyncio.Task[Any]":
-        """Run something that goes on when its caller stops waiting: what runs on a slot, runs."""
-        task = self._calls.keep(coroutine)
-        task.add_done_callback(retrieve)
-        return task
 
     async def _one(self, rank: int, name: str, payload: bytes) -> Plain:
         slot = self.slots[rank]

@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from drlnb.runtime.background import Background, retrieve
+from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
@@ -16,7 +15,6 @@ from drlnb.runtime.protocol import Key, Payload, Plain
 
 __all__ = ["PROBE", "CollectorHost", "LiveCollector"]
 
-_T = TypeVar("_T")
 
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
@@ -127,7 +125,7 @@ class CollectorHost:
                 place, event["queued_s"] = await self.cpu.act(key, attempt, round)
             async with self._room:
                 # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
-                await asyncio.shield(self._keep(self._install(live, mode)))
+                await asyncio.shield(self._background.go_on(self._install(live, mode)))
                 header = {"op": "configure", "attempt": attempt, "number": number, **configuration}
                 answer = await self._configure(live, header, payload, quiet_s)
         except BaseException:
@@ -158,11 +156,6 @@ class CollectorHost:
     def _check_floor(self, live: LiveCollector) -> None:
         if live.attempt < self._floors.get(live.key[:2], 0):
             raise ConnectionError(f"attempt {live.attempt} of task {live.key[1]} is over on this node")
-
-    def _keep(self, coroutine: Coroutine[object, object, _T]) -> "asyncio.Task[_T]":
-        task = self._background.keep(coroutine)
-        task.add_done_callback(retrieve)
-        return task
 
     async def _configure(self, live: LiveCollector, header: Plain, state: Payload, quiet_s: float | None) -> Plain:
         live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))
@@ -206,7 +199,7 @@ class CollectorHost:
         if self.live.get(live.key) is live:
             del self.live[live.key]
             self.cpu.leave(live.key)
-        self._keep(self._report(live))
+        self._background.go_on(self._report(live))
 
     async def _report(self, live: LiveCollector) -> None:
         self.on_lost(live, *await self._last_words(live))
