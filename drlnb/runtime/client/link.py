@@ -250,9 +250,8 @@ class Link:
             there = self._call("ncores")
             if not there and wish is None:
                 self._say(f"no worker is there yet: waiting up to {_SCALE_S:g} s for the cluster to scale")
-                wish = self.client.submit(
-                    int, key=f"drlnb-wish-{self._fleet}", pure=False
-                )  # what adaptive scaling sees
+                # What adaptive scaling sees.
+                wish = self.client.submit(int, key=f"drlnb-wish-{self._fleet}", pure=False)
             reply = self._ask("drlnb_nodes", at_least=n_own or len(there) or 1, wait_s=1.0)
             up, unused = {row["address"] for row in reply["nodes"]}, reply["unused"]
             silent = [address for address in there if address not in up and address not in unused]

@@ -232,13 +232,11 @@ async def _is_short(device: str, tenants: Sequence[Executor]) -> bool:
         need = used // len(tenants)  # other slots' share of the device is in it: rather too much than too little
         if total and used + need > _MEMORY_FRAC * total:
             return True
-    memory = psutil.virtual_memory()
-    total = min(int(MEMORY_LIMIT), int(memory.total))
-    rss = []
+    rss: list[int] = []
     for pid in (pid for tenant in tenants for pid in tenant.pids):
         with contextlib.suppress(psutil.NoSuchProcess):
             rss.append(psutil.Process(pid).memory_info().rss)
-    return max(rss, default=0) > memory.available - (1.0 - _MEMORY_FRAC) * total
+    return max(rss, default=0) > int(psutil.virtual_memory().available) - (1.0 - _MEMORY_FRAC) * int(MEMORY_LIMIT)
 
 
 async def _device_memory(tenant: Executor) -> tuple[int, int]:

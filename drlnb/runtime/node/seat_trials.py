@@ -172,7 +172,6 @@ def _memory(executors: Sequence[Executor], answers: Sequence[Plain]) -> dict[str
         seat = max(max(int(answer["seat_bytes"]) for answer in answers), used // len(executors))
         return {"seat_bytes": seat, "used_bytes": used, "total_bytes": total}
     rss = [psutil.Process(pid).memory_info().rss for executor in executors for pid in executor.pids]
-    memory = psutil.virtual_memory()
-    total = min(int(MEMORY_LIMIT), int(memory.total))
-    used = max(0, total - int(memory.available))
+    total = int(MEMORY_LIMIT)
+    used = max(0, total - int(psutil.virtual_memory().available))
     return {"seat_bytes": max(rss, default=0), "used_bytes": used, "total_bytes": total}
