@@ -190,10 +190,9 @@ class Link:
         """Put the broker onto the scheduler, and the agents onto the workers that are there and that come."""
         if not own_cluster:
             self._check_scheduler()
-        plugins: list[BrokerPlugin | SeatsPlugin] = [
-            BrokerPlugin(settings),
-            *([SeatsPlugin()] if probes else []),
-        ]
+        plugins: list[BrokerPlugin | SeatsPlugin] = [BrokerPlugin(settings)]
+        if probes:
+            plugins.append(SeatsPlugin())
         fleet = {"fleet": self._fleet, "client": self.client.id} if not own_cluster else {}
         while True:
             for plugin in plugins:
