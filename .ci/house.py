@@ -21,7 +21,7 @@ from pathlib import Path
 BUDGETS = {
     "runtime": 7_115,
     "planning": 5_269,
-    "rl": 5_384,
+    "rl": 5_382,
     "fleet": 3_850,
     "views": 3_630,
     "sim": 2_488,

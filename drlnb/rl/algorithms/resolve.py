@@ -199,13 +199,11 @@ def resolve(
     given = _split(overrides or {}, kind, problems)
     if given:
         origin += ", with " + ", ".join(sorted(given))
-    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **base}
-    steps_of_entry, envs_of_entry = base.pop("n_timesteps"), base.pop("n_envs")
-    envs_given = given.pop("n_envs", envs_of_entry)
-    timesteps = steps_of_entry if total_timesteps is None else total_timesteps
-    timesteps = _checked_count("total_timesteps", timesteps, problems)
-    envs = _checked_count("n_envs", envs_given if n_envs is None else n_envs, problems)
-    values: Values = {**kind().to_plain(), **base, **given}
+    counts = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS}
+    values: Values = {**kind().to_plain(), **counts, **base, **given}
+    timesteps, envs = values.pop("n_timesteps"), values.pop("n_envs")
+    timesteps = _checked_count("total_timesteps", timesteps if total_timesteps is None else total_timesteps, problems)
+    envs = _checked_count("n_envs", envs if n_envs is None else n_envs, problems)
     for name in kind.names():
         try:
             values[name] = _plain(kind, name, values[name])
