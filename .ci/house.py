@@ -20,17 +20,17 @@ from pathlib import Path
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
     "runtime": 7_115,
-    "planning": 5_270,
-    "rl": 5_385,
-    "fleet": 3_860,
-    "views": 3_640,
-    "sim": 2_490,
-    "bench": 2_120,
-    "widgets": 1_150,
-    "cli": 1_040,
-    "records": 1_010,
-    "report": 505,
-    "drlnb": 65,
+    "planning": 5_269,
+    "rl": 5_382,
+    "fleet": 3_850,
+    "views": 3_630,
+    "sim": 2_488,
+    "bench": 2_117,
+    "widgets": 1_149,
+    "cli": 1_035,
+    "records": 1_009,
+    "report": 500,
+    "drlnb": 63,
 }
 #: All rooms together; each of the systems to come brings 4,000 of its own.
 PRODUCT_LINES = 33_625

@@ -6,10 +6,10 @@ from drlnb.planning.batching import BATCHING
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing import HOLD
 from drlnb.planning.placement import PLACEMENT
-from drlnb.planning.registry import AnyKind, nearest
+from drlnb.planning.registry import AnyKind
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.warmup import WARMUP
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 
 __all__ = ["KINDS", "kind_of"]
 

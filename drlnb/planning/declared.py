@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from drlnb.planning.registry import OWN, AnyKind, nearest
+from drlnb.planning.registry import OWN, AnyKind
 from drlnb.records.base import Facts
 from drlnb.records.effect import AT_ONCE
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 
 __all__ = [
     "ANYTHING",

@@ -4,12 +4,12 @@ A planner looks at a view and returns a plan.  Each room describes its decision 
 must be, and how it is read back from a journal.  Machines are given planners; they build none.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from drlnb.records.base import Record, shared
+from drlnb.records.errors import nearest
 from drlnb.records.round import EndTask
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "Recorded",
     "RecordedPlanners",
     "View",
-    "nearest",
     "plan_of",
 ]
 
@@ -326,12 +325,6 @@ class RecordedPlanners(Planners):
 def plan_of(kind: type[Plan], record: Record | None) -> Plan | None:
     """Return the plan that a record holds: the fields of its own names; None of none."""
     return None if record is None else kind(**shared(record, kind))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest known name, empty if none is near."""
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _pairs(title: str, text: str) -> Iterator[tuple[str, str]]:

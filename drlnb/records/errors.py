@@ -3,6 +3,7 @@
 :class:`InputError` marks what the user typed wrong (exit code 2); everything else is the world's fault or ours.
 """
 
+import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "SpecMismatch",
     "TrainingFailed",
     "UnsupportedSpace",
+    "nearest",
 ]
 
 
@@ -107,3 +109,9 @@ class NonFinite(RuntimeError):
 
 class TrainingFailed(RuntimeError):
     """A task ended in state ``failed``; the message holds the first cause."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the nearest known name, for a message about a wrong one; empty if none is near."""
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

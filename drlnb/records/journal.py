@@ -32,7 +32,6 @@ __all__ = [
     "line_of",
     "read_stream",
     "stream_files",
-    "stream_of",
 ]
 
 Kind = TypeVar("Kind", bound=Record)
@@ -138,21 +137,6 @@ def _records(lines: Iterable[str], source: str) -> Iterator[Record]:
             except ValueError as error:
                 raise JournalError(f"{source}:{i}: {error}") from None
             yield record
-
-
-def stream_of(lines: Iterable[str], *, source: str) -> Stream:
-    """Read a stream from its lines.
-
-    Raises
-    ------
-    JournalError
-        If a line other than a torn last one cannot be read, or the first is not :class:`StreamOpened`.
-    """
-    texts = [line for line in lines if line.strip()]
-    torn = bool(texts) and not texts[-1].endswith("\n")
-    header = _header(texts[0] if len(texts) > torn else "", source)
-    records = tuple(_records(texts, source))
-    return Stream(header=header, records=records[1:], torn=torn, source=source)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ import numpy as np
 
 from drlnb.rl.plain import Space
 
-__all__ = ["SDE_EPSILON", "Head", "Noise", "bounds"]
+__all__ = ["SDE_EPSILON", "Head", "Noise", "bounds", "log_softmax"]
 
 #: Distributions that acting noise is drawn from.
 Noise = Literal["gumbel", "logistic", "normal"]
@@ -164,7 +164,12 @@ class Head:
         return rng.standard_normal(shape, np.float32)
 
 
-def _categorical(logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Return log-probabilities of all choices, which lie along the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
-    chosen = np.take_along_axis(shifted, actions[..., None], axis=-1)[..., 0]
-    return chosen - np.log(np.exp(shifted).sum(axis=-1))
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def _categorical(logits: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    chosen: np.ndarray = np.take_along_axis(log_softmax(logits), actions[..., None], axis=-1)
+    return chosen[..., 0]

@@ -152,7 +152,7 @@ def split_statistics(row: np.ndarray) -> tuple[Moments, Moments]:
     return obs, Moments(row[1].item(), row[2:3].copy(), row[3:4].copy())
 
 
-def normalise(rows: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+def normalise(rows: np.ndarray, mean: float | np.ndarray, var: float | np.ndarray) -> np.ndarray:
     """Return ``clip((rows - mean) / sqrt(var + 1e-8), -10, 10)`` as float32, of the shape of `rows`."""
     clipped: np.ndarray = np.clip((rows - mean) / np.sqrt(var + EPSILON), -CLIP, CLIP)
     return clipped.astype(np.float32)
@@ -163,5 +163,4 @@ def scale(rewards: np.ndarray, var: float | np.ndarray) -> np.ndarray:
 
     `var` is the variance of the discounted returns, in reward units squared; one number, or one per reward.
     """
-    clipped: np.ndarray = np.clip(rewards / np.sqrt(var + EPSILON), -CLIP, CLIP)
-    return clipped.astype(np.float32)
+    return normalise(rewards, 0.0, var)

@@ -6,8 +6,9 @@ below 0 in the last round; this one never does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from math import inf
+
+import numpy as np
 
 __all__ = ["Schedule", "Scheduled", "parse_schedule", "progress_remaining", "sampled"]
 
@@ -74,13 +75,8 @@ def _through(points: Sequence[Sequence[float]]) -> Schedule:
     if not rows or not ascending or not all(0.0 <= value < inf for _, value in rows):
         raise ValueError(f"a schedule's points must ascend and hold numbers >= 0, got {points!r:.100}")
 
-    def at(progress: float) -> float:
-        for (p0, v0), (p1, v1) in pairwise(rows):
-            if progress <= p1:
-                return v0 + (v1 - v0) * max(0.0, progress - p0) / (p1 - p0)
-        return rows[-1][1]
-
-    return at
+    places, values = zip(*rows, strict=True)
+    return lambda progress: float(np.interp(progress, places, values))
 
 
 def parse_schedule(value: object) -> Schedule:

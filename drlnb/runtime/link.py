@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from distributed.protocol import to_serialize
 
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, Handler, Payload, Plain, from_wire, refused, serve, to_wire
+from drlnb.runtime.background import Background
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, Handler, Payload, Plain, ask, from_wire, refused, serve, to_wire
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -38,7 +39,7 @@ class Link:
         #: What answers messages here: one to this node itself needs no wire.
         self._handlers: dict[str, Handler] = {}
         self.closed = False
-        self._background: set[asyncio.Task[object]] = set()
+        self._background = Background()
 
     @property
     def address(self) -> str:
@@ -52,17 +53,12 @@ class Link:
 
     def keep(self, coroutine: Coroutine[object, object, _T]) -> "asyncio.Task[_T]":
         """Run something in the background until it is done or the agent ends."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
+        return self._background.keep(coroutine)
 
     async def close(self) -> None:
         """End what runs in the background."""
         self.closed = True
-        for task in list(self._background):
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._background.cancel()
 
     async def ask_broker(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Plain:
         """Call a handler of the broker.
@@ -74,11 +70,7 @@ class Link:
         TimeoutError
             If it does not answer in time.
         """
-        rpc = getattr(self._worker.scheduler, op)
-        reply = await asyncio.wait_for(rpc(**to_wire(message)), timeout_s)
-        if reply is None:
-            raise ConnectionError(f"the scheduler does not know {op}")
-        return from_wire(reply)
+        return await ask(self._worker.scheduler, op, timeout_s, message)
 
     async def insist(self, op: str, /, **message: object) -> Plain:
         """Call a handler of the broker, again and again until it answers or this node ends."""

@@ -23,9 +23,10 @@ from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import StreamOpened, closed_parts
 from drlnb.records.packed import Packer
+from drlnb.runtime.background import Background
 from drlnb.runtime.protocol import Plain, drlnb_version
 
-__all__ = ["EffectTable", "JournalWriter", "MachineHost", "stream_header"]
+__all__ = ["EffectTable", "JournalWriter", "MachineHost", "by_class", "stream_header"]
 
 #: What carries out a command: at once, or as a coroutine that is returned.
 _Effect = Callable[[Any], Coroutine[object, object, object] | None]
@@ -42,6 +43,11 @@ _MAX_PENDING = 200_000
 _PART_BYTES, _KEPT_BYTES = 64_000_000, 1_000_000_000
 #: Decimals of an event's second in its journal: microseconds.
 _DIGITS = 6
+
+
+def by_class(table: EffectTable) -> _Effect:
+    """Return what carries out each command by a table; a class that is not in it is a defect."""
+    return lambda command: table[type(command)](command)
 
 
 def stream_header(stream: str, name: str, machine: PoolMachine | RoundMachine | SeatsMachine) -> StreamOpened:
@@ -185,7 +191,7 @@ class MachineHost:
         self._last_t = 0.0
         self._queue: deque[tuple[type[Event], Plain]] = deque()
         self._feeding = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Background()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._closed = False
         #: Called with a traceback when an effect raises: a defect of ours that the owner must make visible.
@@ -217,18 +223,14 @@ class MachineHost:
 
     def feed_for(self, wanted: type[_R], kind: type[Event], /, **fields: object) -> list[_R]:
         """Feed an event and return the answer's records of one class (the loop is ours alone meanwhile)."""
-        heard: list[_R] = []
-
-        def listen(record: Record) -> None:
-            if isinstance(record, wanted):
-                heard.append(record)
-
+        heard: list[Record] = []
+        listen = heard.append
         self.sinks.append(listen)
         try:
             self.feed(kind, **fields)
         finally:
             self.sinks.remove(listen)
-        return heard
+        return [record for record in heard if isinstance(record, wanted)]
 
     def _one(self, kind: type[Event], fields: Plain) -> None:
         self._last_t = max(self._last_t, round(self.now, _DIGITS))
@@ -260,9 +262,7 @@ class MachineHost:
 
     def spawn(self, effect: Coroutine[object, object, object]) -> asyncio.Task[None]:
         """Run something in the background until it is done or this host closes; what it raises is a defect."""
-        task = asyncio.get_running_loop().create_task(self._guard(effect))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.keep(self._guard(effect))
         task.add_done_callback(lambda _: effect.close())  # of one that is cancelled before it begins
         return task
 
@@ -284,8 +284,4 @@ class MachineHost:
         for handle in self._deadlines.values():
             handle.cancel()
         self._deadlines.clear()
-        me = asyncio.current_task()
-        rest = [task for task in self._tasks if task is not me]
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        await self._tasks.cancel()

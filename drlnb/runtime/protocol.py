@@ -1,5 +1,6 @@
 """Define what our Dask messages have in common: names of the plugins, time-outs, forms of ids, fences on the wire."""
 
+import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import fields
@@ -24,6 +25,7 @@ __all__ = [
     "Plain",
     "Refusal",
     "anchor_key",
+    "ask",
     "drlnb_version",
     "fields_of",
     "from_wire",
@@ -135,6 +137,22 @@ def from_wire(message: Mapping[str, object]) -> Plain:
     if "fences" in arrived:
         arrived["fences"] = {name: Fence(*pair) for name, pair in arrived["fences"].items()}
     return arrived
+
+
+async def ask(rpc: Any, op: str, timeout_s: float | None, message: Mapping[str, object]) -> Plain:
+    """Call a handler of ours on a Dask server, through its rpc.
+
+    Raises
+    ------
+    OSError
+        If it cannot be reached, or drlnb is not there (any more).
+    TimeoutError
+        If it does not answer in time.
+    """
+    reply = await asyncio.wait_for(getattr(rpc, op)(**to_wire(message)), timeout_s)
+    if reply is None:
+        raise ConnectionError(f"the scheduler does not know {op}")
+    return from_wire(reply)
 
 
 def table(part: object, *names: str) -> dict[str, Handler]:

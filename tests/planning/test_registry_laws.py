@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from drlnb.planning.decisions import KINDS, kind_of
 from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.registry import Named, PlannerKind, nearest
+from drlnb.planning.registry import Named, PlannerKind
 from drlnb.planning.settings import SETTINGS, setting_problem, settings_problems
 from drlnb.planning.warmup import WarmupMachine, WarmupSettings
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 from tests.strategies import fewer
 
 words = st.text("abcxyz_.-", min_size=1, max_size=6)

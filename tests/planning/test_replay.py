@@ -14,10 +14,11 @@ from drlnb.planning.replay import fresh_machine, replay
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.errors import JournalError
-from drlnb.records.journal import Journal, StreamOpened, line_of, read_stream, stream_of
+from drlnb.records.journal import Journal, StreamOpened, line_of, read_stream
 from drlnb.records.packed import Packer
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
+from tests.streams import stream_of
 
 GOLDEN = Path(__file__).parents[1] / "journals"
 

@@ -9,7 +9,8 @@ import pytest
 from drlnb import records
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline
 from drlnb.records.errors import JournalError
-from drlnb.records.journal import COLUMNS, JOURNAL_FORMAT, Journal, StreamOpened, line_of, read_stream, stream_of
+from drlnb.records.journal import COLUMNS, JOURNAL_FORMAT, Journal, StreamOpened, line_of, read_stream
+from tests.streams import stream_of
 
 HEADER = StreamOpened(stream="s", machine="pool", config={"epoch": 1}, origin="measured", version="0")
 EVENT = DeadlinePassed(t=1.0, name="reap")

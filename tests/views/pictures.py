@@ -3,11 +3,12 @@
 from functools import lru_cache
 from pathlib import Path
 
-from drlnb.records.journal import Journal, stream_of
+from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views import fleet, learning, rounds
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
+from tests.streams import stream_of
 
 VIEWS = {
     "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,

@@ -12,8 +12,7 @@ from typing import ClassVar, NoReturn, Protocol, TypeVar
 
 from drlnb.bench.frame.report import Report, load
 from drlnb.bench.frame.rows import Row
-from drlnb.planning.registry import nearest
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 
 __all__ = ["Bench", "Effort", "Groups", "measure", "option", "write_line"]
 

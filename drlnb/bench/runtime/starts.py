@@ -76,7 +76,7 @@ async def _host(folder: Path) -> AsyncIterator[CollectorHost]:
     """Start what a node agent starts; yield the collectors' host."""
     zygote = Zygote(folder / "zygote.log")
     await zygote.start()
-    host = CollectorHost(zygote, lambda *_: None)
+    host = CollectorHost(zygote)
     try:
         assert zygote.up is not None
         await asyncio.wait_for(asyncio.shield(zygote.up), _START_S)

@@ -59,14 +59,12 @@ async def _turns(acquire: _Ask, release: _Ask, task: str, node: str, n: int, hol
 async def _granted(acquire: _Ask, task: str, node: str, turn: int) -> Mapping[str, list[int]]:
     """Ask for the slot until it is granted; return the reply."""
     names = {"request_id": f"{task}/{turn}", "task": task, "attempt": 1, "round": turn, "node": node}
-    known: Mapping[str, bool] = {}
     while True:
-        reply: Mapping[str, list[int]] = await acquire(**names, **known)  # type: ignore[assignment]
+        reply: Mapping[str, list[int]] = await acquire(**names)  # type: ignore[assignment]
         if "refused" in reply:
             raise RuntimeError(f"the broker refused {task}: {reply['refused']}")
         if not reply.get("pending"):
             return reply
-        known = {"known": True}
 
 
 def gaps(holds: Sequence[Hold]) -> list[float]:

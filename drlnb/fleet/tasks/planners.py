@@ -7,8 +7,8 @@ from typing import Any, TypeAlias, cast
 
 from drlnb.fleet.plain import by_name
 from drlnb.planning.decisions import KINDS, kind_of
-from drlnb.planning.registry import OWN, Planner, PlannerKind, nearest
-from drlnb.records.errors import ConfigError
+from drlnb.planning.registry import OWN, Planner, PlannerKind
+from drlnb.records.errors import ConfigError, nearest
 from drlnb.rl.pickled import pack
 
 __all__ = ["CHOICES", "GROUP", "Chosen", "chosen"]

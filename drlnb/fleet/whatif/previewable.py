@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from drlnb.planning.declared import is_whole
-from drlnb.planning.registry import nearest
 from drlnb.planning.settings import SETTINGS, as_config, owner, setting_problem
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.recorded.play import newest_attempts, slots_of
 from drlnb.sim.recorded.settings import Rules, pool_settings, priorities, task_rules

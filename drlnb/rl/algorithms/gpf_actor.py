@@ -10,6 +10,7 @@ import numpy as np
 
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
+from drlnb.rl.heads import log_softmax
 from drlnb.rl.settings.gpf import GpfSettings, ends
 
 __all__ = ["GpfActor", "log_strategy", "pack_family", "unpack_family"]
@@ -17,11 +18,6 @@ __all__ = ["GpfActor", "log_strategy", "pack_family", "unpack_family"]
 #: Bytes of the published header that the family takes: remaining progress, one float64; then start and end of eps,
 #: tau1 and tau2, six float32.  They may change while training, and an actor must not guess.
 _PROGRESS, _PATHS = slice(32, 40), slice(40, 64)
-
-
-def _log_softmax(rows: np.ndarray) -> np.ndarray:
-    shifted = rows - rows.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def log_strategy(advantages: np.ndarray, strategy: np.ndarray) -> np.ndarray:
@@ -45,11 +41,11 @@ def log_strategy(advantages: np.ndarray, strategy: np.ndarray) -> np.ndarray:
     [[-1.743, -0.1924]]
     """
     eps, tau1, tau2 = (strategy[:, i, None].astype(advantages.dtype) for i in range(3))
-    sharp = _log_softmax(advantages / tau1)
+    sharp = log_softmax(advantages / tau1)
     if (eps == 1.0).all():
         return sharp
     with np.errstate(divide="ignore"):  # log 0 = -inf is meant: a part without weight
-        mixed: np.ndarray = np.logaddexp(np.log(eps) + sharp, np.log1p(-eps) + _log_softmax(advantages / tau2))
+        mixed: np.ndarray = np.logaddexp(np.log(eps) + sharp, np.log1p(-eps) + log_softmax(advantages / tau2))
     return mixed
 
 

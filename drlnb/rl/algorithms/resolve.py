@@ -3,7 +3,6 @@
 All wrong names and values are reported at once.  Nothing that a file or a command line holds is ever evaluated.
 """
 
-import difflib
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -12,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
@@ -106,14 +105,6 @@ def _plain(kind: type[Settings], name: str, value: object) -> object:
     return value
 
 
-def _plain_or_none(kind: type[Settings], name: str, value: object, problems: list[str]) -> object:
-    try:
-        return _plain(kind, name, value)
-    except ValueError as error:
-        problems.append(f"{name}: {error}")
-        return None
-
-
 def _plain_part(key: str, value: object) -> object:
     if key == "activation_fn" and isinstance(value, type):
         return named(value)
@@ -142,8 +133,7 @@ def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Value
             if not (name == "use_sde" and value is False):
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
         else:
-            near = difflib.get_close_matches(name, [*kind.names(), "n_envs", *kind.ALIASES], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = nearest(name, [*kind.names(), "n_envs", *kind.ALIASES])
             hint = f'; it is a part of policy_kwargs: policy_kwargs={{"{name}": ...}}' if name in _OF_POLICY else hint
             problems.append(f"unknown hyper-parameter {name!r}{hint}")
     return values
@@ -209,15 +199,17 @@ def resolve(
     given = _split(overrides or {}, kind, problems)
     if given:
         origin += ", with " + ", ".join(sorted(given))
-    base = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS, **base}
-    steps_of_entry, envs_of_entry = base.pop("n_timesteps"), base.pop("n_envs")
-    envs_given = given.pop("n_envs", envs_of_entry)
-    timesteps = steps_of_entry if total_timesteps is None else total_timesteps
-    timesteps = _checked_count("total_timesteps", timesteps, problems)
-    envs = _checked_count("n_envs", envs_given if n_envs is None else n_envs, problems)
-    values: Values = {**kind().to_plain(), **base, **given}
+    counts = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS}
+    values: Values = {**kind().to_plain(), **counts, **base, **given}
+    timesteps, envs = values.pop("n_timesteps"), values.pop("n_envs")
+    timesteps = _checked_count("total_timesteps", timesteps if total_timesteps is None else total_timesteps, problems)
+    envs = _checked_count("n_envs", envs if n_envs is None else n_envs, problems)
     for name in kind.names():
-        values[name] = _plain_or_none(kind, name, values[name], problems)
+        try:
+            values[name] = _plain(kind, name, values[name])
+        except ValueError as error:
+            values[name] = None
+            problems.append(f"{name}: {error}")
     problems += kind.convert(values, envs)
     wrong = [problem for name in kind.names() if (problem := kind.check_value(name, values[name]))]
     problems += wrong
@@ -260,8 +252,8 @@ def live_value(spec: TaskSpec, key: str, value: object) -> object:
     kind, name, known = settings_class(spec.algo), key.removeprefix(PREFIX), live_keys(spec)
     can = f"while {spec.algo} trains these can change: {', '.join(known)}"
     if name not in kind.names() or name == key:
-        near = difflib.get_close_matches(PREFIX + name, [PREFIX + other for other in kind.names()], n=1)
-        raise ConfigError(f"unknown setting {key!r}{f'; did you mean {near[0]!r}?' if near else ''}; {can}")
+        hint = nearest(PREFIX + name, [PREFIX + other for other in kind.names()])
+        raise ConfigError(f"unknown setting {key!r}{hint}; {can}")
     if key not in known:
         raise ConfigError(f"{key} cannot change in a running task ({spec.name}); {can}")
     try:

@@ -8,13 +8,12 @@ Returns of episodes are counted by a :class:`~drlnb.rl.envs.wrapper_classes.Tall
 that clipped, delayed or skipped rewards never change ``rollout/ep_rew_mean``.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from drlnb.records.errors import ConfigError, EnvError, MissingExtra
+from drlnb.records.errors import ConfigError, EnvError, MissingExtra, nearest
 from drlnb.rl.plain import Facts
 
 if TYPE_CHECKING:
@@ -152,8 +151,7 @@ def check_wrappers(wrappers: Sequence[Facts]) -> list[str]:
         if refused := [why for names, why in _REFUSED.items() if name in names]:
             problems.append(f"wrapper {name} is not supported: {refused[0]}")
         elif known is None:
-            near = difflib.get_close_matches(name, KNOWN, n=1)
-            problems.append(f"unknown wrapper {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            problems.append(f"unknown wrapper {name!r}{nearest(name, KNOWN)}")
         elif not isinstance(kwargs, Mapping):
             problems.append(f"wrapper {name} takes a mapping of arguments, got {kwargs!r}")
         else:

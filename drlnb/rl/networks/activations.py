@@ -29,11 +29,6 @@ def named(value: object) -> str:
     return {"leakyrelu": "leaky_relu", "swish": "silu"}.get(word, word)
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
-    gate: np.ndarray = 0.5 * (1.0 + np.asarray(_erf(x / sqrt(2.0)), np.float32))
-    return x * gate
-
-
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (1.0 + np.tanh(np.float32(0.5) * x))
 
@@ -45,7 +40,7 @@ NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "relu": lambda x: np.maximum(x, 0.0, out=x),
     "elu": lambda x: np.where(x > 0.0, x, np.expm1(np.minimum(x, 0.0))),
     "leaky_relu": lambda x: np.where(x > 0.0, x, np.float32(0.01) * x),
-    "gelu": _gelu,
+    "gelu": lambda x: x * 0.5 * (1.0 + np.asarray(_erf(x / sqrt(2.0)), np.float32)),
     "silu": lambda x: x * _sigmoid(x),
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.logaddexp(np.float32(0.0), x),

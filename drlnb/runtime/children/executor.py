@@ -28,7 +28,7 @@ from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.children.user_functions import Jobs
-from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
+from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.shared_memory import attached
 from drlnb.runtime.protocol import Plain
@@ -64,7 +64,7 @@ class ExecutorChild:
         self._broken = ""
         #: Frames that came while a user's function ran.
         self._later: deque[tuple[Plain, memoryview]] = deque()
-        self.trials = Trials(device.name, self._pulse, self.models)
+        self.trials = Trials(device, self._pulse, self.models)
         #: What computes under a lease.
         self._frames = {
             "job": self.jobs.run,
@@ -224,17 +224,16 @@ class ExecutorChild:
         model = self._ready(header, payload)
         if model is None:
             return {"op": "need-state"}, []
-        keys, at = header["keys"], header["n_state"]
-        for key, size in zip(keys, header["sizes"], strict=False):
-            model.parts[key] = bytes(payload[at : at + size])
-            at += size
+        keys, sizes = header["keys"], header["sizes"]
+        for key, part in zip(keys, split(payload[header["n_state"] :], sizes), strict=False):
+            model.parts[key] = bytes(part)
         if any(key not in model.parts for key in keys):
             return {"op": "need-parts"}, []
         staging, model.staging = model.staging, None  # half of them is nothing
         for key in keys:
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         model.staging = staging
-        return _done("restored", started, moved_bytes=at - header["n_state"] + _moved(header)), []
+        return _done("restored", started, moved_bytes=sum(sizes) + _moved(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
         started, fence = time.perf_counter(), header["fence"]

@@ -10,7 +10,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_replay
 from drlnb.rl.algorithms.replay import Replay
 from drlnb.rl.fragments import Fragment
-from drlnb.runtime.ipc.frames import Reply, plain
+from drlnb.runtime.ipc.frames import Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.protocol import Plain
 
@@ -46,10 +46,8 @@ class ReplayChild:
         return {"op": "ready", "event": {"n_transitions": replay.ring.size, "n_bytes_lost": n_bytes_lost}}, []
 
     def _draw(self, header: Plain, payload: memoryview) -> Reply:
-        fragments, start = [], 0
-        for packed, size in zip(header["fragments"], header["sizes"], strict=True):
-            fragments.append(Fragment.unpack(packed, payload[start : start + size]))
-            start += size
+        parts = zip(header["fragments"], split(payload, header["sizes"]), strict=True)
+        fragments = [Fragment.unpack(packed, part) for packed, part in parts]
         block = self._replay.take(fragments, round=header["round"], n_timesteps=header["n_timesteps"])
         packed, buffer = block.pack()
         return {"op": "drawn", "fragment": plain(packed)}, [buffer]

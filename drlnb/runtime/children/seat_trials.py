@@ -17,9 +17,10 @@ from drlnb.records.errors import NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.fragments import Fragment
+from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.model_cache import Residency
 from drlnb.runtime.children.pulse import Pulse
-from drlnb.runtime.ipc.frames import Reply, plain
+from drlnb.runtime.ipc.frames import Reply, plain, split
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Trials"]
@@ -56,13 +57,11 @@ class _Trial:
     def __init__(self, row: Plain, payload: memoryview, device: str) -> None:
         self.task = str(row["task"])
         self._row = row
-        self._state = np.frombuffer(payload[: row["n_state"]], dtype=np.uint8)
+        state, *parts = split(payload, (row["n_state"], *(n_bytes for _, _, n_bytes in row["fragments"])))
+        self._state = np.frombuffer(state, dtype=np.uint8)
         self._learner = make_learner(TaskSpec.from_plain(row["spec"]), device=device)
-        self._fragments = []
-        at = row["n_state"]
-        for collector, header, n_bytes in row["fragments"]:
-            self._fragments.append((collector, Fragment.unpack(header, payload[at : at + n_bytes])))
-            at += n_bytes
+        batches = zip(row["fragments"], parts, strict=True)
+        self._fragments = [(collector, Fragment.unpack(header, part)) for (collector, header, _), part in batches]
 
     def compute(self, pulse: Pulse) -> float:
         """Compute the round from the state that it was recorded with; return its seconds, the state's load left out."""
@@ -86,14 +85,14 @@ class Trials:
     Parameters
     ----------
     device
-        ``cpu`` or ``cuda``.
+        The executor's: ``cpu`` or ``cuda``.
     pulse
         Reports that a trial is at work.
     models
         The tasks' own.
     """
 
-    def __init__(self, device: str, pulse: Pulse, models: Residency) -> None:
+    def __init__(self, device: Device, pulse: Pulse, models: Residency) -> None:
         self._device, self._pulse, self._models = device, pulse, models
         self._recording = False
         self._open: dict[str, _Round] = {}
@@ -136,7 +135,7 @@ class Trials:
         return {"op": "recorded", "tasks": sorted(self._whole), **self._memory()}
 
     def _memory(self) -> dict[str, int]:
-        if self._device == "cpu":
+        if not self._device.on_cuda:
             return {"seat_bytes": 0, "used_bytes": 0, "total_bytes": 0}
         free, total = torch.cuda.mem_get_info()
         return {"seat_bytes": torch.cuda.max_memory_reserved(), "used_bytes": total - free, "total_bytes": total}
@@ -168,12 +167,10 @@ class Trials:
 
     def _load(self, header: Plain, payload: memoryview) -> Reply:
         """Make the trials' learners; compute a round, on CUDA one of each, since the first time is like no other."""
-        self._trials = []
-        at = 0
-        for row in header["trials"]:
-            self._trials.append(_Trial(row, payload[at : at + row["n_bytes"]], self._device))
-            at += row["n_bytes"]
-        for trial in self._trials[: 1 if self._device == "cpu" else None]:
+        rows = header["trials"]
+        parts = split(payload, (row["n_bytes"] for row in rows))
+        self._trials = [_Trial(row, part, self._device.name) for row, part in zip(rows, parts, strict=True)]
+        for trial in self._trials[: None if self._device.on_cuda else 1]:
             trial.compute(self._pulse)
         return {"op": "loaded", **self._memory()}, []
 
@@ -193,6 +190,5 @@ class Trials:
     def _end(self, _header: Plain, _payload: memoryview) -> Reply:
         self._trials = []
         gc.collect()
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        self._device.free()
         return {"op": "ended"}, []

@@ -190,10 +190,9 @@ class Link:
         """Put the broker onto the scheduler, and the agents onto the workers that are there and that come."""
         if not own_cluster:
             self._check_scheduler()
-        plugins: list[BrokerPlugin | SeatsPlugin] = [
-            BrokerPlugin(settings),
-            *([SeatsPlugin()] if probes else []),
-        ]
+        plugins: list[BrokerPlugin | SeatsPlugin] = [BrokerPlugin(settings)]
+        if probes:
+            plugins.append(SeatsPlugin())
         fleet = {"fleet": self._fleet, "client": self.client.id} if not own_cluster else {}
         while True:
             for plugin in plugins:
@@ -250,9 +249,8 @@ class Link:
             there = self._call("ncores")
             if not there and wish is None:
                 self._say(f"no worker is there yet: waiting up to {_SCALE_S:g} s for the cluster to scale")
-                wish = self.client.submit(
-                    int, key=f"drlnb-wish-{self._fleet}", pure=False
-                )  # what adaptive scaling sees
+                # What adaptive scaling sees.
+                wish = self.client.submit(int, key=f"drlnb-wish-{self._fleet}", pure=False)
             reply = self._ask("drlnb_nodes", at_least=n_own or len(there) or 1, wait_s=1.0)
             up, unused = {row["address"] for row in reply["nodes"]}, reply["unused"]
             silent = [address for address in there if address not in up and address not in unused]

@@ -16,9 +16,10 @@ from distributed.protocol import to_serialize
 
 from drlnb.records.errors import ConfigError, LeaseLost, PeerError
 from drlnb.records.ids import Fence
+from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.pickling import unpack, unpack_error
 from drlnb.runtime.lease import HeldLease, poll
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, from_wire, to_wire
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, ask, to_wire
 
 __all__ = ["LoopLease"]
 
@@ -78,7 +79,7 @@ class LoopLease:
     asked: bool = field(default=False, init=False)
     _held: HeldLease | None = field(default=None, init=False)
     _listener: "asyncio.Task[None] | None" = field(default=None, init=False)
-    _calls: "set[asyncio.Task[Any]]" = field(default_factory=set, init=False)
+    _calls: Background = field(default_factory=Background, init=False)
     _serial: tuple[asyncio.Lock, ...] = field(default=(), init=False)
     #: Address of a node -> whether this client can speak with it itself.
     _reached: dict[str, bool] = field(default_factory=dict, init=False)
@@ -205,30 +206,21 @@ class LoopLease:
             If the lease is lost, or is lost meanwhile.
         """
         self.check()
-        calls = asyncio.gather(*(self._track(self._one(rank, name, payload)) for rank in range(len(self.slots))))
-        calls.add_done_callback(_seen)
+        calls = [self._calls.go_on(self._one(rank, name, payload)) for rank in range(len(self.slots))]
 
-        async def answers() -> list[Plain]:
-            return await asyncio.shield(calls)  # what runs on a slot goes on when nobody waits for it any more
+        async def answers() -> list[Plain]:  # what runs on a slot goes on when nobody waits for it any more
+            return await asyncio.gather(*map(asyncio.shield, calls))
 
         try:
             made = await self._lease.unless_lost(answers())
         except asyncio.CancelledError:
-            self._track(self._interrupt())
+            self._calls.go_on(self._interrupt())
             raise
         except ConnectionError:
             self.check()
             raise
         self.check()
         return made
-
-    def _track(self, coroutine: Any) -> "asyncio.Task[Any]":
-        """Run something that goes on when its caller stops waiting: what runs on a slot, runs."""
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        task.add_done_callback(_seen)
-        return task
 
     async def _one(self, rank: int, name: str, payload: bytes) -> Plain:
         slot = self.slots[rank]
@@ -289,10 +281,7 @@ class LoopLease:
     # ------------------------------------------------------------------ talking to others
     async def _ask(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Plain:
         self._check_client()
-        reply = await asyncio.wait_for(getattr(self.client.scheduler, op)(**to_wire(message)), timeout_s)
-        if reply is None:
-            raise ConnectionError(f"the scheduler does not know {op}")
-        return from_wire(reply)
+        return await ask(self.client.scheduler, op, timeout_s, message)
 
     async def _compute(self, slot: Plain, header: Plain, payload: bytes, watchdog_s: float) -> Plain:
         """Have a slot's executor answer a frame; ``died`` if it, or its node, is gone."""
@@ -324,9 +313,3 @@ class LoopLease:
                 await asyncio.wait_for(self.client.rpc(address).identity(), _REACH_S)
                 self._reached[address] = True
         return self._reached[address]
-
-
-def _seen(future: "asyncio.Future[Any]") -> None:
-    """Retrieve an error whose caller may have stopped waiting, or asyncio complains that nobody has."""
-    if not future.cancelled():
-        future.exception()

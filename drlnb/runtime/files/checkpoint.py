@@ -29,7 +29,7 @@ from drlnb.rl.checkpoints.files import ENVS
 from drlnb.rl.pickled import holds_code
 from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["META", "Checkpoint", "SupersededError", "claim", "create", "latest", "load", "meta", "parse", "write"]
+__all__ = ["META", "Checkpoint", "SupersededError", "claim", "latest", "load", "meta", "parse", "put", "write"]
 
 #: The file that describes the others.
 META = "meta.json"
@@ -153,13 +153,13 @@ def write(
         sums = {name: _sums(folder / name[3:]) for name in earlier}
         files = {**blobs, META: meta(facts, blobs, sums)}
         for name, blob in files.items():
-            _put(temporary / name, blob, private=name == ENVS or (name == META and holds_code(facts)))
+            put(temporary / name, blob, private=name == ENVS or (name == META and holds_code(facts)))
         with contextlib.nullcontext() if attempt is None else _mine(folder, attempt):
             shutil.rmtree(final, ignore_errors=True)  # an earlier attempt's, of the same round
             temporary.replace(final)
             for name in ("LATEST", "BEST") if best else ("LATEST",):
                 (folder / f"{name}.tmp").unlink(missing_ok=True)
-                _put(folder / f"{name}.tmp", str(n_rounds).encode())
+                put(folder / f"{name}.tmp", str(n_rounds).encode())
                 (folder / f"{name}.tmp").replace(folder / name)
     except (OSError, SupersededError):
         shutil.rmtree(temporary, ignore_errors=True)
@@ -168,7 +168,7 @@ def write(
     return sum(_sum(blob)[0] for blob in files.values())
 
 
-def create(path: Path, *, private: bool) -> BinaryIO:
+def _create(path: Path, *, private: bool) -> BinaryIO:
     """Open a new file, which others may read as the umask has it; `private`: nobody may, for code lies in it."""
     return open(path, "xb", opener=partial(os.open, mode=0o600 if private else 0o666))
 
@@ -181,8 +181,9 @@ def _sums(file: Path) -> object:
     return sums
 
 
-def _put(path: Path, blob: Payload | np.ndarray, *, private: bool = False) -> None:
-    with create(path, private=private) as file:
+def put(path: Path, blob: Payload | np.ndarray, *, private: bool = False) -> None:
+    """Write a new file, and wait until it is on the disk; `private`: nobody else may read it, for code lies in it."""
+    with _create(path, private=private) as file:
         file.write(_view(blob))
         file.flush()
         os.fsync(file.fileno())

@@ -22,7 +22,7 @@ from drlnb.records.errors import ConfigError, JournalError, RunLocked
 from drlnb.records.journal import read_stream
 from drlnb.records.round import EndTask
 from drlnb.rl.pickled import holds_code
-from drlnb.runtime.files.checkpoint import create
+from drlnb.runtime.files.checkpoint import put
 from drlnb.runtime.files.lock import Lock, judged
 from drlnb.runtime.protocol import Plain
 
@@ -39,10 +39,7 @@ def _write_json(path: Path, value: Mapping[str, object], *, new: bool = False) -
     """Write a file whole or not at all; `new`: raise FileExistsError if it is there."""
     beside = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with create(beside, private=holds_code(value)) as file:
-            file.write(json.dumps(value, indent=1, default=dict).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        put(beside, json.dumps(value, indent=1, default=dict).encode() + b"\n", private=holds_code(value))
         if new:
             _name_new(beside, path)
         else:

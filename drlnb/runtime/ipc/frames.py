@@ -10,7 +10,8 @@ import select
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import msgpack
@@ -19,7 +20,7 @@ import numpy as np
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["Answer", "ChildChannel", "FrameSocket", "Reply", "plain", "receive_fds", "socket_pair"]
+__all__ = ["Answer", "ChildChannel", "FrameSocket", "Reply", "plain", "receive_fds", "socket_pair", "split"]
 
 _HEAD = struct.Struct("!IQ")
 #: Larger frames mean a broken peer: 1 TiB of payload or 64 MiB of header.
@@ -49,6 +50,11 @@ def plain(value: object) -> Any:
     if callable(item := getattr(value, "item", None)):
         return item()  # of numpy, or of torch
     raise TypeError(f"{type(value).__name__} is not plain data: {value!r}")
+
+
+def split(payload: memoryview, sizes: Iterable[int]) -> list[memoryview]:
+    """Return the parts that a payload was joined of, by their bytes."""
+    return [payload[start:stop] for start, stop in pairwise(accumulate(sizes, initial=0))]
 
 
 def socket_pair() -> tuple[socket.socket, socket.socket]:

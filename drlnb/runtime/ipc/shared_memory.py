@@ -122,8 +122,7 @@ class Segments:
     def _back(self, key: int) -> None:
         segment = self._lent.pop(key)
         self._free.append(segment)
-        while len(self._free) > (0 if self._closed else _MOST_FREE):
-            self._free.popleft().close()
+        self.trim(0 if self._closed else _MOST_FREE)
 
     def find(self, view: object) -> tuple[str, int] | None:
         """Return (path, first byte) of what a view shows of a segment; None if it shows something else."""
@@ -134,9 +133,9 @@ class Segments:
         start = np.frombuffer(view, dtype=np.uint8).ctypes.data - exporter.ctypes.data
         return segment.path, start
 
-    def trim(self) -> None:
-        """Give back what nobody looks at."""
-        while self._free:
+    def trim(self, n_kept: int = 0) -> None:
+        """Give back what nobody looks at, but for some."""
+        while len(self._free) > n_kept:
             self._free.popleft().close()
 
     def close(self) -> None:
@@ -154,13 +153,7 @@ def attached(path: str, n_bytes: int, *, write: bool = False) -> Iterator[np.nda
     OSError
         If it is gone, or its owner is.
     """
-    fd = os.open(path, os.O_RDWR if write else os.O_RDONLY)
-    try:
-        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
-        prot = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
-        mapped = mmap.mmap(fd, n_bytes, flags=flags, prot=prot)
-    finally:
-        os.close(fd)
+    mapped = _mapped(path, n_bytes, getattr(mmap, "MAP_POPULATE", 0), write=write)
     array = np.frombuffer(mapped, dtype=np.uint8)
     try:
         yield array
@@ -168,6 +161,13 @@ def attached(path: str, n_bytes: int, *, write: bool = False) -> Iterator[np.nda
         del array
         with contextlib.suppress(BufferError):
             mapped.close()
+
+
+def _mapped(path: str, n_bytes: int = 0, flags: int = 0, *, write: bool = False) -> mmap.mmap:
+    """Map the first `n_bytes` of another process's segment; 0: all of it."""
+    with Path(path).open("r+b" if write else "rb") as file:
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
+        return mmap.mmap(file.fileno(), n_bytes, flags=mmap.MAP_SHARED | flags, prot=access)
 
 
 def _stride(slot_bytes: int) -> int:
@@ -227,11 +227,7 @@ class StoreReader:
     """A reader's end; opens the store by the path that the agent names."""
 
     def __init__(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            self._map = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
-        finally:
-            os.close(fd)
+        self._map = _mapped(path)
         self.path = path
         self._bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._head = self._bytes[:24].view(np.uint64)

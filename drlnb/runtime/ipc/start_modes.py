@@ -115,8 +115,7 @@ class ChildProcess:
 
     def kill(self) -> None:
         """SIGKILL; harmless if it is gone."""
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
 
     async def ended(self) -> int:
         """Wait for the end, reap it, end what it had started; return the exit code (negative: the signal)."""
@@ -220,7 +219,6 @@ def how_ended(code: int | None) -> str:
 
 
 def signal_pid(pid: int, name: str) -> None:
-    """Send a signal, such as ``SIGKILL``, to a process that may be gone; nothing where there is no such signal."""
+    """Send a signal, such as ``SIGKILL``, to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError):
-        if hasattr(signal, name):
-            os.kill(pid, getattr(signal, name))
+        os.kill(pid, signal.Signals[name])

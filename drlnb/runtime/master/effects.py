@@ -1,12 +1,10 @@
 """Carry out each command of the round machine: a table from command to coroutine; no rule lives here."""
 
 import time
-from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.base import Command
 from drlnb.records.columns import distribution, leasing, warmup
 from drlnb.runtime.ipc.routes import route_results
 from drlnb.runtime.machine_host import EffectTable
@@ -32,7 +30,8 @@ class Effects:
         collectors = CollectorEffects(master)
         ring, slot = ReplayEffects(master, collectors), SlotEffects(master)
         checkpoints = CheckpointEffects(master, collectors.ask, ring.saved)
-        self._table: EffectTable = {
+        #: What takes no time is carried out at once, of the rest a coroutine is returned.
+        self.table: EffectTable = {
             replay.StartReplay: ring.start,
             replay.DrawMinibatches: ring.draw,
             replay.CarryParameters: ring.carry,
@@ -56,10 +55,6 @@ class Effects:
             words.DropExperience: self._drop,
             distribution.SendChunk: self._send,
         }
-
-    def of(self, command: Command) -> Coroutine[object, object, object] | None:
-        """Carry out what takes no time; return the coroutine of what does."""
-        return self._table[type(command)](command)
 
     def _drop(self, command: words.DropExperience) -> None:
         self.m.experience.pop(command.key, None)

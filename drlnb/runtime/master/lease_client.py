@@ -93,26 +93,14 @@ class LeaseClient:
                 n_refused += 1
                 await asyncio.sleep(lease.RETRY_S)
                 continue
-            if await self._hold(reply, sent_t):
+            broker = self._link.ask_broker
+            held = HeldLease(broker, reply, good_t=sent_t, progress=self._progress, on_lost=self._lost)
+            self.settings = held.settings
+            # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.
+            if time.monotonic() - sent_t <= self.settings.renew_s or (await held.renew() and not held.over):
+                self._held[held.fence] = held
                 return reply
-
-    async def _hold(self, grant: Plain, sent_t: float) -> bool:
-        """Keep a lease alive that was granted; false if it is not ours (any more)."""
-        held = HeldLease(
-            self._link.ask_broker,
-            grant,
-            good_t=sent_t,
-            progress=self._progress,
-            on_lost=self._lost,
-        )
-        self.settings = held.settings
-        if time.monotonic() - sent_t > self.settings.renew_s and (not await held.renew() or held.over):
-            # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.  The same
-            # request again: its lease, if that lives, or a refusal.
-            held.close()
-            return False
-        self._held[held.fence] = held
-        return True
+            held.close()  # the same request again: its lease, if that lives, or a refusal
 
     def _lost(self, fence: Fence, reason: str) -> None:
         if self._held.pop(fence, None) is not None:

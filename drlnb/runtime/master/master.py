@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,6 @@ from drlnb.records.columns import leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
-from drlnb.records.journal import StreamOpened
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import off_policy, settings_of
 from drlnb.rl.checkpoints.trained import Trained
@@ -34,13 +34,13 @@ from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.lease import poll
 from drlnb.runtime.link import Link
-from drlnb.runtime.machine_host import JournalWriter, MachineHost, stream_header
+from drlnb.runtime.machine_host import JournalWriter, MachineHost, by_class, stream_header
 from drlnb.runtime.master.checkpoint_effects import AGAIN, Committed, read_newest, taken_over
 from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.row_feed import RowFeed
-from drlnb.runtime.protocol import Payload, Plain, drlnb_version, pool_task, task_stream
+from drlnb.runtime.protocol import Payload, Plain, pool_task, task_stream
 
 __all__ = ["Master"]
 
@@ -173,20 +173,16 @@ class Master:
         }
         machine = RoundMachine(config, unpack_planners(attached.get("own_planners", {}), attached["planners"]))
         self.quiet_s = machine.config["env_timeout_s"]
-        self.writer = self.rows.writer = JournalWriter(
-            self.out / "journal" / f"{self.stream}.jsonl",
-            self.rows.add_note,
-            partial(stream_header, self.stream, "round", machine),
+        header = partial(stream_header, self.stream, "round", machine)
+        journal = self.out / "journal" / f"{self.stream}.jsonl"
+        self.writer = self.rows.writer = JournalWriter(journal, self.rows.add_note, header)
+        self.host = MachineHost(
+            machine, by_class(Effects(self).table), [self.writer.write, self.rows.add], t0=time.monotonic()
         )
-        self.host = MachineHost(machine, Effects(self).of, [self.writer.write, self.rows.add], t0=time.monotonic())
         self.host.on_defect = self._defect
         self.losses = Losses(self.host.feed_for)
         self.host.spawn(self.rows.flush_forever())
-        self.host.open(
-            StreamOpened(
-                stream=self.stream, machine="round", config=machine.config, origin="measured", version=drlnb_version()
-            )
-        )
+        self.host.open(replace(header(), snapshot=None))  # it begins with its configuration
         self.host.feed(words.TaskOpened, attempt=self.attempt, **taken_over(self, restored))
         self.host.spawn(self._relate_clock())
         self.host.spawn(self._keep_lock())

@@ -2,11 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
+from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
@@ -15,7 +15,6 @@ from drlnb.runtime.protocol import Key, Payload, Plain
 
 __all__ = ["PROBE", "CollectorHost", "LiveCollector"]
 
-_T = TypeVar("_T")
 
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
@@ -64,22 +63,15 @@ class CollectorHost:
     Parameters
     ----------
     zygote
-        The node's fork server, ``None`` where there is none (then every start is a spawn).
-    on_lost
-        Called with (collector, reason, detail) when a process ends that nobody asked to end; may be set later.
-    n_cpu_slots
-        Collectors that may act at the same time; None: as many as there are CPUs.
+        The node's fork server; while it is not up, every start is a spawn.
     """
 
-    def __init__(
-        self,
-        zygote: Zygote | None,
-        on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None,
-        n_cpu_slots: int | None = None,
-    ) -> None:
+    def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote
-        self.cpu = CpuQueue(n_cpu_slots or n_cpus())
-        self.on_lost = on_lost
+        #: Who may act; of as many at the same time as there are CPUs until the broker has said otherwise.
+        self.cpu = CpuQueue(n_cpus())
+        #: Called with (collector, reason, detail) when a process ends that nobody asked to end.
+        self.on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None
         self.live: dict[Key, LiveCollector] = {}
         #: What collectors left when they were ended between two rounds: (attempt, states of their environments).
         self.kept: dict[Key, tuple[int, bytes]] = {}
@@ -88,7 +80,7 @@ class CollectorHost:
         self.n_starting = 0
         #: For so many starts: what makes environments needs a share of a CPU to be in time.
         self._room = asyncio.Semaphore(_STARTS_PER_CPU * n_cpus())
-        self._background: set[asyncio.Task[object]] = set()
+        self._background = Background()
 
     async def start(
         self,
@@ -133,7 +125,7 @@ class CollectorHost:
                 place, event["queued_s"] = await self.cpu.act(key, attempt, round)
             async with self._room:
                 # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
-                await asyncio.shield(self._keep(self._install(live, mode)))
+                await asyncio.shield(self._background.go_on(self._install(live, mode)))
                 header = {"op": "configure", "attempt": attempt, "number": number, **configuration}
                 answer = await self._configure(live, header, payload, quiet_s)
         except BaseException:
@@ -165,17 +157,6 @@ class CollectorHost:
         if live.attempt < self._floors.get(live.key[:2], 0):
             raise ConnectionError(f"attempt {live.attempt} of task {live.key[1]} is over on this node")
 
-    def _keep(self, coroutine: Coroutine[object, object, _T]) -> "asyncio.Task[_T]":
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._background.add(task)
-        task.add_done_callback(self._kept_to_end)
-        return task
-
-    def _kept_to_end(self, task: "asyncio.Task[_T]") -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # noted here: nobody may be waiting for it
-
     async def _configure(self, live: LiveCollector, header: Plain, state: Payload, quiet_s: float | None) -> Plain:
         live.starting, live.env = True, str(header.get("spec", {}).get("env", "the environment"))
         try:
@@ -195,7 +176,7 @@ class CollectorHost:
         return answer
 
     async def _launch(self, live: LiveCollector, mode: str) -> None:
-        if mode == "zygote" and self.zygote is not None and self.zygote.alive:
+        if mode == "zygote" and self.zygote.alive:
             ours, theirs = socket_pair()
             try:
                 with theirs:
@@ -218,7 +199,7 @@ class CollectorHost:
         if self.live.get(live.key) is live:
             del self.live[live.key]
             self.cpu.leave(live.key)
-        self._keep(self._report(live))
+        self._background.go_on(self._report(live))
 
     async def _report(self, live: LiveCollector) -> None:
         self.on_lost(live, *await self._last_words(live))
@@ -233,7 +214,7 @@ class CollectorHost:
     async def _reap(self, live: LiveCollector) -> int | None:
         if live.process is not None:
             return await live.process.ended()
-        return await self.zygote.exit_code(live.pid) if self.zygote is not None else None
+        return await self.zygote.exit_code(live.pid)
 
     async def launch_probe(self, key: Key, env: str, log: Path) -> LiveCollector:
         """Start a process that only tries an environment; nothing reports its end."""
@@ -355,7 +336,7 @@ class CollectorHost:
         await live.channel.aclose()
         if live.process is not None:
             await live.process.end(CLOSE_S + 1.0)
-        elif self.zygote is not None and await self.zygote.exit_code(live.pid, CLOSE_S + 1.0) is None:
+        elif await self.zygote.exit_code(live.pid, CLOSE_S + 1.0) is None:
             signal_pid(live.pid, "SIGKILL")
             await self.zygote.exit_code(live.pid, 3.0)
 

@@ -10,6 +10,7 @@ from distributed.system import MEMORY_LIMIT
 
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.ids import Fence
+from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.frames import Answer
 from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, how_ended, last_line, signal_pid
 from drlnb.runtime.protocol import Payload, Plain
@@ -91,7 +92,7 @@ class Executor:
         self.device_name = ""
         self.child: ChildProcess | None = None
         self._up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keeper: asyncio.Task[None] | None = None
+        self._keeping = Background()
         self._down = asyncio.Event()
         self._stopping = False
         self._n_deaths = 0
@@ -117,7 +118,7 @@ class Executor:
 
     def start(self) -> None:
         """Start the child and keep one alive until :meth:`end`."""
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        self._keeping.keep(self._keep())
 
     async def wait_up(self, timeout_s: float) -> None:
         """Wait until a child is up.
@@ -300,9 +301,7 @@ class Executor:
         _fail(self._up, f"executor {self.slot} was ended")
         if self.child is not None:
             await self.child.end(grace_s)
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._keeping.cancel()
         if self.child is not None:
             await self.child.end(grace_s=1.0)
 

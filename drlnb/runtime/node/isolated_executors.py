@@ -14,6 +14,7 @@ import psutil
 from distributed.system import MEMORY_LIMIT
 
 from drlnb.records.ids import Fence
+from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.frames import Answer
 from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.protocol import OWN, Payload, Plain
@@ -61,7 +62,7 @@ class Tenants:
         self._n_started = 0
         #: One piece of work at a time, as with one process for all.
         self._serial = asyncio.Lock()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = Background()
         #: Loop -> the timer that ends its process.
         self._leaving: dict[str, asyncio.TimerHandle] = {}
 
@@ -148,13 +149,7 @@ class Tenants:
         self._stay(task)
         tenant = self._tenants.pop(task, None)
         if tenant is not None:
-            self._end(tenant)
-
-    def _end(self, tenant: Executor) -> None:
-        """End a process in the background."""
-        ending = asyncio.get_running_loop().create_task(tenant.end())
-        self._ending.add(ending)
-        ending.add_done_callback(self._ending.discard)
+            self._ending.keep(tenant.end())
 
     # ------------------------------------------------------------------ room
     async def _make_room(self) -> None:
@@ -237,13 +232,11 @@ async def _is_short(device: str, tenants: Sequence[Executor]) -> bool:
         need = used // len(tenants)  # other slots' share of the device is in it: rather too much than too little
         if total and used + need > _MEMORY_FRAC * total:
             return True
-    memory = psutil.virtual_memory()
-    total = min(int(MEMORY_LIMIT), int(memory.total))
-    rss = []
+    rss: list[int] = []
     for pid in (pid for tenant in tenants for pid in tenant.pids):
         with contextlib.suppress(psutil.NoSuchProcess):
             rss.append(psutil.Process(pid).memory_info().rss)
-    return max(rss, default=0) > memory.available - (1.0 - _MEMORY_FRAC) * total
+    return max(rss, default=0) > int(psutil.virtual_memory().available) - (1.0 - _MEMORY_FRAC) * int(MEMORY_LIMIT)
 
 
 async def _device_memory(tenant: Executor) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.node.seat_trials import SeatTrials
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.node.stores import Stores
-from drlnb.runtime.protocol import AGENT, PROTOCOL, drlnb_version, pool_task
+from drlnb.runtime.protocol import AGENT, PROTOCOL, drlnb_version, pool_task, table
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -53,35 +53,27 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         #: Files that this node may have open; 0: any number.
         self.n_descriptors = raise_limit()
         self.link = Link(worker)
-        self.zygote = Zygote(self.link.directory / "zygote.log") if hasattr(os, "fork") else None
+        self.zygote = Zygote(self.link.directory / "zygote.log")
         self.processes = CollectorHost(self.zygote)
         self.stores = Stores(self.link)
         self.slots = Slots(self.link)
         self.collectors = Collectors(self.link, self.processes, self.stores.path)
         self.masters = Masters(self.link)
-        if self.zygote is not None:
-            await self.zygote.start()
+        await self.zygote.start()
         self.link.serve({
+            **table(self.slots, "compute", "interrupt", "asked", "revoke"),
             "drlnb_slots": self.slots.serve,
             "drlnb_slot_hurry": self.slots.hurry,
-            "drlnb_compute": self.slots.compute,
-            "drlnb_interrupt": self.slots.interrupt,
-            "drlnb_asked": self.slots.asked,
-            "drlnb_revoke": self.slots.revoke,
-            "drlnb_probe_env": self.collectors.probe_env,
+            **table(self.collectors, "probe_env", "cpu_slots"),
             "drlnb_collector_start": self.processes.start,
             "drlnb_collector_stop": self.processes.rest,
             "drlnb_collector_ask": self.collectors.ask,
             "drlnb_collector_queue": self.collectors.queue,
             "drlnb_collector_unqueue": self.collectors.unqueue,
-            "drlnb_cpu_slots": self.collectors.cpu_slots,
-            "drlnb_chunk": self.stores.chunk,
-            "drlnb_control": self.masters.control,
-            "drlnb_collector_lost": self.masters.collector_lost,
+            **table(self.stores, "chunk"),
+            **table(self.masters, "control", "collector_lost", "lease_lost", "node_lost"),
             "drlnb_yield": self.masters.yield_asked,
-            "drlnb_lease_lost": self.masters.lease_lost,
-            "drlnb_node_lost": self.masters.node_lost,
-            "drlnb_end_task": self.end_task,
+            **table(self, "end_task"),
         })
         self.link.serve(SeatTrials(self.slots, self.link.node).handlers())
         self.link.keep(self._report_up())
@@ -93,8 +85,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         await self.masters.close()
         await self.link.close()
         await self.processes.stop_all()
-        if self.zygote is not None:
-            await self.zygote.end()
+        await self.zygote.end()
         await self.slots.close()
         self.stores.close()
 

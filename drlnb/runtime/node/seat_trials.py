@@ -14,7 +14,7 @@ from distributed.system import MEMORY_LIMIT
 
 from drlnb.planning.seats.rules import percentile
 from drlnb.records.ids import Fence
-from drlnb.runtime.ipc.frames import Answer
+from drlnb.runtime.ipc.frames import Answer, split
 from drlnb.runtime.node.executor_host import Executor
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.protocol import Handler, Payload, Plain, table
@@ -50,15 +50,11 @@ class SeatTrials:
         return table(self, "seats_raise", "seats_record", "seats_measure", "seats_end")
 
     async def seats_raise(self, slots: Sequence[Mapping[str, str]]) -> Plain:
-        """Have an executor up for each slot; return what memory they use, or ``failed``."""
+        """Have an executor up for each slot; return what memory they use, or raise ConnectionError."""
         await self._slots.serve(slots)
-        try:
-            executors = self._of([slot["slot"] for slot in slots])
-            await asyncio.gather(*(executor.wait_up(_UP_S) for executor in executors))
-            answers = await asyncio.gather(*(executor.record(on=True) for executor in executors))
-        except ConnectionError as error:
-            return {"failed": str(error)}
-        return _memory(executors, answers)
+        executors = self._of([slot["slot"] for slot in slots])
+        await asyncio.gather(*(executor.wait_up(_UP_S) for executor in executors))
+        return _memory(executors, await _recorded(executors))
 
     def _of(self, slots: Sequence[str]) -> list[Executor]:
         here = self._slots.executors  # no slot has a process per task where devices get as many seats as pay
@@ -67,32 +63,32 @@ class SeatTrials:
         return [cast("Executor", here[slot]) for slot in slots]
 
     async def seats_record(self, slots: Sequence[str]) -> Plain:
-        """Have executors record; return the tasks of which they have a round."""
-        try:
-            answers = await asyncio.gather(*(executor.record(on=True) for executor in self._of(slots)))
-        except ConnectionError as error:
-            return {"failed": str(error)}
+        """Have executors record; return the tasks of which they have a round, or raise ConnectionError."""
+        answers = await _recorded(self._of(slots))
         return {"tasks": sorted({task for answer in answers for task in answer["tasks"]})}
 
     async def seats_measure(
         self, lent: Sequence[str], slots: Sequence[str], fences: Mapping[str, Fence], measure_s: float
     ) -> Plain:
-        """Have the executors of `slots` compute what those of the `lent` ones have recorded, or return ``failed``."""
-        try:
-            if self.trials is None:
-                self.trials = await self._export(lent, fences)
-            rows, payload = self.trials
-            executors = self._of(slots)
-            fresh = [executor for executor in executors if executor.slot not in self.loaded]
-            await asyncio.gather(*(_ask(executor, fences, "trial-load", payload, trials=rows) for executor in fresh))
-            self.loaded.update(executor.slot for executor in fresh)
-            n_least = len(rows) if len(executors) == 1 else 1
-            tried = await asyncio.gather(*(
-                _ask(executor, fences, "trial-run", b"", measure_s=measure_s, first=i, n_least=n_least)
-                for i, executor in enumerate(executors)
-            ))  # fmt: skip
-        except ConnectionError as error:
-            return {"failed": str(error)}
+        """Have the executors of `slots` compute what those of the `lent` ones have recorded.
+
+        Raises
+        ------
+        ConnectionError
+            If an executor is gone, refuses or raises, or nothing has been recorded.
+        """
+        if self.trials is None:
+            self.trials = await self._export(lent, fences)
+        rows, payload = self.trials
+        executors = self._of(slots)
+        fresh = [executor for executor in executors if executor.slot not in self.loaded]
+        await asyncio.gather(*(_ask(executor, fences, "trial-load", payload, trials=rows) for executor in fresh))
+        self.loaded.update(executor.slot for executor in fresh)
+        n_least = len(rows) if len(executors) == 1 else 1
+        tried = await asyncio.gather(*(
+            _ask(executor, fences, "trial-run", b"", measure_s=measure_s, first=i, n_least=n_least)
+            for i, executor in enumerate(executors)
+        ))  # fmt: skip
         return _tried([answer for answer, _ in tried])
 
     async def _export(self, lent: Sequence[str], fences: Mapping[str, Fence]) -> tuple[list[Plain], bytes]:
@@ -101,12 +97,11 @@ class SeatTrials:
         parts: list[bytes] = []
         for executor in self._of(lent):
             answer, payload = await _ask(executor, fences, "trial-export", b"")
-            at = 0
-            for row in answer["trials"]:
+            sizes = (row["n_bytes"] for row in answer["trials"])
+            for row, part in zip(answer["trials"], split(memoryview(payload), sizes), strict=True):
                 if row["task"] not in rows:
                     rows[row["task"]] = row
-                    parts.append(bytes(payload[at : at + row["n_bytes"]]))
-                at += row["n_bytes"]
+                    parts.append(bytes(part))
         if not rows:
             raise ConnectionError("no task has computed a whole round here")
         return list(rows.values()), b"".join(parts)
@@ -133,6 +128,11 @@ class SeatTrials:
         await executor.record(on=False)
         if was_loaded:
             await _ask(executor, fences, "trial-end", b"")
+
+
+async def _recorded(executors: Sequence[Executor]) -> list[Plain]:
+    """Have executors record; return what each has."""
+    return await asyncio.gather(*(executor.record(on=True) for executor in executors))
 
 
 async def _ask(executor: Executor, fences: Mapping[str, Fence], op: str, payload: Payload, **header: object) -> Answer:
@@ -172,7 +172,6 @@ def _memory(executors: Sequence[Executor], answers: Sequence[Plain]) -> dict[str
         seat = max(max(int(answer["seat_bytes"]) for answer in answers), used // len(executors))
         return {"seat_bytes": seat, "used_bytes": used, "total_bytes": total}
     rss = [psutil.Process(pid).memory_info().rss for executor in executors for pid in executor.pids]
-    memory = psutil.virtual_memory()
-    total = min(int(MEMORY_LIMIT), int(memory.total))
-    used = max(0, total - int(memory.available))
+    total = int(MEMORY_LIMIT)
+    used = max(0, total - int(psutil.virtual_memory().available))
     return {"seat_bytes": max(rss, default=0), "used_bytes": used, "total_bytes": total}

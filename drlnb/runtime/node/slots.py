@@ -71,12 +71,13 @@ class Slots:
         self._report("drlnb_tenant_lost", slot=tenants.slot, task=task, fence=fence, reason=reason)
 
     def _report(self, op: str, /, **message: object) -> None:
-        self._link.keep(self._report_in_order(op, message))
-
-    async def _report_in_order(self, op: str, message: Mapping[str, object]) -> None:
         """Send a report until the broker answers, in order: late news of a death would end its successor's slot."""
-        async with self._in_order:
-            await self._link.insist(op, node=self._link.node, **message)
+
+        async def report() -> None:
+            async with self._in_order:
+                await self._link.insist(op, node=self._link.node, **message)
+
+        self._link.keep(report())
 
     # ------------------------------------------------------------------ work
     async def compute(

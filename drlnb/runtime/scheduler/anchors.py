@@ -10,6 +10,7 @@ that ended without a report leave a task that nobody runs.  Each such task goes 
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING
 
 from distributed import Client, Reschedule, Security, fire_and_forget, get_worker, secede
@@ -229,10 +230,7 @@ class Anchors:
 
 def _client_security(security: Security) -> Security:
     """Return a client's view of a scheduler's security: a scheduler may have been given no certificate but its own."""
-    return Security(
-        require_encryption=security.require_encryption,
-        tls_ca_file=security.tls_ca_file,
-        tls_ciphers=security.tls_ciphers,
-        tls_client_cert=security.tls_client_cert or security.tls_scheduler_cert,
-        tls_client_key=security.tls_client_key or security.tls_scheduler_key,
-    )
+    own = copy(security)
+    own.tls_client_cert = security.tls_client_cert or security.tls_scheduler_cert
+    own.tls_client_key = security.tls_client_key or security.tls_scheduler_key
+    return own

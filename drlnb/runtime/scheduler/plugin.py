@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,13 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.settings import SLOT_KEYS, setting_problem, takes_effect
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
-from drlnb.records.base import Command, Record
+from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.runtime.files.lock import machine
 from drlnb.runtime.ipc.descriptors import raise_limit
-from drlnb.runtime.machine_host import MachineHost
+from drlnb.runtime.machine_host import EffectTable, MachineHost, by_class
 from drlnb.runtime.protocol import (
     AGENT,
     BROKER,
@@ -35,13 +35,12 @@ from drlnb.runtime.protocol import (
     SOON_S,
     Handler,
     Plain,
+    ask,
     drlnb_version,
-    from_wire,
     pool_task,
     serve,
     split_pool_task,
     table,
-    to_wire,
 )
 from drlnb.runtime.scheduler.anchors import Anchors
 from drlnb.runtime.scheduler.grants import Grants
@@ -88,7 +87,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.grants = Grants(self)
         self.loops = Loops(self)
         sinks: list[Callable[[Record], None]] = [self.runs.pool_record, self.grants.on_record, self.loops.on_record]
-        self.host = MachineHost(self.pool, self._effect, sinks)
+        effects: EffectTable = {
+            leasing.SendGrant: self.grants.send,
+            leasing.RevokeLease: self._revoke,
+            # A holder that is not reached keeps its slot for the round.
+            leasing.AskYield: lambda asked: self.ask_node(asked.node, "drlnb_yield", SOON_S, fence=asked.fence),
+            placement.SendPlacement: lambda command: None,  # it is the answer to who has asked
+        }
+        self.host = MachineHost(self.pool, by_class(effects), sinks)
         self.host.on_defect = self.runs.defect
         self._lag: asyncio.Task[None] | None = None
         #: Fleet on a cluster of somebody else's -> its client; whether there ever was one.
@@ -133,11 +139,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Veto the closing of workers while a run lives or a loop is open, and of those with slots while a fleet is."""
         if self.runs.any_live or self.loops.any_open:
             return []
-        needed = (
-            {self.nodes.addresses.get(node) for node in self.nodes.given}
-            if _any_there(self._fleets, self.scheduler)
-            else set()
-        )
+        needed = {self.nodes.addresses.get(node) for node in self.nodes.given} if self._any_fleet else set()
         return [worker for worker in workers if worker.address not in needed]
 
     # ------------------------------------------------------------------ the end of the last fleet
@@ -147,12 +149,17 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         if client in self._fleets.values():
             self.leave_later()
 
+    @property
+    def _any_fleet(self) -> bool:
+        """Whether the client of any fleet is there."""
+        return any(client in self.scheduler.clients for client in self._fleets.values())
+
     def leave_later(self) -> None:
         """Leave in a while if nobody needs us then: whoever comes back late finds what became of a run."""
         asyncio.get_running_loop().call_later(KEEP_S, self._leave_if_unused)
 
     def _leave_if_unused(self) -> None:
-        used = self.runs.any_live or self.loops.any_open or _any_there(self._fleets, self.scheduler)
+        used = self.runs.any_live or self.loops.any_open or self._any_fleet
         if self._shared and not used and self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
 
@@ -243,17 +250,6 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         live = self.runs.live.get(split_pool_task(task)[0])
         return Planners() if live is None else live.planners
 
-    def _effect(self, command: Command) -> Coroutine[object, object, object] | None:
-        if isinstance(command, leasing.SendGrant):
-            self.grants.send(command)
-        elif isinstance(command, leasing.RevokeLease):
-            return self._revoke(command)
-        elif isinstance(command, leasing.AskYield):  # a holder that is not reached keeps its slot for the round
-            return self.ask_node(command.node, "drlnb_yield", SOON_S, fence=command.fence)
-        elif not isinstance(command, placement.SendPlacement):  # that one is the answer to who has asked
-            raise TypeError(f"no effect for {type(command).__name__}")
-        return None
-
     async def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a lost lease, and report when its slot is idle (no timer ever frees a slot)."""
         _, quiet = await asyncio.gather(
@@ -286,12 +282,5 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         if address is None:
             return None
         with contextlib.suppress(OSError, TimeoutError):
-            rpc = self.scheduler.rpc(address)
-            reply = await asyncio.wait_for(getattr(rpc, op)(**to_wire(message)), timeout_s)
-            return None if reply is None else from_wire(reply)
+            return await ask(self.scheduler.rpc(address), op, timeout_s, message)
         return None
-
-
-def _any_there(fleets: Mapping[str, str], scheduler: "Scheduler") -> bool:
-    """Return whether the client of any fleet is there."""
-    return any(client in scheduler.clients for client in fleets.values())

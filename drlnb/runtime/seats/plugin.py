@@ -18,11 +18,11 @@ from drlnb.planning.placement.devices import Device
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.planning.seats.rules import SeatsSettings
 from drlnb.records import seats
-from drlnb.records.base import Command, Event, Record
+from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
-from drlnb.runtime.machine_host import MachineHost
+from drlnb.runtime.machine_host import EffectTable, MachineHost, by_class
 from drlnb.runtime.protocol import BROKER, SEATS, Plain, split_pool_task
 from drlnb.runtime.scheduler.run import becomes
 from drlnb.runtime.seats.leases import SeatLeases
@@ -63,7 +63,12 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Begin; called by the scheduler."""
         self.broker: BrokerPlugin = scheduler.plugins[BROKER]
         self.machine = SeatsMachine(SeatsSettings(**self._settings))
-        self.host = MachineHost(self.machine, self._effect, [self._write], t0=self.broker.host._t0)
+        effects: EffectTable = {
+            seats.RaiseSeats: lambda command: self._guarded(command.device, self._raise(command)),
+            seats.MeasureSeats: lambda command: self._guarded(command.device, self._measure(command)),
+            seats.SetSeats: self._set,
+        }
+        self.host = MachineHost(self.machine, by_class(effects), [self._write], t0=self.broker.host._t0)
         self.host.on_defect = self.broker.runs.defect
         self.leases = SeatLeases(self.broker)
         #: The devices by name.
@@ -137,15 +142,6 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         return device if device in self.devices and seat.isdigit() else None
 
     # ------------------------------------------------------------------ what the machine wants
-    def _effect(self, command: Command) -> Coroutine[object, object, None]:
-        if isinstance(command, seats.RaiseSeats):
-            return self._guarded(command.device, self._raise(command))
-        if isinstance(command, seats.MeasureSeats):
-            return self._guarded(command.device, self._measure(command))
-        if isinstance(command, seats.SetSeats):
-            return self._set(command)
-        raise TypeError(f"no effect for {type(command).__name__}")
-
     async def _guarded(self, device: str, effect: Coroutine[object, object, None]) -> None:
         """Carry a part of a probe out; what goes wrong ends the probe, in the open."""
         try:
@@ -253,8 +249,8 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
             reply = await self.broker.ask_node(node, op, timeout_s, **message)
         if reply is None:
             raise _ProbeEnds(f"node {node} does not answer")
-        if "failed" in reply:
-            raise _ProbeEnds(str(reply["failed"]))
+        if "refused" in reply:
+            raise _ProbeEnds(str(reply["refused"]))
         return reply
 
 

@@ -12,7 +12,7 @@ from drlnb.views.folds.aged import Aged, packed
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.grow import Grow, Spans
 
-__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "shares_of", "sharing"]
+__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "sharing"]
 
 
 class LeaseLine:
@@ -253,13 +253,6 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
             )
         )
     return tuple(parts)
-
-
-def shares_of(rows: Table) -> Floats:
-    """Return how much of the time from ``low`` to ``high`` lies in each row: 1 where it is one lease or wait."""
-    length = rows["high"] - rows["low"]
-    shares: Floats = np.divide(rows["stop"] - rows["start"], length, out=np.ones(len(length)), where=length > 0)
-    return shares
 
 
 def inflation(parts: Sequence[Sharing]) -> float | None:

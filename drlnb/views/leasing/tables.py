@@ -13,7 +13,7 @@ from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.reasons import Lent
-from drlnb.views.leasing.lines import LeaseLine, shares_of, sharing
+from drlnb.views.leasing.lines import LeaseLine, sharing
 
 __all__ = ["lending", "queue", "reasons"]
 
@@ -77,8 +77,8 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     now, waits, leases = line.now, line.waits, line.leases
     leases = picked(leases, np.argsort(leases["is_open"], kind="stable"))
     asked = np.concatenate([waits["low"], line.waiting["start"]])
-    waiting = _steps(asked, waits["high"], shares_of(waits), now)
-    lent = _steps(leases["low"], leases["high"][: -leases["is_open"].sum() or None], shares_of(leases), now)
+    waiting = _steps(asked, waits["high"], decimate.heights(waits)[1], now)
+    lent = _steps(leases["low"], leases["high"][: -leases["is_open"].sum() or None], decimate.heights(leases)[1], now)
     lost, back, _ = np.array(line.absent(0.0, now), dtype=np.float64).reshape(-1, 3).T
     gone = _steps(lost, back, np.ones(len(lost)), now)
     made = Lines()

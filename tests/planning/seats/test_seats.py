@@ -18,7 +18,7 @@ from drlnb.planning.seats.rules import (
     wait_s,
 )
 from drlnb.records.errors import ConfigError, InvalidTransition, JournalError
-from drlnb.records.journal import StreamOpened, line_of, stream_of
+from drlnb.records.journal import StreamOpened, line_of
 from drlnb.records.seats import (
     ComputeMeasured,
     MeasureSeats,
@@ -33,6 +33,7 @@ from drlnb.records.seats import (
     SetSeats,
     TaskLeft,
 )
+from tests.streams import stream_of
 
 GIB = 2**30
 

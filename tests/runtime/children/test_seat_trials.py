@@ -100,7 +100,7 @@ def test_a_trial_under_a_stale_fence_is_refused(child):
 
 def test_a_batch_from_a_replay_ring_is_a_whole_round():
     """Off-policy rounds are one batch without environments' numbers; a second one would be too many."""
-    trials = Trials("cpu", None, {})
+    trials = Trials(Device("cpu"), None, {})
     trials.record(on=True)
     header = {"task": "d", "round": 4, "collector": 0, "after_timesteps": 8, "settings": {}, "n_state": 2}
     trials.staged({**header, "fragment": {"n_samples": 3}}, memoryview(b"..abc"))

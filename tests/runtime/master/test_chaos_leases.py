@@ -366,7 +366,7 @@ class SlowHost(CollectorHost):
     """Its processes take until `forked` is set to start, and end as soon as they are told to."""
 
     def __init__(self):
-        super().__init__(None, lambda *lost: None)
+        super().__init__(None)
         self.forked, self.ends, self.launched = asyncio.Event(), [], 0
 
     async def _launch(self, live, mode):

@@ -2,9 +2,11 @@
 
 import asyncio
 import pickle
+from pathlib import Path
 
 import pytest
 
+from drlnb.runtime.ipc.start_modes import Zygote
 from drlnb.runtime.master import collector_liveness
 from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.node import collectors
@@ -150,7 +152,7 @@ def test_the_loss_is_told_to_the_master_that_started_it_until_it_hears():
             calls.append((address, op, message["number"]))
             return {"refused": "it is away"} if len(calls) < 4 else {"ok": True}
 
-        here = collectors.Collectors(played_link(call=call), CollectorHost(None), None)
+        here = collectors.Collectors(played_link(call=call), CollectorHost(Zygote(Path("zygote.log"))), None)
         live = LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None)
         live.number, live.master = 5, "its master"
         await here.report_loss(live, "killed", "")
@@ -170,7 +172,7 @@ def test_a_loss_is_not_told_for_ever():
             calls.append(address)
             return {"refused": "it is away"}
 
-        here = collectors.Collectors(played_link(call=call), CollectorHost(None), None)
+        here = collectors.Collectors(played_link(call=call), CollectorHost(Zygote(Path("zygote.log"))), None)
         await here.report_loss(
             LiveCollector(key=("r", "a", 0), attempt=1, pid=0, mode="zygote", log=None), "killed", ""
         )

@@ -52,7 +52,7 @@ class Scene:
 
     def __init__(self, root, mode):
         self.root, self.mode = root, mode
-        self.zygote = Zygote(root / "zygote.log") if mode == "zygote" else None
+        self.zygote = Zygote(root / "zygote.log")
         self.host = CollectorHost(self.zygote)
         self.helpers = {}
 
@@ -83,7 +83,7 @@ class Scene:
 
 
 async def _ends(scene):
-    if scene.zygote is not None:
+    if scene.mode == "zygote":
         await scene.zygote.start()
     idle, _ = await scene.start("idle")
     stuck, _ = await scene.start("stuck", hangs="close")
@@ -96,7 +96,7 @@ async def _ends(scene):
     with pytest.raises(ConnectionError):
         await acting
     left, _ = await scene.start("left")
-    if scene.zygote is not None:  # as when the worker is killed: the life lines end, and nobody asks anything
+    if scene.mode == "zygote":  # as when the worker is killed: the life lines end, and nobody asks anything
         live = scene.host.live.pop(left)
         live.ended = True
         await asyncio.gather(live.channel.aclose(), scene.zygote.end())

@@ -1,6 +1,7 @@
 """Waiting for a CPU slot of a node, and whose number of them it is; without processes."""
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
 from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import SettingChanged
+from drlnb.runtime.ipc.start_modes import Zygote
 from drlnb.runtime.node.collector_host import CollectorHost, LiveCollector
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
 from drlnb.runtime.scheduler.nodes import Nodes
@@ -213,7 +215,8 @@ class Pretended(CollectorHost):
     """Collectors that answer when they are told to."""
 
     def __init__(self, n_slots):
-        super().__init__(None, lambda *_: None, n_slots)
+        super().__init__(None)
+        self.cpu = CpuQueue(n_slots)
         self.acting = {}
 
     def add(self, key, attempt=1):
@@ -334,7 +337,7 @@ def test_a_collector_that_is_lost_in_the_queue_is_gone():
 
 def test_without_a_number_there_are_as_many_as_cpus():
     """Until the broker has said how many agents share them."""
-    assert CollectorHost(None, lambda *_: None).cpu.slots.n_slots == n_cpus() >= 1
+    assert CollectorHost(Zygote(Path("zygote.log"))).cpu.slots.n_slots == n_cpus() >= 1
 
 
 # ------------------------------------------------------------------ shares

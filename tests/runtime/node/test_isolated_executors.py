@@ -25,7 +25,7 @@ def act(monkeypatch, tmp_path):
     monkeypatch.setattr(executor_host, "ChildProcess", Child)
     monkeypatch.setattr(executor_host, "_RESTART_S", 0.0)
     monkeypatch.setattr(Child, "made", [])
-    plenty = SimpleNamespace(total=100, available=100)
+    plenty = SimpleNamespace(available=100)
     monkeypatch.setattr(isolated_executors, "MEMORY_LIMIT", 100)
     monkeypatch.setattr(isolated_executors.psutil, "virtual_memory", lambda: plenty)
     rss = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=1))
@@ -279,7 +279,7 @@ def test_the_one_that_rested_longest_makes_room(act, monkeypatch):
 def test_who_rested_longest_makes_room_where_memory_is_short(act, monkeypatch, device, used, available, room):
     """One more process would take the device, or RAM, above 90 % of what there is."""
     monkeypatch.setattr(Child, "used", used)
-    memory = SimpleNamespace(total=100, available=available)
+    memory = SimpleNamespace(available=available)
 
     async def work(slot, heard):
         await ask(slot, "r/a", 1)

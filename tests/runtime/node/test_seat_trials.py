@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from drlnb.records.ids import Fence
+from drlnb.runtime.link import Link
 from drlnb.runtime.node.seat_trials import SeatTrials
+from drlnb.runtime.protocol import to_wire
 
 FENCES = {"0/gpu0/0": Fence(1, 7)}
 TRIAL = {"task": "r/a", "n_bytes": 3}
@@ -64,6 +66,13 @@ def node():
 
 def _measure(node, slots, measure_s=1.0):
     return asyncio.run(node.plugin.seats_measure(["0/gpu0/0"], slots, FENCES, measure_s))
+
+
+def _over_the_wire(node, op, **message):
+    """Return the answer to a message as the scheduler gets it."""
+    worker = SimpleNamespace(name="0", local_directory=".", handlers={})
+    Link(worker).serve(node.plugin.handlers())
+    return asyncio.run(worker.handlers[op](**to_wire(message)))
 
 
 def test_executors_are_started_and_record(node):
@@ -131,12 +140,14 @@ def test_afterwards_some_are_lent_and_the_others_end(node):
 def test_what_fails_in_a_trial_is_told_in_words(node, fault, reason):
     """The probe ends with the reason; nothing is raised over the wire."""
     node.executors["0/gpu0/0"] = Executor("0/gpu0/0", fault=fault)
-    assert _measure(node, ["0/gpu0/0"]) == {"failed": reason}
+    message = {"lent": ["0/gpu0/0"], "slots": ["0/gpu0/0"], "fences": FENCES, "measure_s": 1.0}
+    assert _over_the_wire(node, "drlnb_seats_measure", **message) == {"refused": reason}
 
 
 def test_executors_that_are_missing_or_do_not_start_are_told(node):
     """The names of the slots, and how long was waited."""
-    assert asyncio.run(node.plugin.seats_record(["0/gpu0/9"])) == {"failed": "no executor serves 0/gpu0/9 on 0"}
+    missing = _over_the_wire(node, "drlnb_seats_record", slots=["0/gpu0/9"])
+    assert missing == {"refused": "no executor serves 0/gpu0/9 on 0"}
     node.executors["0/gpu0/0"] = Executor("0/gpu0/0", fault="start")
-    failed = asyncio.run(node.plugin.seats_raise([{"slot": "0/gpu0/0", "device": "cpu:0"}]))
-    assert failed == {"failed": "executor 0/gpu0/0 is not up after 60 s"}
+    silent = _over_the_wire(node, "drlnb_seats_raise", slots=[{"slot": "0/gpu0/0", "device": "cpu:0"}])
+    assert silent == {"refused": "executor 0/gpu0/0 is not up after 60 s"}

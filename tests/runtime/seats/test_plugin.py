@@ -230,9 +230,9 @@ def test_a_seat_is_closed_while_the_probe_holds_it_and_opened_again(tmp_path):
 @pytest.mark.parametrize(
     ("op", "reply", "reason"),
     [
-        ("drlnb_seats_raise", {"failed": "no memory"}, "no memory"),
-        ("drlnb_seats_record", {"failed": "executor gone"}, "executor gone"),
-        ("drlnb_seats_measure", {"failed": "executor 0/cpu0/1 ended"}, "executor 0/cpu0/1 ended"),
+        ("drlnb_seats_raise", {"refused": "no memory"}, "no memory"),
+        ("drlnb_seats_record", {"refused": "executor gone"}, "executor gone"),
+        ("drlnb_seats_measure", {"refused": "executor 0/cpu0/1 ended"}, "executor 0/cpu0/1 ended"),
         ("drlnb_seats_measure", None, "node 0 does not answer"),
     ],
 )

@@ -16,8 +16,9 @@ from drlnb.records.columns.warmup import (
     WarmupRegimeEnded,
 )
 from drlnb.records.errors import ConfigError
-from drlnb.records.journal import line_of, stream_of
+from drlnb.records.journal import line_of
 from drlnb.sim.warmup.compare import STARTS, WarmupWorkload, _Task, simulate_warmup
+from tests.streams import stream_of
 
 SHORT = WarmupWorkload(n_rounds=40, n_workers=3)
 #: Rounds that count: the first tenth does not.

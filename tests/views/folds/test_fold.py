@@ -11,12 +11,13 @@ from drlnb.records.base import Event
 from drlnb.records.columns import leasing
 from drlnb.records.common import ClockRelated, DeadlinePassed
 from drlnb.records.ids import Fence
-from drlnb.records.journal import Journal, line_of, stream_of
+from drlnb.records.journal import Journal, line_of
 from drlnb.records.round import LeaseReceived, PhaseEntered, RequestSlot
 from drlnb.views.folds.clocks import Clocks, roundest
 from drlnb.views.folds.entries import decoded, entries_of
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
+from tests.streams import stream_of
 from tests.views.journals import runs, two_tasks
 from tests.views.pictures import VIEWS
 
