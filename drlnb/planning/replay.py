@@ -62,8 +62,8 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Any
 def replay(stream: Stream) -> ReplayResult:
     """Feed a stream's events to a fresh machine and compare what it answers, record by record.
 
-    The answer to the last event may lack its end, for the process may have been killed while it wrote; what is there must
-    agree.
+    The answer to the last event may lack its end, for the process may have been killed while it wrote; what is there
+    must agree.
     """
     planners = RecordedPlanners()
     machine = fresh_machine(stream.header, planners)
@@ -92,7 +92,7 @@ def _difference(machine: AnyMachine, event: Event, journalled: tuple[Record, ...
     try:
         decided = machine.handle(event)
         machine.check()
-    except (InvalidTransition, AssertionError, LookupError, TypeError, ValueError) as error:
+    except (InvalidTransition, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         return f"the fresh machine refused it: {error!r}"
     # Through plain rows: JSON turns integer keys into text and tuples into lists.
     ours = [record.to_row() for record in decided]

@@ -8,6 +8,9 @@ __all__ = ["Background"]
 
 _T = TypeVar("_T")
 
+#: Time after which what has not ended is cancelled once more, in seconds.
+_AGAIN_S = 1.0
+
 
 class Background(set[asyncio.Task[Any]]):
     """Tasks of one owner that are not done: the event loop itself would not keep them alive."""
@@ -26,11 +29,12 @@ class Background(set[asyncio.Task[Any]]):
         return task
 
     async def cancel(self) -> None:
-        """End what runs, but for the task that asks for it."""
-        others = self - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        """End what runs, but for the task that asks; again where that is lost, as in ``wait_for`` of Python 3.11."""
+        while others := self - {asyncio.current_task()}:
+            for task in others:
+                task.add_done_callback(_retrieve)
+                task.cancel()
+            await asyncio.wait(others, timeout=_AGAIN_S)
 
 
 def _retrieve(future: "asyncio.Future[Any]") -> None:

@@ -149,6 +149,7 @@ def test_an_address_with_tls_needs_certificates():
         ({"tasks": b"A"}, "tasks must be drlnb.Task or environment ids, got b'A'"),
         ({"out": "a\0b"}, "a run directory must be a path without NUL, got 'a\\x00b'"),
         ({"out": 5}, "a run directory must be a path without NUL, got 5"),
+        ({"out": "~'nobody/x"}, 'a run directory must be a path, got "~\'nobody/x": there is no such user'),
     ],
 )
 def test_values_of_a_wrong_kind_are_one_line(given, said):

@@ -86,7 +86,10 @@ class RunDir:
     def __init__(self, path: str | Path) -> None:
         if not isinstance(path, str | Path) or "\0" in str(path):
             raise ConfigError(f"a run directory must be a path without NUL, got {path!r}")
-        self.path = Path(path).expanduser().absolute()
+        try:
+            self.path = Path(path).expanduser().absolute()
+        except RuntimeError:
+            raise ConfigError(f"a run directory must be a path, got {str(path)!r}: there is no such user") from None
         self.journal = self.path / "journal"
         self.metrics = self.path / "metrics"
         self.checkpoints = self.path / "checkpoints"

@@ -8,6 +8,7 @@ task refuses is forgotten again: its next attempt would begin with it, and fail.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import re
@@ -139,7 +140,8 @@ class LiveRun:
 
         async def close() -> None:
             for name, writer in streams.values():
-                await off_loop(writer.close)
+                with contextlib.suppress(OSError):  # of a disk that hangs the end is not waited for
+                    await off_loop(writer.close)
                 self.n_bytes[name] = writer.n_bytes
 
         return close()
@@ -170,10 +172,9 @@ class LiveRun:
             return
         self._status_t = now
         shown = ("state", "attempt", "reason", "n_timesteps", "scheduling")
-        rows = {name: {**row, **ended.get(name, {})} for name, row in self.tasks.items()}
-        tasks = {name: {key: row[key] for key in shown} for name, row in rows.items()}
+        tasks = {name: {key: (row | ended.get(name, {}))[key] for key in shown} for name, row in self.tasks.items()}
         self.n_bytes |= {name: writer.n_bytes for name, writer in self.streams.values()}
-        status = {"run": self.run, "state": _worst(rows), "tasks": tasks, "streams": self.n_bytes}
+        status = {"run": self.run, "state": _worst(tasks), "tasks": tasks, "streams": self.n_bytes}
         self._unsaid = json.dumps(status, indent=1)
         if self._saying is None or self._saying.done():
             self._saying = asyncio.get_running_loop().create_task(self._say())

@@ -80,8 +80,7 @@ class Runs:
     async def close(self) -> None:
         """Close every stream."""
         for run in self.live.values():
-            with contextlib.suppress(OSError):
-                await run.closing()
+            await run.closing()
             await run.said()
 
     # ------------------------------------------------------------------ journal rows
@@ -165,8 +164,7 @@ class Runs:
         try:
             return await off_loop(partial(journalled, Path(out)))
         except OSError as error:
-            why = error.strerror or "its disk does not answer"
-            raise ConfigError(f"{out} cannot be read here: {why}") from None
+            raise ConfigError(f"{out} cannot be read here: {error.strerror or 'its disk does not answer'}") from None
 
     def _go_beyond(self, run: str, out: str, taken: set[str]) -> None:
         """Refuse a directory that another live run uses; raise coming fences above those that are journalled there."""
@@ -294,8 +292,7 @@ class Runs:
         self.broker.forget_task(run, task, attempt, reason)
         # Who hears of the end may read the files at once, and finds all in them.
         if all(live.is_over(name) for name in live.tasks if name != task):
-            with contextlib.suppress(OSError):
-                await live.closing()
+            await live.closing()
         live.write_status(force=True, ended={task: {"state": state, "reason": reason}})
         await live.said()
         self._ended(live, task, state, reason)
