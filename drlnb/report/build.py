@@ -217,7 +217,7 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
 
 
 def _write(path: Path, text: str) -> int:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = path.parent / f".{path.name}.{os.getpid()}"
     try:
         n_bytes = beside.write_bytes(text.encode())
         beside.replace(path)

@@ -271,6 +271,8 @@ def test_a_file_that_cannot_be_written_is_said_with_its_reason(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(ConfigError, match="folder"):
         build(two_tasks().journal(), tmp_path / "folder")
+    with pytest.raises(ConfigError, match=r"^\.: "):
+        build(two_tasks().journal(), Path())
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 

@@ -40,7 +40,7 @@ def save_model(path: str | Path, spec: TaskSpec, trained: Trained) -> Path:
     folder = target.is_dir() or str(path).endswith(("/", os.sep))
     if not folder and not target.suffix:
         target = target.with_name(target.name + ".zip")
-    beside = target.with_name(f"{target.name}.part-{os.getpid()}")
+    beside = target.parent / f"{target.name}.part-{os.getpid()}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if folder:
