@@ -54,6 +54,10 @@ class Scripted:
         self.nodes, self.fence, self.slot, self.n_bytes, self.made = (), None, "", 0, ""
         self.fragments = {}
 
+    def snapshot(self):
+        """Have no state that anybody goes on from."""
+        return {}
+
     def check(self):
         """Have no invariants."""
 
