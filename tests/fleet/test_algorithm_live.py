@@ -19,9 +19,12 @@ pytestmark = pytest.mark.cluster
 SMALL = {"n_steps": 32, "batch_size": 64, "n_epochs": 4, "n_envs": 4, "seed": 3, "policy_kwargs": {"net_arch": [16]}}
 
 
-@pytest.fixture
-def fleet():
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    """Open a fleet for all tests here; it has trained: whatever lives as long as it does is there before each test."""
     with drlnb.Fleet(slots=1) as fleet:
+        task = drlnb.Task("CartPole-v1", total_timesteps=128, **SMALL)
+        fleet.train(task, out=tmp_path_factory.mktemp("first") / "r").wait(60)
         yield fleet
 
 
