@@ -29,8 +29,6 @@ PREFIX = "rl."
 _DEFAULT_TIMESTEPS, _DEFAULT_ENVS = 1_000_000, 1
 #: Classes that the name stands for.
 _NATURE_CNN = {(m, "NatureCNN") for m in ("drlnb.rl.networks.extractors", "stable_baselines3.common.torch_layers")}
-
-
 #: Arguments of the policy, which are no settings of their own.
 _OF_POLICY = {"net_arch", "activation_fn", *POLICY_KWARGS}
 

@@ -15,7 +15,6 @@ from drlnb.runtime.protocol import Key, Payload, Plain
 
 __all__ = ["PROBE", "CollectorHost", "LiveCollector"]
 
-
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
 

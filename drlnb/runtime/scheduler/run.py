@@ -32,7 +32,7 @@ from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.machine_host import JournalWriter, stream_header
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["OVER", "LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "note", "off_loop", "with_changes"]
+__all__ = ["OVER", "LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "look", "note", "with_changes"]
 
 _T = TypeVar("_T")
 
@@ -101,6 +101,8 @@ class LiveRun:
         self.changed = asyncio.Event()
         #: Somebody else has taken the directory over: nothing of this run is written there any more.
         self.superseded = False
+        #: Task that is about to be over -> how it ends: its files say so first.
+        self.ending: dict[str, Plain] = {}
         self._status_t = 0.0
         #: What status.json is to say, while it does not; and who writes it.
         self._unsaid = ""
@@ -141,7 +143,7 @@ class LiveRun:
         async def close() -> None:
             for name, writer in streams.values():
                 with contextlib.suppress(OSError):  # of a disk that hangs the end is not waited for
-                    await off_loop(writer.close)
+                    await _off_loop(writer.close)
                 self.n_bytes[name] = writer.n_bytes
 
         return close()
@@ -165,14 +167,16 @@ class LiveRun:
         if self.state != "running":
             self.ring.clear()
 
-    def write_status(self, *, force: bool = False, ended: Mapping[str, Plain] = {}) -> None:
-        """Write status.json, at most once per second, and until the disk takes it; `ended`: tasks that are about to."""
+    def write_status(self, *, force: bool = False) -> None:
+        """Write status.json, at most once per second, and until the disk takes it."""
         now = time.monotonic()
         if self.superseded or (not force and now - self._status_t < _STATUS_S):
             return
         self._status_t = now
         shown = ("state", "attempt", "reason", "n_timesteps", "scheduling")
-        tasks = {name: {key: (row | ended.get(name, {}))[key] for key in shown} for name, row in self.tasks.items()}
+        tasks = {
+            name: {key: (row | self.ending.get(name, {}))[key] for key in shown} for name, row in self.tasks.items()
+        }
         self.n_bytes |= {name: writer.n_bytes for name, writer in self.streams.values()}
         status = {"run": self.run, "state": _worst(tasks), "tasks": tasks, "streams": self.n_bytes}
         self._unsaid = json.dumps(status, indent=1)
@@ -182,7 +186,7 @@ class LiveRun:
     async def _say(self) -> None:
         while text := self._unsaid:
             try:
-                await off_loop(partial(self._replace_status, text))
+                await _off_loop(partial(self._replace_status, text))
             except OSError:  # a full disk is reported by the journal's writer
                 await asyncio.sleep(_STATUS_S)
             else:
@@ -251,10 +255,8 @@ class LiveRun:
 def _worst(tasks: Mapping[str, Plain]) -> str:
     """Return ``running`` while any task is, else the worst end."""
     states = {task["state"] for task in tasks.values()}
-    for state in ("starting", "running", "failed", "stopped"):
-        if state in states:
-            return "running" if state == "starting" else state
-    return "done"
+    worst = next((state for state in ("starting", "running", "failed", "stopped") if state in states), "done")
+    return "running" if worst == "starting" else worst
 
 
 async def becomes(holds: Callable[[], bool], wait_s: float, look_s: float = 0.02) -> bool:
@@ -267,7 +269,7 @@ async def becomes(holds: Callable[[], bool], wait_s: float, look_s: float = 0.02
     return True
 
 
-async def off_loop(work: Callable[[], _T]) -> _T:
+async def _off_loop(work: Callable[[], _T]) -> _T:
     """Do what may wait for a disk in a thread of its own: of shared ones, a disk that hangs would take them all.
 
     Raises
@@ -285,6 +287,14 @@ async def off_loop(work: Callable[[], _T]) -> _T:
 def journalled(out: Path) -> set[str]:
     """Return the streams of a run directory."""
     return {path.stem for path in (out / "journal").glob("*.jsonl")}
+
+
+async def look(out: str) -> set[str]:
+    """Return the streams of a run directory; raise ConfigError if it cannot be read, or does not answer."""
+    try:
+        return await _off_loop(partial(journalled, Path(out)))
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be read here: {error.strerror or 'its disk does not answer'}") from None
 
 
 def journalled_epoch(streams: Set[str]) -> int:

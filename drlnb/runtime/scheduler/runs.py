@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drlnb.planning.settings import owner
@@ -13,17 +11,7 @@ from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError, RunLocked
 from drlnb.runtime.protocol import SOON_S, Handler, Plain, Refusal, pool_task, table, task_stream
-from drlnb.runtime.scheduler.run import (
-    OVER,
-    LiveRun,
-    becomes,
-    forget,
-    journalled,
-    journalled_epoch,
-    note,
-    off_loop,
-    with_changes,
-)
+from drlnb.runtime.scheduler.run import OVER, LiveRun, becomes, forget, journalled_epoch, look, note, with_changes
 
 if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
@@ -128,7 +116,7 @@ class Runs:
             if not await becomes(lambda: former.state != "running", _END_S):
                 raise RunLocked(f"run {run} goes on: attach to it instead")
         self._refuse_too_many(spec["tasks"])
-        taken = await self._look(spec["out"])
+        taken = await look(spec["out"])
         if (now := self.live.get(run)) is not None and now.state == "running":
             return  # the same message has come again meanwhile
         self._go_beyond(run, spec["out"], taken)
@@ -159,13 +147,6 @@ class Runs:
                 "raise their hard limit (ulimit -Hn), add nodes, or train fewer at once"
             )
 
-    async def _look(self, out: str) -> set[str]:
-        """Return the streams of a run directory."""
-        try:
-            return await off_loop(partial(journalled, Path(out)))
-        except OSError as error:
-            raise ConfigError(f"{out} cannot be read here: {error.strerror or 'its disk does not answer'}") from None
-
     def _go_beyond(self, run: str, out: str, taken: set[str]) -> None:
         """Refuse a directory that another live run uses; raise coming fences above those that are journalled there."""
         for other in self.live.values():
@@ -181,7 +162,7 @@ class Runs:
         row = live.tasks[task]
         # Its journal may show its end before its master reports it.
         await becomes(lambda: live.is_over(task), _SETTLE_S)
-        taken = await self._look(live.spec["out"])
+        taken = await look(live.spec["out"])
         if row["state"] not in ("failed", "stopped"):
             raise ConfigError(
                 f"task {task} is {row['state']}: only one that failed or was stopped can be started again"
@@ -231,9 +212,11 @@ class Runs:
 
     async def stop_all(self, reason: str, wait_s: float) -> None:
         """Stop every run, each with a checkpoint, and wait so long for them."""
-        live = [run.run for run in self.live.values() if run.state == "running"]
-        await asyncio.gather(*(self.run_control(run, "stop", reason=reason) for run in live), return_exceptions=True)
+        running = [run for run, live in self.live.items() if live.state == "running"]
+        asks = (self.run_control(run, "stop", reason=reason) for run in running)
+        stops = asyncio.gather(*asks, return_exceptions=True)
         await becomes(lambda: not self.any_live, wait_s)
+        stops.cancel()  # of a node that does not answer
 
     async def _pass_on(self, live: LiveRun, name: str, wish: Plain) -> str:
         """Pass a wish on to one task; return why its master refuses, empty if it does not."""
@@ -290,14 +273,17 @@ class Runs:
             raise Refusal(f"attempt {attempt} of {run}/{task} is not the present one")
         live.superseded |= superseded
         self.broker.forget_task(run, task, attempt, reason)
-        # Who hears of the end may read the files at once, and finds all in them.
-        if all(live.is_over(name) for name in live.tasks if name != task):
+        # Who hears of the end may read the files at once, and finds all in them; other tasks may end meanwhile.
+        live.ending[task] = {"state": state, "reason": reason}
+        if all(live.is_over(name) or name in live.ending for name in live.tasks):
             await live.closing()
-        live.write_status(force=True, ended={task: {"state": state, "reason": reason}})
+        live.write_status(force=True)
         await live.said()
-        self._ended(live, task, state, reason)
+        if task in live.ending:  # else the message came twice
+            self._ended(live, task, state, reason)
 
     def _ended(self, live: LiveRun, task: str, state: str, reason: str) -> None:
+        live.ending.pop(task, None)
         live.tasks[task].update(state=state, reason=reason, node="")
         live.add([])
         self.broker.nodes.end_task(live.run, task, live.tasks[task]["attempt"])
@@ -312,8 +298,8 @@ class Runs:
             return
         if live.tasks[task]["state"] == "running":  # the pool knows nothing of one that has not begun
             self.broker.forget_task(live.run, task, live.tasks[task]["attempt"], reason)
-        live.write_status(force=True, ended={task: {"state": state, "reason": reason}})
         self._ended(live, task, state, reason)
+        live.write_status(force=True)
 
     def node_lost(self, node: str) -> None:
         """Forget the masters of a node; Dask runs their anchors elsewhere."""

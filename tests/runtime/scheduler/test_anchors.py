@@ -1,6 +1,7 @@
 """What becomes of a task whose Dask task is gone: broker and a played scheduler in one loop, without a wire."""
 
 import asyncio
+import json
 import threading
 from types import SimpleNamespace
 
@@ -318,6 +319,30 @@ def test_who_hears_that_a_run_is_over_finds_all_of_its_journal(play, monkeypatch
     assert [record.task for record in left] == ["r/a"]
     assert n_streams == 1
     assert min(n_bytes.values()) > 0
+
+
+def test_tasks_that_end_at_once_leave_files_that_say_so(play):
+    """Each waits for its files while the other ends; one message comes twice: the run is over once, and whole."""
+    ends = []
+
+    async def scene(world):
+        live, ended = world.runs.live["r"], world.runs._ended
+        world.runs._ended = lambda *end: (ends.append(end[1]), ended(*end))
+        for task in ("a", "b"):
+            await world.attach(task, "n0")
+        told = [asyncio.create_task(world.runs.task_end("r", task, 1, "stopped", "asked for")) for task in "aab"]
+        while live.state == "running":
+            await asyncio.sleep(0)
+        status = json.loads((world.out / "status.json").read_text())
+        (stream,) = Journal.read(world.out).streams.values()
+        await asyncio.gather(*told)
+        return status, stream.of(placement.TaskStopped)
+
+    status, left = play(scene, n_tasks=2)
+    assert status["state"] == "stopped"
+    assert {row["state"] for row in status["tasks"].values()} == {"stopped"}
+    assert {record.task for record in left} == {"r/a", "r/b"}
+    assert sorted(ends) == ["a", "b"]
 
 
 def test_a_task_that_is_started_again_has_another_anchor(play):

@@ -38,7 +38,6 @@ def spec(folder, name):
 def test_a_directory_that_does_not_answer_is_refused_and_others_are_served(tmp_path, hang, monkeypatch):
     """However many wait for it: they have threads of their own."""
     hang(run_module, "journalled", lambda out: out)
-    monkeypatch.setattr("drlnb.runtime.scheduler.runs.journalled", run_module.journalled)
 
     async def scene(cluster):
         (tmp_path / "quick").mkdir()
