@@ -40,6 +40,8 @@ _Plan = TypeVar("_Plan", covariant=True)
 
 #: What the name of a planner begins with that is in no registry: a user's own.
 OWN = "own:"
+#: Name of a parameter -> its type, or its value where none is given.
+Parameters = Mapping[str, type | int | float | str]
 #: Type of a parameter -> how it is described.
 _WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", str: "a word"}
 
@@ -123,16 +125,14 @@ class PlannerKind(Generic[View, Plan]):
         self.decision, self.default = decision, default
         self._problem, self.recorded = problem, recorded
         #: Name -> how its planners are made, and the types of their parameters.
-        self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Mapping[str, type]]] = {}
+        self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Parameters]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of its planners, in the order of their registration."""
         return tuple(self._entries)
 
-    def register(
-        self, name: str, make: Callable[..., Planner[View, Plan]], params: Mapping[str, type] | None = None
-    ) -> None:
+    def register(self, name: str, make: Callable[..., Planner[View, Plan]], params: Parameters | None = None) -> None:
         """Add a planner.
 
         Parameters
@@ -142,7 +142,7 @@ class PlannerKind(Generic[View, Plan]):
         make
             Returns the planner; given the parameters by keyword.
         params
-            Name of a parameter -> its type: int, float or str.
+            Name of a parameter -> its type (int, float or str), or the value that it has where none is given.
 
         Raises
         ------
@@ -179,11 +179,11 @@ class PlannerKind(Generic[View, Plan]):
         if unknown := [key for key in given if key not in wanted]:
             takes = ", ".join(wanted) or "no parameter"
             raise ValueError(f"{title} takes {takes}, got {unknown[0]!r}{nearest(unknown[0], wanted)}")
-        if missing := [key for key in wanted if key not in given]:
-            raise ValueError(
-                f"{title} needs {missing[0]} ({_WORDS[wanted[missing[0]]]}), such as {name}:{missing[0]}=..."
-            )
-        return Named(name, {key: _typed(title, key, given[key], kind) for key, kind in wanted.items()})
+        if missing := [key for key, kind in wanted.items() if isinstance(kind, type) and key not in given]:
+            word = _WORDS[wanted[missing[0]]]  # type: ignore[index]  # it is a type
+            raise ValueError(f"{title} needs {missing[0]} ({word}), such as {name}:{missing[0]}=...")
+        kinds = {key: kind if isinstance(kind, type) else type(kind) for key, kind in wanted.items() if key in given}
+        return Named(name, {key: _typed(title, key, given[key], kind) for key, kind in kinds.items()})
 
     def build(self, text: str) -> Planner[View, Plan]:
         """Build a planner from its text.
@@ -195,8 +195,9 @@ class PlannerKind(Generic[View, Plan]):
         """
         named = self.parse(text)
         try:
-            make, _ = self._entries[named.name]
-            planner = make(**named.params)
+            make, wanted = self._entries[named.name]
+            defaults = {key: value for key, value in wanted.items() if not isinstance(value, type)}
+            planner = make(**{**defaults, **named.params})
         except ValueError as error:
             raise ValueError(f"{self.decision} planner {named}: {error}") from None
         if named.params:

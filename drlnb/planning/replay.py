@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import tee, zip_longest
 
+from drlnb.planning.distribution import DistributionMachine
 from drlnb.planning.leasing import LeasingSettings
 from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
@@ -48,6 +49,8 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Any
             machine = PoolMachine(settings, header.config["epoch"], lambda task: planners or Planners())
         elif header.machine == "seats":
             machine = SeatsMachine(SeatsSettings.from_mapping(header.config))
+        elif header.machine == "distribution":
+            machine = DistributionMachine(header.config, planners)
         else:
             raise JournalError(f"{header.stream}: unknown machine {header.machine!r}")
         if header.snapshot is not None:

@@ -4,7 +4,7 @@ import pytest
 
 import drlnb
 from drlnb.planning.batching import BatchPlan
-from drlnb.planning.distribution import Hop, Plan, Send
+from drlnb.planning.distribution import LEARNER, Plan, Send
 from drlnb.planning.placement import Placement
 from drlnb.planning.replay import replay
 from drlnb.records.columns.batching import BatchPlanned
@@ -22,9 +22,10 @@ class Backwards:
     name = "backwards"
 
     def plan(self, view):
-        hosts = reversed(range(len(view.hosts)))
-        sends = tuple(Send(0, view.model_bytes, Hop(host)) for host in hosts)
-        return Plan(n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=sends)
+        n = len(view.hosts)
+        routes = tuple(((LEARNER, host),) for host in reversed(range(n)))
+        sends = tuple(Send(0, view.model_bytes, i) for i in range(n))
+        return Plan(n_hosts=n, model_bytes=view.model_bytes, routes=routes, sends=sends)
 
 
 class Uneven:

@@ -191,8 +191,13 @@ class Master:
     def completed(self, host="n0", *, version=None, publish_s=0.5):
         return self.feed(HostCompleted, host=host, version=version or self.version, n_bytes=100, publish_s=publish_s)
 
-    def unreachable(self, host, *, version=None):
+    def late(self, host, *, version=None):
         return self.feed(HostUnreachable, host=host, version=version or self.version, reason="timed out")
+
+    def unreachable(self, host, *, version=None):
+        """Let a host be late, and not answer when it is asked what it misses."""
+        self.late(host, version=version)
+        return self.late(host, version=version)
 
     def node_lost(self, node):
         return self.feed(NodeLost, node=node, reason="killed")

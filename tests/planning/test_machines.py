@@ -9,6 +9,7 @@ from pool_words import asked, node_added, requested, slot_added
 from round_words import Master
 
 from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.distribution.machine import RULES as DISTRIBUTION
 from drlnb.planning.leasing import LeaseTable, LeasingSettings
 from drlnb.planning.leasing.machine import RULES as LEASING
 from drlnb.planning.machine import Machine, ignore
@@ -249,7 +250,7 @@ def test_a_table_holds_a_rule_for_each_of_its_events(rules):
 def test_every_event_has_a_machine():
     """An event that no machine knows could be journalled and never replayed."""
     pool = PoolMachine(LeasingSettings(), 1)._rules
-    known = {*LEASING, *ROUND, *SEATS, *WARMUP, *pool}
+    known = {*LEASING, *ROUND, *SEATS, *WARMUP, *DISTRIBUTION, *pool}
     events = {
         kind
         for kind in record_types().values()

@@ -78,10 +78,14 @@ def test_a_wrong_text_is_refused_in_one_line(kind, text, message):
         kind.build(text)
 
 
-def test_chain_takes_no_parameter():
-    """One that has none says so."""
-    with pytest.raises(ValueError, match="distribution planner chain takes no parameter, got 'm'"):
+def test_a_planner_without_parameters_says_so():
+    """And one whose parameters have values of their own says which they are."""
+    with pytest.raises(ValueError, match="distribution planner star takes no parameter, got 'm'"):
+        DISTRIBUTION.build("star:m=2")
+    with pytest.raises(ValueError, match="distribution planner chain takes c, got 'm'"):
         DISTRIBUTION.build("chain:m=2")
+    assert DISTRIBUTION.build("chain").name == "chain"
+    assert DISTRIBUTION.build("chain:c=2").name == "chain:c=2"
 
 
 def test_a_name_is_registered_once(kind):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.codec import from_plain, to_plain
+from drlnb.planning.distribution import Link
 from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
@@ -42,6 +43,7 @@ SIMPLE = {
     str: st.text(max_size=4), int: st.integers(-(2**53), 2**53), float: numbers, bool: st.booleans(),
     type(None): st.none(), object: st.none() | st.integers(0, 9) | st.text(max_size=3),
     Fence: st.builds(Fence, epoch=st.integers(0, 2**62), token=st.integers(0, 99)),
+    Link: st.builds(Link.of, st.floats(1.0, 1e12), latency_s=st.floats(0.0, 1.0)),
     Record: st.builds(DeadlinePassed, t=numbers, name=st.text(max_size=3)),
 }  # fmt: skip
 

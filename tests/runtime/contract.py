@@ -11,7 +11,7 @@ from drlnb.planning.round.state import ROUND_DEFAULTS
 from drlnb.records import round as words
 from drlnb.records.columns import distribution, warmup
 
-__all__ = ["GONE", "RelayDies", "Scripted", "answers", "install", "install_death", "is_deadly", "reached"]
+__all__ = ["GONE", "RelayDies", "Scripted", "answers", "install", "install_death", "reached"]
 
 #: A host that is no node any more.
 GONE = "gone"
@@ -27,17 +27,17 @@ def install():
 
 def install_death(dask_worker):
     """Put the script in which a relay dies in the place of the round machine, and have it die by its own SIGKILL."""
-    from drlnb.planning.distribution import RelayAssembly
+    from drlnb.runtime.distribution import relay
     from drlnb.runtime.master import master
 
-    take = RelayAssembly.take
+    next_ways = relay.next_ways
 
-    def dying(self, chunk):
-        if is_deadly(chunk.version, chunk.children):
+    def dying(way):
+        if len(way.hosts) == 2:  # the middle one of the chain
             os.kill(os.getpid(), signal.SIGKILL)
-        return take(self, chunk)
+        return next_ways(way)
 
-    RelayAssembly.take = dying
+    relay.next_ways = dying
     RelayDies.master_node = str(dask_worker.name)
     master.RoundMachine = RelayDies
 
@@ -109,7 +109,7 @@ class Scripted:
         yield [("ParametersReady",)]
         yield self._commit(1)
         first, second, third = self.nodes
-        self._out.append(self._send(2, first, ((second, ((third, ()),)),)))
+        self._out.append(self._send(2, first, second, third))
         yield [("HostCompleted", node, 2) for node in self.nodes]
         yield self._wake(2)
         rest = tuple(enumerate(self.nodes))
@@ -117,8 +117,14 @@ class Scripted:
         yield [("CheckpointGathered",), ("CheckpointWritten", "")]
         self._out.append(words.Evaluate(collector=0, node=first, version=2, n_episodes=1))
         yield [("EvaluationFinished", "")]
-        self._out.append(self._send(3, first, ((GONE, ((third, ()),)),)))
-        yield [("HostCompleted", first, 3), ("HostUnreachable", GONE, ""), ("HostUnreachable", third, GONE)]
+        self._out.append(self._send(3, first, GONE, third))
+        yield [("HostCompleted", first, 3), ("MessageLost", first, GONE, (third,))]
+        self._out.append(distribution.AskMissing(version=3, hosts=(third, GONE)))
+        yield [("RangesMissing", third), ("HostUnreachable", GONE)]
+        self._out.append(self._send(3, third, source=GONE))
+        yield [("HostUnreachable", GONE)]
+        self._out.append(self._send(3, third, source=first))
+        yield [("HostCompleted", third, 3)]
         self._out.append(words.EndTask(state="done", reason="the script is over"))
 
     def _commit(self, round_):
@@ -128,8 +134,12 @@ class Scripted:
         self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=0.0))
         return [("ParametersCommitted",), ("LeaseClosed",)]
 
-    def _send(self, version, host, children=()):
-        return distribution.SendChunk(version=version, start=0, stop=self.n_bytes, host=host, children=children)
+    def _send(self, version, *hosts, source=""):
+        """Return the command that sends a version along a chain of hosts."""
+        return distribution.SendParameters(
+            version=version, source=source, hosts=hosts, routes=(tuple((i - 1, i) for i in range(len(hosts))),),
+            sends=((0, self.n_bytes, 0),), n_in_flight=4, deadline_s=30.0,
+        )  # fmt: skip
 
     def _wake(self, version):
         self._out += [
@@ -137,11 +147,6 @@ class Scripted:
             for i, node in enumerate(self.nodes)
         ]
         return [("ExperienceArrived", i, version) for i in range(N_COLLECTORS)]
-
-
-def is_deadly(version, children):
-    """Return whether a message of :class:`RelayDies` kills the host that it reaches: the middle one of the chain."""
-    return version == 2 and bool(children) and not children[0][1]
 
 
 class RelayDies(Scripted):
@@ -157,8 +162,8 @@ class RelayDies(Scripted):
         first, second, third = self.nodes = sorted(self.nodes, key=lambda node: node != self.master_node)
         self._out += [self._send(1, node) for node in self.nodes]
         yield [("HostCompleted", node, 1) for node in self.nodes]
-        self._out.append(self._send(2, first, ((second, ((third, ()),)),)))
-        yield [("HostCompleted", first, 2), ("HostUnreachable", second, ""), ("HostUnreachable", third, second)]
+        self._out.append(self._send(2, first, second, third))
+        yield [("HostCompleted", first, 2), ("MessageLost", first, second, (third,))]
         self._out.append(words.EndTask(state="done", reason="the script is over"))
 
 
@@ -166,7 +171,9 @@ class RelayDies(Scripted):
 _FIELDS = {
     "CollectorReady": ("collector", "node"),
     "HostCompleted": ("host", "version"),
-    "HostUnreachable": ("host", "relay"),
+    "HostUnreachable": ("host",),
+    "MessageLost": ("sender", "host", "orphans"),
+    "RangesMissing": ("host",),
     "ExperienceArrived": ("collector", "version"),
     "GradientComputed": ("collector",),
     "CheckpointWritten": ("failure",),
@@ -183,13 +190,20 @@ def answers(stream, nodes):
     """Return what a driver has answered, sorted: kinds and whose, nodes by the number of their collector."""
     numbers = {node: f"host {i}" for i, node in enumerate(nodes)}
     events = [_answer(event) for event, _ in stream.answers() if type(event).__name__ != "ClockRelated"]
-    return sorted([tuple(str(numbers.get(part, part)) for part in answer) for answer in events])
+
+    def known(part):
+        return str(tuple(map(known, part)) if isinstance(part, tuple) else numbers.get(part, part))
+
+    return sorted([tuple(map(known, answer)) for answer in events])
 
 
 def reached(stream):
     """Return what became of each version at each host: hosts by their place in the chain."""
-    chain = next(command for command in stream.of(distribution.SendChunk) if command.children)
-    ((second, ((third, _),)),) = chain.children
-    numbers = {chain.host: "first", second: "second", third: "third", "": ""}
-    events = stream.of(distribution.HostCompleted, distribution.HostUnreachable)
-    return sorted((type(e).__name__, e.version, numbers[e.host], numbers[getattr(e, "relay", "")]) for e in events)
+    chain = next(command for command in stream.of(distribution.SendParameters) if len(command.hosts) == 3)
+    names = {**dict(zip(chain.hosts, ("first", "second", "third"), strict=True)), "": ""}
+    held = [("HostCompleted", e.version, names[e.host]) for e in stream.of(distribution.HostCompleted)]
+    lost = [
+        ("MessageLost", e.version, names[e.sender], names[e.host], *(names[host] for host in e.orphans))
+        for e in stream.of(distribution.MessageLost)
+    ]
+    return sorted(held) + lost

@@ -78,5 +78,5 @@ def _returned_before_sent(stream: Stream) -> None:
         elif isinstance(record, words.ReturnLease):
             held.discard(record.fence)
             waiting = False
-        elif isinstance(record, distribution.SendChunk):
+        elif isinstance(record, distribution.SendParameters):
             assert not waiting, "parameters were sent while the lease was held"

@@ -51,7 +51,9 @@ class Agent:
         self.folder = folder
         (folder / "run.json").write_text("{}")
         self.link = played_link(folder, address="there", ask_broker=self._ask_broker, call=self.call)
-        self._hosting = Masters(self.link)
+        #: (run, task) -> who hears what came of its versions.
+        self.senders = {}
+        self._hosting = Masters(self.link, self.senders)
         self.masters, self.control = self._hosting.live, self._hosting.control
         self.collector_lost, self.node_lost = self._hosting.collector_lost, self._hosting.node_lost
         #: What others were told: (operation, message).
@@ -104,7 +106,10 @@ class Agent:
             event = {"start_s": 0.0, "n_starting": 1, "start_mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
             return {"event": event}
         if op == "drlnb_chunk":
-            return {"whole": True, "own_s": 0.0, "all_s": 0.0, "below": []}
+            chunk, (host, _) = message["chunk"], message["hosts"][0]
+            sender = self.senders[message["task"]]
+            asyncio.get_running_loop().call_soon(sender.arrived, chunk["version"], host, 0.0)
+            return {"ok": True}
         if op == "drlnb_collector_ask" and (answers := self.answers.get(message["key"][2])):
             return answers.pop(0)()
         if op == "drlnb_collector_ask":

@@ -9,11 +9,12 @@ from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
+from drlnb.sim.distribution.network import Network
 from drlnb.sim.training import attempt
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.nodes import NodesSide
 from tests.runtime import contract
-from tests.runtime.contract import GONE, RelayDies, Scripted, answers, is_deadly, reached
+from tests.runtime.contract import GONE, RelayDies, Scripted, answers, reached
 
 
 def _play(monkeypatch, script):
@@ -35,24 +36,27 @@ def simulated(monkeypatch):
 @pytest.fixture
 def simulated_death(monkeypatch):
     """Return the journal of the script in which a relay dies, in the simulator."""
-    arrive = NodesSide._arrive
+    pools, receive = [], Network._receive
+    made = NodesSide.__post_init__
 
-    def dying(self, command, sent_t):
-        if is_deadly(command.version, command.children):
-            self.pool.kill_node(command.host)
-        arrive(self, command, sent_t)
+    def dying(self, sent, sender, receiver, *range_and_route):
+        if sent.command.version == 2 and receiver == 1:
+            pools[0].kill_node(sent.command.hosts[receiver])
+        receive(self, sent, sender, receiver, *range_and_route)
 
-    monkeypatch.setattr(NodesSide, "_arrive", dying)
+    monkeypatch.setattr(NodesSide, "__post_init__", lambda self: (pools.append(self.pool), made(self)))
+    monkeypatch.setattr(Network, "_receive", dying)
     return _play(monkeypatch, RelayDies)
 
 
 def test_the_script_in_the_simulator(simulated):
     """Each of three hosts completes each version that is sent to it, and the relay that is gone is named."""
     heard = answers(simulated, ("n0", "n1", "n2"))
-    assert [row[1:] for row in heard if row[0] == "HostUnreachable"] == [(GONE, ""), ("host 2", GONE)]
+    assert [row[1:] for row in heard if row[0] == "MessageLost"] == [("host 0", GONE, "('host 2',)")]
+    assert [row[1:] for row in heard if row[0] == "HostUnreachable"] == [(GONE,), (GONE,)]
     assert [row[1:] for row in heard if row[0] == "HostCompleted"] == [
         ("host 0", "1"), ("host 0", "2"), ("host 0", "3"), ("host 1", "1"), ("host 1", "2"), ("host 2", "1"),
-        ("host 2", "2"),
+        ("host 2", "2"), ("host 2", "3"),
     ]  # fmt: skip
 
 
@@ -75,8 +79,8 @@ def test_both_drivers_answer_alike(make_bench, simulated):
 
 #: A host that dies with the bytes in its hands is named; the one behind it is reported as cut off by it.
 _DEATH = [
-    ("HostCompleted", 1, "first", ""), ("HostCompleted", 1, "second", ""), ("HostCompleted", 1, "third", ""),
-    ("HostCompleted", 2, "first", ""), ("HostUnreachable", 2, "second", ""), ("HostUnreachable", 2, "third", "second"),
+    ("HostCompleted", 1, "first"), ("HostCompleted", 1, "second"), ("HostCompleted", 1, "third"),
+    ("HostCompleted", 2, "first"), ("MessageLost", 2, "first", "second", "third"),
 ]  # fmt: skip
 
 

@@ -1,25 +1,47 @@
 """Plan how parameters reach the hosts (seed 001)."""
 
-from drlnb.planning.distribution.chain import Chain
-from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, Star, below, commands
+from drlnb.planning.distribution.cost import PRESETS, Cost, Link, bound_s
+from drlnb.planning.distribution.machine import DistributionMachine
+from drlnb.planning.distribution.planner import (
+    DISTRIBUTION,
+    STRATEGIES,
+    DistributionView,
+    Forecast,
+    best,
+    command,
+    forecast,
+)
+from drlnb.planning.distribution.plans import LEARNER, Plan, Route, Send
+from drlnb.planning.distribution.publication import Publication
 from drlnb.planning.distribution.relay_machine import Chunk, RelayAssembly, Taken
-from drlnb.planning.distribution.trees import Hop, Plan, Send, star
+from drlnb.planning.distribution.trees import binomial, chain, cut, multitree, relay, star, tree
 
 __all__ = [
     "DISTRIBUTION",
-    "Chain",
+    "LEARNER",
+    "PRESETS",
+    "STRATEGIES",
     "Chunk",
+    "Cost",
+    "DistributionMachine",
     "DistributionView",
-    "Hop",
+    "Forecast",
+    "Link",
     "Plan",
+    "Publication",
     "RelayAssembly",
+    "Route",
     "Send",
-    "Star",
     "Taken",
-    "below",
-    "commands",
+    "best",
+    "binomial",
+    "bound_s",
+    "chain",
+    "command",
+    "cut",
+    "forecast",
+    "multitree",
+    "relay",
     "star",
+    "tree",
 ]
-
-DISTRIBUTION.register("star", Star)
-DISTRIBUTION.register("chain", Chain)

@@ -1,13 +1,23 @@
-"""Plan which way a version takes to the hosts; `star` sends it to each of them directly."""
+"""Plan which way a version takes to the hosts: one construction with its numbers, or the best by the cost model."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 
-from drlnb.planning.distribution.trees import Hop, Plan, Send, star
+import numpy as np
+
+from drlnb.planning.distribution import cost as costs
+from drlnb.planning.distribution import trees
+from drlnb.planning.distribution.cost import PRESETS, Cost, Link, Seconds
+from drlnb.planning.distribution.plans import Plan, Send
 from drlnb.planning.registry import Answer, PlannerKind
-from drlnb.records.columns.distribution import Route, SendChunk
+from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
 
-__all__ = ["DISTRIBUTION", "DistributionView", "Star", "below", "commands"]
+__all__ = ["DISTRIBUTION", "STRATEGIES", "DistributionView", "Forecast", "Strategy", "best", "command", "forecast"]
+
+#: Sizes of a chunk that planners keep to where they can: Dask copies smaller frames together, and the loop of a host
+#: stands still while it copies a larger one.
+CHUNK_BYTES = (128 << 10, 4 << 20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,59 +27,172 @@ class DistributionView:
     version: int
     hosts: tuple[str, ...]
     model_bytes: int
+    #: Number of changes of the hosts so far.
+    epoch: int = 0
+    #: The network, as measured, or as a kind of Ethernet has it.
+    link: Link = PRESETS["10GbE"]
 
 
-class Star:
-    """The learner sends the whole version to each host itself."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A way to construct plans from two numbers: m relays, trees or intermediate hosts, and c chunks of each shard."""
 
-    name = "star"
+    #: Takes hosts, bytes, m, c and the epoch.
+    make: Callable[[int, int, int, int, int], Plan]
+    #: Closed form of its time.
+    seconds: Seconds
+    #: Numbers that are tried for n hosts.
+    m: Callable[[int], Iterable[int]] = lambda n: (1,)
+    c: tuple[int, ...] = (1,)
+    #: Parameter -> m or c that it sets, and its value where nobody gives one; 0: the best.
+    params: Mapping[str, tuple[str, int]] = field(default_factory=dict)
 
-    def plan(self, view: DistributionView) -> Plan:
-        """Return one direct message per host, in their order."""
-        return star(len(view.hosts), view.model_bytes)
+
+_M, _C = ("m", 0), ("c", 0)
+_FROM_ONE: Callable[[int], Iterable[int]] = lambda n: range(1, n + 1)  # noqa: E731
+#: Name -> how its plans are made.  Of equal times the first one's plan is taken: it has the fewest messages.
+STRATEGIES: Mapping[str, Strategy] = {
+    "star": Strategy(make=lambda n, size, m, c, epoch: trees.star(n, size), seconds=costs.star_s),
+    "tree": Strategy(
+        make=lambda n, size, m, c, epoch: trees.tree(n, size, m),
+        seconds=costs.two_levels_s,
+        m=_FROM_ONE,
+        params={"k": _M},
+    ),
+    "kary": Strategy(
+        make=lambda n, size, m, c, epoch: trees.tree(n, size, m, levels=0),
+        seconds=costs.kary_s,
+        m=lambda n: range(min(2, n), n + 1),
+        params={"k": _M},
+    ),
+    "binomial": Strategy(make=lambda n, size, m, c, epoch: trees.binomial(n, size), seconds=costs.binomial_s),
+    "chain": Strategy(
+        make=lambda n, size, m, c, epoch: trees.chain(n, size, c),
+        seconds=costs.chain_s,
+        c=tuple(1 << i for i in range(10)),
+        params={"c": _C},
+    ),
+    "relay": Strategy(make=trees.relay, seconds=costs.relay_s, m=_FROM_ONE, params={"m": _M, "c": ("c", 1)}),
+    "multitree": Strategy(
+        make=lambda n, size, m, c, epoch: trees.multitree(n, size, m, c),
+        seconds=costs.multitree_s,
+        m=lambda n: range(2, max(2, min(32, n)) + 1),
+        c=tuple(1 << i for i in range(6)),
+        params={"m": _M, "c": _C},
+    ),
+}
 
 
-def commands(plan: Plan, hosts: Sequence[str], version: int) -> tuple[SendChunk, ...]:
-    """Turn a plan into commands for the learner, in the order of sending.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What the closed form says of a strategy with its numbers."""
+
+    strategy: str
+    m: int
+    c: int
+    publish_s: float
+
+
+@lru_cache(maxsize=256)
+def forecast(
+    name: str,
+    n_hosts: int,
+    model_bytes: int,
+    link: Link,
+    m: int = 0,
+    c: int = 0,
+    chunk_bytes: tuple[int, int] | None = None,
+) -> Forecast:
+    """Predict a strategy's time, at the best numbers where they are left open.
 
     Parameters
     ----------
-    plan
-        The plan.
-    hosts
-        Name of each host of the plan; shape ``(plan.n_hosts,)``.
-    version
-        The version that travels.
+    name
+        One of :data:`STRATEGIES`.
+    n_hosts, model_bytes
+        Hosts beside the learner, at least 1, and bytes of one version.
+    link
+        The network.
+    m, c
+        Relays, trees or intermediate hosts, and chunks of each shard; 0: the best.
+    chunk_bytes
+        Least and greatest size of a chunk, where the open numbers allow it; None: any.
 
-    Raises
-    ------
-    ValueError
-        If the number of names is not that of the plan's hosts.
+    References
+    ----------
+    Seed 001, paragraphs 69, 83, 107: each scheme is compared at its own best number.
     """
-    if len(hosts) != plan.n_hosts:
-        raise ValueError(f"hosts must be {plan.n_hosts} names, got {len(hosts)}")
-    return tuple([
-        SendChunk(
-            version=version,
-            start=send.start,
-            stop=send.stop,
-            host=hosts[send.first.host],
-            children=_route(send.first.children, hosts),
+    strategy = STRATEGIES[name]
+    ms = np.array([min(m, max(2, n_hosts))] if m else list(strategy.m(n_hosts)), dtype=np.float64)[:, None]
+    cs = np.array([c] if c else strategy.c, dtype=np.float64)[None, :]
+    seconds = strategy.seconds(Cost.of(n_hosts, model_bytes, link), ms, cs)
+    if chunk_bytes is not None:
+        chunk = model_bytes / (ms * cs)
+        fits = (chunk >= chunk_bytes[0]) & (chunk <= chunk_bytes[1])
+        seconds = np.where(fits, seconds, np.inf) if fits.any() else seconds
+    row, column = np.unravel_index(np.argmin(seconds), seconds.shape)
+    return Forecast(strategy=name, m=int(ms[row, 0]), c=int(cs[0, column]), publish_s=float(seconds[row, column]))
+
+
+def best(n_hosts: int, model_bytes: int, link: Link) -> Forecast:
+    """Return the fastest of all strategies, in chunks that hosts take well."""
+    all_of_them = [forecast(name, n_hosts, model_bytes, link, chunk_bytes=CHUNK_BYTES) for name in STRATEGIES]
+    return min(all_of_them, key=lambda each: each.publish_s)
+
+
+@lru_cache(maxsize=64)
+def made(said: Forecast, n_hosts: int, model_bytes: int, epoch: int) -> Plan:
+    """Return the plan of a forecast; the same one as long as the hosts do not change."""
+    plan = STRATEGIES[said.strategy].make(n_hosts, model_bytes, said.m, said.c, epoch)
+    return replace(plan, predicted_s=round(said.publish_s, 6))
+
+
+class Auto:
+    """Takes the strategy that the cost model expects to be the fastest on the measured link."""
+
+    name = "auto"
+
+    def plan(self, view: DistributionView) -> Plan:
+        """Return the best strategy's plan."""
+        n = len(view.hosts)
+        if not n:
+            return trees.star(0, view.model_bytes)
+        return made(self._forecast(view), n, view.model_bytes, view.epoch)
+
+    def _forecast(self, view: DistributionView) -> Forecast:
+        return best(len(view.hosts), view.model_bytes, view.link)
+
+
+class Fixed(Auto):
+    """Keeps to one strategy; numbers that are left open are those that the cost model expects to be the fastest."""
+
+    def __init__(self, strategy: str, **numbers: int) -> None:
+        for name, value in numbers.items():
+            if value < 0:
+                raise ValueError(f"{name} must be >= 1, or 0 for the best, got {value}")
+        self.name = strategy
+        self._numbers = {STRATEGIES[strategy].params[name][0]: value for name, value in numbers.items()}
+        if strategy == "multitree" and self._numbers["m"] == 1:
+            raise ValueError("m must be >= 2: with one tree, use chain")
+
+    def _forecast(self, view: DistributionView) -> Forecast:
+        n_bytes, numbers = view.model_bytes, self._numbers
+        return forecast(
+            self.name.partition(":")[0], len(view.hosts), n_bytes, view.link, **numbers, chunk_bytes=CHUNK_BYTES
         )
-        for send in plan.sends
-    ])
 
 
-def below(children: Route) -> Iterator[str]:
-    """Yield the hosts of nested ``(host, children)`` pairs, each before those that it forwards to."""
-    for host, further in children:
-        yield host
-        yield from below(further)
-
-
-def _route(children: tuple[Hop, ...], hosts: Sequence[str]) -> Route:
-    """Return hops as nested ``(host, children)`` pairs."""
-    return tuple([(hosts[hop.host], _route(hop.children, hosts)) for hop in children])
+def command(plan: Plan, view: DistributionView, deadline_s: float) -> SendParameters:
+    """Return the command to the learner that carries out a plan."""
+    return SendParameters(
+        version=view.version,
+        source="",
+        hosts=view.hosts,
+        routes=plan.routes,
+        sends=tuple([(send.start, send.stop, send.route) for send in plan.sends]),
+        n_in_flight=plan.n_in_flight,
+        deadline_s=deadline_s,
+    )
 
 
 def _problem(view: DistributionView, plan: object) -> str:
@@ -87,23 +210,25 @@ def _problem(view: DistributionView, plan: object) -> str:
 
 
 def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
-    """Return the plan that a journal's commands carry out."""
-    numbers = {host: i for i, host in enumerate(view.hosts)}
-    sends = [
-        Send(chunk.start, chunk.stop, Hop(numbers[chunk.host], _hops(chunk.children, numbers)))
-        for chunk in answer.all(SendChunk)
-    ]
-    if not sends:
+    """Return the plan that a journal holds."""
+    planned, sent = answer.next(DistributionPlanned), answer.next(SendParameters)
+    if planned is None or sent is None:
         return None
-    return Plan(n_hosts=len(view.hosts), model_bytes=view.model_bytes, sends=tuple(sends))
-
-
-def _hops(children: Route, numbers: dict[str, int]) -> tuple[Hop, ...]:
-    """Return nested ``(host, children)`` pairs as hops."""
-    return tuple([Hop(numbers[host], _hops(below, numbers)) for host, below in children])
+    return Plan(
+        n_hosts=len(view.hosts),
+        model_bytes=view.model_bytes,
+        routes=sent.routes,
+        sends=tuple([Send(*send) for send in sent.sends]),
+        n_in_flight=sent.n_in_flight,
+        predicted_s=planned.predicted_s,
+    )
 
 
 #: The decision how a version reaches the hosts.
 DISTRIBUTION: PlannerKind[DistributionView, Plan] = PlannerKind(
     "distribution", "star", problem=_problem, recorded=_recorded
 )
+DISTRIBUTION.register("auto", Auto)
+for _name, _strategy in STRATEGIES.items():
+    _defaults = {key: value for key, (_, value) in _strategy.params.items()}
+    DISTRIBUTION.register(_name, partial(Fixed, _name), _defaults)

@@ -6,8 +6,6 @@ The next host does not wait for this one's memory (seed 001's relays).
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
-from drlnb.records.columns.distribution import Route
-
 __all__ = ["Chunk", "RelayAssembly", "Taken"]
 
 
@@ -21,16 +19,18 @@ class Chunk:
     stop: int
     #: Bytes of the whole version.
     total: int
-    #: ``(host, children)`` pairs to forward to, each again the same shape.
-    children: Route = ()
+    #: Numbers of the hosts to forward to, in order.
+    children: tuple[int, ...] = ()
+    #: They miss it: it is forwarded even if it is here already.
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
     """What follows from a chunk: forward to these, then write if `new`, then commit if `whole`."""
 
-    #: ``(host, children)`` pairs in the order of sending; empty if the chunk is refused or a duplicate.
-    forward: Route = ()
+    #: Hosts in the order of sending; empty if the chunk is refused or a duplicate.
+    forward: tuple[int, ...] = ()
     #: The chunk has bytes that were missing.
     new: bool = False
     #: With this chunk the version is whole; true once per version.
@@ -58,6 +58,16 @@ class RelayAssembly:
         """Whether the newest version is here in whole."""
         return self._held == [(0, self._total)]
 
+    def holds(self, start: int, stop: int) -> bool:
+        """Return whether all of a range of the newest version is here."""
+        return any(low <= start and stop <= high for low, high in self._held)
+
+    def missing(self, version: int, total: int) -> tuple[tuple[int, int], ...]:
+        """Return the ranges of a version of `total` bytes that are not here, ascending."""
+        held = self._held if self._newest[1] == version else []
+        ends = [0, *(end for pair in held for end in pair), total]
+        return tuple([(start, stop) for start, stop in zip(ends[::2], ends[1::2], strict=True) if start < stop])
+
     def take(self, chunk: Chunk) -> Taken:
         """Accept a chunk and return what follows; a refused or repeated chunk changes nothing."""
         key = (chunk.attempt, chunk.version)
@@ -67,7 +77,8 @@ class RelayAssembly:
         if key > self._newest:
             self._newest, self._total, self._held = key, chunk.total, []
         new = self._hold(chunk.start, chunk.stop)
-        return Taken(forward=chunk.children, new=True, whole=self.whole) if new else Taken()
+        forward = chunk.children if new or chunk.again else ()
+        return Taken(forward=forward, new=new, whole=new and self.whole)
 
     def _refusal(self, chunk: Chunk, key: tuple[int, int]) -> str | None:
         """Return why a chunk cannot be taken, if so."""

@@ -1,88 +1,45 @@
-"""Who sends which byte range to whom: routes of messages.
+"""Construct the plans: star, tree, binomial, chain, relay (seed 001) and multitree.
 
-Hosts are numbered 0..n-1; the learner is none of them.
+All of them are routes of messages for one executor.  `relay` cuts the version into m shards, one per relay, and each
+relay forwards its shard to all other hosts.  `multitree` lets each host forward in exactly one of m trees, a chunk at a
+time, as SplitStream does: nobody sends more than about one version, and everything is in flight at once.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from hashlib import sha256
+import itertools
+from collections.abc import Iterable
 
-__all__ = ["Hop", "Plan", "Send", "star"]
+from drlnb.planning.distribution.plans import LEARNER, Plan, Route, Send
 
-
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """A host that receives, and the hops that it forwards to, in order."""
-
-    host: int
-    children: tuple["Hop", ...] = ()
+__all__ = ["binomial", "chain", "cut", "multitree", "relay", "star", "tree"]
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
-    """One message that leaves the learner: bytes [start, stop) and their whole route."""
-
-    start: int
-    stop: int
-    first: Hop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How one version reaches every host.
+def cut(total: int, n_parts: int) -> tuple[tuple[int, int], ...]:
+    """Cut bytes [0, `total`) into contiguous ranges.
 
     Parameters
     ----------
-    n_hosts
-        Number of hosts beside the learner.
-    model_bytes
-        Size of one version in bytes.
-    sends
-        Messages of the learner in the order of sending.
+    total
+        Number of bytes, at least 0.
+    n_parts
+        Number of parts, at least 1.
+
+    Returns
+    -------
+    tuple of (int, int)
+        (start, stop) of each part that is not empty, in order; sizes differ by at most one, the larger ones first.
+
+    References
+    ----------
+    Seed 001, paragraphs 13-15: shards.
+
+    Examples
+    --------
+    >>> cut(10, 3)
+    ((0, 4), (4, 7), (7, 10))
     """
-
-    n_hosts: int
-    model_bytes: int
-    sends: tuple[Send, ...]
-
-    def n_messages(self) -> int:
-        """Return the number of messages, forwarded ones included."""
-        return sum(1 for _ in self.messages())
-
-    def digest(self) -> str:
-        """Return a short hash of the whole plan: equal plans have equal digests."""
-        return sha256(repr(self).encode()).hexdigest()[:12]
-
-    def check(self) -> None:
-        """Check that each host gets each byte exactly once.
-
-        Raises
-        ------
-        ValueError
-            If a host is unknown, or misses a byte, or gets one twice; the message names it.
-        """
-        ranges: dict[int, list[tuple[int, int]]] = {host: [] for host in range(self.n_hosts)}
-        for send, _, hop in self.messages():
-            if hop.host not in ranges:
-                raise ValueError(f"host must be in 0..{self.n_hosts - 1}, got {hop.host}")
-            ranges[hop.host].append((send.start, send.stop))
-        for host, held in ranges.items():
-            at = 0
-            for start, stop in sorted(held):
-                if start != at or stop <= start:
-                    raise ValueError(f"host {host} must get byte {at} next, got [{start}, {stop})")
-                at = stop
-            if at != self.model_bytes:
-                raise ValueError(f"host {host} must get {self.model_bytes} bytes, got {at}")
-
-    def messages(self) -> Iterator[tuple[Send, int, Hop]]:
-        """Yield the send, the sender and the receiving hop of each message; the learner is sender -1."""
-        for send in self.sends:
-            ahead = [(-1, send.first)]
-            while ahead:
-                sender, hop = ahead.pop()
-                yield send, sender, hop
-                ahead += [(hop.host, child) for child in hop.children]
+    size, longer = divmod(total, n_parts)
+    ends = [i * size + min(i, longer) for i in range(n_parts + 1)]
+    return tuple([(start, stop) for start, stop in itertools.pairwise(ends) if start < stop])
 
 
 def star(n_hosts: int, model_bytes: int) -> Plan:
@@ -98,11 +55,166 @@ def star(n_hosts: int, model_bytes: int) -> Plan:
     Raises
     ------
     ValueError
-        If `n_hosts` < 0 or `model_bytes` < 1.
+        If a number is too small; so do all constructions of this module.
     """
+    _refuse(n_hosts, model_bytes)
+    return _whole(n_hosts, model_bytes, [((LEARNER, host),) for host in range(n_hosts)])
+
+
+def tree(n_hosts: int, model_bytes: int, k: int, levels: int = 2) -> Plan:
+    """Plan whole versions through intermediate hosts (seed 001's second baseline).
+
+    Parameters
+    ----------
+    n_hosts, model_bytes
+        As of :func:`star`.
+    k
+        Hosts that the learner sends to, at least 1; at most `n_hosts` count.
+    levels
+        2: the first k hosts serve all others in turn; 0: each host serves k others, on as many levels as it takes.
+    """
+    _refuse(n_hosts, model_bytes, k=k)
+    if levels not in (0, 2):
+        raise ValueError(f"levels must be 2 or 0 (as many as it takes), got {levels}")
+    tops = min(k, n_hosts)
+    routes: list[list[tuple[int, int]]] = [[(LEARNER, host)] for host in range(tops)]
+    top_of = list(range(tops))
+    for host in range(tops, n_hosts):
+        # Two levels: dealt in turn.  More: a heap whose root is the learner, so host h stands at place h + 1.
+        parent = host % tops if levels else host // k - 1
+        top_of.append(top_of[parent])
+        routes[top_of[host]].append((parent, host))
+    return _whole(n_hosts, model_bytes, [tuple(route) for route in routes], n_in_flight=1)
+
+
+def binomial(n_hosts: int, model_bytes: int) -> Plan:
+    """Plan whole versions along a binomial tree: who has it sends to half of those that have not, one after another.
+
+    Parameters
+    ----------
+    n_hosts, model_bytes
+        As of :func:`star`.
+    """
+    _refuse(n_hosts, model_bytes)
+    routes, below = [], n_hosts
+    while below > 0:  # the learner serves hosts 0..below-1 still: the upper half of these and itself goes to one host
+        middle = below - (below + 1) // 2
+        routes.append(((LEARNER, middle), *_served(middle, below)))
+        below = middle
+    return _whole(n_hosts, model_bytes, routes, n_in_flight=1)
+
+
+def _served(low: int, high: int) -> Route:
+    """Return the messages below host `low` that serves hosts low..high-1."""
+    pairs: list[tuple[int, int]] = []
+    while high - low > 1:
+        middle = high - (high - low) // 2
+        pairs += [(low, middle), *_served(middle, high)]
+        high = middle
+    return tuple(pairs)
+
+
+def chain(n_hosts: int, model_bytes: int, n_chunks: int = 1) -> Plan:
+    """Plan one line of hosts along which all chunks travel one behind another.
+
+    Parameters
+    ----------
+    n_hosts, model_bytes
+        As of :func:`star`.
+    n_chunks
+        Parts of the version that travel on their own, at least 1.
+    """
+    _refuse(n_hosts, model_bytes, n_chunks=n_chunks)
+    line = tuple([(host - 1, host) for host in range(n_hosts)])  # the learner is -1
+    return _sharded(n_hosts, model_bytes, [line] if line else [], n_chunks)
+
+
+def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoch: int = 0) -> Plan:
+    """Plan one shard per relay, each of which forwards its own to all other hosts (seed 001).
+
+    Parameters
+    ----------
+    n_hosts, model_bytes
+        As of :func:`star`.
+    n_relays
+        Relays and shards, at least 1; at most `n_hosts` count.
+    n_chunks
+        Parts of a shard that travel on their own, at least 1; the seed has 1.
+    epoch
+        Number of the membership: the relay of shard i is host ``(epoch n_relays + i) mod n_hosts``, so that a slow host
+        is not a relay for ever.
+
+    Notes
+    -----
+    Relay r forwards to r + 1, r + 2, ... around the circle: at no time do two relays in step aim at the same host.
+    """
+    _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
+    m = min(n_relays, n_hosts)
+    routes = []
+    for i in range(m):
+        first = (epoch * m + i) % n_hosts
+        others = [(first + step) % n_hosts for step in range(1, n_hosts)]
+        routes.append(((LEARNER, first), *((first, other) for other in others)))
+    return _sharded(n_hosts, model_bytes, routes, n_chunks)
+
+
+def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) -> Plan:
+    """Plan one shard per tree, in chunks; each host forwards in exactly one of the trees.
+
+    Parameters
+    ----------
+    n_hosts, model_bytes
+        As of :func:`star`.
+    n_relays
+        Trees and shards, at least 2 (one host needs none); at most `n_hosts` count.
+    n_chunks
+        Parts of a shard that travel on their own, at least 1.
+
+    Notes
+    -----
+    Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, beginning
+    after host ``i n // m``.  With as many trees as hosts it is the seed's plan.
+    """
+    _refuse(n_hosts, model_bytes, n_chunks=n_chunks)
+    if n_relays < 2:
+        raise ValueError(f"n_relays must be >= 2 for a multitree, got {n_relays}")
+    m = min(n_relays, n_hosts)
+    routes = []
+    for i in range(m):
+        inner = list(range(i, n_hosts, m))
+        around = [(i * n_hosts // m + 1 + step) % n_hosts for step in range(n_hosts)]
+        order = inner + [host for host in around if host % m != i]
+        fan_out = -(-(n_hosts - 1) // len(inner))
+        pairs = [(order[(place - 1) // fan_out], host) for place, host in enumerate(order) if place]
+        routes.append(((LEARNER, order[0]), *pairs))
+    return _sharded(n_hosts, model_bytes, routes, n_chunks)
+
+
+def _refuse(n_hosts: int, model_bytes: int, **at_least_one: int) -> None:
     if n_hosts < 0:
         raise ValueError(f"n_hosts must be >= 0, got {n_hosts}")
-    if model_bytes < 1:
-        raise ValueError(f"model_bytes must be >= 1, got {model_bytes}")
-    sends = tuple([Send(0, model_bytes, Hop(host)) for host in range(n_hosts)])
-    return Plan(n_hosts=n_hosts, model_bytes=model_bytes, sends=sends)
+    for name, value in {"model_bytes": model_bytes, **at_least_one}.items():
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, got {value}")
+
+
+def _whole(n_hosts: int, model_bytes: int, routes: Iterable[Route], n_in_flight: int = 4) -> Plan:
+    """Return a plan that sends the whole version along each route."""
+    routes = tuple(routes)
+    sends = tuple([Send(0, model_bytes, i) for i in range(len(routes))])
+    return Plan(n_hosts=n_hosts, model_bytes=model_bytes, routes=routes, sends=sends, n_in_flight=n_in_flight)
+
+
+def _sharded(n_hosts: int, model_bytes: int, routes: Iterable[Route], n_chunks: int) -> Plan:
+    """Return a plan that sends one shard along each route, the first chunks of all shards first."""
+    routes = tuple(routes)
+    shards = cut(model_bytes, len(routes)) if routes else ()
+    chunks = [cut(stop - start, n_chunks) for start, stop in shards]
+    sends = [
+        Send(shards[i][0] + start, shards[i][0] + stop, i)
+        for k in range(n_chunks)
+        for i, parts in enumerate(chunks)
+        if k < len(parts)
+        for start, stop in [parts[k]]
+    ]
+    return Plan(n_hosts=n_hosts, model_bytes=model_bytes, routes=routes, sends=tuple(sends))

@@ -1,37 +1,25 @@
 """Decide who acts now: publish the version, then wake collectors, or one of them for an evaluation."""
 
 from drlnb.planning.batching import BATCHING, BatchView
-from drlnb.planning.distribution import DISTRIBUTION, DistributionView, commands
+from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import middle
 from drlnb.planning.machine import Out
 from drlnb.planning.round.moves import enter
 from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
-from drlnb.records.columns import batching, distribution, warmup
+from drlnb.records.columns import batching, warmup
 
 __all__ = ["evaluate", "go_on", "publish", "wake"]
 
 
-def publish(state: RoundState, out: Out, hosts: tuple[str, ...] | None = None) -> None:
-    """Send the present version to the hosts that do not hold it, or to some of them."""
-    hosts = state.crew.behind(state.version) if hosts is None else hosts
-    if not hosts:
+def publish(state: RoundState, out: Out) -> None:
+    """Send the present version to the hosts that do not hold it."""
+    sent: Out = []
+    if not state.crew.publication.begin(state.version, state.n_bytes, state.planner(DISTRIBUTION), state.t, sent):
         return
-    view = DistributionView(version=state.version, hosts=hosts, model_bytes=state.n_bytes)
-    plan = DISTRIBUTION.ask(state.planner(DISTRIBUTION), view)
     if not state.arrived and state.phase != "paused":
         enter(state, "publishing", out)
-    out.append(
-        distribution.DistributionPlanned(
-            version=state.version,
-            planner=state.planner(DISTRIBUTION).name,
-            hosts=hosts,
-            n_bytes=state.n_bytes,
-            n_messages=plan.n_messages(),
-            digest=plan.digest(),
-        )
-    )
-    out.extend(commands(plan, hosts, state.version))
+    out.extend(sent)
 
 
 def go_on(state: RoundState, out: Out) -> None:

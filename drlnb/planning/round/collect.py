@@ -98,20 +98,28 @@ def node_lost(state: RoundState, event: placement.NodeLost, out: Out) -> None:
         _drop_host(state, event.node, event.reason, out)
 
 
-def host_unreachable(state: RoundState, event: distribution.HostUnreachable, out: Out) -> None:
-    """Drop a host that the present version does not reach, or send anew to one that a dead relay has cut off."""
-    if event.version != state.version or event.host not in state.crew.behind(event.version):
-        return
-    if event.relay:
-        publish(state, out, hosts=(event.host,))
-    else:
+def message_lost(state: RoundState, event: distribution.MessageLost, out: Out) -> None:
+    """Send again what a host did not take; drop it if it did not take it a second time."""
+    if state.crew.publication.message_lost(event, out):
         _drop_host(state, event.host, event.reason, out)
 
 
+def host_unreachable(state: RoundState, event: distribution.HostUnreachable, out: Out) -> None:
+    """Ask a host that is late what it misses; drop it if it does not answer."""
+    if state.crew.publication.unreachable(event, out):
+        _drop_host(state, event.host, event.reason, out)
+
+
+def ranges_missing(state: RoundState, event: distribution.RangesMissing, out: Out) -> None:
+    """Send hosts what they miss once all that were asked have answered."""
+    state.crew.publication.misses(event, out)
+
+
 def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
+    out.append(distribution.HostDropped(host=host, reason=reason))
+    state.crew.publication.gone(host, out)
     gone = state.crew.dropped(host, state.t)
     state.warmup.drop(host)
-    out.append(distribution.HostDropped(host=host, reason=reason))
     if state.evaluator in gone:
         state.evaluator = None
     for i in gone:
@@ -125,12 +133,15 @@ def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
 # ---------------------------------------------------------------------- parameters out
 def host_completed(state: RoundState, event: distribution.HostCompleted, out: Out) -> None:
     """Wake the collectors of a host that holds the version now."""
-    if event.version != state.version or not state.crew.completed(event.host, event.version):
+    publication = state.crew.publication
+    if event.version != state.version or not publication.completed(event):
         return
-    push_s = state.progress.push_s = max(state.progress.push_s, event.publish_s)
-    if not state.crew.behind(event.version):
-        n_hosts = len(state.crew.hosts)
-        out.append(distribution.VersionPublished(version=event.version, publish_s=push_s, n_hosts=n_hosts))
+    state.progress.push_s = max(state.progress.push_s, event.publish_s)
+    if not publication.behind(event.version):
+        n_hosts = len(publication.hosts)
+        out.append(
+            distribution.VersionPublished(version=event.version, publish_s=publication.publish_s, n_hosts=n_hosts)
+        )
     go_on(state, out)
 
 

@@ -6,9 +6,11 @@ No collector acts before its host holds the version of the round: :meth:`Crew.wa
 paragraph 6; the counter "env steps below the round's version" stays 0 because of it).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
+
+from drlnb.planning.distribution import Publication
 
 __all__ = ["BACKOFF_MAX_S", "BACKOFF_S", "RESTART_WINDOW_S", "Crew", "Member"]
 
@@ -53,13 +55,18 @@ class Crew:
     """Collectors and hosts of one task; it changes by method calls of the round machine's rules alone."""
 
     members: dict[int, Member]
-    #: Node -> newest version that its store holds; 0 if none.
-    hosts: dict[str, int] = field(default_factory=dict)
+    #: The nodes, as hosts of versions.
+    publication: Publication = field(default_factory=Publication)
 
     @classmethod
     def of(cls, env_shares: Sequence[tuple[int, ...]]) -> Self:
         """Return the collectors that have these environments, none of them placed yet."""
         return cls(members={i: Member(env_indices=share) for i, share in enumerate(env_shares)})
+
+    @property
+    def hosts(self) -> Mapping[str, int]:
+        """Node -> newest version that its store holds; 0 if none."""
+        return self.publication.hosts
 
     @property
     def at_rest(self) -> tuple[tuple[int, str], ...]:
@@ -73,8 +80,7 @@ class Crew:
             if member.status == "absent" or member.node != node:
                 member.node, member.status, member.awaits = node, "starting", 0
                 to_start.append(i)
-        kept = set(nodes)
-        self.hosts = {node: self.hosts.get(node, 0) for node in sorted(kept)}
+        self.publication.placed(nodes)
         return tuple(to_start)
 
     def ready(self, collector: int, node: str, round_: int = 0) -> bool:
@@ -129,16 +135,8 @@ class Crew:
             if member.status == "sent":
                 member.status = "ready"
 
-    def completed(self, host: str, version: int) -> bool:
-        """Mark a host as holding a version; false if the host is not ours any more or holds a newer one."""
-        if self.hosts.get(host, version) >= version:
-            return False
-        self.hosts[host] = version
-        return True
-
     def dropped(self, host: str, t: float) -> tuple[int, ...]:
-        """Remove a host that is gone at time `t`; return its collectors, which are absent now."""
-        self.hosts.pop(host, None)
+        """Mark the collectors of a host that is gone at time `t` as absent; return them."""
         gone = tuple(i for i, member in self.members.items() if member.node == host)
         for i in gone:
             self.members[i].node, self.members[i].status = None, "absent"
@@ -154,7 +152,3 @@ class Crew:
                 member.status = "acting"
                 woken.append(i)
         return tuple(woken)
-
-    def behind(self, version: int) -> tuple[str, ...]:
-        """Return the hosts that do not hold `version` yet, in name order."""
-        return tuple(host for host, held in self.hosts.items() if held < version)

@@ -177,6 +177,8 @@ RULES: Rules[RoundState] = {
     words.ExperienceArrived: collect.experience_arrived,
     distribution.HostCompleted: collect.host_completed,
     distribution.HostUnreachable: collect.host_unreachable,
+    distribution.RangesMissing: collect.ranges_missing,
+    distribution.MessageLost: collect.message_lost,
     placement.NodeLost: collect.node_lost,
     words.LeaseReceived: compute.lease_received,
     words.LeaseLost: compute.lease_lost,

@@ -1,11 +1,24 @@
 """Define the records of distribution: how parameters reach the hosts' stores (seed 001)."""
 
-from typing import Any
-
 from drlnb.records.base import Command, Decision, Event
 
-#: Pairs (host, children) to forward to, each again the same shape, which no annotation of plain data can say.
-Route = tuple[Any, ...]
+#: Pairs (sender, receiver) of numbers of hosts, each sender's in the order of its sending; the first is the learner's.
+Route = tuple[tuple[int, int], ...]
+#: Stands for the learner, or for whoever sends in its place, in a route.
+LEARNER = -1
+
+
+class PublishAsked(Event):
+    """A publisher has a new version."""
+
+    version: int
+    n_bytes: int
+
+
+class HostsChanged(Event):
+    """These are the hosts now."""
+
+    hosts: tuple[str, ...]
 
 
 class DistributionPlanned(Decision):
@@ -18,17 +31,37 @@ class DistributionPlanned(Decision):
     n_messages: int
     #: Short hash of the whole plan.
     digest: str
+    #: Seconds that the planner expects it to take; 0: it does not say.
+    predicted_s: float = 0.0
 
 
-class SendChunk(Command):
-    """Send bytes [start, stop) of a version to `host`, which forwards them along `children` (nested routes)."""
+class SendParameters(Command):
+    """Send ranges of a version along their routes; every host of these ends in an event of its own.
+
+    A host that holds the version in the end, or not in time; and each message that was not taken on the way.
+    """
 
     version: int
-    start: int
-    stop: int
-    host: str
-    #: Tuple of ``(host, children)`` pairs, each again the same shape: the message carries its whole route.
-    children: Route
+    #: Host that holds what is sent; empty: the learner.
+    source: str
+    #: Host i of the routes.
+    hosts: tuple[str, ...]
+    routes: tuple[Route, ...]
+    #: (start, stop, number of the route) of each message, in the order of sending.
+    sends: tuple[tuple[int, int, int], ...]
+    #: Messages that a host may have sent without an answer, never more than one to the same host.
+    n_in_flight: int
+    #: A host that does not hold what it is sent after this time was not reached, in seconds.
+    deadline_s: float
+    #: Not the first message with these ranges: they are forwarded even by hosts to which they have come meanwhile.
+    again: bool = False
+
+
+class AskMissing(Command):
+    """Ask hosts which bytes of a version they miss; one that does not answer was not reached."""
+
+    version: int
+    hosts: tuple[str, ...]
 
 
 class HostCompleted(Event):
@@ -38,21 +71,45 @@ class HostCompleted(Event):
     version: int
     #: Bytes of the version.
     n_bytes: int
-    #: Seconds from the first send of this version to the acknowledgement, at the sender.
+    #: Seconds from the first send of this version until the sender knew.
     publish_s: float
+    #: Seconds from the first byte at the host to the last one, at the host.
+    arrival_s: float = 0.0
+    #: Seconds that the host took to forward, at the host.
+    forward_s: float = 0.0
+
+
+class RangesMissing(Event):
+    """A host that lives has said which bytes of a version it misses."""
+
+    host: str
+    version: int
+    #: (start, stop) of each, ascending.
+    missing: tuple[tuple[int, int], ...]
+
+
+class MessageLost(Event):
+    """A host did not take a range, so nor was it forwarded to the hosts behind it."""
+
+    version: int
+    #: Who had it to send; empty: the learner.
+    sender: str
+    host: str
+    start: int
+    stop: int
+    #: Hosts that were to get it by way of this one, each before those behind it.
+    orphans: tuple[str, ...]
+    #: It was not the first message with this range.
+    again: bool
+    reason: str
 
 
 class HostUnreachable(Event):
-    """A send failed or ran out of time; the host's collectors cannot act on this version.
-
-    Each host of a route has an event of its own: the relay that died, and the hosts that are cut off below it.
-    """
+    """A host does not hold the version in time, or does not answer a question about it."""
 
     host: str
     version: int
     reason: str
-    #: The relay that could not be reached, if this host is cut off below it; empty: it is this host.
-    relay: str = ""
 
 
 class HostDropped(Decision):
@@ -68,3 +125,9 @@ class VersionPublished(Decision):
     version: int
     publish_s: float
     n_hosts: int
+
+
+class VersionSuperseded(Decision):
+    """A version that waited for the one before is never sent: a newer one has come."""
+
+    version: int

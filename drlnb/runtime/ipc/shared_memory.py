@@ -215,6 +215,11 @@ class HostStore:
         self._head[2] = (version << 8) | self._slot
         self.version = version
 
+    def current(self) -> bytes:
+        """Return a copy of the current version."""
+        start = _PAGE + self._slot * _stride(self.n_bytes) + _SLOT_HEAD
+        return self._bytes[start:][: self.n_bytes].tobytes()
+
     def close(self) -> None:
         """Give the memory back; readers that still map it keep it until they end."""
         if self._segment is not None:

@@ -28,6 +28,7 @@ from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.plain import Facts
 from drlnb.runtime.clock import relate
+from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files.checkpoint import SupersededError, claim
 from drlnb.runtime.files.lock import RENEW_S
 from drlnb.runtime.files.run_directory import RunDir
@@ -91,6 +92,14 @@ class Master:
         settings = LeasingSettings.from_mapping(attached["leasing"])
         self.leases = LeaseClient(
             link, self.pool_name, self.attempt, settings, self._lease_gone, lambda: self.n_progress
+        )
+        self.sender = Sender(
+            link,
+            (run, task),
+            self.attempt,
+            lambda: self.committed.published,
+            lambda: self.addresses,
+            lambda kind, **values: self.host.feed(kind, **values),
         )
         #: Longest time that the task's environments may take for a step or a reset, in seconds.
         self.quiet_s: float | None = None

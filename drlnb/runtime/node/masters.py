@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.link import Link
 from drlnb.runtime.master.checkpoint_effects import AGAIN
 from drlnb.runtime.master.master import Master
@@ -14,10 +15,10 @@ __all__ = ["Masters"]
 
 
 class Masters:
-    """The masters of one node, for which `link` speaks."""
+    """The masters of one node, for which `link` speaks; `senders` are those that hear what came of versions."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, link: Link, senders: dict[tuple[str, str], Sender]) -> None:
+        self._link, self._senders = link, senders
         self.live: dict[tuple[str, str], Master] = {}
         #: (run, task) -> a user's wishes since its master here began to register itself.
         self._attaching: dict[tuple[str, str], list[Plain]] = {}
@@ -45,7 +46,7 @@ class Masters:
                 if former is not None:
                     await former.abort("another attempt has begun")
                 master = Master(self._link, run, task, attached, n_replay_losses)
-                self.live[run, task] = master
+                self.live[run, task], self._senders[run, task] = master, master.sender
             finally:
                 self._attaching.pop((run, task), None)
             if attached["wanted"]:
@@ -53,8 +54,9 @@ class Masters:
             try:
                 ended = await master.run_to_end(wishes)
             finally:
+                master.sender.close()
                 if self.live.get((run, task)) is master:
-                    del self.live[run, task]
+                    del self.live[run, task], self._senders[run, task]
             if ended != AGAIN:
                 break
         return ended

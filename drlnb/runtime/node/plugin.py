@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.ipc.descriptors import raise_limit
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
@@ -22,7 +23,6 @@ from drlnb.runtime.node.devices import find_devices
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.node.seat_trials import SeatTrials
 from drlnb.runtime.node.slots import Slots
-from drlnb.runtime.node.stores import Stores
 from drlnb.runtime.protocol import AGENT, PROTOCOL, drlnb_version, pool_task, table
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.link = Link(worker)
         self.zygote = Zygote(self.link.directory / "zygote.log")
         self.processes = CollectorHost(self.zygote)
-        self.stores = Stores(self.link)
+        self.relay = HostRelay(self.link)
         self.slots = Slots(self.link)
-        self.collectors = Collectors(self.link, self.processes, self.stores.path)
-        self.masters = Masters(self.link)
+        self.collectors = Collectors(self.link, self.processes, self.relay.path)
+        self.masters = Masters(self.link, self.relay.senders)
         await self.zygote.start()
         self.link.serve({
             **table(self.slots, "compute", "interrupt", "asked", "revoke"),
@@ -70,7 +70,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             "drlnb_collector_ask": self.collectors.ask,
             "drlnb_collector_queue": self.collectors.queue,
             "drlnb_collector_unqueue": self.collectors.unqueue,
-            **table(self.stores, "chunk"),
+            **table(self.relay, "chunk", "arrived", "lost", "missing", "forward"),
             **table(self.masters, "control", "collector_lost", "lease_lost", "node_lost"),
             "drlnb_yield": self.masters.yield_asked,
             **table(self, "end_task"),
@@ -87,7 +87,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         await self.processes.stop_all()
         await self.zygote.end()
         await self.slots.close()
-        self.stores.close()
+        self.relay.close()
 
     async def _report_up(self) -> None:
         """Report this node to the broker; again and again until it answers."""
@@ -113,5 +113,5 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
     async def end_task(self, run: str, task: str, attempt: int) -> None:
         """End the collectors of a task here, forget its model and its store."""
         await self.processes.stop_task(run, task, below_attempt=attempt + 1)
-        self.stores.drop(run, task, attempt)
+        self.relay.drop(run, task, attempt)
         self.slots.forget_model(pool_task(run, task), attempt)

@@ -1,15 +1,14 @@
 """Play the nodes of one attempt at a task: its collectors, executors, parameters on hosts, checkpoints."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from drlnb.planning.distribution import below
+from drlnb.planning.distribution import Link
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
 from drlnb.records.base import Event, shared
-from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
 from drlnb.records.columns.leasing import GradientsRestored, RestoreGradients
 from drlnb.records.columns.warmup import (
     CollectorLost,
@@ -20,6 +19,7 @@ from drlnb.records.columns.warmup import (
     WakeCollector,
 )
 from drlnb.sim.costs import Durations
+from drlnb.sim.distribution.network import Network
 from drlnb.sim.driver import Clock, Effects, Hosted
 from drlnb.sim.training.pool import Pool
 
@@ -27,6 +27,8 @@ __all__ = ["Checkpoint", "NodesSide"]
 
 #: Bytes of one pretended version: a policy with two hidden layers of 64.
 MODEL_BYTES = 40_000
+#: Bytes per second of a network that is not said to have a limit.
+_NO_LIMIT = 1e15
 #: Bytes of one pretended sample: observation, action, value, log-probability, reward.
 _SAMPLE_BYTES = 40
 #: Fields of the command that a checkpoint keeps as they are.
@@ -60,10 +62,18 @@ class NodesSide:
     _n_starting: int = 0
     #: Collector -> round that it was started for last.
     _begun: dict[int, int] = field(default_factory=dict)
-    #: (host, version) -> ranges of bytes that have arrived.
-    _stored: dict[tuple[str, int], set[tuple[int, int]]] = field(default_factory=dict)
-    #: Sender -> when its link is free again.
-    _link_free_t: dict[str, float] = field(default_factory=dict)
+    network: Network = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Connect the nodes."""
+        lives = self.pool.live_nodes.__contains__
+        self.network = Network(self.clock, self._link, lambda: self.host, MODEL_BYTES, lives)
+
+    def _link(self, version: int) -> Link:
+        """Return the network as the round before a version had it: half of the time is the answer's way back."""
+        latency_s = self.workload.round(version - 1).publish_s / 2
+        rate = self.workload.costs.bandwidth_bytes_per_s or _NO_LIMIT
+        return Link.of(rate, latency_s=latency_s, overhead_s=0.0)
 
     @property
     def effects(self) -> Effects:
@@ -75,13 +85,13 @@ class NodesSide:
             StopCollector: self._stop,
             RevokeStart: self._stop,
             WakeCollector: self._wake,
-            SendChunk: self._send,
             words.InitialiseParameters: partial(self._make, 0),
             words.ComputeGradient: self._compute,
             RestoreGradients: self._restore,
             words.FinishRound: lambda command: self._make(command.round, command),
             words.CommitParameters: self._commit,
             words.DropExperience: lambda _: None,  # nothing was allocated
+            **self.network.effects,
         }
 
     # ------------------------------------------------------------------ collectors
@@ -195,44 +205,7 @@ class NodesSide:
         if self.store.admit(command.fence, self.attempt, command.version) is None:
             self.host.feed_after(0.0, words.ParametersCommitted, version=command.version, fence=command.fence)
 
-    # ------------------------------------------------------------------ parameters, checkpoints, evaluation
-    def _send(self, command: SendChunk) -> None:
-        """Send a range along its route; every host of the route ends in an event of its own."""
-        self._pass_on("", command, self.clock.now)
-
-    def _pass_on(self, sender: str, command: SendChunk, sent_t: float) -> None:
-        """Put a message on the sender's link, after those that wait there; the master's is named by no text."""
-        now = self.clock.now
-        free_t = max(now, self._link_free_t.get(sender, 0.0))
-        free_t += self.workload.costs.on_wire_s(command.stop - command.start)
-        self._link_free_t[sender] = free_t
-        latency_s = self.workload.round(command.version - 1).publish_s
-        self.clock.after(free_t - now + latency_s, self._arrive, command, sent_t)
-
-    def _arrive(self, command: SendChunk, sent_t: float) -> None:
-        if command.host not in self.pool.live_nodes:
-            self._cut_off(command, "the node is gone")
-            return
-        ranges = self._stored.setdefault((command.host, command.version), set())
-        ranges.add((command.start, command.stop))
-        if sum(stop - start for start, stop in ranges) == MODEL_BYTES:
-            self.host.feed(
-                HostCompleted,
-                host=command.host,
-                version=command.version,
-                n_bytes=MODEL_BYTES,
-                publish_s=round(self.clock.now - sent_t, 6),
-            )
-        for host, children in command.children:
-            self._pass_on(command.host, replace(command, host=host, children=children), sent_t)
-
-    def _cut_off(self, command: SendChunk, reason: str) -> None:
-        """Report a host that was not reached, and those that are cut off below it."""
-        self.host.feed(HostUnreachable, host=command.host, version=command.version, reason=reason)
-        text = f"cut off: {command.host} was not reached ({reason})"
-        for host in below(command.children):
-            self.host.feed(HostUnreachable, host=host, version=command.version, reason=text, relay=command.host)
-
+    # ------------------------------------------------------------------ checkpoints, evaluation
     def _write_checkpoint(self, command: words.WriteCheckpoint) -> None:
         costs = self.workload.costs
         checkpoint = {name: getattr(command, name) for name in _KEPT}

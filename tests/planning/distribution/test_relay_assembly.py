@@ -1,21 +1,20 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plans import cut
 
-from drlnb.planning.distribution import Chunk, RelayAssembly, Taken
+from drlnb.planning.distribution import Chunk, RelayAssembly, Taken, cut
 
-ROUTE = (("b", ()),)
+CHILDREN = (2, 1)
 
 
-def chunk(start, stop, *, version=1, attempt=1, total=10, children=()):
-    return Chunk(attempt=attempt, version=version, start=start, stop=stop, total=total, children=children)
+def chunk(start, stop, *, version=1, attempt=1, total=10, children=(), again=False):
+    return Chunk(attempt=attempt, version=version, start=start, stop=stop, total=total, children=children, again=again)
 
 
 def test_a_chunk_is_forwarded_and_kept():
     """What arrives first goes on to the children; the version is whole with its last range."""
     relay = RelayAssembly()
-    assert relay.take(chunk(4, 10, children=ROUTE)) == Taken(forward=ROUTE, new=True)
+    assert relay.take(chunk(4, 10, children=CHILDREN)) == Taken(forward=CHILDREN, new=True)
     assert (relay.whole, relay.newest) == (False, (1, 1))
     assert relay.take(chunk(0, 4)) == Taken(new=True, whole=True)
     assert relay.whole
@@ -25,9 +24,30 @@ def test_duplicates_are_ignored():
     """A range that is here already is neither forwarded nor written, before and after the version is whole."""
     relay = RelayAssembly()
     relay.take(chunk(0, 6))
-    assert relay.take(chunk(2, 5, children=ROUTE)) == Taken()
+    assert relay.take(chunk(2, 5, children=CHILDREN)) == Taken()
     relay.take(chunk(6, 10))
-    assert relay.take(chunk(6, 10, children=ROUTE)) == Taken()
+    assert relay.take(chunk(6, 10, children=CHILDREN)) == Taken()
+
+
+def test_what_others_miss_is_forwarded_though_it_is_here():
+    """A repair that crosses the first message: those behind wait for it."""
+    relay = RelayAssembly()
+    relay.take(chunk(0, 6))
+    assert relay.take(chunk(0, 6, children=CHILDREN, again=True)) == Taken(forward=CHILDREN)
+
+
+def test_what_is_missing_is_told_by_ranges():
+    """Between those that are here; all of another version."""
+    relay = RelayAssembly()
+    assert relay.missing(1, 10) == ((0, 10),)
+    relay.take(chunk(2, 4))
+    relay.take(chunk(6, 10))
+    assert relay.missing(1, 10) == ((0, 2), (4, 6))
+    assert relay.missing(2, 8) == ((0, 8),)
+    assert relay.holds(7, 10)
+    assert not relay.holds(5, 10)
+    relay.take(chunk(0, 6))
+    assert relay.missing(1, 10) == ()
 
 
 def test_an_overlap_is_new_as_far_as_it_is_missing():
@@ -35,7 +55,7 @@ def test_an_overlap_is_new_as_far_as_it_is_missing():
     relay = RelayAssembly()
     relay.take(chunk(0, 2))
     relay.take(chunk(4, 6))
-    assert relay.take(chunk(1, 5, children=ROUTE)) == Taken(forward=ROUTE, new=True)
+    assert relay.take(chunk(1, 5, children=CHILDREN)) == Taken(forward=CHILDREN, new=True)
     assert relay.take(chunk(1, 6)) == Taken()
     assert relay.take(chunk(6, 10)) == Taken(new=True, whole=True)
 
@@ -73,14 +93,14 @@ def test_a_wrong_chunk_is_refused_and_changes_nothing(bad, reason):
 @given(m=st.integers(1, 12), order=st.randoms(use_true_random=False), repeats=st.integers(0, 5))
 def test_any_order_gives_the_whole_version_once(m, order, repeats):
     """However ranges come, each is forwarded once, and the version becomes whole once, with the last new one."""
-    ranges = [each for each in cut(10, m) if each[0] < each[1]]
+    ranges = list(cut(10, m))
     arrivals = ranges + [order.choice(ranges) for _ in range(repeats)]
     order.shuffle(arrivals)
     relay, there, n_whole = RelayAssembly(), set(), 0
     for start, stop in arrivals:
-        taken = relay.take(chunk(start, stop, children=ROUTE))
+        taken = relay.take(chunk(start, stop, children=CHILDREN))
         assert taken.new == ((start, stop) not in there)
-        assert taken.forward == (ROUTE if taken.new else ())
+        assert taken.forward == (CHILDREN if taken.new else ())
         there.add((start, stop))
         n_whole += taken.whole
         assert relay.whole == ({byte for a, b in there for byte in range(a, b)} == set(range(10)))

@@ -11,7 +11,7 @@ from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.records import round as words
-from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.distribution import SendParameters
 from drlnb.records.columns.leasing import (
     AskYield,
     LeaseExpired,
@@ -74,7 +74,7 @@ def test_s6_the_slot_is_released_before_the_parameters_are_sent(run):
             if isinstance(event, words.ParametersCommitted):
                 names = [type(record) for record in answer]
                 assert words.ReturnLease in names
-                assert SendChunk not in names[: names.index(words.ReturnLease)]
+                assert SendParameters not in names[: names.index(words.ReturnLease)]
         assert all(one.version == one.round for one in stream.of(WakeCollector))
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drlnb.planning.distribution import Publication
 from drlnb.planning.round.collectors import BACKOFF_MAX_S, BACKOFF_S, RESTART_WINDOW_S, Crew, Member
 
 STATUSES = ["absent", "starting", "ready", "acting", "sent", "stopped"]
@@ -14,7 +15,7 @@ STATUSES = ["absent", "starting", "ready", "acting", "sent", "stopped"]
 def crew_in(status, **changes):
     """Return a crew of one collector on n0, whose host holds version 3."""
     member = Member(env_indices=(0,), node=None if status == "absent" else "n0", status=status, **changes)
-    return Crew(members={0: member}, hosts={"n0": 3}), member
+    return Crew(members={0: member}, publication=Publication(hosts={"n0": 3})), member
 
 
 def all_stay(**but):
@@ -139,7 +140,7 @@ def test_nobody_acts_below_the_version_whatever_happens(steps):
         "lost": lambda i: crew.lost(i, crew.members[i].node, float(version)),
         "sent": lambda i: done.add(i) or crew.sent(i) if crew.members[i].status == "acting" else None,
         "stopped": crew.stopped,
-        "completed": lambda host: crew.completed(host, version),
+        "completed": lambda host: crew.publication.hold(host, version),
         "dropped": lambda host: crew.dropped(host, float(version)),
         "round": lambda _: finish(crew, done),
     }
@@ -154,7 +155,7 @@ def test_nobody_acts_below_the_version_whatever_happens(steps):
         assert all(before[i].status == "ready" and i not in done for i in woken)
         assert all(crew.hosts[crew.members[i].node] == version for i in woken)
         assert {i for i, member in crew.members.items() if member != before[i]} == set(woken)
-        assert crew.behind(version) == tuple(host for host, has in crew.hosts.items() if has < version)
+        assert crew.publication.behind(version) == tuple(host for host, has in crew.hosts.items() if has < version)
         assert all(held.get(host, 0) <= has <= version for host, has in crew.hosts.items() if host in held)
 
 

@@ -4,7 +4,7 @@ import pytest
 from round_words import Master, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.distribution import SendParameters
 from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
@@ -46,7 +46,7 @@ def test_a_pause_finishes_the_round_and_writes_a_checkpoint(master):
     assert pause(master) == ()
     out = master.to_commit()
     assert only(words.WriteCheckpoint, out).reason == "pause"
-    assert of(SendChunk, out)
+    assert of(SendParameters, out)
     assert not of(WakeCollector, (*master.completed(), *master.gathered()))
     assert master.written() == (words.PhaseEntered(phase="paused", round=2),)
     assert kinds(resume(master)) == ["BatchPlanned", "WakeCollector", "WakeCollector", "PhaseEntered"]
@@ -108,7 +108,7 @@ def test_a_node_lost_during_a_pause_leaves_the_task_paused(master):
     master.completed()
     master.written()
     master.node_lost("n0")
-    assert of(SendChunk, master.placed("n1", "n1"))
+    assert of(SendParameters, master.placed("n1", "n1"))
     assert master.phase == "paused"
     assert stop(master)[-1] == words.EndTask(state="stopped", reason="enough")
 
@@ -130,7 +130,7 @@ def test_a_stop_finishes_the_round_and_ends_with_a_checkpoint(master):
     assert stop(master) == ()
     out = master.to_commit()
     assert only(words.WriteCheckpoint, out).reason == "stop"
-    assert not of(SendChunk, out)
+    assert not of(SendParameters, out)
     assert stop(master) == ()
     master.gathered()
     assert master.written() == (
@@ -180,7 +180,7 @@ def test_a_stop_in_the_last_round_is_the_end():
     master.at_version_1()
     stop(master)
     pause(master)
-    assert not of(SendChunk, master.to_commit())
+    assert not of(SendParameters, master.to_commit())
     assert stop(master) == ()
     assert master.gathered() == ()
     assert only(words.EndTask, master.written()) == words.EndTask(state="done", reason="16 steps made")

@@ -15,7 +15,7 @@ def test_nobody_acts_below_the_version():
     assert crew.ready(0, "n0")
     assert crew.ready(1, "n1")
     assert crew.wake(1, ()) == ()
-    assert crew.completed("n1", 1)
+    assert crew.publication.hold("n1", 1)
     assert crew.wake(1, ()) == (1,)
     assert crew.wake(1, ()) == ()
     assert crew.wake(2, ()) == ()
@@ -26,19 +26,19 @@ def test_who_has_acted_is_not_woken():
     crew = crew_on("n0", "n0")
     crew.ready(0, "n0")
     crew.ready(1, "n0")
-    crew.completed("n0", 1)
+    crew.publication.hold("n0", 1)
     assert crew.wake(1, {0}) == (1,)
 
 
 def test_hosts_only_go_forward():
     """An older or repeated version, and one of a host that is not ours, changes nothing."""
     crew = crew_on("n0")
-    assert crew.completed("n0", 2)
-    assert not crew.completed("n0", 2)
-    assert not crew.completed("n0", 1)
-    assert not crew.completed("n9", 3)
-    assert crew.behind(2) == ()
-    assert crew.behind(3) == ("n0",)
+    assert crew.publication.hold("n0", 2)
+    assert not crew.publication.hold("n0", 2)
+    assert not crew.publication.hold("n0", 1)
+    assert not crew.publication.hold("n9", 3)
+    assert crew.publication.behind(2) == ()
+    assert crew.publication.behind(3) == ("n0",)
 
 
 def test_a_process_that_ends_between_two_rounds_is_started_by_its_round():
@@ -47,7 +47,7 @@ def test_a_process_that_ends_between_two_rounds_is_started_by_its_round():
     crew.stopped(0)
     assert crew.members[0].status == "starting", "it was never up: there is nothing to end"
     crew.ready(0, "n0")
-    crew.completed("n0", 1)
+    crew.publication.hold("n0", 1)
     assert crew.wake(1, ()) == (0,)
     crew.revoked(0)
     assert crew.members[0].status == "acting", "nothing was started that could be taken back"
@@ -68,8 +68,8 @@ def test_a_process_that_ends_between_two_rounds_is_started_by_its_round():
 def test_a_new_placement_starts_only_who_moved():
     """A host that stays keeps its version; one that comes has none; one that goes is forgotten."""
     crew = crew_on("n0", "n1")
-    crew.completed("n0", 5)
-    crew.completed("n1", 5)
+    crew.publication.hold("n0", 5)
+    crew.publication.hold("n1", 5)
     assert crew.placed(("n0", "n2")) == (1,)
     assert crew.hosts == {"n0": 5, "n2": 0}
 

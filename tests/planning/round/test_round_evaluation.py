@@ -4,7 +4,7 @@ import pytest
 from round_words import Master, of, only
 
 from drlnb.records import round as words
-from drlnb.records.columns.distribution import SendChunk
+from drlnb.records.columns.distribution import SendParameters
 from drlnb.records.columns.warmup import CollectorReady, WakeCollector
 
 
@@ -136,7 +136,7 @@ def test_no_episodes_at_the_end_are_none():
     master.completed()
     out = master.to_commit()
     assert of(words.WriteCheckpoint, out) == [words.WriteCheckpoint.match(reason="end")]
-    assert not of(SendChunk, out)
+    assert not of(SendParameters, out)
     assert master.gathered() == ()
     assert only(words.EndTask, master.written()) == words.EndTask(state="done", reason="16 steps made")
 

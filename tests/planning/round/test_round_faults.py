@@ -4,7 +4,15 @@ import pytest
 from round_words import Master, fence, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.columns.distribution import DistributionPlanned, HostDropped, HostUnreachable, SendChunk
+from drlnb.records.columns.distribution import (
+    AskMissing,
+    DistributionPlanned,
+    HostDropped,
+    MessageLost,
+    RangesMissing,
+    SendParameters,
+    VersionPublished,
+)
 from drlnb.records.columns.leasing import HoldPlanned
 from drlnb.records.columns.warmup import CollectorRestartPlanned, CollectorUnanswered, StartCollector, WakeCollector
 
@@ -191,7 +199,7 @@ def test_a_commit_counts_although_its_lease_was_lost_meanwhile(master):
     out = master.committed(token=2)
     assert not of(words.ReturnLease, out)
     assert master.version == 2
-    assert of(SendChunk, out)
+    assert of(SendParameters, out)
     # The slot that was asked for meanwhile is not needed any more.
     assert master.granted(token=3, request_id="a/1/1-3") == (
         words.ReturnLease(fence=fence(3), clean=True, computed_s=0.0),
@@ -297,7 +305,7 @@ def test_a_lost_node_moves_only_its_collectors():
         StartCollector.match(collector=1, node="n2", env_indices=(1,), after_s=0.0),
         words.PhaseEntered(phase="publishing", round=1),
         DistributionPlanned.match(version=1, hosts=("n2",)),
-        SendChunk.match(host="n2", version=1),
+        SendParameters.match(hosts=("n2",), source="n0", version=1),
     )
     master.ready(1, "n2")
     assert of(WakeCollector, master.completed("n2")) == [WakeCollector.match(collector=1, node="n2", round=1)]
@@ -424,18 +432,30 @@ def test_the_evaluator_is_moved_by_a_placement():
     assert of(words.Evaluate, master.ready(1, "n2")) == [words.Evaluate.match(collector=1, node="n2")]
 
 
-def test_a_host_that_a_dead_relay_cuts_off_is_sent_to_anew():
-    """The relay is dropped by name; the host below it stays, and gets the version by a route of its own."""
-    master = Master(n_collectors=3, planners={"hold": "round", "distribution": "chain"})
+def test_a_message_that_is_lost_is_sent_again():
+    """Past the relay to the host behind it, and to the relay itself; then it is dropped, and its collector moves."""
+    master = Master(n_collectors=3, planners={"hold": "round", "distribution": "chain:c=1"})
     master.opened(), master.placed("n0", "n1", "n2"), master.granted(), master.made()
-    sent = only(SendChunk, master.committed())
-    assert (sent.host, sent.children) == ("n0", (("n1", (("n2", ()),)),))
-    assert HostDropped(host="n1", reason="timed out") in master.unreachable("n1")
-    out = master.feed(HostUnreachable, host="n2", version=1, reason="cut off", relay="n1")
-    assert (only(SendChunk, out).host, only(SendChunk, out).children) == ("n2", ())
-    assert not of(HostDropped, out)
-    master.completed("n2")
-    assert master.feed(HostUnreachable, host="n2", version=1, reason="cut off", relay="n1") == (), "it has it by now"
+    assert only(SendParameters, master.committed()).routes == (((-1, 0), (0, 1), (1, 2)),)
+    lost = {"version": 1, "host": "n1", "start": 0, "stop": 100, "reason": "timed out"}
+    past, again = of(SendParameters, master.feed(MessageLost, **lost, sender="n0", orphans=("n2",), again=False))
+    assert (past.source, past.hosts, again.source, again.hosts) == ("n0", ("n2",), "", ("n1",))
+    out = master.feed(MessageLost, **lost, sender="", orphans=(), again=True)
+    assert out[0] == HostDropped(host="n1", reason="timed out")
+    assert of(words.AskPlacement, out)
+    master.completed("n0")
+    assert of(VersionPublished, master.completed("n2"))
+
+
+def test_a_host_that_is_late_is_asked_what_it_misses():
+    """And gets that from one that holds the version."""
+    master = Master(n_collectors=2)
+    master.opened(), master.placed("n0", "n1"), master.granted(), master.made(), master.committed()
+    master.completed("n0")
+    assert of(AskMissing, master.late("n1")) == [AskMissing(version=1, hosts=("n1",))]
+    sent = only(SendParameters, master.feed(RangesMissing, host="n1", version=1, missing=((40, 100),)))
+    assert (sent.source, sent.hosts, sent.sends) == ("n0", ("n1",), ((40, 100, 0),))
+    assert HostDropped(host="n1", reason="timed out") in master.late("n1"), "late again"
 
 
 # ---------------------------------------------------------------------- questions without an answer

@@ -1,7 +1,6 @@
 """Laws of the round machine under messages that are lost, doubled, delayed and overtaken, and under deaths."""
 
 import random
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,12 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from round_words import N_STEPS, fence, round_config
 
-from drlnb.planning.distribution import below
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES
 from drlnb.records import round as words
-from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, SendChunk
+from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, MessageLost, RangesMissing
 from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
@@ -316,20 +314,34 @@ class Peer:
         assert record.version in {self.version, self.version + 1}, "versions grow by one"
         self.version = record.version
 
-    def on_SendChunk(self, command: SendChunk):
-        if not self.kind and self.rng.random() < 0.1:
-            self.send(HostUnreachable, host=command.host, version=command.version, reason="timed out")
-            for host in below(command.children):
-                why = {"reason": f"cut off below {command.host}", "relay": command.host}
-                self.send(HostUnreachable, host=host, version=command.version, **why)
-        else:
-            self.later(partial(self.stored, command))
-            for host, children in command.children:
-                self.on_SendChunk(replace(command, host=host, children=children))
+    def on_SendParameters(self, command):
+        for start, stop, number in command.sends:
+            route, lost = command.routes[number], set()
+            for i, (sender, receiver) in enumerate(route):
+                if sender in lost:
+                    lost.add(receiver)
+                elif not self.kind and self.rng.random() < 0.1:
+                    behind = {receiver: None}
+                    behind |= {to: None for by, to in route[i:] if by in behind}
+                    lost |= behind.keys()
+                    names = [command.hosts[each] for each in behind]
+                    self.send(
+                        MessageLost, version=command.version, sender=command.source, host=names[0], start=start,
+                        stop=stop, orphans=tuple(names[1:]), again=command.again, reason="timed out",
+                    )  # fmt: skip
+                else:
+                    self.later(partial(self.stored, command.hosts[receiver], command.version))
 
-    def stored(self, command):
-        self.hosts[command.host] = max(self.hosts.get(command.host, 0), command.version)
-        self.send(HostCompleted, host=command.host, version=command.version, n_bytes=100, publish_s=0.1)
+    def on_AskMissing(self, command):
+        for host in command.hosts:
+            if not self.kind and self.rng.random() < 0.3:
+                self.send(HostUnreachable, host=host, version=command.version, reason="it does not answer")
+            else:
+                self.send(RangesMissing, host=host, version=command.version, missing=((0, 100),))
+
+    def stored(self, host, version):
+        self.hosts[host] = max(self.hosts.get(host, 0), version)
+        self.send(HostCompleted, host=host, version=version, n_bytes=100, publish_s=0.1)
 
     def on_WriteCheckpoint(self, command):
         self.version = max(self.version, command.version)  # a stop publishes nothing

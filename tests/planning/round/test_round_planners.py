@@ -10,7 +10,7 @@ from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.swapping import SwapPlan
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned
-from drlnb.records.columns.distribution import DistributionPlanned, SendChunk
+from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.journal import Stream, StreamOpened
@@ -31,10 +31,10 @@ def test_a_plan_of_distribution_counts_from_the_next_round_on():
     assert master.set("distribution.plan", "chain") == ()
     before, _ = to_next_round(master)
     assert only(DistributionPlanned, before).planner == "star"
-    assert [(chunk.host, chunk.children) for chunk in of(SendChunk, before)] == [("n0", ()), ("n1", ())]
+    assert only(SendParameters, before).routes == (((-1, 0),), ((-1, 1),))
     after, _ = to_next_round(master)
     assert only(DistributionPlanned, after).planner == "chain"
-    assert [(chunk.host, chunk.children) for chunk in of(SendChunk, after)] == [("n0", (("n1", ()),))]
+    assert only(SendParameters, after).routes == (((-1, 0), (0, 1)),)
 
 
 def test_a_planner_of_batching_counts_from_the_next_round_on():
@@ -56,7 +56,11 @@ def test_a_planner_of_placement_counts_from_the_next_placement_on():
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("distribution.plan", "chian", "distribution planner must be one of star, chain, got 'chian'; did you mean"),
+        (
+            "distribution.plan",
+            "chian",
+            "distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree",
+        ),
         ("batching.planner", "equal:m=2", "batching planner equal takes no parameter, got 'm'"),
         ("placement.planner", 7, "placement planner must be one of first, pack, got '7'"),
     ],

@@ -6,7 +6,7 @@ from round_words import Master, fence, kinds, of, only
 from drlnb.planning.round.machine import ROUND_DEFAULTS, RoundMachine
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned, RoundClosed
-from drlnb.records.columns.distribution import DistributionPlanned, SendChunk, VersionPublished
+from drlnb.records.columns.distribution import DistributionPlanned, SendParameters, VersionPublished
 from drlnb.records.columns.leasing import HoldPlanned, RequestRefused, SlotRequested
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.columns.warmup import StartCollector, WakeCollector, WarmupPlanned
@@ -37,7 +37,7 @@ def test_a_new_task_asks_for_a_slot_to_make_version_1():
         words.PhaseEntered(phase="publishing", round=1),
     )
     assert only(DistributionPlanned, out) == DistributionPlanned.match(version=1, hosts=("n0", "n1"), n_bytes=100)
-    assert [chunk.host for chunk in of(SendChunk, out)] == ["n0", "n1"]
+    assert only(SendParameters, out).routes == (((-1, 0),), ((-1, 1),))
 
 
 def test_a_collector_acts_as_soon_as_it_is_up_and_its_host_holds_the_version():
@@ -54,7 +54,7 @@ def test_a_collector_acts_as_soon_as_it_is_up_and_its_host_holds_the_version():
         WakeCollector.match(collector=0, node="n0", round=1, version=1, n_steps=8),
         words.PhaseEntered(phase="collecting", round=1),
     )
-    assert master.completed("n1") == (VersionPublished(version=1, publish_s=0.5, n_hosts=2),)
+    assert master.completed("n1") == (VersionPublished(version=1, publish_s=2.0, n_hosts=2),)
     assert master.ready(1, "n1") == (WakeCollector.match(collector=1, node="n1", version=1),)
 
 
@@ -87,7 +87,7 @@ def test_a_whole_round_with_two_collectors():
     out = master.committed()
     assert kinds(out) == [
         "ReturnLease", "MetricsRecorded", "DropExperience", "DropExperience", "PhaseEntered", "DistributionPlanned",
-        "SendChunk",
+        "SendParameters",
     ]  # fmt: skip
     assert out[0] == words.ReturnLease(fence=fence(2), clean=True, computed_s=1.25)
     assert [(drop.key, drop.reason) for drop in of(words.DropExperience, out)] == [("r1/c1", "used"), ("r1/c0", "used")]
@@ -106,7 +106,7 @@ def test_the_slot_is_returned_before_the_first_chunk_leaves():
     master = Master()
     master.at_version_1()
     names = kinds(master.to_commit())
-    assert names.index("ReturnLease") < names.index("SendChunk")
+    assert names.index("ReturnLease") < names.index("SendParameters")
 
 
 def test_last_asks_only_when_everything_is_there():
@@ -146,7 +146,7 @@ def test_the_last_round_is_followed_by_checkpoint_evaluation_and_the_end():
     assert only(words.WriteCheckpoint, out) == words.WriteCheckpoint.match(
         version=2, n_rounds=1, n_timesteps=16, reason="end"
     )
-    assert of(SendChunk, out)
+    assert of(SendParameters, out)
     out = master.completed()
     assert out[-1] == words.Evaluate.match(collector=0, node="n0", version=2, n_episodes=20)
     assert master.phase == "evaluating"
@@ -306,7 +306,7 @@ def test_a_broken_invariant_is_named():
     """`check` says in words what does not hold."""
     master = Master()
     master.at_version_1()
-    master.machine.state.crew.hosts["n0"] = 7
+    master.machine.state.crew.publication.hosts["n0"] = 7
     with pytest.raises(AssertionError, match="no host is ahead of the task"):
         master.machine.check()
 

@@ -54,11 +54,13 @@ def test_the_seeds_round_by_the_letter(make_bench):
             arrived.setdefault(event.round, []).append(event.collector)
         if isinstance(event, words.GradientComputed):
             computed.setdefault(event.round, []).append(event.collector)
-        if any(isinstance(one, distribution.SendChunk) for one in answer) and isinstance(
+        if any(isinstance(one, distribution.SendParameters) for one in answer) and isinstance(
             event, words.ParametersCommitted
         ):
             kinds = [type(one) for one in answer]
-            assert kinds.index(words.ReturnLease) < kinds.index(distribution.SendChunk), "claim 5: released, then sent"
+            assert kinds.index(words.ReturnLease) < kinds.index(distribution.SendParameters), (
+                "claim 5: released, then sent"
+            )
     assert computed == arrived, "claim 6: gradients one by one, in the order of arrival"
 
     stops = journal.of(warmup.StopCollector)

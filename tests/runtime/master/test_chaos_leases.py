@@ -14,12 +14,12 @@ from drlnb.records.columns import leasing
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease
+from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.master.slot_effects import SlotEffects
 from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.slots import Slots
-from drlnb.runtime.node.stores import Stores
 from drlnb.runtime.scheduler import nodes
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 from drlnb.runtime.scheduler.runs import LiveRun, Runs
@@ -296,18 +296,35 @@ def test_a_superseded_master_ends_without_a_word():
     assert set(asyncio.run(go())) == {"drlnb_task_rows"}
 
 
+def _relay(tmp_path):
+    """Return a relay whose reports go nowhere."""
+
+    async def call(address, op, **message):
+        return {}
+
+    tasks = set()
+    keep = lambda coroutine: tasks.add(asyncio.ensure_future(coroutine))  # noqa: E731
+    return HostRelay(SimpleNamespace(directory=tmp_path, node="n0", keep=keep, call=call))
+
+
+async def _arrives(relay, attempt):
+    chunk = {"attempt": attempt, "version": 3, "start": 0, "stop": 4, "total": 4, "again": False}
+    where = {"hosts": (("n0", "tcp://n0"),), "edges": (), "report": "tcp://m", "left_s": 5.0, "n_in_flight": 4}
+    await relay.chunk(("r", "a"), chunk, **where, payload=b"four")
+    await asyncio.sleep(0)
+
+
 def test_the_end_of_an_earlier_attempt_takes_no_parameters_along(tmp_path):
     """Attempt 2 has sent its parameters here: that attempt 1 ends drops nothing, that attempt 2 ends does."""
 
     async def go():
-        stores = Stores(SimpleNamespace(directory=tmp_path))
-        sent = {"attempt": 2, "version": 3, "start": 0, "stop": 4, "total": 4, "children": ()}
-        await stores.chunk(("r", "a"), sent, {}, b"four")
-        there = bool(stores.path("r", "a"))
-        stores.drop("r", "a", 1)
-        still = bool(stores.path("r", "a"))
-        stores.drop("r", "a", 2)
-        return there, still, bool(stores.path("r", "a"))
+        relay = _relay(tmp_path)
+        await _arrives(relay, 2)
+        there = bool(relay.path("r", "a"))
+        relay.drop("r", "a", 1)
+        still = bool(relay.path("r", "a"))
+        relay.drop("r", "a", 2)
+        return there, still, bool(relay.path("r", "a"))
 
     assert asyncio.run(go()) == (True, True, False)
 
@@ -316,15 +333,14 @@ def test_parameters_that_arrive_after_the_end_are_not_kept(tmp_path):
     """A chunk was under way when the task ended: it makes no store that nobody would drop; a later attempt's does."""
 
     async def go():
-        stores = Stores(SimpleNamespace(directory=tmp_path))
-        sent = {"version": 3, "start": 0, "stop": 4, "total": 4, "children": ()}
-        stores.drop("r", "a", 2)
+        relay = _relay(tmp_path)
+        relay.drop("r", "a", 2)
         with pytest.raises(ConnectionError) as late:
-            await stores.chunk(("r", "a"), {**sent, "attempt": 2}, {}, b"four")
-        kept = stores.path("r", "a")
-        await stores.chunk(("r", "a"), {**sent, "attempt": 3}, {}, b"four")
-        found = str(late.value), kept, bool(stores.path("r", "a"))
-        stores.close()
+            await _arrives(relay, 2)
+        kept = relay.path("r", "a")
+        await _arrives(relay, 3)
+        found = str(late.value), kept, bool(relay.path("r", "a"))
+        relay.close()
         return found
 
     assert asyncio.run(go()) == ("attempt 2 of r/a is over", "", True)

@@ -145,7 +145,7 @@ def test_a_master_says_what_its_machine_refuses():
 
         master = Master.__new__(Master)
         master.host, master.task, master.is_up = Host(), "a", True
-        agent = Masters(None)
+        agent = Masters(None, {})
         agent.live["r", "a"] = master
         how = {"action": "set", "key": "warmup.rho", "value": 0, "reason": ""}
         assert await agent.control("r", "a", **how) == {"refused": "no"}

@@ -1,0 +1,281 @@
+"""Follow one version on its way to the hosts, and mend it on the way.
+
+A message that is lost is sent again at once: past a dead relay to those behind it, by whoever had it to send.  Hosts
+that do not hold the version in time, or wait for a relay that is gone, are asked what they miss, and get that from who
+holds the version, the learner last.  Who is not reached again is dropped, unless another host was the reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drlnb.planning.distribution.cost import PRESETS, Link
+from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, command
+from drlnb.planning.distribution.plans import LEARNER, Plan
+from drlnb.planning.distribution.trees import cut
+from drlnb.planning.machine import Out
+from drlnb.planning.registry import Planner
+from drlnb.records.columns.distribution import (
+    AskMissing,
+    DistributionPlanned,
+    HostCompleted,
+    HostUnreachable,
+    MessageLost,
+    RangesMissing,
+    Route,
+    SendParameters,
+)
+
+__all__ = ["Publication"]
+
+#: Shortest deadlines in seconds: of a plan whose hosts forward, and of one where nobody waits for another host.
+FORWARDED_S, DIRECT_S = 5.0, 60.0
+#: A deadline is so many times the prediction.
+_PATIENCE = 4.0
+#: What a host that comes late, or missed something, gets in one message at most, in bytes.
+_PIECE_BYTES = 2 << 20
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Publication:
+    """The hosts, the version that each holds, and what is under way; it changes by method calls of rules alone."""
+
+    #: Host -> newest version that its store holds; 0 if none.
+    hosts: dict[str, int] = field(default_factory=dict)
+    #: Number of changes of the hosts so far.
+    epoch: int = 0
+    link: Link = PRESETS["10GbE"]
+    version: int = 0
+    n_bytes: int = 0
+    #: What was sent of the version, as it was commanded.
+    sent: list[SendParameters] = field(default_factory=list)
+    #: Hosts to which it was sent and that do not hold it yet.
+    waiting: list[str] = field(default_factory=list)
+    #: Host that was asked what it misses -> ranges that it might get no other way; and what others have said.
+    asked: dict[str, Ranges] = field(default_factory=dict)
+    missing: dict[str, Ranges] = field(default_factory=dict)
+    #: Hosts that were asked because they were late: they have no second chance.
+    late: list[str] = field(default_factory=list)
+    #: Hosts that hold the version and could not send it.
+    unfit: list[str] = field(default_factory=list)
+    #: When the version was sent first, and how long it took until the latest host was known to hold it, in seconds.
+    begun_t: float = 0.0
+    publish_s: float = 0.0
+
+    def behind(self, version: int) -> tuple[str, ...]:
+        """Return the hosts that do not hold `version` yet, in name order."""
+        return tuple(host for host, held in self.hosts.items() if held < version)
+
+    def placed(self, hosts: Sequence[str]) -> None:
+        """Adopt the hosts that there are."""
+        kept = sorted(set(hosts))
+        for host in [host for host in self.hosts if host not in kept]:
+            self._forget(host)
+        if len(kept) > len(self.hosts):
+            self.epoch += 1
+        self.hosts = {host: self.hosts.get(host, 0) for host in kept}
+
+    def begin(self, version: int, n_bytes: int, planner: Planner[DistributionView, Plan], t: float, out: Out) -> bool:
+        """Send a version to the hosts that do not hold it; false if nobody is left to send it to."""
+        if version > self.version:
+            self.version, self.n_bytes, self.begun_t, self.publish_s = version, n_bytes, t, 0.0
+            self.sent, self.waiting, self.late, self.unfit = [], [], [], []
+            self.asked, self.missing = {}, {}
+        hosts = tuple(host for host in self.behind(version) if host not in self.waiting)
+        if not hosts:
+            return False
+        self.waiting += hosts
+        if self._holders():  # these came later: whoever holds the version sends it, the learner does not
+            self._say("late", hosts, self._sends(dict.fromkeys(hosts, ((0, n_bytes),))), out)
+            return True
+        view = DistributionView(version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link)
+        plan = DISTRIBUTION.ask(planner, view)
+        forwards = any(len(route) > 1 for route in plan.routes)
+        deadline_s = max(FORWARDED_S if forwards else DIRECT_S, _PATIENCE * plan.predicted_s)
+        self._say(planner.name, hosts, (command(plan, view, deadline_s),), out, plan)
+        return True
+
+    def _holders(self) -> tuple[str, ...]:
+        return tuple(host for host, held in self.hosts.items() if held == self.version and host not in self.unfit)
+
+    def _say(
+        self,
+        planner: str,
+        hosts: tuple[str, ...],
+        commands: Sequence[SendParameters],
+        out: Out,
+        plan: Plan | None = None,
+    ) -> None:
+        self.sent += commands
+        out.append(
+            DistributionPlanned(
+                version=self.version,
+                planner=planner,
+                hosts=hosts,
+                n_bytes=self.n_bytes,
+                n_messages=sum(len(each.routes[route]) for each in commands for _, _, route in each.sends),
+                digest=plan.digest() if plan else "",
+                predicted_s=plan.predicted_s if plan else 0.0,
+            )
+        )
+        out.extend(commands)
+
+    # ------------------------------------------------------------------ what came of it
+    def hold(self, host: str, version: int) -> bool:
+        """Mark a host as holding a version; false if it is not ours any more or holds a newer one."""
+        if self.hosts.get(host, version) >= version:
+            return False
+        self.hosts[host] = version
+        return True
+
+    def completed(self, event: HostCompleted) -> bool:
+        """Mark a host as holding a version, which ends its way there; false if that is no news."""
+        if not self.hold(event.host, event.version):
+            return False
+        if event.version == self.version:
+            self.publish_s = round(event.t - self.begun_t, 6)
+            self._over(event.host)
+        return True
+
+    def message_lost(self, event: MessageLost, out: Out) -> bool:
+        """Send a range again; true if its receiver is to be dropped: it did not take it a second time."""
+        if event.version != self.version:
+            return False
+        each = (event.start, event.stop)
+        sender = event.sender if event.sender in self.hosts else ""
+        orphans = {host: (each,) for host in event.orphans if host in self.waiting}
+        drop = event.host in self.waiting and event.again
+        commands = [*self._sends(orphans, (sender,))]
+        if event.host in self.waiting and not drop:
+            others = [host for host in self._holders() if host != sender] or [""]
+            commands += self._sends({event.host: (each,)}, others[:1])
+        if commands:
+            hosts = tuple(dict.fromkeys(host for command in commands for host in command.hosts))
+            self._say("repair", hosts, commands, out)
+        return drop
+
+    def unreachable(self, event: HostUnreachable, out: Out) -> bool:
+        """Ask a host that is late what it misses; true if it is to be dropped: it does not answer, or is late again."""
+        host = event.host
+        if event.version != self.version or host not in self.hosts:
+            return False
+        if host not in self.waiting:  # it holds the version, and was to send it
+            self.unfit.append(host)
+            self._ask_behind(host, out)
+            return False
+        if host in self.asked or host in self.late:
+            return True
+        self.late.append(host)
+        self._ask({host: ((0, self.n_bytes),)}, out)
+        return False
+
+    def _ask(self, wanted: Mapping[str, Ranges], out: Out) -> None:
+        """Ask hosts what they miss of some ranges."""
+        for host, ranges in wanted.items():
+            self.asked[host] = (*self.asked.get(host, ()), *ranges)
+        if wanted:
+            out.append(AskMissing(version=self.version, hosts=tuple(wanted)))
+
+    def misses(self, event: RangesMissing, out: Out) -> None:
+        """Send hosts what they miss once all that were asked have answered."""
+        if event.version != self.version or event.host not in self.asked:
+            return
+        self.missing[event.host] = _both(event.missing, self.asked.pop(event.host))
+        self._mend(out)
+
+    def _mend(self, out: Out) -> None:
+        if self.asked or not self.missing:
+            return
+        missing, self.missing = {host: ranges for host, ranges in self.missing.items() if ranges}, {}
+        if missing:
+            self._say("repair", tuple(missing), self._sends(missing), out)
+
+    def gone(self, host: str, out: Out) -> None:
+        """Forget a host; those to which it may not have forwarded something are asked what they miss."""
+        self._forget(host)
+        self._ask_behind(host, out)
+
+    def _ask_behind(self, host: str, out: Out) -> None:
+        wanted: dict[str, Ranges] = {}
+        for sent in self.sent:
+            for cut_off, ranges in _behind(sent, host).items():
+                if cut_off in self.waiting:
+                    wanted[cut_off] = (*wanted.get(cut_off, ()), *ranges)
+        self._ask(wanted, out)
+        self._mend(out)
+
+    def _forget(self, host: str) -> None:
+        self.hosts.pop(host, None)
+        self._over(host)
+        self.epoch += 1
+
+    def _over(self, host: str) -> None:
+        for hosts in (self.waiting, self.late):
+            if host in hosts:
+                hosts.remove(host)
+        for each in (self.asked, self.missing):
+            each.pop(host, None)
+
+    def _sends(self, missing: Mapping[str, Ranges], sources: Sequence[str] = ()) -> tuple[SendParameters, ...]:
+        """Send hosts what they miss: each range from one of the sources to one host, which passes it on to the others.
+
+        Sources are the hosts that hold the version, unless they are given; the learner if there are none.
+        """
+        wanted: dict[tuple[int, int], list[str]] = {}
+        for host, ranges in missing.items():
+            for start, stop in ranges:
+                for low, high in cut(stop - start, -(-(stop - start) // _PIECE_BYTES)):
+                    wanted.setdefault((start + low, start + high), []).append(host)
+        hosts, sources = tuple(missing), sources or self._holders() or ("",)
+        numbers = {host: i for i, host in enumerate(hosts)}
+        by_source: dict[str, tuple[list[Route], list[tuple[int, int, int]]]] = {}
+        for i, ((start, stop), targets) in enumerate(wanted.items()):
+            first, *others = [numbers[each] for each in targets[i % len(targets) :] + targets[: i % len(targets)]]
+            routes, sends = by_source.setdefault(sources[i % len(sources)], ([], []))
+            route = ((LEARNER, first), *((first, other) for other in others))
+            if route not in routes:
+                routes.append(route)
+            sends.append((start, stop, routes.index(route)))
+        n_bytes = sum(stop - start for ranges in missing.values() for start, stop in ranges)
+        deadline_s = max(FORWARDED_S, _PATIENCE * n_bytes / self.link.egress_bytes_per_s)
+        return tuple([
+            SendParameters(
+                version=self.version,
+                source=source,
+                hosts=hosts,
+                routes=tuple(routes),
+                sends=tuple(sends),
+                n_in_flight=4,
+                deadline_s=deadline_s,
+                again=True,
+            )
+            for source, (routes, sends) in by_source.items()
+        ])
+
+
+def _behind(sent: SendParameters, host: str) -> dict[str, Ranges]:
+    """Return the hosts that get something by way of another one, and what."""
+    root = LEARNER if host == sent.source else sent.hosts.index(host) if host in sent.hosts else None
+    found: dict[str, Ranges] = {}
+    for number, route in enumerate(sent.routes if root is not None else ()):
+        ranges = tuple([(start, stop) for start, stop, of in sent.sends if of == number])
+        behind = {root}
+        for sender, receiver in route:
+            if sender in behind:
+                behind.add(receiver)
+                name = sent.hosts[receiver]
+                found[name] = (*found.get(name, ()), *ranges)
+    return found
+
+
+def _both(first: Ranges, second: Ranges) -> Ranges:
+    """Return what two sets of ranges have in common: ascending, disjoint, neighbours joined."""
+    common = sorted((max(low, start), min(high, stop)) for low, high in first for start, stop in second)
+    joined: list[tuple[int, int]] = []
+    for start, stop in common:
+        if joined and start <= joined[-1][1] and start < stop:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+        elif start < stop:
+            joined.append((start, stop))
+    return tuple(joined)

@@ -1,0 +1,1 @@
+"""Send versions of parameters to hosts, forward them there, and keep them."""

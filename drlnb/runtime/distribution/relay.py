@@ -1,0 +1,200 @@
+"""Relay versions of parameters at one host: forward a range that arrives at once, then keep it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from drlnb.planning.distribution import Chunk, RelayAssembly, Route
+from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
+from drlnb.runtime.distribution.sender import Sender, send_along
+from drlnb.runtime.ipc.shared_memory import HostStore
+from drlnb.runtime.link import Link
+from drlnb.runtime.protocol import Payload, Plain
+
+__all__ = ["HostRelay"]
+
+#: How often a report is sent that does not arrive, and the pause between, in seconds.
+_TRIES, _AGAIN_S = 5, 0.2
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kept:
+    """One task's parameters on this host."""
+
+    assembly: RelayAssembly = field(default_factory=RelayAssembly)
+    store: HostStore | None = None
+    #: Bytes of the version that is arriving, since when, and the messages that it makes this host send.
+    arriving: bytearray = field(default_factory=bytearray)
+    since: float = 0.0
+    outbox: Outbox | None = None
+
+
+class HostRelay:
+    """The host stores of one node, for which `link` speaks, by (run, task); and who sends versions from here."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
+        self._over: dict[tuple[str, str], int] = {}
+        #: (run, task) -> who sends its versions from here, and hears what came of them.
+        self.senders: dict[tuple[str, str], Sender] = {}
+
+    def path(self, run: str, task: str) -> str:
+        """Return where readers find a task's store, empty if there is none yet."""
+        kept = self._kept.get((run, task))
+        return kept.store.path if kept is not None and kept.store is not None else ""
+
+    async def chunk(
+        self,
+        task: tuple[str, str],
+        chunk: Plain,
+        hosts: Sequence[tuple[str, str]],
+        edges: Route,
+        report: str,
+        left_s: float,
+        n_in_flight: int,
+        payload: Payload = b"",
+    ) -> None:
+        """Take a range, forward it at once, then keep it; a whole version becomes the current one of this host.
+
+        Parameters
+        ----------
+        task
+            (run, task) that the parameters are of.
+        chunk
+            Fields of :class:`~drlnb.planning.distribution.Chunk`.
+        hosts, edges
+            As of :class:`~drlnb.runtime.distribution.outbox.Way`; this host is the first.
+        report
+            Address of the agent that hears what came of it.
+        left_s
+            Seconds until nobody waits for the version any more.
+        n_in_flight
+            Messages that this host may have sent without an answer.
+        payload
+            The bytes of the range.
+
+        Raises
+        ------
+        ConnectionError
+            If the range is refused.
+        """
+        task, now = (task[0], task[1]), asyncio.get_running_loop().time()
+        if chunk["attempt"] <= self._over.get(task, 0):
+            raise ConnectionError(f"attempt {chunk['attempt']} of {task[0]}/{task[1]} is over")
+        onward = next_ways(Way(tuple(hosts), edges))
+        part = Chunk(**chunk, children=tuple(range(len(onward))))
+        view = memoryview(payload).cast("B")
+        if view.nbytes != part.stop - part.start:
+            raise ConnectionError(f"{view.nbytes} bytes for range [{part.start}, {part.stop})")
+        kept = self._kept.setdefault(task, _Kept())
+        former = kept.assembly.newest
+        taken = kept.assembly.take(part)
+        if taken.refused:
+            raise ConnectionError(taken.refused)
+        fields: Plain = {"task": task, "chunk": chunk, "report": report}
+        if kept.outbox is None or kept.assembly.newest != former:
+            if kept.outbox is not None:
+                kept.outbox.clear()
+            lost = partial(self._tell, fields, "lost")
+            kept.since, kept.outbox = now, Outbox(self._link, n_in_flight, now + left_s, self._link.node, lost)
+        kept.outbox.until = max(kept.outbox.until, now + left_s)
+        for child in taken.forward:
+            kept.outbox.put(onward[child], fields, view)
+        if taken.new:
+            await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
+            self._write(kept, part, view, whole=taken.whole)
+        if taken.whole:
+            arrival_s = asyncio.get_running_loop().time() - kept.since
+            self._tell(fields, "arrived", {"version": part.version, "host": self._link.node, "arrival_s": arrival_s})
+
+    def _tell(self, fields: Plain, what: str, message: Plain) -> None:
+        """Report to whoever publishes."""
+        run, task = fields["task"]
+        whose: Plain = {"run": run, "task": task, "attempt": fields["chunk"]["attempt"]}
+        self._link.keep(self._insist(fields["report"], f"drlnb_{what}", whose | message))
+
+    async def _insist(self, address: str, op: str, message: Plain) -> None:
+        """Send a report a few times; if whoever publishes is gone, nobody waits for it."""
+        for _ in range(_TRIES):
+            if not (await self._link.call(address, op, **message)).get("refused"):
+                return
+            await asyncio.sleep(_AGAIN_S)
+
+    def _write(self, kept: _Kept, part: Chunk, view: memoryview, *, whole: bool) -> None:
+        if kept.assembly.newest != (part.attempt, part.version):
+            return  # a newer one has begun meanwhile
+        try:
+            if kept.store is not None and kept.store.n_bytes != part.total:
+                kept.store.close()
+                kept.store = None
+            if kept.store is None:
+                kept.store = HostStore(part.total, self._link.directory)
+        except OSError:
+            kept.assembly = RelayAssembly()  # there is no room: nothing of it is here
+            raise
+        if whole and view.nbytes == part.total:
+            kept.store.write(part.version, view)
+            return
+        if len(kept.arriving) != part.total:
+            kept.arriving = bytearray(part.total)
+        kept.arriving[part.start : part.stop] = view
+        if whole:
+            kept.store.write(part.version, kept.arriving)
+
+    # ------------------------------------------------------------------ for whoever publishes
+    async def arrived(self, run: str, task: str, attempt: int, version: int, host: str, arrival_s: float) -> None:
+        """Pass on that a host holds a version."""
+        sender = self.senders.get((run, task))
+        if sender is not None and sender.attempt == attempt:
+            sender.arrived(version, host, arrival_s)
+
+    async def lost(self, run: str, task: str, attempt: int, **message: Any) -> None:
+        """Pass on that a host did not take a message."""
+        sender = self.senders.get((run, task))
+        if sender is not None and sender.attempt == attempt:
+            sender.lost(message)
+
+    async def missing(self, run: str, task: str, attempt: int, version: int, total: int) -> Plain:
+        """Return the ranges of a version that this host does not have."""
+        kept = self._kept.get((run, task))
+        if kept is None or kept.assembly.newest[0] != attempt:
+            return {"missing": [(0, total)]}
+        return {"missing": kept.assembly.missing(version, total)}
+
+    async def forward(self, task: tuple[str, str], chunk: Plain, report: str, **where: Any) -> None:
+        """Send ranges of a version that this host holds, in the learner's place.
+
+        Raises
+        ------
+        ConnectionError
+            If it does not hold it (any more).
+        """
+        kept, newest = self._kept.get((task[0], task[1])), (chunk["attempt"], chunk["version"])
+        held = kept is not None and kept.store is not None and kept.assembly.newest == newest
+        if not held or not all(kept.assembly.holds(start, stop) for start, stop, _ in where["sends"]):
+            raise ConnectionError(f"{self._link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
+        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
+        payload = kept.store.current() if kept.assembly.whole else bytes(kept.arriving)
+        lost = partial(self._tell, fields, "lost")
+        send_along(self._link, fields, payload, lost, sender=self._link.node, **where)
+
+    # ------------------------------------------------------------------ the end
+    def drop(self, run: str, task: str, attempt: int | None = None) -> None:
+        """Forget a task, unless a later attempt than `attempt` has written here."""
+        if attempt is not None:
+            self._over[run, task] = max(attempt, self._over.get((run, task), 0))
+        kept = self._kept.get((run, task))
+        if kept is None or (attempt is not None and kept.assembly.newest[0] > attempt):
+            return
+        del self._kept[run, task]
+        if kept.store is not None:
+            kept.store.close()
+
+    def close(self) -> None:
+        """Forget every task."""
+        for run, task in list(self._kept):
+            self.drop(run, task)

@@ -1,0 +1,1 @@
+"""Simulate how versions reach hosts over a network."""

@@ -1,0 +1,235 @@
+"""One version after another to hosts that come, go and do not answer."""
+
+import pytest
+
+from drlnb.planning.distribution import DistributionMachine
+from drlnb.records.base import Record
+from drlnb.records.columns.distribution import (
+    AskMissing,
+    DistributionPlanned,
+    HostCompleted,
+    HostDropped,
+    HostsChanged,
+    HostUnreachable,
+    MessageLost,
+    PublishAsked,
+    RangesMissing,
+    SendParameters,
+    VersionPublished,
+    VersionSuperseded,
+)
+
+N_BYTES = 100
+
+
+class Publisher:
+    """A machine, fed one event per second."""
+
+    def __init__(self, planner="star", hosts=("a", "b", "c")):
+        self.machine, self.t = DistributionMachine({"planner": planner}), 0.0
+        self.hosts(*hosts)
+
+    def feed(self, kind, **values):
+        self.t += 1.0
+        out = self.machine.handle(kind(t=self.t, **values))
+        self.machine.check()
+        return out
+
+    def hosts(self, *hosts):
+        return self.feed(HostsChanged, hosts=hosts)
+
+    def publish(self, version=1, n_bytes=N_BYTES):
+        return self.feed(PublishAsked, version=version, n_bytes=n_bytes)
+
+    def held(self, host, version=1):
+        return self.feed(HostCompleted, host=host, version=version, n_bytes=N_BYTES, publish_s=0.1)
+
+    def late(self, host, version=1):
+        return self.feed(HostUnreachable, host=host, version=version, reason="timed out")
+
+    def message_lost(self, host, start, stop, *, sender="", orphans=(), again=False, version=1):
+        return self.feed(
+            MessageLost, version=version, sender=sender, host=host, start=start, stop=stop, orphans=orphans,
+            again=again, reason="timed out",
+        )  # fmt: skip
+
+    def misses(self, host, *missing, version=1):
+        return self.feed(RangesMissing, host=host, version=version, missing=missing)
+
+
+def only(kind, out):
+    (found,) = [record for record in out if isinstance(record, kind)]
+    return found
+
+
+def names(out):
+    assert all(isinstance(record, Record) for record in out)
+    return [type(record).__name__ for record in out]
+
+
+def test_a_version_is_published_when_the_last_host_holds_it():
+    """The time is that of the machine, from the first message on."""
+    publisher = Publisher()
+    out = publisher.publish()
+    assert names(out) == ["DistributionPlanned", "SendParameters"]
+    assert only(DistributionPlanned, out) == DistributionPlanned.match(version=1, planner="star", n_messages=3)
+    assert publisher.held("a") == publisher.held("c") == ()
+    assert publisher.held("b") == (VersionPublished(version=1, publish_s=3.0, n_hosts=3),)
+    assert publisher.held("b") == (), "no news"
+
+
+def test_deadlines_are_longer_where_nobody_waits_for_another_host():
+    """And four times the prediction, if that is more."""
+    assert only(SendParameters, Publisher("star").publish()).deadline_s == 60.0
+    assert only(SendParameters, Publisher("relay:m=2").publish()).deadline_s == 5.0
+    large = only(SendParameters, Publisher("chain:c=1").publish(n_bytes=4 * 10**9))
+    assert large.deadline_s == pytest.approx(4 * (3 * (4 / 1.17 + 450e-6)))
+
+
+def test_the_newest_version_wins():
+    """What waits is replaced, and said; it goes out when the one before has ended."""
+    publisher = Publisher(hosts=("a",))
+    publisher.publish(1)
+    assert publisher.publish(2) == ()
+    assert publisher.publish(3) == (VersionSuperseded(version=2),)
+    assert names(publisher.held("a")) == ["VersionPublished", "DistributionPlanned", "SendParameters"]
+    assert publisher.held("a", 3) == (VersionPublished(version=3, publish_s=1.0, n_hosts=1),)
+
+
+def test_nobody_to_send_to():
+    """A cluster of no hosts has every version at once."""
+    assert Publisher(hosts=()).publish() == (VersionPublished(version=1, publish_s=0.0, n_hosts=0),)
+
+
+def test_a_host_that_comes_later_is_sent_to_by_one_that_holds_it():
+    """D14: the learner's egress does not grow; two newcomers pass it on to each other."""
+    publisher = Publisher(hosts=("a", "b"))
+    assert publisher.hosts("a", "b") == (), "nothing to send yet"
+    publisher.publish(n_bytes=5 << 20)
+    publisher.held("a"), publisher.held("b")
+    out = publisher.hosts("a", "b", "x", "y")
+    assert only(DistributionPlanned, out) == DistributionPlanned.match(planner="late", hosts=("x", "y"))
+    first, second = [record for record in out if isinstance(record, SendParameters)]
+    assert (first.source, second.source) == ("a", "b")
+    assert first.routes == (((-1, 0), (0, 1)),)
+    assert second.routes == (((-1, 1), (1, 0)),)
+    assert sorted(first.sends + second.sends) == [
+        (0, 1747627, 0), (1747627, 3495254, 0), (3495254, 5242880, 0),
+    ]  # fmt: skip
+    assert publisher.held("x") == ()
+    assert only(VersionPublished, publisher.held("y")).n_hosts == 4
+
+
+def test_a_lost_message_is_sent_again_at_once():
+    """To those behind the relay by whoever had it to send, to the relay itself by another one: it may live still."""
+    publisher = Publisher("relay:m=2", hosts=("a", "b", "c", "d"))
+    publisher.publish()
+    out = publisher.message_lost("b", 0, 50, sender="a", orphans=("c", "d"))
+    assert only(DistributionPlanned, out) == DistributionPlanned.match(planner="repair", hosts=("c", "d", "b"))
+    first, second = [record for record in out if isinstance(record, SendParameters)]
+    assert (first.source, first.hosts, first.routes, first.sends) == (
+        "a",
+        ("c", "d"),
+        (((-1, 0), (0, 1)),),
+        ((0, 50, 0),),
+    )
+    assert (second.source, second.hosts, second.routes) == ("", ("b",), (((-1, 0),),))
+    assert first.again
+    assert publisher.message_lost("b", 0, 50, again=True) == (HostDropped(host="b", reason="timed out"),)
+    for host in "ac":
+        publisher.held(host)
+    assert publisher.held("d") == (VersionPublished(version=1, publish_s=5.0, n_hosts=3),)
+    assert publisher.message_lost("b", 0, 50, orphans=("d",)) == (), "nobody waits for it"
+
+
+def test_who_is_late_is_asked_and_sent_what_it_misses():
+    """Once all that were asked have answered; by hosts that hold the version."""
+    publisher = Publisher("chain:c=1", hosts=("a", "b", "c", "d"))
+    publisher.publish()
+    publisher.held("a")
+    assert [only(AskMissing, publisher.late(host)).hosts for host in "bcd"] == [("b",), ("c",), ("d",)]
+    assert publisher.late("b") == (HostDropped(host="b", reason="timed out"), AskMissing(version=1, hosts=("c", "d")))
+    assert publisher.misses("c", (0, 60)) == ()
+    out = publisher.misses("d", (0, 60), (70, 100))
+    assert names(out) == ["DistributionPlanned", "SendParameters"]
+    sent = only(SendParameters, out)
+    assert (sent.source, sent.hosts, sent.again) == ("a", ("c", "d"), True)
+    assert sent.sends == ((0, 60, 0), (70, 100, 1))
+    assert sent.routes == (((-1, 0), (0, 1)), ((-1, 1),))
+    assert publisher.late("c") == (HostDropped(host="c", reason="timed out"), AskMissing(version=1, hosts=("d",)))
+    assert publisher.misses("d") == (), "it has come meanwhile, and its report is on the way"
+    assert only(VersionPublished, publisher.held("d")).n_hosts == 2
+
+
+def test_a_host_that_cannot_send_what_it_holds_is_asked_no_more():
+    """Those that waited for it get it elsewhere; it stays a host."""
+    publisher = Publisher(hosts=("a", "b", "c"))
+    publisher.publish()
+    publisher.held("a")
+    publisher.held("b")
+    publisher.late("c")
+    assert only(SendParameters, publisher.misses("c", (0, 100))).source == "a"
+    assert publisher.late("a") == (AskMissing(version=1, hosts=("c",)),)
+    assert only(SendParameters, publisher.misses("c", (0, 100))).source == "b"
+    assert only(VersionPublished, publisher.held("c")).n_hosts == 3
+
+
+def test_those_behind_a_relay_that_is_gone_are_asked():
+    """They are not waited for until the deadline, and are sent no more than went by way of it."""
+    publisher = Publisher("relay:m=2")
+    sent = only(SendParameters, publisher.publish())
+    assert [route[0] for route in sent.routes] == [(-1, 2), (-1, 0)]
+    out = publisher.hosts("a", "b")
+    assert out == (HostDropped(host="c", reason="it is gone"), AskMissing(version=1, hosts=("a", "b")))
+    publisher.misses("a", (0, 100))
+    again = [record for record in publisher.misses("b", (20, 80)) if isinstance(record, SendParameters)]
+    assert [each.sends for each in again] == [((0, 50, 0), (20, 50, 1))]
+    publisher.held("a")
+    assert publisher.hosts("a") == (
+        HostDropped(host="b", reason="it is gone"),
+        VersionPublished(version=1, publish_s=4.0, n_hosts=1),
+    )
+
+
+def test_the_last_host_goes_while_a_version_is_under_way():
+    """Then it is published, to nobody; and the next one to whoever comes."""
+    publisher = Publisher(hosts=("a",))
+    publisher.publish()
+    publisher.publish(2)
+    out = publisher.hosts()
+    assert names(out) == ["HostDropped", "VersionPublished", "VersionPublished"]
+    assert only(SendParameters, publisher.hosts("b")).version == 2
+    assert publisher.held("a") == publisher.late("a") == publisher.misses("a") == (), "it is no host any more"
+
+
+def test_old_news_change_nothing():
+    """Of an older version, or of a host that was not asked."""
+    publisher = Publisher(hosts=("a", "b"))
+    publisher.publish()
+    publisher.held("a"), publisher.held("b")
+    publisher.publish(2)
+    assert publisher.late("a", 1) == publisher.misses("a", (0, 1), version=1) == publisher.misses("a", version=2) == ()
+    assert publisher.message_lost("a", 0, 1, version=1) == ()
+    assert publisher.held("a", 1) == ()
+    assert publisher.machine.state.publication.waiting == ["a", "b"]
+
+
+def test_a_snapshot_goes_on_alike():
+    """In the middle of a repair."""
+    publisher = Publisher("relay:m=2")
+    publisher.publish()
+    publisher.late("a")
+    publisher.publish(2)
+    other = Publisher("relay:m=2", hosts=())
+    other.machine.restore(publisher.machine.snapshot())
+    other.t = publisher.t
+    for step in ("b", "c"):
+        assert publisher.held(step) == other.held(step)
+    assert publisher.misses("a", (0, 50)) == other.misses("a", (0, 50))
+    assert publisher.machine.snapshot() == other.machine.snapshot()
+
+
+def test_a_wrong_planner_is_refused_at_once():
+    """By the registry's words."""
+    with pytest.raises(ValueError, match="distribution planner must be one of"):
+        DistributionMachine({"planner": "relais"})
