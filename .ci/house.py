@@ -19,21 +19,21 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 7_133,
-    "planning": 5_269,
+    "runtime": 8_233,
+    "planning": 6_019,
     "rl": 5_382,
-    "fleet": 3_850,
-    "views": 3_630,
-    "sim": 2_488,
-    "bench": 2_117,
-    "widgets": 1_149,
-    "cli": 1_035,
-    "records": 1_009,
+    "fleet": 3_970,
+    "views": 4_110,
+    "sim": 2_808,
+    "bench": 2_817,
+    "widgets": 1_499,
+    "cli": 1_075,
+    "records": 1_069,
     "report": 500,
-    "drlnb": 63,
+    "drlnb": 143,
 }
 #: All rooms together; each of the systems to come brings 4,000 of its own.
-PRODUCT_LINES = 33_625
+PRODUCT_LINES = 37_625
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

@@ -66,6 +66,17 @@ _WARMUP = (
     option("--out", metavar="DIR", help="write the journals there"),
     _JSON,
 )
+_DISTRIBUTION = (
+    _number("--hosts", "N", 298, "hosts beside the learner"),
+    _number("--model-mb", "S", 20.0, "megabytes of one version"),
+    _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
+    _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),
+    _number("--overhead-us", "US", 150.0, "microseconds of processor time per message"),
+    option("--plan", nargs="+", default=["all"], metavar="NAME", help="planners, such as relay:m=30; or all (default)"),
+    option("--sweep", choices=["relay", "multitree", "tree", "kary"], help="this one with growing numbers, too"),
+    option("--fail", nargs="+", default=[], metavar="HOST@S", help="hosts that are gone after so many seconds"),
+    _JSON,
+)
 
 
 def _run(module: str, args: argparse.Namespace) -> int:
@@ -76,6 +87,9 @@ def _run(module: str, args: argparse.Namespace) -> int:
 _KINDS = {
     "train": Command("whole runs", partial(_run, "drlnb.sim.training.report"), _TRAIN),
     "leasing": Command("who holds which slot when", partial(_run, "drlnb.sim.leasing.report"), _LEASING),
+    "distribution": Command(
+        "which way parameters take to hosts", partial(_run, "drlnb.sim.distribution.report"), _DISTRIBUTION
+    ),
     "warmup": Command("when collectors start", partial(_run, "drlnb.sim.warmup.report"), _WARMUP),
 }
 #: How ``drlnb simulate`` is called.

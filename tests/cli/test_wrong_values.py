@@ -40,6 +40,7 @@ WRONG = {
     "simulate leasing --load 1 --tasks 2": "argument --tasks: not allowed with argument --load",
     "simulate leasing --rounds 3": "argument --rounds: must be a whole number >= 20, got '3'",
     "simulate leasing --cv x": "argument --cv: invalid float value: 'x'",
+    "simulate distribution --hosts 0": "argument --hosts: must be a whole number >= 1, got '0'",
     "simulate warmup --seeds b": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'b'",
 }  # fmt: skip
 
@@ -71,6 +72,14 @@ REFUSED = {
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
     "train b:c:d": "env must be an id or module:id, without blanks and with one ':' at most, got 'b:c:d'",
     "resume A --client h:1 --workers 1": "--workers is for the local cluster, not for the one at --client",
+    "simulate distribution --plan relais":
+        "--plan: distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree, got "
+        "'relais'; did you mean 'relay'?",
+    "simulate distribution --hosts 4 --fail 9@1": "--fail must be HOST@SECONDS with a host from 0 to 3, got '9@1'",
+    "simulate distribution --fail x": "--fail must be HOST@SECONDS with a host from 0 to 297, got 'x'",
+    "simulate distribution --model-mb 0": "--model-mb must be from one byte to a terabyte, got 0",
+    "simulate distribution --link-gbit 0":
+        "--link-gbit: learner_bytes_per_s must be a number of bytes per second from 1 to 1e+15, got 0.0",
     "simulate train --hold x": "unknown --hold 'x'; known are round, yield, last",
     "runs list x": "list takes no run and no task, got 'x'",
     "runs list --task a": "list takes no run and no task, got 'a'",

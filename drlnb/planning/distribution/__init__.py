@@ -4,7 +4,6 @@ from drlnb.planning.distribution.cost import PRESETS, Cost, Link, bound_s
 from drlnb.planning.distribution.machine import DistributionMachine
 from drlnb.planning.distribution.planner import (
     DISTRIBUTION,
-    STRATEGIES,
     DistributionView,
     Forecast,
     best,
@@ -14,7 +13,7 @@ from drlnb.planning.distribution.planner import (
 from drlnb.planning.distribution.plans import LEARNER, Plan, Route, Send
 from drlnb.planning.distribution.publication import Publication
 from drlnb.planning.distribution.relay_machine import Chunk, RelayAssembly, Taken
-from drlnb.planning.distribution.trees import binomial, chain, cut, multitree, relay, star, tree
+from drlnb.planning.distribution.trees import STRATEGIES, binomial, chain, cut, multitree, relay, star, tree
 
 __all__ = [
     "DISTRIBUTION",

@@ -5,7 +5,7 @@ card; a one-way latency; o seconds of processor time per message.  A message cos
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from drlnb.planning.declared import NOT_NEGATIVE, SHARE, Declared, between, declare
 
-__all__ = ["PRESETS", "Cost", "Grid", "Link", "Prediction", "Seconds", "bound_s"]
+__all__ = ["HEADER_FRAC", "PRESETS", "Cost", "Link", "Seconds", "bound_s"]
 
 _Array = npt.NDArray[np.float64]
 #: Payload of one Gbit/s Ethernet, headers taken off, in bytes per second.
@@ -99,23 +99,6 @@ class Cost:
 Seconds = Callable[[Cost, _Array, _Array], _Array]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The numbers m and c that are worth a trial for n hosts."""
-
-    m: Callable[[int], Iterable[int]]
-    c: Sequence[int] = (1,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """What the closed form says of a plan."""
-
-    m: int
-    c: int
-    publish_s: float
-
-
 def bound_s(cost: Cost) -> float:
     """Return the time that no plan can beat, in seconds.
 
@@ -176,7 +159,8 @@ def relay_s(cost: Cost, m: _Array, c: _Array) -> _Array:
         np.maximum(others, m) * c * cost.o,
     ])
     chunked = busiest + others * np.maximum(cost.hop / (m * c), cost.o) + 2 * cost.a
-    return np.where(c > 1, chunked, whole)
+    seconds: _Array = np.where(c > 1, chunked, whole)
+    return seconds
 
 
 def multitree_s(cost: Cost, m: _Array, c: _Array) -> _Array:
@@ -188,4 +172,5 @@ def multitree_s(cost: Cost, m: _Array, c: _Array) -> _Array:
     version = max(cost.first, cost.hop)
     busiest = np.maximum(version, (m + fan_out) * c * cost.o)
     steps = levels * fan_out + m
-    return busiest + steps * np.maximum(version / (m * c), cost.o) + (levels + 1) * (cost.a + cost.o)
+    seconds: _Array = busiest + steps * np.maximum(version / (m * c), cost.o) + (levels + 1) * (cost.a + cost.o)
+    return seconds

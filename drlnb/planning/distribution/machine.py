@@ -7,7 +7,7 @@ from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.distribution.cost import Link
 from drlnb.planning.distribution.planner import DISTRIBUTION
 from drlnb.planning.distribution.publication import Publication
-from drlnb.planning.machine import Machine, Out
+from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Facts
 from drlnb.records.columns.distribution import (
@@ -148,7 +148,7 @@ def _misses(state: Publishing, event: RangesMissing, out: Out) -> None:
     state.publication.misses(event, out)
 
 
-RULES = {
+RULES: Rules[Publishing] = {
     PublishAsked: _publish_asked,
     HostsChanged: _hosts_changed,
     HostCompleted: _completed,

@@ -1,19 +1,17 @@
 """Plan which way a version takes to the hosts: one construction with its numbers, or the best by the cost model."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
 
-from drlnb.planning.distribution import cost as costs
-from drlnb.planning.distribution import trees
-from drlnb.planning.distribution.cost import PRESETS, Cost, Link, Seconds
+from drlnb.planning.distribution.cost import PRESETS, Cost, Link
 from drlnb.planning.distribution.plans import Plan, Send
+from drlnb.planning.distribution.trees import STRATEGIES, star
 from drlnb.planning.registry import Answer, PlannerKind
 from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
 
-__all__ = ["DISTRIBUTION", "STRATEGIES", "DistributionView", "Forecast", "Strategy", "best", "command", "forecast"]
+__all__ = ["DISTRIBUTION", "DistributionView", "Forecast", "best", "command", "forecast"]
 
 #: Sizes of a chunk that planners keep to where they can: Dask copies smaller frames together, and the loop of a host
 #: stands still while it copies a larger one.
@@ -31,56 +29,6 @@ class DistributionView:
     epoch: int = 0
     #: The network, as measured, or as a kind of Ethernet has it.
     link: Link = PRESETS["10GbE"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
-    """A way to construct plans from two numbers: m relays, trees or intermediate hosts, and c chunks of each shard."""
-
-    #: Takes hosts, bytes, m, c and the epoch.
-    make: Callable[[int, int, int, int, int], Plan]
-    #: Closed form of its time.
-    seconds: Seconds
-    #: Numbers that are tried for n hosts.
-    m: Callable[[int], Iterable[int]] = lambda n: (1,)
-    c: tuple[int, ...] = (1,)
-    #: Parameter -> m or c that it sets, and its value where nobody gives one; 0: the best.
-    params: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-
-
-_M, _C = ("m", 0), ("c", 0)
-_FROM_ONE: Callable[[int], Iterable[int]] = lambda n: range(1, n + 1)  # noqa: E731
-#: Name -> how its plans are made.  Of equal times the first one's plan is taken: it has the fewest messages.
-STRATEGIES: Mapping[str, Strategy] = {
-    "star": Strategy(make=lambda n, size, m, c, epoch: trees.star(n, size), seconds=costs.star_s),
-    "tree": Strategy(
-        make=lambda n, size, m, c, epoch: trees.tree(n, size, m),
-        seconds=costs.two_levels_s,
-        m=_FROM_ONE,
-        params={"k": _M},
-    ),
-    "kary": Strategy(
-        make=lambda n, size, m, c, epoch: trees.tree(n, size, m, levels=0),
-        seconds=costs.kary_s,
-        m=lambda n: range(min(2, n), n + 1),
-        params={"k": _M},
-    ),
-    "binomial": Strategy(make=lambda n, size, m, c, epoch: trees.binomial(n, size), seconds=costs.binomial_s),
-    "chain": Strategy(
-        make=lambda n, size, m, c, epoch: trees.chain(n, size, c),
-        seconds=costs.chain_s,
-        c=tuple(1 << i for i in range(10)),
-        params={"c": _C},
-    ),
-    "relay": Strategy(make=trees.relay, seconds=costs.relay_s, m=_FROM_ONE, params={"m": _M, "c": ("c", 1)}),
-    "multitree": Strategy(
-        make=lambda n, size, m, c, epoch: trees.multitree(n, size, m, c),
-        seconds=costs.multitree_s,
-        m=lambda n: range(2, max(2, min(32, n)) + 1),
-        c=tuple(1 << i for i in range(6)),
-        params={"m": _M, "c": _C},
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +71,7 @@ def forecast(
     Seed 001, paragraphs 69, 83, 107: each scheme is compared at its own best number.
     """
     strategy = STRATEGIES[name]
-    ms = np.array([min(m, max(2, n_hosts))] if m else list(strategy.m(n_hosts)), dtype=np.float64)[:, None]
+    ms = np.array([min(m, n_hosts)] if m else list(strategy.m(n_hosts)), dtype=np.float64)[:, None]
     cs = np.array([c] if c else strategy.c, dtype=np.float64)[None, :]
     seconds = strategy.seconds(Cost.of(n_hosts, model_bytes, link), ms, cs)
     if chunk_bytes is not None:
@@ -156,7 +104,7 @@ class Auto:
         """Return the best strategy's plan."""
         n = len(view.hosts)
         if not n:
-            return trees.star(0, view.model_bytes)
+            return star(0, view.model_bytes)
         return made(self._forecast(view), n, view.model_bytes, view.epoch)
 
     def _forecast(self, view: DistributionView) -> Forecast:

@@ -257,7 +257,7 @@ class Publication:
 def _behind(sent: SendParameters, host: str) -> dict[str, Ranges]:
     """Return the hosts that get something by way of another one, and what."""
     root = LEARNER if host == sent.source else sent.hosts.index(host) if host in sent.hosts else None
-    found: dict[str, Ranges] = {}
+    later: dict[str, Ranges] = {}
     for number, route in enumerate(sent.routes if root is not None else ()):
         ranges = tuple([(start, stop) for start, stop, of in sent.sends if of == number])
         behind = {root}
@@ -265,8 +265,8 @@ def _behind(sent: SendParameters, host: str) -> dict[str, Ranges]:
             if sender in behind:
                 behind.add(receiver)
                 name = sent.hosts[receiver]
-                found[name] = (*found.get(name, ()), *ranges)
-    return found
+                later[name] = (*later.get(name, ()), *ranges)
+    return later
 
 
 def _both(first: Ranges, second: Ranges) -> Ranges:

@@ -4,6 +4,7 @@ The next host does not wait for this one's memory (seed 001's relays).
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = ["Chunk", "RelayAssembly", "Taken"]
@@ -58,9 +59,9 @@ class RelayAssembly:
         """Whether the newest version is here in whole."""
         return self._held == [(0, self._total)]
 
-    def holds(self, start: int, stop: int) -> bool:
-        """Return whether all of a range of the newest version is here."""
-        return any(low <= start and stop <= high for low, high in self._held)
+    def holds(self, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Return whether all of some ranges of the newest version are here."""
+        return all(any(low <= start and stop <= high for low, high in self._held) for start, stop in ranges)
 
     def missing(self, version: int, total: int) -> tuple[tuple[int, int], ...]:
         """Return the ranges of a version of `total` bytes that are not here, ascending."""

@@ -6,11 +6,14 @@ time, as SplitStream does: nobody sends more than about one version, and everyth
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
+from drlnb.planning.distribution import cost as costs
+from drlnb.planning.distribution.cost import Seconds
 from drlnb.planning.distribution.plans import LEARNER, Plan, Route, Send
 
-__all__ = ["binomial", "chain", "cut", "multitree", "relay", "star", "tree"]
+__all__ = ["STRATEGIES", "Strategy", "binomial", "chain", "cut", "multitree", "relay", "star", "tree"]
 
 
 def cut(total: int, n_parts: int) -> tuple[tuple[int, int], ...]:
@@ -218,3 +221,53 @@ def _sharded(n_hosts: int, model_bytes: int, routes: Iterable[Route], n_chunks: 
         for start, stop in [parts[k]]
     ]
     return Plan(n_hosts=n_hosts, model_bytes=model_bytes, routes=routes, sends=tuple(sends))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """A way to construct plans from two numbers: m relays, trees or intermediate hosts, and c chunks of each shard."""
+
+    #: Takes hosts, bytes, m, c and the epoch.
+    make: Callable[[int, int, int, int, int], Plan]
+    #: Closed form of its time.
+    seconds: Seconds
+    #: Numbers that are tried for n hosts.
+    m: Callable[[int], Iterable[int]] = lambda n: (1,)
+    c: tuple[int, ...] = (1,)
+    #: Parameter -> m or c that it sets, and its value where nobody gives one; 0: the best.
+    params: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+_M, _C = ("m", 0), ("c", 0)
+_FROM_ONE: Callable[[int], Iterable[int]] = lambda n: range(1, n + 1)  # noqa: E731
+#: Name -> how its plans are made.  Of equal times the first one's plan is taken: it has the fewest messages.
+STRATEGIES: Mapping[str, Strategy] = {
+    "star": Strategy(make=lambda n, size, m, c, epoch: star(n, size), seconds=costs.star_s),
+    "tree": Strategy(
+        make=lambda n, size, m, c, epoch: tree(n, size, m),
+        seconds=costs.two_levels_s,
+        m=_FROM_ONE,
+        params={"k": _M},
+    ),
+    "kary": Strategy(
+        make=lambda n, size, m, c, epoch: tree(n, size, m, levels=0),
+        seconds=costs.kary_s,
+        m=lambda n: range(min(2, n), n + 1),
+        params={"k": _M},
+    ),
+    "binomial": Strategy(make=lambda n, size, m, c, epoch: binomial(n, size), seconds=costs.binomial_s),
+    "chain": Strategy(
+        make=lambda n, size, m, c, epoch: chain(n, size, c),
+        seconds=costs.chain_s,
+        c=tuple(1 << i for i in range(10)),
+        params={"c": _C},
+    ),
+    "relay": Strategy(make=relay, seconds=costs.relay_s, m=_FROM_ONE, params={"m": _M, "c": ("c", 1)}),
+    "multitree": Strategy(
+        make=lambda n, size, m, c, epoch: multitree(n, size, max(2, m), c),
+        seconds=costs.multitree_s,
+        m=lambda n: range(2, max(2, min(32, n)) + 1),
+        c=tuple(1 << i for i in range(6)),
+        params={"m": _M, "c": _C},
+    ),
+}

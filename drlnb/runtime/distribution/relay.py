@@ -25,10 +25,12 @@ class _Kept:
 
     assembly: RelayAssembly = field(default_factory=RelayAssembly)
     store: HostStore | None = None
-    #: Bytes of the version that is arriving, since when, and the messages that it makes this host send.
+    #: Bytes of the version that is arriving, and since when.
     arriving: bytearray = field(default_factory=bytearray)
     since: float = 0.0
+    #: What this host sends, and of which (attempt, version).
     outbox: Outbox | None = None
+    sends: tuple[int, int] = (0, 0)
 
 
 class HostRelay:
@@ -58,7 +60,7 @@ class HostRelay:
         n_in_flight: int,
         payload: Payload = b"",
     ) -> None:
-        """Take a range, forward it at once, then keep it; a whole version becomes the current one of this host.
+        """Forward a range at once, then keep it; a whole version becomes the current one of this host.
 
         Parameters
         ----------
@@ -91,16 +93,16 @@ class HostRelay:
         if view.nbytes != part.stop - part.start:
             raise ConnectionError(f"{view.nbytes} bytes for range [{part.start}, {part.stop})")
         kept = self._kept.setdefault(task, _Kept())
-        former = kept.assembly.newest
         taken = kept.assembly.take(part)
         if taken.refused:
             raise ConnectionError(taken.refused)
         fields: Plain = {"task": task, "chunk": chunk, "report": report}
-        if kept.outbox is None or kept.assembly.newest != former:
+        if kept.outbox is None or kept.sends != kept.assembly.newest:
             if kept.outbox is not None:
                 kept.outbox.clear()
             lost = partial(self._tell, fields, "lost")
-            kept.since, kept.outbox = now, Outbox(self._link, n_in_flight, now + left_s, self._link.node, lost)
+            kept.since, kept.sends = now, kept.assembly.newest
+            kept.outbox = Outbox(self._link, n_in_flight, now + left_s, self._link.node, lost)
         kept.outbox.until = max(kept.outbox.until, now + left_s)
         for child in taken.forward:
             kept.outbox.put(onward[child], fields, view)
@@ -111,11 +113,11 @@ class HostRelay:
             arrival_s = asyncio.get_running_loop().time() - kept.since
             self._tell(fields, "arrived", {"version": part.version, "host": self._link.node, "arrival_s": arrival_s})
 
-    def _tell(self, fields: Plain, what: str, message: Plain) -> None:
+    def _tell(self, fields: Plain, op: str, message: Plain) -> None:
         """Report to whoever publishes."""
         run, task = fields["task"]
         whose: Plain = {"run": run, "task": task, "attempt": fields["chunk"]["attempt"]}
-        self._link.keep(self._insist(fields["report"], f"drlnb_{what}", whose | message))
+        self._link.keep(self._insist(fields["report"], f"drlnb_{op}", whose | message))
 
     async def _insist(self, address: str, op: str, message: Plain) -> None:
         """Send a report a few times; if whoever publishes is gone, nobody waits for it."""
@@ -174,13 +176,12 @@ class HostRelay:
             If it does not hold it (any more).
         """
         kept, newest = self._kept.get((task[0], task[1])), (chunk["attempt"], chunk["version"])
-        held = kept is not None and kept.store is not None and kept.assembly.newest == newest
-        if not held or not all(kept.assembly.holds(start, stop) for start, stop, _ in where["sends"]):
+        ranges = [(start, stop) for start, stop, _ in where["sends"]]
+        if kept is None or kept.outbox is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self._link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
         fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
-        payload = kept.store.current() if kept.assembly.whole else bytes(kept.arriving)
-        lost = partial(self._tell, fields, "lost")
-        send_along(self._link, fields, payload, lost, sender=self._link.node, **where)
+        payload = kept.store.current() if kept.store is not None and kept.assembly.whole else bytes(kept.arriving)
+        send_along(kept.outbox, fields, payload, **where)
 
     # ------------------------------------------------------------------ the end
     def drop(self, run: str, task: str, attempt: int | None = None) -> None:

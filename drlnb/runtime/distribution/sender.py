@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drlnb.planning.distribution import Route
-from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     AskMissing,
     HostCompleted,
@@ -22,47 +21,39 @@ __all__ = ["Sender", "send_along"]
 
 
 def send_along(
-    link: Link,
+    outbox: Outbox,
     fields: Plain,
     payload: Payload,
-    lost: Callable[[Plain], None],
     *,
-    sender: str = "",
     hosts: Sequence[tuple[str, str]],
     routes: Sequence[Route],
     sends: Sequence[tuple[int, int, int]],
-    n_in_flight: int,
     left_s: float,
-) -> Outbox:
+) -> None:
     """Send ranges of a version along their routes, in their order.
 
     Parameters
     ----------
-    link
-        Speaks for the host that holds the version.
+    outbox
+        Of the version, at the host that holds it.
     fields
-        ``task``, ``chunk`` (attempt, version, total) and ``report`` of each message.
+        ``task``, ``chunk`` (attempt, version, total, again) and ``report`` of each message.
     payload
         The version.
-    lost
-        Called with the fields of a :class:`~drlnb.records.columns.distribution.MessageLost`.
-    sender
-        Name of the host; empty: the learner.
     hosts
         (name, address) of each host of the routes.
-    routes, sends, n_in_flight
+    routes, sends
         As of :class:`~drlnb.records.columns.distribution.SendParameters`.
     left_s
         Seconds until nobody waits for it any more.
     """
     view = memoryview(payload).cast("B")
-    outbox = Outbox(link, n_in_flight, asyncio.get_running_loop().time() + left_s, sender, lost)
+    outbox.until = max(outbox.until, asyncio.get_running_loop().time() + left_s)
     first = [ways(route, hosts) for route in routes]
     for start, stop, route in sends:
         for way in first[route]:
             chunk = fields["chunk"] | {"start": start, "stop": stop}
             outbox.put(way, fields | {"chunk": chunk}, view[start:stop])
-    return outbox
 
 
 @dataclass(slots=True)
@@ -72,7 +63,6 @@ class _Open:
     command: SendParameters
     begun: float
     hosts: set[str]
-    outbox: Outbox | None = None
     timer: asyncio.TimerHandle | None = None
 
 
@@ -100,11 +90,13 @@ class Sender:
         attempt: int,
         payload: Callable[[], Payload],
         addresses: Callable[[], Mapping[str, str]],
-        feed: Callable[..., tuple[Record, ...]],
+        feed: Callable[..., object],
     ) -> None:
         self._link, self._task, self.attempt = link, task, attempt
         self._payload, self._addresses, self._feed = payload, addresses, feed
         self._open: list[_Open] = []
+        #: Version -> what sends it from here; of the newest one alone.
+        self._outbox: dict[int, Outbox] = {}
 
     def send(self, command: SendParameters) -> None:
         """Send ranges along their routes; every host of these ends in an event of its own."""
@@ -119,7 +111,6 @@ class Sender:
             "hosts": [(host, addresses.get(host, "")) for host in command.hosts],
             "routes": command.routes,
             "sends": command.sends,
-            "n_in_flight": command.n_in_flight,
             "left_s": command.deadline_s,
         }
         n_bytes = len(payload)
@@ -128,7 +119,20 @@ class Sender:
         if command.source:
             self._link.keep(self._delegate(command, addresses.get(command.source, ""), fields, where))
         else:
-            now.outbox = send_along(self._link, fields, payload, self.lost, **where)
+            send_along(self._of_version(command), fields, payload, **where)
+
+    def _of_version(self, command: SendParameters) -> Outbox:
+        """Return the outbox of a version; those of former ones send nothing more."""
+        if command.version not in self._outbox:
+            self._clear()
+            until = asyncio.get_running_loop().time() + command.deadline_s
+            self._outbox[command.version] = Outbox(self._link, command.n_in_flight, until, "", self.lost)
+        return self._outbox[command.version]
+
+    def _clear(self) -> None:
+        for outbox in self._outbox.values():
+            outbox.clear()
+        self._outbox.clear()
 
     async def _delegate(self, command: SendParameters, address: str, fields: Plain, where: Plain) -> None:
         reply = await self._link.call(address, "drlnb_forward", **fields, **where)
@@ -167,7 +171,7 @@ class Sender:
 
     # ------------------------------------------------------------------ what came of it
     def arrived(self, version: int, host: str, arrival_s: float) -> None:
-        """Note that a host holds a version."""
+        """Feed that a host holds a version."""
         waiting = [each for each in self._open if host in each.hosts and each.command.version == version]
         for each in waiting:
             self._close(each, host)
@@ -179,7 +183,7 @@ class Sender:
             )
 
     def lost(self, message: Plain) -> None:
-        """Note that a host did not take a message: fields of :class:`MessageLost`."""
+        """Feed that a host did not take a message: fields of :class:`MessageLost`."""
         self._feed(MessageLost, **message)
 
     def _close(self, each: _Open, host: str) -> None:
@@ -197,6 +201,5 @@ class Sender:
         for each in self._open:
             if each.timer is not None:
                 each.timer.cancel()
-            if each.outbox is not None:
-                each.outbox.clear()
         self._open.clear()
+        self._clear()

@@ -104,8 +104,8 @@ class Network:
         source = command.source
         if source and (source in self.frozen or not self.lives(source)):
             wait_s = _ANSWER_S if source in self.frozen else sent.link.latency_s
-            told = {"host": source, "version": command.version, "reason": "it does not answer"}
-            self.host().feed_after(wait_s, HostUnreachable, **told)
+            reply = {"host": source, "version": command.version, "reason": "it does not answer"}
+            self.host().feed_after(wait_s, HostUnreachable, **reply)
             return
         for start, stop, route in command.sends:
             for receiver in sent.children[route][LEARNER]:
@@ -128,7 +128,7 @@ class Network:
     def _receive(
         self, sent: _Sent, sender: str, receiver: int, start: int, stop: int, route: int, begun_t: float
     ) -> None:
-        """Take a message in, behind those that wait at its receiver."""
+        """Receive a message, behind those that wait at its receiver."""
         name, link = sent.command.hosts[receiver], sent.link
         if not self.lives(name):
             self._lose(sent, sender, receiver, start, stop, route)

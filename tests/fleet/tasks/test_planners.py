@@ -46,8 +46,8 @@ def test_an_object_or_a_class_is_a_planner(planner):
         (3, "distribution planner must be a name, or an object or a class with a name and plan\\(view\\), got 3"),
         (object, "distribution planner must be a name, or an object"),
         (Failing, "distribution planner Failing cannot be made: RuntimeError: no"),
-        ("chian", "distribution planner must be one of star, chain, got 'chian'; did you mean 'chain'?"),
-        ("chain:m=2", "distribution planner chain takes no parameter, got 'm'"),
+        ("chian", "multitree, got 'chian'; did you mean 'chain'?"),
+        ("chain:m=2", "distribution planner chain takes c, got 'm'"),
     ],
 )
 def test_what_is_no_planner_is_refused(value, problem):
@@ -102,7 +102,7 @@ def test_an_entry_point_is_a_planner_by_name():
     [
         ("distribution", "rotated", r"distribution planner rotated needs by \(a whole number\)"),
         ("distribution", "rotated:by=x", "distribution planner rotated: by must be a whole number, got 'x'"),
-        ("distribution", "rotatd:by=2", "must be one of star, chain, got 'rotatd:by=2'; did you mean 'rotated'?"),
+        ("distribution", "rotatd:by=2", "multitree, got 'rotatd:by=2'; did you mean 'rotated'?"),
         ("batching", "broken", "batching planner 'broken' cannot be made: OSError: no disk"),
         ("batching", "absent", "batching planner 'absent' cannot be made: AttributeError"),
     ],

@@ -44,8 +44,8 @@ def test_what_is_missing_is_told_by_ranges():
     relay.take(chunk(6, 10))
     assert relay.missing(1, 10) == ((0, 2), (4, 6))
     assert relay.missing(2, 8) == ((0, 8),)
-    assert relay.holds(7, 10)
-    assert not relay.holds(5, 10)
+    assert relay.holds([(7, 10), (2, 4)])
+    assert not relay.holds([(7, 10), (5, 10)])
     relay.take(chunk(0, 6))
     assert relay.missing(1, 10) == ()
 

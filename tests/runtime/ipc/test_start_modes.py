@@ -52,7 +52,7 @@ def test_a_child_ends_with_its_owner_while_it_imports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     child = ChildProcess.start("slow", log=tmp_path / "log", environment=child_environment())
     try:
-        while not (tmp_path / "log").read_text() and child.process.poll() is None:
+        while "\n" not in (tmp_path / "log").read_text() and child.process.poll() is None:
             select.select([], [], [], 0.001)
         assert (tmp_path / "log").read_text() == "importing\n"
         child.sock.close()

@@ -1,0 +1,312 @@
+"""Relays and a learner in one loop, on links that are played: the real outboxes, stores and plans, without a wire."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from drlnb.planning.distribution import DistributionMachine
+from drlnb.records.columns.distribution import (
+    HostCompleted,
+    HostDropped,
+    HostsChanged,
+    PublishAsked,
+    RangesMissing,
+    VersionPublished,
+)
+from drlnb.runtime.distribution.outbox import Way, next_ways, ways
+from drlnb.runtime.distribution.relay import HostRelay
+from drlnb.runtime.distribution.sender import Sender
+from drlnb.runtime.ipc.shared_memory import StoreReader
+from drlnb.runtime.protocol import table
+
+TASK = ("r", "a")
+PLANNERS = ["star", "tree:k=2", "kary:k=2", "binomial", "chain:c=5", "relay:m=3", "relay:m=4,c=2", "multitree:m=3,c=4"]
+
+
+class Wire:
+    """Every node's handlers by address, and what is wrong with the way to some of them."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.handlers, self.relays = {}, {}
+        #: Addresses that answer nothing; calls that are under way, and the most of them by (caller, op).
+        self.dead = set()
+        self.running, self.most = {}, {}
+        self.chunks = []
+        self.background = set()
+
+    def node(self, name):
+        """Start a node."""
+        link = SimpleNamespace(node=name, address=name, directory=self.folder, keep=self._keep)
+        link.call = lambda address, op, /, **message: self._call(name, address, op, **message)
+        relay = self.relays[name] = HostRelay(link)
+        self.handlers[name] = table(relay, "chunk", "arrived", "lost", "missing", "forward")
+        return link
+
+    def _keep(self, coroutine):
+        task = asyncio.ensure_future(coroutine)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+
+    async def _call(self, caller, address, op, /, *, timeout_s=None, payload=b"", **message):
+        key = caller, op
+        peers = self.running.setdefault(key, [])
+        peers.append(address)
+        self.most[key] = max(self.most.get(key, 0), len(peers))
+        assert op != "drlnb_chunk" or peers.count(address) == 1, "two messages to the same host at once"
+        try:
+            await asyncio.sleep(0)
+            if address in self.dead or address not in self.handlers:
+                return {"refused": f"{address} does not answer"}
+            if op == "drlnb_chunk":
+                self.chunks.append((caller, address, message["chunk"]["start"]))
+                message["payload"] = bytes(payload)
+            try:
+                return await self.handlers[address][op](**message) or {"ok": True}
+            except OSError as error:
+                return {"refused": str(error)}
+        finally:
+            peers.remove(address)
+
+    async def settle(self):
+        """Let everything run until nothing is under way."""
+        while self.background:
+            await asyncio.gather(*self.background)
+
+    def close(self):
+        for relay in self.relays.values():
+            relay.close()
+
+
+class Learner:
+    """A machine on node ``learner``, and the sender that carries out its commands."""
+
+    def __init__(self, wire, planner, n_hosts):
+        self.wire, self.machine = wire, DistributionMachine({"planner": planner})
+        self.hosts = tuple(f"h{i}" for i in range(n_hosts))
+        link = wire.node("learner")
+        for host in self.hosts:
+            wire.node(host)
+        self.payload, self.records, self.t = b"", [], 0.0
+        self.sender = Sender(
+            link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed
+        )
+        wire.relays["learner"].senders[TASK] = self.sender
+        self.effects = {"SendParameters": self.sender.send, "AskMissing": self.sender.ask}
+
+    def feed(self, kind, **values):
+        self.t += 1e-6
+        event = kind(t=self.t, **values)
+        answer = self.machine.handle(event)
+        self.machine.check()
+        self.records += [event, *answer]
+        for record in answer:
+            effect = self.effects.get(type(record).__name__)
+            if effect is not None and (coroutine := effect(record)) is not None:
+                self.wire._keep(coroutine)
+
+    async def publish(self, version, payload):
+        self.payload = payload
+        self.feed(PublishAsked, version=version, n_bytes=len(payload))
+        await self.wire.settle()
+
+    def of(self, kind):
+        return [record for record in self.records if isinstance(record, kind)]
+
+    def held(self, host):
+        """Return (version, bytes) of what a reader on the host finds."""
+        reader = StoreReader(self.wire.relays[host].path(*TASK))
+        version, data = reader.read()
+        reader.close()
+        return version, data.tobytes()
+
+
+def play(tmp_path, scene, planner="relay:m=3", n_hosts=5):
+    """Run a scene with a learner and hosts."""
+
+    async def go():
+        wire = Wire(tmp_path)
+        learner = Learner(wire, planner, n_hosts)
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        try:
+            return await scene(wire, learner)
+        finally:
+            learner.sender.close()
+            wire.close()
+
+    return asyncio.run(asyncio.wait_for(go(), 20.0))
+
+
+def model(version, n_bytes=5_000):
+    return np.random.default_rng(version).bytes(n_bytes)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_every_plan_brings_the_same_bytes(tmp_path, planner):
+    """D4: to each host, version after version, with no more messages under way than the plan allows."""
+
+    async def scene(wire, learner):
+        for version in (1, 2, 3):
+            await learner.publish(version, model(version))
+            assert {learner.held(host) for host in learner.hosts} == {(version, model(version))}
+        assert [record.version for record in learner.of(VersionPublished)] == [1, 2, 3]
+        limit = 1 if planner.startswith(("tree", "kary", "binomial")) else 4
+        assert max(n for (_, op), n in wire.most.items() if op == "drlnb_chunk") <= limit
+
+    play(tmp_path, scene, planner)
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_dead_host_is_named_and_the_others_have_the_version(tmp_path, planner):
+    """Whichever role the plan gives it."""
+
+    async def scene(wire, learner):
+        for i in range(5):
+            wire.dead = {f"h{i}"}
+            learner.feed(HostsChanged, hosts=learner.hosts)
+            await learner.publish(i + 1, model(i))
+            assert [record.host for record in learner.of(HostDropped)][-1:] == [f"h{i}"]
+            living = [host for host in learner.hosts if host not in wire.dead]
+            assert {learner.held(host) for host in living} == {(i + 1, model(i))}
+
+    play(tmp_path, scene, planner)
+
+
+def test_a_newcomer_gets_the_version_from_a_host(tmp_path):
+    """D14: no byte of it leaves the learner; what it receives is the sender's store."""
+
+    async def scene(wire, learner):
+        newcomer = "h4"
+        learner.feed(HostsChanged, hosts=learner.hosts[:4])
+        await learner.publish(1, model(1))
+        wire.chunks.clear()
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await wire.settle()
+        assert learner.held(newcomer) == (1, model(1))
+        assert {caller for caller, _, _ in wire.chunks} == {"h0"}
+        assert learner.of(VersionPublished)[-1].n_hosts == 5
+
+    play(tmp_path, scene)
+
+
+def test_a_relay_that_dies_after_it_took_its_shard(tmp_path):
+    """Nobody reports the shard that it never forwarded; those behind it are asked when it is gone."""
+
+    async def scene(wire, learner):
+        taken = wire.relays["h2"]._kept
+
+        async def swallow(**message):
+            wire.dead.add("h2")
+
+        wire.handlers["h2"]["drlnb_chunk"] = swallow
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await learner.publish(1, model(1))
+        assert not taken
+        if not learner.of(VersionPublished):
+            learner.feed(HostsChanged, hosts=tuple(host for host in learner.hosts if host != "h2"))
+            await wire.settle()
+        living = [host for host in learner.hosts if host != "h2"]
+        assert {learner.held(host) for host in living} == {(1, model(1))}
+        assert learner.of(RangesMissing)
+
+    play(tmp_path, scene, "relay:m=5")
+
+
+def test_a_host_that_has_forgotten_what_it_held_cannot_send_it(tmp_path):
+    """It says so, and another one does: the newcomer waits for no deadline."""
+
+    async def scene(wire, learner):
+        learner.feed(HostsChanged, hosts=learner.hosts[:4])
+        await learner.publish(1, model(1))
+        wire.relays["h0"].drop(*TASK)
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await wire.settle()
+        assert learner.held("h4") == (1, model(1))
+
+    play(tmp_path, scene)
+
+
+def test_a_report_that_was_lost_is_asked_for(tmp_path):
+    """The host holds the version, and says so when it is asked what it misses."""
+
+    async def scene(wire, learner):
+        async def deaf(**message):
+            return {"ok": True}
+
+        wire.handlers["learner"]["drlnb_arrived"] = deaf
+        await learner.publish(1, model(1))
+        assert not learner.of(HostCompleted)
+        for each in list(learner.sender._open):
+            learner.sender._expire(each)
+        await wire.settle()
+        assert learner.of(VersionPublished)
+        assert not learner.of(HostDropped)
+
+    play(tmp_path, scene)
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    """Bytes that are not those of the range, an attempt that is over, a version that is older."""
+
+    async def scene(wire, learner):
+        await learner.publish(2, model(2))
+        relay = wire.relays["h0"]
+        chunk = {"attempt": 1, "version": 3, "start": 0, "stop": 4, "total": 8, "again": False}
+        where = {"hosts": (("h0", "h0"),), "edges": (), "report": "learner", "left_s": 1.0, "n_in_flight": 1}
+        with pytest.raises(ConnectionError, match=r"3 bytes for range \[0, 4\)"):
+            await relay.chunk(TASK, chunk, **where, payload=b"abc")
+        with pytest.raises(ConnectionError, match="attempt 1, version 1 is older than 1, 2"):
+            await relay.chunk(TASK, {**chunk, "version": 1}, **where, payload=b"abcd")
+        relay.drop(*TASK, 1)
+        with pytest.raises(ConnectionError, match="attempt 1 of r/a is over"):
+            await relay.chunk(TASK, chunk, **where, payload=b"abcd")
+        await relay.lost("r", "a", 9, version=2)
+        await relay.arrived("r", "other", 1, 2, "h0", 0.0)
+
+    play(tmp_path, scene)
+
+
+def test_a_version_of_another_size_makes_another_store(tmp_path):
+    """In whole messages and in ranges."""
+
+    async def scene(wire, learner):
+        await learner.publish(1, model(1))
+        await learner.publish(2, model(2, 9_000))
+        assert learner.held("h0") == (2, model(2, 9_000))
+
+    play(tmp_path, scene, "star")
+
+
+def test_no_room_for_a_store_is_said_and_nothing_counts_as_held(tmp_path, monkeypatch):
+    """The host drops out with the disk's own words; when there is room again it gets the version."""
+
+    async def scene(wire, learner):
+        def full(n_bytes, directory):
+            raise OSError(28, "No space left on device")
+
+        from drlnb.runtime.distribution import relay
+
+        whole = relay.HostStore
+        monkeypatch.setattr(relay, "HostStore", full)
+        await learner.publish(1, model(1))
+        assert "No space left on device" in learner.of(HostDropped)[0].reason
+        monkeypatch.setattr(relay, "HostStore", whole)
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await wire.settle()
+        assert {learner.held(host) for host in learner.hosts} == {(1, model(1))}
+
+    play(tmp_path, scene, "chain:c=3")
+
+
+def test_ways_are_cut_at_their_root():
+    """The receiver first, who is behind it after it, in the order of sending."""
+    hosts = tuple((name, name.upper()) for name in "abcde")
+    first, second = ways(((-1, 2), (-1, 1), (2, 0), (0, 3), (1, 4)), hosts)
+    assert first == Way((("c", "C"), ("a", "A"), ("d", "D")), ((0, 1), (1, 2)))
+    assert second == Way((("b", "B"), ("e", "E")), ((0, 1),))
+    (onward,) = next_ways(first)
+    assert (onward.names, onward.edges) == (["a", "d"], ((0, 1),))
+    assert next_ways(Way(hosts[:1])) == []
