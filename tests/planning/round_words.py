@@ -4,6 +4,7 @@ import json
 
 from copies import is_copied
 
+from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.planning.registry import Planners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
@@ -191,13 +192,13 @@ class Master:
     def completed(self, host="n0", *, version=None, publish_s=0.5):
         return self.feed(HostCompleted, host=host, version=version or self.version, n_bytes=100, publish_s=publish_s)
 
-    def late(self, host, *, version=None):
-        return self.feed(HostUnreachable, host=host, version=version or self.version, reason="timed out")
+    def late(self):
+        return self.feed(DeadlinePassed, name=DEADLINE)
 
     def unreachable(self, host, *, version=None):
-        """Let a host be late, and not answer when it is asked what it misses."""
-        self.late(host, version=version)
-        return self.late(host, version=version)
+        """Let all hosts that wait be late, and one of them not answer when it is asked what it misses."""
+        self.late()
+        return self.feed(HostUnreachable, host=host, version=version or self.version, reason="timed out")
 
     def node_lost(self, node):
         return self.feed(NodeLost, node=node, reason="killed")

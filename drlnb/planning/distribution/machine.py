@@ -21,6 +21,7 @@ from drlnb.records.columns.distribution import (
     VersionPublished,
     VersionSuperseded,
 )
+from drlnb.records.common import DeadlinePassed
 
 __all__ = ["RULES", "DistributionMachine", "Publishing"]
 
@@ -128,23 +129,34 @@ def _hosts_changed(state: Publishing, event: HostsChanged, out: Out) -> None:
 
 
 def _completed(state: Publishing, event: HostCompleted, out: Out) -> None:
-    state.publication.completed(event)
+    """Count a host in that holds the version."""
+    state.publication.completed(event, out)
     _go_on(state, out)
 
 
 def _message_lost(state: Publishing, event: MessageLost, out: Out) -> None:
+    """Send again what a host did not take; drop it if it did not take it a second time."""
     if state.publication.message_lost(event, out):
         _drop(state, event.host, event.reason, out)
     _go_on(state, out)
 
 
 def _unreachable(state: Publishing, event: HostUnreachable, out: Out) -> None:
+    """Drop a host that does not answer; have others send where it cannot."""
     if state.publication.unreachable(event, out):
         _drop(state, event.host, event.reason, out)
     _go_on(state, out)
 
 
+def _deadline_passed(state: Publishing, event: DeadlinePassed, out: Out) -> None:
+    """Mend a version that is late."""
+    for host in state.publication.deadline_passed(event, out):
+        _drop(state, host, "late too often", out)
+    _go_on(state, out)
+
+
 def _misses(state: Publishing, event: RangesMissing, out: Out) -> None:
+    """Send hosts what they miss once all that were asked have answered."""
     state.publication.misses(event, out)
 
 
@@ -155,4 +167,5 @@ RULES: Rules[Publishing] = {
     HostUnreachable: _unreachable,
     MessageLost: _message_lost,
     RangesMissing: _misses,
+    DeadlinePassed: _deadline_passed,
 }

@@ -2,7 +2,7 @@
 
 A message that is lost is sent again at once: past a dead relay to those behind it, by whoever had it to send.  Hosts
 that do not hold the version in time, or wait for a relay that is gone, are asked what they miss, and get that from who
-holds the version, the learner last.  Who is not reached again is dropped, unless another host was the reason.
+holds the version, the learner last.  Who does not answer, refuses a message twice or is late too often is dropped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,13 +24,16 @@ from drlnb.records.columns.distribution import (
     Route,
     SendParameters,
 )
+from drlnb.records.common import DeadlinePassed, SetDeadline
 
-__all__ = ["Publication"]
+__all__ = ["DEADLINE", "Publication"]
 
 #: Shortest deadlines in seconds: of a plan whose hosts forward, and of one where nobody waits for another host.
 FORWARDED_S, DIRECT_S = 5.0, 60.0
 #: A deadline is so many times the prediction.
 _PATIENCE = 4.0
+#: Name of the deadline of the version that is under way, and how often a host may miss it.
+DEADLINE, _CHANCES = "version", 2
 #: What a host that comes late, or missed something, gets in one message at most, in bytes.
 _PIECE_BYTES = 2 << 20
 
@@ -55,8 +58,8 @@ class Publication:
     #: Host that was asked what it misses -> ranges that it might get no other way; and what others have said.
     asked: dict[str, Ranges] = field(default_factory=dict)
     missing: dict[str, Ranges] = field(default_factory=dict)
-    #: Hosts that were asked because they were late: they have no second chance.
-    late: list[str] = field(default_factory=list)
+    #: Host -> how often a deadline has passed for it.
+    late: dict[str, int] = field(default_factory=dict)
     #: Hosts that hold the version and could not send it.
     unfit: list[str] = field(default_factory=list)
     #: When the version was sent first, and how long it took until the latest host was known to hold it, in seconds.
@@ -80,8 +83,8 @@ class Publication:
         """Send a version to the hosts that do not hold it; false if nobody is left to send it to."""
         if version > self.version:
             self.version, self.n_bytes, self.begun_t, self.publish_s = version, n_bytes, t, 0.0
-            self.sent, self.waiting, self.late, self.unfit = [], [], [], []
-            self.asked, self.missing = {}, {}
+            self.sent, self.waiting, self.unfit = [], [], []
+            self.asked, self.missing, self.late = {}, {}, {}
         hosts = tuple(host for host in self.behind(version) if host not in self.waiting)
         if not hosts:
             return False
@@ -120,6 +123,7 @@ class Publication:
             )
         )
         out.extend(commands)
+        out.append(SetDeadline(name=DEADLINE, after_s=max(each.deadline_s for each in commands)))
 
     # ------------------------------------------------------------------ what came of it
     def hold(self, host: str, version: int) -> bool:
@@ -129,13 +133,14 @@ class Publication:
         self.hosts[host] = version
         return True
 
-    def completed(self, event: HostCompleted) -> bool:
+    def completed(self, event: HostCompleted, out: Out) -> bool:
         """Mark a host as holding a version, which ends its way there; false if that is no news."""
         if not self.hold(event.host, event.version):
             return False
         if event.version == self.version:
             self.publish_s = round(event.t - self.begun_t, 6)
             self._over(event.host)
+            self._mend(out)
         return True
 
     def message_lost(self, event: MessageLost, out: Out) -> bool:
@@ -143,12 +148,12 @@ class Publication:
         if event.version != self.version:
             return False
         each = (event.start, event.stop)
-        sender = event.sender if event.sender in self.hosts else ""
+        senders = () if event.sender and event.sender not in self.hosts else (event.sender,)
         orphans = {host: (each,) for host in event.orphans if host in self.waiting}
         drop = event.host in self.waiting and event.again
-        commands = [*self._sends(orphans, (sender,))]
+        commands = [*self._sends(orphans, senders)]
         if event.host in self.waiting and not drop:
-            others = [host for host in self._holders() if host != sender] or [""]
+            others = [host for host in self._holders() if host != event.sender] or [""]
             commands += self._sends({event.host: (each,)}, others[:1])
         if commands:
             hosts = tuple(dict.fromkeys(host for command in commands for host in command.hosts))
@@ -156,19 +161,25 @@ class Publication:
         return drop
 
     def unreachable(self, event: HostUnreachable, out: Out) -> bool:
-        """Ask a host that is late what it misses; true if it is to be dropped: it does not answer, or is late again."""
+        """Return whether a host is to be dropped: it does not answer.  One that cannot send what it holds is spared."""
         host = event.host
         if event.version != self.version or host not in self.hosts:
             return False
-        if host not in self.waiting:  # it holds the version, and was to send it
+        if event.sends:
             self.unfit.append(host)
             self._ask_behind(host, out)
-            return False
-        if host in self.asked or host in self.late:
-            return True
-        self.late.append(host)
-        self._ask({host: ((0, self.n_bytes),)}, out)
-        return False
+        return not event.sends and host in self.asked
+
+    def deadline_passed(self, event: DeadlinePassed, out: Out) -> tuple[str, ...]:
+        """Ask all hosts that are late what they miss; return those that are to be dropped: they were late too often."""
+        if event.name != DEADLINE:
+            return ()
+        late = [host for host in self.waiting if host not in self.asked]
+        for host in late:
+            self.late[host] = self.late.get(host, 0) + 1
+        lost = tuple(host for host in late if self.late[host] > _CHANCES)
+        self._ask({host: ((0, self.n_bytes),) for host in late if host not in lost}, out)
+        return lost
 
     def _ask(self, wanted: Mapping[str, Ranges], out: Out) -> None:
         """Ask hosts what they miss of some ranges."""
@@ -181,7 +192,8 @@ class Publication:
         """Send hosts what they miss once all that were asked have answered."""
         if event.version != self.version or event.host not in self.asked:
             return
-        self.missing[event.host] = _both(event.missing, self.asked.pop(event.host))
+        wanted = (*self.asked.pop(event.host), *self.missing.get(event.host, ()))
+        self.missing[event.host] = _both(event.missing, wanted)
         self._mend(out)
 
     def _mend(self, out: Out) -> None:
@@ -190,6 +202,8 @@ class Publication:
         missing, self.missing = {host: ranges for host, ranges in self.missing.items() if ranges}, {}
         if missing:
             self._say("repair", tuple(missing), self._sends(missing), out)
+        elif self.waiting:  # what they miss is on its way from others
+            out.append(SetDeadline(name=DEADLINE, after_s=FORWARDED_S))
 
     def gone(self, host: str, out: Out) -> None:
         """Forget a host; those to which it may not have forwarded something are asked what they miss."""
@@ -208,13 +222,13 @@ class Publication:
     def _forget(self, host: str) -> None:
         self.hosts.pop(host, None)
         self._over(host)
+        self.unfit = [each for each in self.unfit if each != host]
         self.epoch += 1
 
     def _over(self, host: str) -> None:
-        for hosts in (self.waiting, self.late):
-            if host in hosts:
-                hosts.remove(host)
-        for each in (self.asked, self.missing):
+        if host in self.waiting:
+            self.waiting.remove(host)
+        for each in (self.asked, self.missing, self.late):
             each.pop(host, None)
 
     def _sends(self, missing: Mapping[str, Ranges], sources: Sequence[str] = ()) -> tuple[SendParameters, ...]:

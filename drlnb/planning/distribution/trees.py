@@ -178,8 +178,8 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
     Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, beginning
     after host ``i n // m``.  With as many trees as hosts it is the seed's plan.
     """
-    _refuse(n_hosts, model_bytes, n_chunks=n_chunks)
-    if n_relays < 2:
+    _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
+    if n_relays < 2 <= n_hosts:
         raise ValueError(f"n_relays must be >= 2 for a multitree, got {n_relays}")
     m = min(n_relays, n_hosts)
     routes = []
@@ -264,9 +264,9 @@ STRATEGIES: Mapping[str, Strategy] = {
     ),
     "relay": Strategy(make=relay, seconds=costs.relay_s, m=_FROM_ONE, params={"m": _M, "c": ("c", 1)}),
     "multitree": Strategy(
-        make=lambda n, size, m, c, epoch: multitree(n, size, max(2, m), c),
+        make=lambda n, size, m, c, epoch: multitree(n, size, m, c),
         seconds=costs.multitree_s,
-        m=lambda n: range(2, max(2, min(32, n)) + 1),
+        m=lambda n: range(min(2, n), min(32, n) + 1),
         c=tuple(1 << i for i in range(6)),
         params={"m": _M, "c": _C},
     ),

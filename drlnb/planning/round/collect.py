@@ -11,6 +11,7 @@ from drlnb.planning.warmup.settings import PARK
 from drlnb.records import round as words
 from drlnb.records.base import shared
 from drlnb.records.columns import batching, distribution, placement, warmup
+from drlnb.records.common import DeadlinePassed
 
 #: Rounds whose seconds per sample are kept of each collector.
 _PACES = 4
@@ -105,9 +106,15 @@ def message_lost(state: RoundState, event: distribution.MessageLost, out: Out) -
 
 
 def host_unreachable(state: RoundState, event: distribution.HostUnreachable, out: Out) -> None:
-    """Ask a host that is late what it misses; drop it if it does not answer."""
+    """Drop a host that does not answer; have others send where it cannot."""
     if state.crew.publication.unreachable(event, out):
         _drop_host(state, event.host, event.reason, out)
+
+
+def version_late(state: RoundState, event: DeadlinePassed, out: Out) -> None:
+    """Ask the hosts that do not hold the version in time what they miss; drop those that are late too often."""
+    for host in state.crew.publication.deadline_passed(event, out):
+        _drop_host(state, host, "late too often", out)
 
 
 def ranges_missing(state: RoundState, event: distribution.RangesMissing, out: Out) -> None:
@@ -134,7 +141,7 @@ def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
 def host_completed(state: RoundState, event: distribution.HostCompleted, out: Out) -> None:
     """Wake the collectors of a host that holds the version now."""
     publication = state.crew.publication
-    if event.version != state.version or not publication.completed(event):
+    if event.version != state.version or not publication.completed(event, out):
         return
     state.progress.push_s = max(state.progress.push_s, event.publish_s)
     if not publication.behind(event.version):

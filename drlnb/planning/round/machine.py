@@ -168,6 +168,12 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
         boundary.close(state, ["evaluation"], out)
 
 
+def _deadline_passed(state: RoundState, event: DeadlinePassed, out: Out) -> None:
+    """Try to write a checkpoint again, or mend a version that is late."""
+    boundary.try_again(state, event, out)
+    collect.version_late(state, event, out)
+
+
 #: Event -> its rule; every event that the machine knows, those that only close a command in the journal, too.
 RULES: Rules[RoundState] = {
     words.PlacementReceived: collect.placement_received,
@@ -203,6 +209,6 @@ RULES: Rules[RoundState] = {
     SettingChanged: boundary.setting_changed,
     words.TaskOpened: _task_opened,
     words.LeaseClosed: ignore,
-    DeadlinePassed: boundary.try_again,
+    DeadlinePassed: _deadline_passed,
     ClockRelated: ignore,
 }

@@ -36,10 +36,7 @@ class DistributionPlanned(Decision):
 
 
 class SendParameters(Command):
-    """Send ranges of a version along their routes; every host of these ends in an event of its own.
-
-    A host that holds the version in the end, or not in time; and each message that was not taken on the way.
-    """
+    """Send ranges of a version along their routes; each host that holds it then, and each message lost, is an event."""
 
     version: int
     #: Host that holds what is sent; empty: the learner.
@@ -51,7 +48,7 @@ class SendParameters(Command):
     sends: tuple[tuple[int, int, int], ...]
     #: Messages that a host may have sent without an answer, never more than one to the same host.
     n_in_flight: int
-    #: A host that does not hold what it is sent after this time was not reached, in seconds.
+    #: Seconds until nobody waits for these messages any more.
     deadline_s: float
     #: Not the first message with these ranges: they are forwarded even by hosts to which they have come meanwhile.
     again: bool = False
@@ -105,11 +102,13 @@ class MessageLost(Event):
 
 
 class HostUnreachable(Event):
-    """A host does not hold the version in time, or does not answer a question about it."""
+    """A host does not answer what it misses of a version, or cannot send what it was to send in the learner's place."""
 
     host: str
     version: int
     reason: str
+    #: It was to send.
+    sends: bool = False
 
 
 class HostDropped(Decision):

@@ -1,8 +1,7 @@
 """Carry out the commands of a publication: send ranges along their routes, ask hosts what they miss, hear what came."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from drlnb.planning.distribution import Route
 from drlnb.records.columns.distribution import (
@@ -56,16 +55,6 @@ def send_along(
             outbox.put(way, fields | {"chunk": chunk}, view[start:stop])
 
 
-@dataclass(slots=True)
-class _Open:
-    """One command under way."""
-
-    command: SendParameters
-    begun: float
-    hosts: set[str]
-    timer: asyncio.TimerHandle | None = None
-
-
 class Sender:
     """Sends one task's versions from a node.
 
@@ -94,18 +83,16 @@ class Sender:
     ) -> None:
         self._link, self._task, self.attempt = link, task, attempt
         self._payload, self._addresses, self._feed = payload, addresses, feed
-        self._open: list[_Open] = []
+        #: Version that is sent, and when its first message was.
+        self._version, self._begun = 0, 0.0
         #: Version -> what sends it from here; of the newest one alone.
         self._outbox: dict[int, Outbox] = {}
 
     def send(self, command: SendParameters) -> None:
-        """Send ranges along their routes; every host of these ends in an event of its own."""
-        loop, payload = asyncio.get_running_loop(), self._payload()
-        reached = {command.hosts[number] for route in command.routes for _, number in route}
-        now = _Open(command, loop.time(), reached)
-        self._take_over(reached)
-        self._open = [each for each in self._open if each.hosts and each.command.version == command.version] + [now]
-        now.timer = loop.call_later(command.deadline_s, self._expire, now)
+        """Send ranges along their routes."""
+        payload = self._payload()
+        if command.version != self._version:
+            self._version, self._begun = command.version, asyncio.get_running_loop().time()
         addresses = self._addresses()
         where: Plain = {
             "hosts": [(host, addresses.get(host, "")) for host in command.hosts],
@@ -138,20 +125,10 @@ class Sender:
         reply = await self._link.call(address, "drlnb_forward", **fields, **where)
         if reply.get("refused"):
             why = str(reply["refused"])
-            self._feed(HostUnreachable, host=command.source, version=command.version, reason=why)
+            self._feed(HostUnreachable, host=command.source, version=command.version, reason=why, sends=True)
 
-    def ask(self, command: AskMissing) -> Coroutine[object, object, None]:
-        """Ask hosts what they miss; they have no deadline meanwhile."""
-        self._take_over(command.hosts)
-        return self._ask_all(command)
-
-    def _take_over(self, hosts: Iterable[str]) -> None:
-        """Forget earlier deadlines of hosts: the newest command has its own."""
-        for each in self._open:
-            for host in hosts:
-                self._close(each, host)
-
-    async def _ask_all(self, command: AskMissing) -> None:
+    async def ask(self, command: AskMissing) -> None:
+        """Ask hosts what they miss."""
         addresses, total = self._addresses(), len(self._payload())
         await asyncio.gather(*[
             self._ask(host, addresses.get(host, ""), command.version, total) for host in command.hosts
@@ -172,11 +149,8 @@ class Sender:
     # ------------------------------------------------------------------ what came of it
     def arrived(self, version: int, host: str, arrival_s: float) -> None:
         """Feed that a host holds a version."""
-        waiting = [each for each in self._open if host in each.hosts and each.command.version == version]
-        for each in waiting:
-            self._close(each, host)
-        if waiting:
-            publish_s = asyncio.get_running_loop().time() - waiting[0].begun
+        if version == self._version:
+            publish_s = asyncio.get_running_loop().time() - self._begun
             n_bytes = len(self._payload())
             self._feed(
                 HostCompleted, host=host, version=version, n_bytes=n_bytes, publish_s=publish_s, arrival_s=arrival_s
@@ -186,20 +160,6 @@ class Sender:
         """Feed that a host did not take a message: fields of :class:`MessageLost`."""
         self._feed(MessageLost, **message)
 
-    def _close(self, each: _Open, host: str) -> None:
-        each.hosts.discard(host)
-        if not each.hosts and each.timer is not None:
-            each.timer.cancel()
-
-    def _expire(self, each: _Open) -> None:
-        reason = f"not there after {each.command.deadline_s:g} s"
-        for host in sorted(each.hosts):
-            self._feed(HostUnreachable, host=host, version=each.command.version, reason=reason)
-
     def close(self) -> None:
-        """Forget what is under way."""
-        for each in self._open:
-            if each.timer is not None:
-                each.timer.cancel()
-        self._open.clear()
+        """Send nothing more."""
         self._clear()

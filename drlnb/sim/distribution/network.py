@@ -6,7 +6,7 @@ closed forms.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from drlnb.planning.distribution import LEARNER, Chunk, Link, RelayAssembly, Route
@@ -47,7 +47,6 @@ class _Sent:
     link: Link
     #: Route -> host -> the hosts that it forwards to.
     children: list[dict[int, tuple[int, ...]]]
-    open: set[str]
 
 
 @dataclass(slots=True)
@@ -82,7 +81,6 @@ class Network:
     _egress_t: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _ingress_t: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _first_t: dict[tuple[str, int], float] = field(default_factory=dict)
-    _sent: list[_Sent] = field(default_factory=list)
 
     @property
     def effects(self) -> Effects:
@@ -96,25 +94,16 @@ class Network:
             self.clock.now,
             self.link_of(command.version),
             [_children(route) for route in command.routes],
-            {command.hosts[number] for route in command.routes for _, number in route},
         )
-        self._take_over(sent.open)
-        self._sent.append(sent)
-        self.clock.after(command.deadline_s, self._expire, sent)
         source = command.source
         if source and (source in self.frozen or not self.lives(source)):
             wait_s = _ANSWER_S if source in self.frozen else sent.link.latency_s
-            reply = {"host": source, "version": command.version, "reason": "it does not answer"}
+            reply = {"host": source, "version": command.version, "reason": "it does not answer", "sends": True}
             self.host().feed_after(wait_s, HostUnreachable, **reply)
             return
         for start, stop, route in command.sends:
             for receiver in sent.children[route][LEARNER]:
                 self._start(sent, source, receiver, start, stop, route)
-
-    def _take_over(self, hosts: Iterable[str]) -> None:
-        """Forget earlier deadlines of hosts: the newest command has its own."""
-        for sent in self._sent:
-            sent.open -= set(hosts)
 
     def _start(self, sent: _Sent, sender: str, receiver: int, start: int, stop: int, route: int) -> None:
         """Put a message behind those that wait at its sender."""
@@ -157,8 +146,6 @@ class Network:
 
     # ------------------------------------------------------------------ what came of it
     def _complete(self, sent: _Sent, name: str) -> None:
-        for each in self._sent:
-            each.open.discard(name)
         version = sent.command.version
         first_t = self._first_t[name, version]
         self.host().feed(
@@ -181,13 +168,7 @@ class Network:
             orphans=tuple(hosts[number] for number in behind), again=command.again, reason="the node is gone",
         )  # fmt: skip
 
-    def _expire(self, sent: _Sent) -> None:
-        reason = f"not there after {sent.command.deadline_s:g} s"
-        for name in sorted(sent.open):
-            self.host().feed(HostUnreachable, host=name, version=sent.command.version, reason=reason)
-
     def _ask(self, command: AskMissing) -> None:
-        self._take_over(command.hosts)
         link = self.link_of(command.version)
         for name in command.hosts:
             lost = name in self.frozen or not self.lives(name)

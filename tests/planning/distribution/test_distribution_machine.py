@@ -3,6 +3,7 @@
 import pytest
 
 from drlnb.planning.distribution import DistributionMachine
+from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     AskMissing,
@@ -18,6 +19,7 @@ from drlnb.records.columns.distribution import (
     VersionPublished,
     VersionSuperseded,
 )
+from drlnb.records.common import DeadlinePassed, SetDeadline
 
 N_BYTES = 100
 
@@ -44,8 +46,11 @@ class Publisher:
     def held(self, host, version=1):
         return self.feed(HostCompleted, host=host, version=version, n_bytes=N_BYTES, publish_s=0.1)
 
-    def late(self, host, version=1):
-        return self.feed(HostUnreachable, host=host, version=version, reason="timed out")
+    def late(self):
+        return self.feed(DeadlinePassed, name=DEADLINE)
+
+    def silent(self, host, version=1, sends=False):
+        return self.feed(HostUnreachable, host=host, version=version, reason="timed out", sends=sends)
 
     def message_lost(self, host, start, stop, *, sender="", orphans=(), again=False, version=1):
         return self.feed(
@@ -71,7 +76,7 @@ def test_a_version_is_published_when_the_last_host_holds_it():
     """The time is that of the machine, from the first message on."""
     publisher = Publisher()
     out = publisher.publish()
-    assert names(out) == ["DistributionPlanned", "SendParameters"]
+    assert names(out) == ["DistributionPlanned", "SendParameters", "SetDeadline"]
     assert only(DistributionPlanned, out) == DistributionPlanned.match(version=1, planner="star", n_messages=3)
     assert publisher.held("a") == publisher.held("c") == ()
     assert publisher.held("b") == (VersionPublished(version=1, publish_s=3.0, n_hosts=3),)
@@ -92,7 +97,9 @@ def test_the_newest_version_wins():
     publisher.publish(1)
     assert publisher.publish(2) == ()
     assert publisher.publish(3) == (VersionSuperseded(version=2),)
-    assert names(publisher.held("a")) == ["VersionPublished", "DistributionPlanned", "SendParameters"]
+    assert names(publisher.held("a")) == [
+        "VersionPublished", "DistributionPlanned", "SendParameters", "SetDeadline",
+    ]  # fmt: skip
     assert publisher.held("a", 3) == (VersionPublished(version=3, publish_s=1.0, n_hosts=1),)
 
 
@@ -147,31 +154,76 @@ def test_who_is_late_is_asked_and_sent_what_it_misses():
     publisher = Publisher("chain:c=1", hosts=("a", "b", "c", "d"))
     publisher.publish()
     publisher.held("a")
-    assert [only(AskMissing, publisher.late(host)).hosts for host in "bcd"] == [("b",), ("c",), ("d",)]
-    assert publisher.late("b") == (HostDropped(host="b", reason="timed out"), AskMissing(version=1, hosts=("c", "d")))
+    assert publisher.late() == (AskMissing(version=1, hosts=("b", "c", "d")),)
+    assert publisher.late() == (), "they are asked already"
+    assert publisher.silent("b") == (HostDropped(host="b", reason="timed out"), AskMissing(version=1, hosts=("c", "d")))
     assert publisher.misses("c", (0, 60)) == ()
     out = publisher.misses("d", (0, 60), (70, 100))
-    assert names(out) == ["DistributionPlanned", "SendParameters"]
+    assert names(out) == ["DistributionPlanned", "SendParameters", "SetDeadline"]
     sent = only(SendParameters, out)
     assert (sent.source, sent.hosts, sent.again) == ("a", ("c", "d"), True)
     assert sent.sends == ((0, 60, 0), (70, 100, 1))
     assert sent.routes == (((-1, 0), (0, 1)), ((-1, 1),))
-    assert publisher.late("c") == (HostDropped(host="c", reason="timed out"), AskMissing(version=1, hosts=("d",)))
-    assert publisher.misses("d") == (), "it has come meanwhile, and its report is on the way"
-    assert only(VersionPublished, publisher.held("d")).n_hosts == 2
+    assert only(AskMissing, publisher.late()).hosts == ("c", "d"), "one more chance"
+    assert publisher.misses("c", (0, 60)) == ()
+    assert names(publisher.held("d")) == ["DistributionPlanned", "SendParameters", "SetDeadline"]
+    dropped, published = publisher.late()
+    assert dropped == HostDropped(host="c", reason="late too often")
+    assert published == VersionPublished.match(version=1, n_hosts=2)
 
 
-def test_a_host_that_cannot_send_what_it_holds_is_asked_no_more():
-    """Those that waited for it get it elsewhere; it stays a host."""
+def test_an_answer_that_says_nothing_new_is_waited_for_no_longer_than_a_deadline():
+    """What it misses is on its way from others; if it never comes, it is asked again."""
+    publisher = Publisher("relay:m=2")
+    publisher.publish()
+    publisher.held("a")
+    publisher.hosts("a", "b")
+    assert publisher.misses("b", (50, 100)) == (SetDeadline(name=DEADLINE, after_s=5.0),)
+    assert only(AskMissing, publisher.late()).hosts == ("b",)
+    assert only(SendParameters, publisher.misses("b", (50, 100))).source == "a"
+
+
+def test_what_is_missed_is_kept_over_a_second_question():
+    """Bytes that went by way of the first host that is gone are sent as well as those of the second."""
+    publisher = Publisher("relay:m=3", hosts=("a", "b", "c", "d"))
+    publisher.publish()
+    publisher.hosts("a", "c", "d")
+    publisher.misses("c", (0, 100))
+    publisher.hosts("c", "d")
+    publisher.misses("c", (0, 100))
+    sends = [record.sends for record in publisher.misses("d", (0, 100)) if isinstance(record, SendParameters)]
+    assert sorted({(start, stop) for each in sends for start, stop, _ in each}) == [(34, 100)]
+
+
+def test_a_host_that_cannot_send_what_it_holds_sends_no_more():
+    """Those that waited for it get it elsewhere; it stays a host, and may send again once it has come back."""
     publisher = Publisher(hosts=("a", "b", "c"))
     publisher.publish()
     publisher.held("a")
     publisher.held("b")
-    publisher.late("c")
+    publisher.late()
     assert only(SendParameters, publisher.misses("c", (0, 100))).source == "a"
-    assert publisher.late("a") == (AskMissing(version=1, hosts=("c",)),)
+    assert publisher.silent("a", sends=True) == (AskMissing(version=1, hosts=("c",)),)
     assert only(SendParameters, publisher.misses("c", (0, 100))).source == "b"
     assert only(VersionPublished, publisher.held("c")).n_hosts == 3
+    publisher.hosts("b", "c")
+    publisher.hosts("a", "b", "c")
+    publisher.held("a")
+    publisher.hosts("a")
+    assert only(SendParameters, publisher.hosts("a", "x")).source == "a"
+
+
+def test_orphans_of_a_sender_that_is_gone_get_it_from_a_holder():
+    """The learner sends no byte of what hosts hold."""
+    publisher = Publisher(hosts=("a", "b"))
+    publisher.publish()
+    publisher.held("a"), publisher.held("b")
+    publisher.hosts("a", "b", "x", "y")
+    publisher.hosts("b", "x", "y")
+    publisher.misses("x", (0, 100))
+    publisher.misses("y", (0, 100))
+    out = publisher.message_lost("x", 0, 100, sender="a", orphans=("y",), again=True)
+    assert {record.source for record in out if isinstance(record, SendParameters)} == {"b"}
 
 
 def test_those_behind_a_relay_that_is_gone_are_asked():
@@ -199,7 +251,7 @@ def test_the_last_host_goes_while_a_version_is_under_way():
     out = publisher.hosts()
     assert names(out) == ["HostDropped", "VersionPublished", "VersionPublished"]
     assert only(SendParameters, publisher.hosts("b")).version == 2
-    assert publisher.held("a") == publisher.late("a") == publisher.misses("a") == (), "it is no host any more"
+    assert publisher.held("a") == publisher.silent("a") == publisher.misses("a") == (), "it is no host any more"
 
 
 def test_old_news_change_nothing():
@@ -208,7 +260,9 @@ def test_old_news_change_nothing():
     publisher.publish()
     publisher.held("a"), publisher.held("b")
     publisher.publish(2)
-    assert publisher.late("a", 1) == publisher.misses("a", (0, 1), version=1) == publisher.misses("a", version=2) == ()
+    assert (
+        publisher.silent("a", 1) == publisher.misses("a", (0, 1), version=1) == publisher.misses("a", version=2) == ()
+    )
     assert publisher.message_lost("a", 0, 1, version=1) == ()
     assert publisher.held("a", 1) == ()
     assert publisher.machine.state.publication.waiting == ["a", "b"]
@@ -218,13 +272,14 @@ def test_a_snapshot_goes_on_alike():
     """In the middle of a repair."""
     publisher = Publisher("relay:m=2")
     publisher.publish()
-    publisher.late("a")
+    publisher.late()
     publisher.publish(2)
     other = Publisher("relay:m=2", hosts=())
     other.machine.restore(publisher.machine.snapshot())
     other.t = publisher.t
     for step in ("b", "c"):
         assert publisher.held(step) == other.held(step)
+    assert publisher.feed(DeadlinePassed, name="another's") == other.feed(DeadlinePassed, name="another's") == ()
     assert publisher.misses("a", (0, 50)) == other.misses("a", (0, 50))
     assert publisher.machine.snapshot() == other.machine.snapshot()
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionMachine, DistributionView
+from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.columns.distribution import (
     HostCompleted,
     HostsChanged,
@@ -18,6 +19,7 @@ from drlnb.records.columns.distribution import (
     PublishAsked,
     RangesMissing,
 )
+from drlnb.records.common import DeadlinePassed
 from tests.strategies import fewer
 
 PLANNERS = (
@@ -51,8 +53,8 @@ class World:
         self.n_events = 0
         #: What is on its way, to a host or to the machine.
         self.wire = []
-        #: (command, hosts whose deadline is this command's).
-        self.open = []
+        #: The machine's deadline has been set, and has not passed.
+        self.deadline = False
         # hosts as they are
         self.names = [f"h{i}" for i in range(n_hosts)]
         self.living = set(self.names)
@@ -93,9 +95,7 @@ class World:
         self.cause = event
         if isinstance(event, HostCompleted):
             self.reported[event.version].add(event.host)
-            for command, waiting in self.open:
-                waiting -= {event.host} if command.version == event.version else set()
-        elif isinstance(event, HostUnreachable):
+        elif isinstance(event, HostUnreachable) and event.sends:
             self.unfit.add((event.host, event.version))
 
     def report(self, kind, **values):
@@ -110,6 +110,7 @@ class World:
         for host in hosts - self.hosts:
             for held in self.reported.values():
                 held.discard(host)
+            self.unfit = {each for each in self.unfit if each[0] != host}
         self.leaving, self.hosts = self.hosts - hosts, self.hosts | hosts
         self.feed(HostsChanged, hosts=tuple(self.rng.sample(sorted(hosts), len(hosts))))
         assert self.hosts == hosts, "who has left is dropped, and nobody else"
@@ -161,22 +162,23 @@ class World:
         assert command.version == self.under_way
         assert set(command.hosts) <= self.hosts, "only hosts are asked"
         assert len(set(command.hosts)) == len(command.hosts) > 0, "each host is asked once"
-        self.take_over(command.hosts)
         self.wire += [partial(self.answer, host, command.version) for host in command.hosts]
 
     def on_SendParameters(self, command):
         self.check_form(command)
         self.check_source(command)
-        self.take_over({command.hosts[number] for route in command.routes for _, number in route})
-        self.open.append((command, {command.hosts[number] for route in command.routes for _, number in route}))
         source = command.source
         unable = source in self.frozen or source not in self.living or (source, command.version) in self.disabled
         if source and unable:
             self.n_done["source cannot send"] += 1
-            self.report(HostUnreachable, host=source, version=command.version, reason="it cannot send")
+            self.report(HostUnreachable, host=source, version=command.version, reason="it cannot send", sends=True)
             return
         for start, stop, route in command.sends:
             self.forward(command, LEARNER, start, stop, route)
+
+    def on_SetDeadline(self, command):
+        assert (command.name, command.after_s > 1) == (DEADLINE, True)
+        self.deadline = True
 
     def check_form(self, command):
         assert command.version == self.under_way, "what is sent is under way"
@@ -210,10 +212,6 @@ class World:
             assert not spared, "D14: the learner sends nothing to who came late while a host can"
 
     # ------------------------------------------------------------------ hosts
-    def take_over(self, hosts):
-        for _, waiting in self.open:
-            waiting.difference_update(hosts)
-
     def forward(self, command, sender, start, stop, route):
         for by, receiver in command.routes[route]:
             if by == sender:
@@ -313,11 +311,10 @@ class World:
             self.disabled.add((host, self.under_way))
 
     def expire(self):
-        """Fire a deadline: whoever does not hold the version by then was not reached."""
-        command, waiting = self.open.pop(self.rng.randrange(len(self.open)))
-        for host in sorted(waiting):
-            self.n_done["late"] += 1
-            self.feed(HostUnreachable, host=host, version=command.version, reason="timed out")
+        """Let the machine's deadline pass."""
+        self.deadline = False
+        self.n_done["late"] += self.under_way > 0
+        self.feed(DeadlinePassed, name=DEADLINE)
 
     def live(self, n_unkind=0):
         """Publish; for some steps anything may happen, and then nothing but what is on its way."""
@@ -335,7 +332,7 @@ class World:
                 getattr(self, happening)()
             elif self.wire:
                 self.wire.pop(self.rng.randrange(len(self.wire)))()
-            elif self.open:
+            elif self.deadline:
                 self.expire()
             elif step >= n_unkind:
                 break
@@ -376,8 +373,18 @@ WORLDS = {
 
 @given(**WORLDS, n_unkind=st.sampled_from([20, 60, 120]))
 def test_whatever_happens_the_commands_are_sound(seed, planner, n_hosts, n_bytes, n_unkind):
-    """Routes, ranges and sources fit to what each host holds, nothing goes to who was dropped, versions grow."""
-    World(seed, planner, n_hosts, n_bytes, ALL).live(n_unkind).check_versions()
+    """Routes, ranges and sources fit to what each host holds, nothing goes to who was dropped, versions end."""
+    world = World(seed, planner, n_hosts, n_bytes, ALL).live(n_unkind)
+    world.check_versions()
+    world.check_end()
+
+
+@given(**WORLDS, n_unkind=st.sampled_from([20, 60, 120]))
+def test_who_lives_is_not_dropped(seed, planner, n_hosts, n_bytes, n_unkind):
+    """Whoever else dies, with or without notice, leaves, comes back or cannot send what it holds."""
+    world = World(seed, planner, n_hosts, n_bytes, DEADLY).live(n_unkind)
+    world.check_end()
+    assert not world.dropped_alive
 
 
 @fewer(2)

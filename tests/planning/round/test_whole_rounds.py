@@ -87,7 +87,7 @@ def test_a_whole_round_with_two_collectors():
     out = master.committed()
     assert kinds(out) == [
         "ReturnLease", "MetricsRecorded", "DropExperience", "DropExperience", "PhaseEntered", "DistributionPlanned",
-        "SendParameters",
+        "SendParameters", "SetDeadline",
     ]  # fmt: skip
     assert out[0] == words.ReturnLease(fence=fence(2), clean=True, computed_s=1.25)
     assert [(drop.key, drop.reason) for drop in of(words.DropExperience, out)] == [("r1/c1", "used"), ("r1/c0", "used")]

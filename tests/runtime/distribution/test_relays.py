@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from drlnb.planning.distribution import DistributionMachine
+from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.columns.distribution import (
     HostCompleted,
     HostDropped,
@@ -16,6 +17,7 @@ from drlnb.records.columns.distribution import (
     RangesMissing,
     VersionPublished,
 )
+from drlnb.records.common import DeadlinePassed
 from drlnb.runtime.distribution.outbox import Way, next_ways, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
@@ -239,8 +241,7 @@ def test_a_report_that_was_lost_is_asked_for(tmp_path):
         wire.handlers["learner"]["drlnb_arrived"] = deaf
         await learner.publish(1, model(1))
         assert not learner.of(HostCompleted)
-        for each in list(learner.sender._open):
-            learner.sender._expire(each)
+        learner.feed(DeadlinePassed, name=DEADLINE)
         await wire.settle()
         assert learner.of(VersionPublished)
         assert not learner.of(HostDropped)
