@@ -135,12 +135,11 @@ class Publication:
 
     def completed(self, event: HostCompleted, out: Out) -> bool:
         """Mark a host as holding a version, which ends its way there; false if that is no news."""
-        if not self.hold(event.host, event.version):
+        if event.version != self.version or not self.hold(event.host, event.version):
             return False
-        if event.version == self.version:
-            self.publish_s = round(event.t - self.begun_t, 6)
-            self._over(event.host)
-            self._mend(out)
+        self.publish_s = round(event.t - self.begun_t, 6)
+        self._over(event.host)
+        self._mend(out)
         return True
 
     def message_lost(self, event: MessageLost, out: Out) -> bool:
@@ -202,7 +201,7 @@ class Publication:
         missing, self.missing = {host: ranges for host, ranges in self.missing.items() if ranges}, {}
         if missing:
             self._say("repair", tuple(missing), self._sends(missing), out)
-        elif self.waiting:  # what they miss is on its way from others
+        else:  # what they miss is on its way from others
             out.append(SetDeadline(name=DEADLINE, after_s=FORWARDED_S))
 
     def gone(self, host: str, out: Out) -> None:

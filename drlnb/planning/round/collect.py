@@ -141,7 +141,7 @@ def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
 def host_completed(state: RoundState, event: distribution.HostCompleted, out: Out) -> None:
     """Wake the collectors of a host that holds the version now."""
     publication = state.crew.publication
-    if event.version != state.version or not publication.completed(event, out):
+    if not publication.completed(event, out):
         return
     state.progress.push_s = max(state.progress.push_s, event.publish_s)
     if not publication.behind(event.version):
