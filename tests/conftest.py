@@ -36,6 +36,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 _CACHED_FILES = ("/dev/urandom", "/dev/null", "/usr/share/", "/.coverage", "/.hypothesis/", "coverage.")
 #: How the names of our shared memory begin; the tests of this file plant some of their own.
 _SHARED = os.environ.get("DRLNB_TEST_SHARED", "drlnb")
+#: Names the pytest-xdist worker that a process was started by; inherited by all below it.
+_WORKER = "PYTEST_XDIST_WORKER"
 #: Threads that distributed keeps for the life of the process once it was used; only cluster tests may start them.
 _DASK_POOLS = ("Dask-Offload", "TCP-Executor", "Dask-Default-Threads", "Profile", "AsyncProcess Dask")
 #: Threads that distributed keeps while a client lives.
@@ -123,6 +125,8 @@ def _orphans(before: Iterable[int] = ()) -> dict[int, str]:
     found = {}
     for pid, process in titled.items():
         with contextlib.suppress(psutil.NoSuchProcess):
+            if process.environ().get(_WORKER) != os.environ.get(_WORKER):
+                continue  # of a test that runs beside this one
             nearest = next((parent.pid for parent in process.parents() if parent.pid not in titled), 1)
             if pid not in before and nearest in ours:
                 found[pid] = " ".join(process.info["cmdline"]).strip()

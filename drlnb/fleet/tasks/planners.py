@@ -21,7 +21,10 @@ _Planner: TypeAlias = Planner[Any, Any]
 GROUP = "drlnb.planners"
 
 #: Sets of planners by name.
-_SETS: Mapping[str, dict[str, str]] = {"auto": {}, "seed": {"hold": "round", "warmup": "seed"}}
+_SETS: Mapping[str, dict[str, str]] = {
+    "auto": {},
+    "seed": {"hold": "round", "warmup": "seed", "distribution": "relay"},
+}
 
 #: Setting -> values that it can be given while tasks run.
 CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": tuple(sorted(KINDS["hold"].names))}

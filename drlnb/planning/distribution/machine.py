@@ -160,6 +160,7 @@ def _misses(state: Publishing, event: RangesMissing, out: Out) -> None:
     state.publication.misses(event, out)
 
 
+#: Event -> its rule.
 RULES: Rules[Publishing] = {
     PublishAsked: _publish_asked,
     HostsChanged: _hosts_changed,

@@ -72,8 +72,6 @@ class HostCompleted(Event):
     publish_s: float
     #: Seconds from the first byte at the host to the last one, at the host.
     arrival_s: float = 0.0
-    #: Seconds that the host took to forward, at the host.
-    forward_s: float = 0.0
 
 
 class RangesMissing(Event):

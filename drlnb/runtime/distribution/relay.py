@@ -97,21 +97,26 @@ class HostRelay:
         if taken.refused:
             raise ConnectionError(taken.refused)
         fields: Plain = {"task": task, "chunk": chunk, "report": report}
-        if kept.outbox is None or kept.sends != kept.assembly.newest:
-            if kept.outbox is not None:
-                kept.outbox.clear()
-            lost = partial(self._tell, fields, "lost")
-            kept.since, kept.sends = now, kept.assembly.newest
-            kept.outbox = Outbox(self._link, n_in_flight, now + left_s, self._link.node, lost)
-        kept.outbox.until = max(kept.outbox.until, now + left_s)
+        outbox = self._outbox(kept, fields, n_in_flight, now + left_s)
         for child in taken.forward:
-            kept.outbox.put(onward[child], fields, view)
+            outbox.put(onward[child], fields, view)
         if taken.new:
             await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
             self._write(kept, part, view, whole=taken.whole)
         if taken.whole:
             arrival_s = asyncio.get_running_loop().time() - kept.since
             self._tell(fields, "arrived", {"version": part.version, "host": self._link.node, "arrival_s": arrival_s})
+
+    def _outbox(self, kept: _Kept, fields: Plain, n_in_flight: int, until: float) -> Outbox:
+        """Return what sends the version from here; of a former one nothing is sent any more."""
+        if kept.outbox is None or kept.sends != kept.assembly.newest:
+            if kept.outbox is not None:
+                kept.outbox.clear()
+            lost = partial(self._tell, fields, "lost")
+            kept.since, kept.sends = asyncio.get_running_loop().time(), kept.assembly.newest
+            kept.outbox = Outbox(self._link, n_in_flight, until, self._link.node, lost)
+        kept.outbox.until = max(kept.outbox.until, until)
+        return kept.outbox
 
     def _tell(self, fields: Plain, op: str, message: Plain) -> None:
         """Report to whoever publishes."""

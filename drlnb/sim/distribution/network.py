@@ -155,7 +155,6 @@ class Network:
             n_bytes=self.n_bytes,
             publish_s=round(self.clock.now - sent.t, 6),
             arrival_s=round(self.clock.now - first_t, 6),
-            forward_s=round(max(0.0, self._egress_t[name] - first_t), 6),
         )
 
     def _lose(self, sent: _Sent, sender: str, receiver: int, start: int, stop: int, route: int) -> None:

@@ -69,10 +69,8 @@ def simulate_publish(
     clock, config = Clock(), {"planner": planner, "link": asdict(link)}
     machine = DistributionMachine(config)
     dead: set[str] = set()
-    network = Network(
-        clock, lambda version: link, lambda: hosted, model_bytes, lambda host: host not in dead,
-        slowness=dict(slowness or {}),
-    )  # fmt: skip
+    lives = lambda host: host not in dead  # noqa: E731
+    network = Network(clock, lambda version: link, lambda: hosted, model_bytes, lives, slowness=dict(slowness or {}))
     hosted = Hosted(
         clock, machine, kind="distribution", config=config, stream="distribution", effects=network.effects,
         validate=validate,
@@ -82,17 +80,14 @@ def simulate_publish(
         for host, after_s in (named or {}).items():
             clock.after(after_s, places.add, host)
     hosted.feed(HostsChanged, hosts=hosts)
+    epoch = machine.state.publication.epoch
     hosted.feed(PublishAsked, version=1, n_bytes=model_bytes)
     clock.run()
     stream = hosted.stream
-    ends = stream.of(VersionPublished)
+    view = DistributionView(version=1, hosts=hosts, model_bytes=model_bytes, link=link, epoch=epoch)
     return Published(
-        plan=DISTRIBUTION.build(planner).plan(
-            DistributionView(
-                version=1, hosts=hosts, model_bytes=model_bytes, link=link, epoch=machine.state.publication.epoch
-            )
-        ),
-        publish_s=ends[-1].publish_s if ends else 0.0,
+        plan=DISTRIBUTION.build(planner).plan(view),
+        publish_s=stream.of(VersionPublished)[-1].publish_s,
         held_s=max((message.done_t for message in network.messages), default=0.0),
         failed=tuple(record.host for record in stream.of(HostDropped)),
         messages=tuple(network.messages),

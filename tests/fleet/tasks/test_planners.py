@@ -26,7 +26,8 @@ class Failing(Direct):
 def test_seed_is_all_of_the_seed():
     """Its planners, and collectors that end; `auto` is the defaults."""
     seed = chosen("seed")
-    assert (seed.names["hold"], seed.names["warmup"], seed.seed) == ("round", "seed", True)
+    assert [seed.names[each] for each in ("hold", "warmup", "distribution")] == ["round", "seed", "relay"]
+    assert seed.seed
     assert chosen("auto") == chosen({}) == chosen(None)
     assert not chosen({"hold": "round", "warmup": "seed"}).seed
 
