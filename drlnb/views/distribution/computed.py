@@ -1,0 +1,170 @@
+"""Draw what the closed forms say of a plan before anything is sent: models per second over m, and what each sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from drlnb.views.drawing import theme, words
+from drlnb.views.drawing.payload import Content, Floats
+from drlnb.views.drawing.pictures import Body, Lines, axis, picture, timeline
+from drlnb.views.drawing.theme import Style
+from drlnb.views.drawing.view import View, meanings, numbered, table
+
+__all__ = ["COMPUTED", "LOOKS", "Computed", "egress", "models", "nothing", "sweep"]
+
+#: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
+COMPUTED = "computed"
+
+#: Style of each strategy, equal in every picture; the bound is dashed.
+LOOKS: Mapping[str, Style] = {
+    style.name: style
+    for style in theme.styles(("relay", "tree", "multitree", "star", "binomial", "chain", "kary", "auto"))
+} | {"bound": Style("bound", "=", "#777777", "/")}
+
+#: m of seed 001, and for how many machines it gives it.
+_SEED = {10.0: 100, 30.0: 298}
+
+SWEEP = table(
+    "points",
+    """
+    line:name | plan | how versions travel; bound: no plan is faster
+    x | m | relays, trees or intermediate hosts; plans without such a number are level lines
+    y | models/s | versions per second if each leaves once all hosts hold the one before
+    """,
+)
+EGRESS = table(
+    "hosts",
+    """
+    host:name | host | who sends: the learner, then the hosts by number
+    computed | computed (models) | bytes that leave it by the plan, in multiples of one version
+    simulated | simulated (models) | the same, as simulated message by message; nothing: not simulated
+    """,
+)
+NUMBERS = meanings(
+    """
+    publish | publish (s) | from the first byte until every host holds the version, by the closed form
+    times | in L (x) | the same, in multiples of L: one version through the learner's card
+    rate | models per second | versions per second if each leaves once all hosts hold the one before
+    learner | learner sends (models) | bytes that leave the learner, in multiples of one version
+    host | busiest host sends (models) | the most that leaves one host
+    bound | of the possible (%) | the least time that any plan can take / the time of this one
+    """
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """What the closed forms say of one plan on one link; times in seconds."""
+
+    #: Name of the planner, such as ``relay:m=8``.
+    plan: str
+    #: What is planned by it, with its numbers: ``relay m=8``.
+    name: str
+    n_hosts: int
+    model_bytes: int
+    #: The network in words.
+    link: str
+    #: Relays, trees or intermediate hosts.
+    m: int
+    publish_s: float
+    #: One version through the learner's card: L.
+    one_s: float
+    #: No plan is faster.
+    bound_s: float
+    #: Strategy -> its numbers m and its time with each; shapes ``(k,)``.
+    curves: Mapping[str, tuple[Floats, Floats]]
+    #: Versions that the learner (first) and each host send; shape ``(n_hosts + 1,)``.
+    egress: Floats
+
+
+def models(amount: float) -> str:
+    """Return an amount of bytes in multiples of one version.
+
+    Examples
+    --------
+    >>> models(1.0), models(1.875)
+    ('1.00 models', '1.88 models')
+    """
+    return f"{amount:.2f} models"
+
+
+def sweep(of: Computed, more: str = "") -> View:
+    """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the seed marked.
+
+    Parameters
+    ----------
+    of
+        What was computed.
+    more
+        What the sentence goes on with.
+    """
+    strategy = of.name.partition(" ")[0]
+    lines = Lines()
+    for name, (m, seconds) in {**of.curves, "bound": (np.array([1.0, of.n_hosts]), np.full(2, of.bound_s))}.items():
+        look = LOOKS[name]
+        lines.add(name, look.colour, m, 1.0 / seconds, style=(look.letter, look.hatch))
+    lines.add(f"chosen: {of.name}", LOOKS[strategy].colour, [of.m], [1.0 / of.publish_s], dots=True, style=("*", ""))
+    times, learner, host = of.publish_s / of.one_s, float(of.egress[0]), float(of.egress[1:].max(initial=0.0))
+    sentence = (
+        f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "
+        f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(learner)}"
+    )
+    return picture(
+        "distribution.sweep", COMPUTED, sentence + more, SWEEP,
+        lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second")),
+        facts={"marks": _seed_marks(of.n_hosts)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
+        numbers=numbered(
+            NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, learner=learner, host=host,
+            bound=of.bound_s / of.publish_s,
+        ),
+    )  # fmt: skip
+
+
+def _seed_marks(n_hosts: int) -> list[Content]:
+    """Return where the seed's own numbers of relays stand."""
+    return [
+        {"t": m, "label": f"seed: {m:g}", "said": f"m = {m:g}, which seed 001 gives for {n} machines", "task": ""}
+        for m, n in _SEED.items()
+        if m <= n_hosts
+    ]
+
+
+def egress(of: Computed, simulated: Floats | None = None) -> View:
+    """Return how many versions each host sends, the learner first: hollow as computed, filled as simulated.
+
+    Parameters
+    ----------
+    of
+        What was computed.
+    simulated
+        What was sent in a simulation of the same plan, repair included; shape ``(n_hosts + 1,)``.
+    """
+    place = np.arange(of.n_hosts + 1, dtype=np.float64)
+    known = np.full(len(place), np.nan) if simulated is None else simulated
+    lines = Lines()
+    if simulated is not None:
+        lines.add("simulated", "#56B4E9", *_bars(place, simulated), band=(0.0, _bars(place, simulated)[1]))
+    lines.add("computed", "#E69F00", *_bars(place, of.egress))
+    body = lines.body(axis("0: the learner, then the hosts by number"), axis("models sent"))
+    busiest = int(np.argmax(of.egress[1:])) if of.n_hosts else 0
+    sentence = f"the learner sends {models(of.egress[0])}, a host at most {models(of.egress[1:][busiest])}"
+    repaired = "" if simulated is None else f"; simulated: {models(simulated[0])} and {models(simulated[1:].max())}"
+    hosts = {"host": np.arange(of.n_hosts + 1), "computed": of.egress, "simulated": known}
+    names = ("learner", *(str(number) for number in range(of.n_hosts)))
+    origin = COMPUTED if simulated is None else f"{COMPUTED} and simulated"
+    body = Body(body.module, {**body.columns, "hosts": hosts}, body.facts, names)
+    return picture("distribution.egress", origin, sentence + repaired, EGRESS, body)
+
+
+def _bars(place: Floats, height: Floats) -> tuple[Floats, Floats]:
+    """Return the outline of bars around places, one after another; shapes ``(4 n,)``."""
+    x = (place[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])).ravel()
+    return x, (height[:, None] * np.array([0.0, 1.0, 1.0, 0.0])).ravel()
+
+
+def nothing(name: str, module: str, why: str) -> View:
+    """Return a picture that only says why it is empty."""
+    axes = axis("time", "s", "clock"), axis("")
+    body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
+    return picture(f"distribution.{name}", COMPUTED, why, (), body)

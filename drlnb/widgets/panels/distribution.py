@@ -1,0 +1,90 @@
+"""Show how versions reach the hosts of a run, measured beside predicted, and change the plan while it trains."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.training import Training
+from drlnb.views.distribution import measured
+from drlnb.views.drawing.view import View
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.frame import Content, Plain, button, row, styled
+from drlnb.widgets.panels.timings import Timings
+from drlnb.widgets.transport.commands import Args, Command
+
+__all__ = ["Distribution"]
+
+_ALL = "all tasks"
+
+
+class Distribution(Timings):
+    """The timings of plans, beside the versions and hosts of one run."""
+
+    MORE: ClassVar[Mapping[str, str]] = {**Timings.MORE, "versions": "chart", "hosts": "table"}
+    TABS: ClassVar[Mapping[str, str]] = {"versions": "Versions", "hosts": "Hosts", **Timings.TABS}
+    #: Lines of Python for what was applied here, oldest first.
+    applied: Sequence[str] = ()
+
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make the choice of the task beside the other fields."""
+        names = list(self.run.specs) if self.run is not None else []
+        self._own = not self.panel.settings
+        self._task = ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL)
+        self._task.observe(self._task_chosen, "value")
+        apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
+        self.panel.commands.add("apply", apply)
+        return [*super().controls(), row(styled(self._task, "task"))]
+
+    def _task_chosen(self, change: Args) -> None:
+        with self.panel.messages.guard("choose the task"):
+            self.panel.touch()
+
+    @property
+    def _shown(self) -> str | None:
+        """Task whose versions are shown; None: the first that has sent any."""
+        return None if self._task.value == _ALL else str(self._task.value)
+
+    # ------------------------------------------------------------------ pictures
+    def draw_more(self, name: str) -> View:
+        """Return one of the other pictures."""
+        if name == "versions":
+            return measured.versions(self.fold, self._shown)
+        return measured.hosts(self.fold, self._shown) if name == "hosts" else super().draw_more(name)
+
+    def _noted(self) -> list[str]:
+        return ["versions", *super()._noted()]
+
+    def folded(self) -> None:
+        """Begin with the hosts and the model of the run."""
+        _, of = measured.newest(self.fold)
+        if self._own and len(of.versions):
+            self._own = False
+            n_hosts, mb = int(of.versions.get(-1, "hosts")), float(of.versions.get(-1, "mb"))
+            self.panel.set(n_hosts=max(1, min(n_hosts, 300)), model_mb=max(1e-6, mb))
+
+    # ------------------------------------------------------------------ the plan in force
+    def facts(self) -> Plain:
+        """Return the buttons of the timings, and Apply."""
+        facts = super().facts()
+        return {**facts, "buttons": [*facts["buttons"], button("apply", "Apply plan", reason=self._off())]}
+
+    def _off(self) -> str:
+        return "there is no run yet" if self.run is None else self.run.watch.refusal
+
+    def _can_apply(self, args: Args) -> None:
+        if self._off():
+            raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
+        self._can_plan(args)
+
+    def _apply(self, args: Args) -> str:
+        task = self._shown
+        if isinstance(self.run, Training):  # a recording has refused by now
+            self.run.set("distribution.plan", self.plan, task=task)
+        line = f'run.set("distribution.plan", {self.plan!r}' + (f", task={task!r})" if task else ")")
+        self.applied = [*self.applied, line]
+        return f"plan: {self.plan} for {task or 'all tasks'}, from the next round on"
+
+    def code(self) -> str:
+        """Return the line that gives this panel, and those that did what was applied."""
+        return "\n".join([Content.code(self), *self.applied])
