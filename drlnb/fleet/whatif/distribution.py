@@ -137,19 +137,21 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
         lost = ((host, at_s, kill),)
     starts = sorted({min(send.start for send in result.plan.sends if send.route == i) for i in range(len(first))})
     return Simulated(
-        plan=plan, name=name, model_bytes=model_bytes, hosts=hosts, messages=_columns(result, hosts, starts),
+        plan=plan, name=name, model_bytes=model_bytes, hosts=hosts, messages=_columns(result, hosts, starts, link),
         n_shards=len(starts), publish_s=result.publish_s, predicted_s=result.plan.predicted_s, lost=lost,
         dropped=result.failed,
     )  # fmt: skip
 
 
-def _columns(result: Published, hosts: tuple[str, ...], starts: list[int]) -> Table:
+def _columns(result: Published, hosts: tuple[str, ...], starts: list[int], link: Link) -> Table:
     number = {"": LEARNER} | {host: i for i, host in enumerate(hosts)}
     planned = {(sender, receiver, send.start, send.stop) for send, sender, receiver in result.plan.messages()}
     ends = [(number[each.sender], number[each.receiver], each.start, each.stop) for each in result.messages]
     sender, receiver, start, stop = np.array(ends, dtype=np.int64).reshape(-1, 4).T
+    wire = (stop - start) * (1.0 + link.header_frac) / link.ingress_bytes_per_s
     return {
         "sender": sender, "receiver": receiver, "bytes": (stop - start).astype(np.float64),
+        "wire": np.maximum(wire, link.overhead_s),
         "begun": np.array([each.begun_t for each in result.messages]),
         "done": np.array([each.done_t for each in result.messages]),
         "shard": np.searchsorted(starts, start, side="right") - 1,

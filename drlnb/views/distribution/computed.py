@@ -43,12 +43,16 @@ EGRESS = table(
 )
 NUMBERS = meanings(
     """
-    publish | publish (s) | from the first byte until every host holds the version, by the closed form
+    publish | predicted (s) | from the first byte until every host holds the version, by the closed form
     times | in L (x) | the same, in multiples of L: one version through the learner's card
     rate | models per second | versions per second if each leaves once all hosts hold the one before
-    learner | learner sends (models) | bytes that leave the learner, in multiples of one version
-    host | busiest host sends (models) | the most that leaves one host
     bound | of the possible (%) | the least time that any plan can take / the time of this one
+    """
+)
+SENT = meanings(
+    """
+    learner | learner sends (models) | bytes that leave the learner by the plan, in multiples of one version
+    host | busiest host sends (models) | the most that leaves one host
     """
 )
 
@@ -105,29 +109,26 @@ def sweep(of: Computed, more: str = "") -> View:
         look = LOOKS[name]
         lines.add(name, look.colour, m, 1.0 / seconds, style=(look.letter, look.hatch))
     lines.add(f"chosen: {of.name}", LOOKS[strategy].colour, [of.m], [1.0 / of.publish_s], dots=True, style=("*", ""))
-    times, learner, host = of.publish_s / of.one_s, float(of.egress[0]), float(of.egress[1:].max(initial=0.0))
+    times = of.publish_s / of.one_s
     sentence = (
         f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "
-        f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(learner)}"
+        f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(of.egress[0])}"
     )
     return picture(
         "distribution.sweep", COMPUTED, sentence + more, SWEEP,
         lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second")),
-        facts={"marks": _seed_marks(of.n_hosts)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
+        facts={"marks": _marks(of)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
         numbers=numbered(
-            NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, learner=learner, host=host,
-            bound=of.bound_s / of.publish_s,
+            NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, bound=of.bound_s / of.publish_s
         ),
     )  # fmt: skip
 
 
-def _seed_marks(n_hosts: int) -> list[Content]:
-    """Return where the seed's own numbers of relays stand."""
-    return [
-        {"t": m, "label": f"seed: {m:g}", "said": f"m = {m:g}, which seed 001 gives for {n} machines", "task": ""}
-        for m, n in _SEED.items()
-        if m <= n_hosts
-    ]
+def _marks(of: Computed) -> list[Content]:
+    """Return where the chosen number stands, and the seed's own numbers of relays."""
+    seed = [(m, f"seed: {m:g}", f"m = {m:g}, which seed 001 gives for {n} machines") for m, n in _SEED.items()]
+    placed = [*(mark for mark in seed if mark[0] <= of.n_hosts), (float(of.m), "chosen", f"chosen: {of.name}")]
+    return [{"t": m, "label": label, "said": said, "task": ""} for m, label, said in placed]
 
 
 def egress(of: Computed, simulated: Floats | None = None) -> View:
@@ -140,21 +141,23 @@ def egress(of: Computed, simulated: Floats | None = None) -> View:
     simulated
         What was sent in a simulation of the same plan, repair included; shape ``(n_hosts + 1,)``.
     """
-    place = np.arange(of.n_hosts + 1, dtype=np.float64)
+    place = np.arange(-1.0, of.n_hosts)  # the learner's number is -1
     known = np.full(len(place), np.nan) if simulated is None else simulated
     lines = Lines()
     if simulated is not None:
-        lines.add("simulated", "#56B4E9", *_bars(place, simulated), band=(0.0, _bars(place, simulated)[1]))
-    lines.add("computed", "#E69F00", *_bars(place, of.egress))
-    body = lines.body(axis("0: the learner, then the hosts by number"), axis("models sent"))
-    busiest = int(np.argmax(of.egress[1:])) if of.n_hosts else 0
-    sentence = f"the learner sends {models(of.egress[0])}, a host at most {models(of.egress[1:][busiest])}"
-    repaired = "" if simulated is None else f"; simulated: {models(simulated[0])} and {models(simulated[1:].max())}"
+        lines.add("simulated", "#56B4E9", *_bars(place, simulated), band=(0.0, _bars(place, simulated)[1]), step=True,
+                  style=("S", ""))  # fmt: skip
+    lines.add("computed", "#E69F00", *_bars(place, of.egress), step=True, style=("C", ""))
+    body = lines.body(axis("host; the learner stands at -1"), axis("models sent"))
+    sent = {"learner": float(of.egress[0]), "host": float(of.egress[1:].max(initial=0.0))}
+    sentence = f"the learner sends {models(sent['learner'])}, a host at most {models(sent['host'])}"
+    if simulated is not None:
+        sentence += f"; simulated: {models(simulated[0])} and {models(simulated[1:].max(initial=0.0))}"
     hosts = {"host": np.arange(of.n_hosts + 1), "computed": of.egress, "simulated": known}
     names = ("learner", *(str(number) for number in range(of.n_hosts)))
     origin = COMPUTED if simulated is None else f"{COMPUTED} and simulated"
     body = Body(body.module, {**body.columns, "hosts": hosts}, body.facts, names)
-    return picture("distribution.egress", origin, sentence + repaired, EGRESS, body)
+    return picture("distribution.egress", origin, sentence, EGRESS, body, numbers=numbered(SENT, **sent))
 
 
 def _bars(place: Floats, height: Floats) -> tuple[Floats, Floats]:

@@ -32,7 +32,7 @@ SHARDS = table(
     """
     sender:name | from | who sends
     receiver:name | to | who receives
-    start*1000 | begun (ms) | when the sender's card began with it
+    begun*1000 | begun (ms) | when the sender's card began with it
     stop*1000 | received (ms) | when the receiver's card had all of it
     mb | size (MB) | bytes of the message
     series:series | part | which shards they are of; repair: sent again instead of what a lost host was to forward
@@ -70,8 +70,8 @@ class Simulated:
     hosts
         Names; host i of a plan at place i.
     messages
-        Columns ``sender`` (-1: the learner), ``receiver``, ``bytes``, ``begun``, ``done`` (seconds), ``shard`` and
-        ``repair`` (1: not in the plan), in the order of arrival.
+        Columns ``sender`` (-1: the learner), ``receiver``, ``bytes``, ``begun``, ``done``, ``wire`` (seconds; the last:
+        that it holds a card), ``shard`` and ``repair`` (1: not in the plan), in the order of arrival.
     n_shards
         Shards of the plan.
     publish_s, predicted_s
@@ -132,10 +132,10 @@ def shards(of: Simulated) -> View:
     lane = np.full(len(of.hosts) + 1, -1)
     lane[rows + 1] = 2 * np.arange(len(rows)) + 1  # the learner's only lane comes first
     lane[0] = 0
-    arrivals = _blocks(of, np.flatnonzero(lane[got + 1] >= 0), lane[got + 1])
+    begun, done, wire = (of.messages[name] for name in ("begun", "done", "wire"))
+    arrivals = _blocks(of, np.flatnonzero(lane[got + 1] >= 0), lane[got + 1], (np.maximum(begun, done - wire), done))
     sending = np.where(sent < 0, 0, lane[sent + 1] + 1)
-    forwards = _blocks(of, np.flatnonzero((sent < 0) | (lane[sent + 1] >= 0)), sending)
-    bars = {name: np.concatenate([arrivals[name], forwards[name]]) for name in arrivals}
+    sends = _blocks(of, np.flatnonzero((sent < 0) | (lane[sent + 1] >= 0)), sending, (begun, begun + wire))
     styles = [*_shard_styles(of), _REPAIR, _HELD]
     held = of.held_s[rows]
     known = np.flatnonzero(np.isfinite(held))
@@ -149,14 +149,14 @@ def shards(of: Simulated) -> View:
         each for host in rows for each in (*lanes_of("task", [of.hosts[host]]), *lanes_of("wait", [""]))
     ]
     body = timeline(
-        {"absent": absent, "bars": bars, "dots": dots}, lanes, styles, (0.0, end),
+        {"absent": absent, "waits": sends, "bars": arrivals, "dots": dots}, lanes, styles, (0.0, end),
         axis("time since the first byte", "s", "clock"), ("learner", *of.hosts),
     )  # fmt: skip
     marks: list[Content] = [
         {"t": at, "label": f"{host} lost", "said": f"{host}, relay {number}, is gone", "task": ""}
         for host, at, number in of.lost
     ]
-    notes = ["the upper lane of a host is what arrives, the thin one below it what it forwards; ✓: it holds all"]
+    notes = ["strong: what arrives at a host; pale, in the thin lane below: what it forwards; ✓: it holds all"]
     if len(rows) < len(of.hosts):
         notes.append(f"{len(rows)} of {len(of.hosts)} hosts are drawn: those that were lost, and evenly the others")
     return picture(
@@ -188,12 +188,11 @@ def _shard_styles(of: Simulated) -> tuple[Style, ...]:
     return theme.styles(f"shard {low}" if low == high else f"shards {low}-{high}" for low, high in spans)
 
 
-def _blocks(of: Simulated, which: Array, lane: Array) -> dict[str, Array]:
+def _blocks(of: Simulated, which: Array, lane: Array, span: tuple[Floats, Floats]) -> dict[str, Array]:
     """Return messages as bars on lanes."""
-    sent = {name: column[which] for name, column in of.messages.items()}
-    n_kinds = min(of.n_shards, _COLOURS)
+    sent, n_kinds = {name: column[which] for name, column in of.messages.items()}, min(of.n_shards, _COLOURS)
     return {
-        "start": sent["begun"], "stop": sent["done"], "lane": lane[which],
+        "start": span[0][which], "stop": span[1][which], "begun": sent["begun"], "lane": lane[which],
         "series": np.where(sent["repair"] > 0, n_kinds, sent["shard"] * n_kinds // of.n_shards),
         "sender": sent["sender"] + 1, "receiver": sent["receiver"] + 1, "mb": sent["bytes"] / 1e6,
     }  # fmt: skip

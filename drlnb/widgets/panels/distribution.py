@@ -56,12 +56,13 @@ class Distribution(Timings):
         return ["versions", *super()._noted()]
 
     def folded(self) -> None:
-        """Begin with the hosts and the model of the run."""
+        """Begin with the model of the run, and with its hosts if there are several."""
         _, of = measured.newest(self.fold)
         if self._own and len(of.versions):
             self._own = False
             n_hosts, mb = int(of.versions.get(-1, "hosts")), float(of.versions.get(-1, "mb"))
-            self.panel.set(n_hosts=max(1, min(n_hosts, 300)), model_mb=max(1e-6, mb))
+            several = {"n_hosts": min(n_hosts, 300)} if n_hosts > 1 else {}  # to one host there is but one way
+            self.panel.set(model_mb=max(1e-6, mb), **several)
 
     # ------------------------------------------------------------------ the plan in force
     def facts(self) -> Plain:
