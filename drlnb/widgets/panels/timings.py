@@ -258,7 +258,7 @@ class Timings(Content):
                 self._again(name, results[0], of)
 
     def _again(self, name: str, result: Simulated, of: Computed) -> None:
-        args = {"unasked": True, "kill": min(result.lost[0][2], of.m - 1) if result.lost else 0}
+        args = {"unasked": True, "kill": min(self.value("kill"), of.m - 1)}
         command = "race" if name == "race" else "kill" if result.lost else "simulate"
         content = {"id": f"{command} {time.monotonic()}", "name": command, "args": args}
         self.panel.commands.receive(content, lambda reply: None)

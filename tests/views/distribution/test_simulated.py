@@ -21,7 +21,7 @@ def killed():
 
 
 def test_two_hosts_and_two_relays_by_hand():
-    """Each shard of 200 bytes holds a card for 2 s; the second host's own shard holds up what the first one forwards."""
+    """A shard of 200 bytes holds a card for 2 s; the second host's own shard holds up what the first one forwards."""
     view = simulated.shards(simulate("relay:m=2", 2, 400, SLOW))
     bars = view.columns["bars"]
     assert [lane["label"] for lane in view.facts["lanes"]] == ["learner", "h0", "", "h1", ""]
