@@ -63,8 +63,6 @@ def compute(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Computed:
     curves: dict[str, tuple[Floats, Floats]] = {}
     for name, strategy in STRATEGIES.items():
         mine, takes = name == said.strategy, numbers_of(name)
-        if name == "kary" and not mine:
-            continue
         m = np.array(list(strategy.m(n_hosts)) if "m" in takes else [1, n_hosts], dtype=np.float64)
         c = np.array([said.c] if mine else [1] if name == "relay" else strategy.c, dtype=np.float64)
         curves[name] = m, strategy.seconds(cost, m[:, None], c[None, :]).min(axis=1)
@@ -125,19 +123,20 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
     ValueError
         As of :func:`compute`.
     """
-    name = _name(_forecast(plan, n_hosts, model_bytes, link))
+    said = _forecast(plan, n_hosts, model_bytes, link)
     lost: tuple[tuple[str, float, int], ...] = ()
     result = simulate_publish(plan, n_hosts, model_bytes, link)
     hosts, first = host_names(n_hosts), [route[0][1] for route in result.plan.routes]
     if kill is not None:
         if not 0 <= kill < len(first):
-            raise ConfigError(f"relay must be from 0 to {len(first) - 1} in {name}, got {kill}")
+            raise ConfigError(f"relay must be from 0 to {len(first) - 1} in {_name(said)}, got {kill}")
         host, at_s = hosts[first[kill]], result.held_s / 2
         result = simulate_publish(plan, n_hosts, model_bytes, link, fails={host: at_s})
         lost = ((host, at_s, kill),)
     starts = sorted({min(send.start for send in result.plan.sends if send.route == i) for i in range(len(first))})
     return Simulated(
-        plan=plan, name=name, model_bytes=model_bytes, hosts=hosts, messages=_columns(result, hosts, starts, link),
+        plan=plan, name=_name(said), look=list(STRATEGIES).index(said.strategy), model_bytes=model_bytes, hosts=hosts,
+        messages=_columns(result, hosts, starts, link),
         n_shards=len(starts), publish_s=result.publish_s, predicted_s=result.plan.predicted_s, lost=lost,
         dropped=result.failed,
     )  # fmt: skip

@@ -8,19 +8,12 @@ import numpy as np
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Content, Floats
 from drlnb.views.drawing.pictures import Body, Lines, axis, picture, timeline
-from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, meanings, numbered, table
 
-__all__ = ["COMPUTED", "LOOKS", "Computed", "egress", "models", "nothing", "sweep"]
+__all__ = ["COMPUTED", "Computed", "egress", "models", "nothing", "sweep"]
 
 #: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
 COMPUTED = "computed"
-
-#: Style of each strategy, equal in every picture; the bound is dashed.
-LOOKS: Mapping[str, Style] = {
-    style.name: style
-    for style in theme.styles(("relay", "tree", "multitree", "star", "binomial", "chain", "kary", "auto"))
-} | {"bound": Style("bound", "=", "#777777", "/")}
 
 #: m of seed 001, and for how many machines it gives it.
 _SEED = {10.0: 100, 30.0: 298}
@@ -76,7 +69,7 @@ class Computed:
     one_s: float
     #: No plan is faster.
     bound_s: float
-    #: Strategy -> its numbers m and its time with each; shapes ``(k,)``.
+    #: Every strategy, in an order that is always the same -> its numbers m and its time with each; shapes ``(k,)``.
     curves: Mapping[str, tuple[Floats, Floats]]
     #: Versions that the learner (first) and each host send; shape ``(n_hosts + 1,)``.
     egress: Floats
@@ -103,12 +96,12 @@ def sweep(of: Computed, more: str = "") -> View:
     more
         What the sentence goes on with.
     """
-    strategy = of.name.partition(" ")[0]
-    lines = Lines()
-    for name, (m, seconds) in {**of.curves, "bound": (np.array([1.0, of.n_hosts]), np.full(2, of.bound_s))}.items():
-        look = LOOKS[name]
-        lines.add(name, look.colour, m, 1.0 / seconds, style=(look.letter, look.hatch))
-    lines.add(f"chosen: {of.name}", LOOKS[strategy].colour, [of.m], [1.0 / of.publish_s], dots=True, style=("*", ""))
+    lines, looks = Lines(), {style.name: style for style in theme.styles(of.curves)}
+    for name, (m, seconds) in of.curves.items():
+        lines.add(name, looks[name].colour, m, 1.0 / seconds, style=(looks[name].letter, ""))
+    lines.add("bound", "#777777", [1.0, of.n_hosts], [1.0 / of.bound_s] * 2, style=("=", "/"))
+    chosen = looks[of.name.partition(" ")[0]].colour
+    lines.add(f"chosen: {of.name}", chosen, [of.m], [1.0 / of.publish_s], dots=True, style=("*", ""))
     times = of.publish_s / of.one_s
     sentence = (
         f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "

@@ -5,7 +5,6 @@ import math
 import numpy as np
 
 from drlnb.records.journal import Journal
-from drlnb.views.distribution.computed import LOOKS
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
@@ -104,11 +103,10 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
     known = np.flatnonzero(np.isfinite(predicted))
     known = known[decimate.min_max(x[known], predicted[known], _COLUMNS)]
     lines.add("predicted", "#777777", x[known], 1e3 * predicted[known], style=("P", "/"), step=True)
-    for i, planner in enumerate(of.planners):
+    for i, look in enumerate(theme.styles(of.planners)):
         mine = np.flatnonzero((of.versions["planner"] == i) & np.isfinite(measured))
         mine = mine[decimate.min_max(x[mine], measured[mine], _COLUMNS)]
-        look = LOOKS.get(planner.partition(":")[0], theme.styles([planner])[0])
-        lines.add(f"measured, {planner}", look.colour, x[mine], 1e3 * measured[mine], dots=True,
+        lines.add(f"measured, {look.name}", look.colour, x[mine], 1e3 * measured[mine], dots=True,
                   band=(1e3 * first[mine], 1e3 * last[mine]), style=(look.letter, ""))  # fmt: skip
     live = [host for host in of.hosts.values() if not host.dropped]
     median_s, expected_s = _median(measured), _median(predicted)

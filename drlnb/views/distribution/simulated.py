@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from drlnb.views.distribution.computed import LOOKS
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Floats, Table
 from drlnb.views.drawing.pictures import Lines, axis, lanes_of, picture, timeline
@@ -72,8 +71,8 @@ class Simulated:
     messages
         Columns ``sender`` (-1: the learner), ``receiver``, ``bytes``, ``begun``, ``done``, ``wire`` (seconds; the last:
         that it holds a card), ``shard`` and ``repair`` (1: not in the plan), in the order of arrival.
-    n_shards
-        Shards of the plan.
+    n_shards, look
+        Shards of the plan, and the number of its strategy, by which it has a colour.
     publish_s, predicted_s
         Seconds as simulated, and by the closed form.
     lost
@@ -88,6 +87,7 @@ class Simulated:
     hosts: tuple[str, ...]
     messages: Table
     n_shards: int
+    look: int
     publish_s: float
     predicted_s: float
     lost: tuple[tuple[str, float, int], ...] = ()
@@ -210,7 +210,7 @@ def race(results: Sequence[Simulated]) -> View:
         held = np.sort(each.held_s[np.isfinite(each.held_s)])
         share = 100.0 * np.arange(len(held) + 1) / len(each.hosts)
         within = np.concatenate([[0.0], held]) <= end
-        look = LOOKS[each.name.partition(" ")[0]]
+        look = theme.styles(map(str, range(each.look + 1)))[each.look]
         x, y = np.concatenate([[0.0], held])[within], share[within]
         lines.add(each.name, look.colour, 1e3 * np.append(x, end), np.append(y, y[-1]), step=True,
                   style=(look.letter, look.hatch))  # fmt: skip

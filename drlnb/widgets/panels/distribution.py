@@ -29,31 +29,25 @@ class Distribution(Timings):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the choice of the task beside the other fields."""
         names = list(self.run.specs) if self.run is not None else []
+        #: Whether the fields hold what they began with, unasked: the run's own numbers are better then.
         self._own = not self.panel.settings
-        self._task = ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL)
-        self._task.observe(self._task_chosen, "value")
+        self.task = ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL)
+        self.task.observe(lambda change: self.panel.touch(), "value")
         apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
-        return [*super().controls(), row(styled(self._task, "task"))]
-
-    def _task_chosen(self, change: Args) -> None:
-        with self.panel.messages.guard("choose the task"):
-            self.panel.touch()
+        fields, *pictures = super().controls()
+        return [fields, row(styled(self.task, "task")), *pictures]
 
     @property
     def _shown(self) -> str | None:
-        """Task whose versions are shown; None: the first that has sent any."""
-        return None if self._task.value == _ALL else str(self._task.value)
+        """Task that is meant; None: all, of which the first that has sent versions is shown."""
+        return None if self.task.value == _ALL else str(self.task.value)
 
     # ------------------------------------------------------------------ pictures
-    def draw_more(self, name: str) -> View:
-        """Return one of the other pictures."""
-        if name == "versions":
-            return measured.versions(self.fold, self._shown)
-        return measured.hosts(self.fold, self._shown) if name == "hosts" else super().draw_more(name)
-
-    def _noted(self) -> list[str]:
-        return ["versions", *super()._noted()]
+    def draw(self, name: str = "") -> View:
+        """Return models per second over m, or one of the other pictures."""
+        drawn = {"versions": measured.versions, "hosts": measured.hosts}.get(name)
+        return drawn(self.fold, self._shown) if drawn else super().draw(name)
 
     def folded(self) -> None:
         """Begin with the model of the run, and with its hosts if there are several."""
@@ -66,9 +60,11 @@ class Distribution(Timings):
 
     # ------------------------------------------------------------------ the plan in force
     def facts(self) -> Plain:
-        """Return the buttons of the timings, and Apply."""
+        """Return the buttons of the timings, and Apply; what was measured stands first."""
         facts = super().facts()
-        return {**facts, "buttons": [*facts["buttons"], button("apply", "Apply plan", reason=self._off())]}
+        apply = button("apply", "Apply plan", reason=self._off())
+        notes = [self.draw("versions").sentence, *facts["notes"]]
+        return {**facts, "buttons": [*facts["buttons"], apply], "notes": notes}
 
     def _off(self) -> str:
         return "there is no run yet" if self.run is None else self.run.watch.refusal
@@ -76,15 +72,15 @@ class Distribution(Timings):
     def _can_apply(self, args: Args) -> None:
         if self._off():
             raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
-        self._can_plan(args)
+        self.case.check(args)
 
     def _apply(self, args: Args) -> str:
-        task = self._shown
+        plan, task = self.case.plan, self._shown
         if isinstance(self.run, Training):  # a recording has refused by now
-            self.run.set("distribution.plan", self.plan, task=task)
-        line = f'run.set("distribution.plan", {self.plan!r}' + (f", task={task!r})" if task else ")")
+            self.run.set("distribution.plan", plan, task=task)
+        line = f'run.set("distribution.plan", {plan!r}' + (f", task={task!r})" if task else ")")
         self.applied = [*self.applied, line]
-        return f"plan: {self.plan} for {task or 'all tasks'}, from the next round on"
+        return f"plan: {plan} for {task or 'all tasks'}, from the next round on"
 
     def code(self) -> str:
         """Return the line that gives this panel, and those that did what was applied."""

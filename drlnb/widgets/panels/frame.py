@@ -46,7 +46,7 @@ class Content(abc.ABC):
     CHECKS: ClassVar[Checks] = {}
     #: Module of its picture: ``timeline``, ``table`` ...
     MODULE: ClassVar[str] = ""
-    #: Name of a further picture -> its module.
+    #: Name of a further picture -> its module; who has any puts all pictures among its controls.
     MORE: ClassVar[Mapping[str, str]] = {}
     panel: "Panel"
 
@@ -61,16 +61,8 @@ class Content(abc.ABC):
         return self.panel.reader.fold
 
     @abc.abstractmethod
-    def draw(self) -> View:
-        """Return the picture as it is now."""
-
-    def draw_more(self, name: str) -> View:
-        """Return a picture of :attr:`MORE` as it is now."""
-        raise NotImplementedError(name)
-
-    def arrange(self, pictures: Mapping[str, ipywidgets.Widget]) -> list[ipywidgets.Widget]:
-        """Return the widgets below the controls; the first picture's name is empty."""
-        return list(pictures.values())
+    def draw(self, name: str = "") -> View:
+        """Return the picture as it is now, or one of :attr:`MORE`."""
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the widgets that hold values, and the commands."""
@@ -136,12 +128,13 @@ class Panel:
             for name, module in {"": content.MODULE, **content.MORE}.items()
         }
         self.picture = self.pictures[""]
+        self._all = [*self.pictures.values(), self.shell]
         if training is not None:
             self.follow(training)
         content.panel = self
         self.controls = content.controls()
-        shown = content.arrange({name: picture.widget for name, picture in self.pictures.items()})
-        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *shown])
+        below = [] if content.MORE else [self.picture.widget]
+        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *below])
         self.box.add_class(f"drlnb-t-{content.NAME}")
         live.add(self)
 
@@ -256,7 +249,7 @@ class Panel:
         self.content.tick(now_s)
         with self.messages.guard("draw panel"), FOLDS:
             last = self.reader.has_just_ended() or keep
-            if last or not live.running or any(p.widget.shown or p.greeted for p in self._all()):
+            if last or not live.running or any(p.widget.shown or p.greeted for p in self._all):
                 self._take()
                 self._push(now_s, last)
 
@@ -265,7 +258,7 @@ class Panel:
         calm = not (last or self._touched) and now_s - self._read_t < _WORDS_S
         if not calm:
             self._touched, self._read_t = False, now_s
-        for picture in self._all():
+        for picture in self._all:
             if not (calm and picture.calm) or picture.greeted:
                 picture.push(now_s, keep=last)
 
@@ -282,16 +275,12 @@ class Panel:
         """Return a picture, drawn anew only if something has changed."""
         drawn = self._drawn.get(name)
         if drawn is None or drawn[0] != self._version:
-            drawn = self._version, self.content.draw_more(name) if name else self.content.draw()
+            drawn = self._version, self.content.draw(name)
             self._drawn[name] = drawn
         return drawn[1]
 
     def _drawn_as(self, name: str) -> Drawn:
         return self._view(name).drawn
-
-    def _all(self) -> list[Picture]:
-        """Return the pictures, and the shell."""
-        return [*self.pictures.values(), self.shell]
 
     def _sheet(self) -> Drawn:
         fold = self.reader.fold
@@ -308,7 +297,7 @@ class Panel:
         with self.messages.guard("write panel"):
             for widget, name, value in writes:
                 setattr(widget, name, value)
-            for picture in self._all():
+            for picture in self._all:
                 picture.write()
             if not self.shell.widget.gone:
                 self.shell.widget._code = self.code()

@@ -83,6 +83,16 @@ def test_many_hosts_and_shards_share_lanes_and_colours():
     assert any("of 40 hosts are drawn" in note for note in view.notes)
 
 
+def test_every_lane_is_one_of_its_own_in_plotly():
+    """Thin lanes have no label, and are no single lane for that."""
+    figure = simulated.shards(simulate("relay:m=2", 2, 400, SLOW)).figure()
+    labels = {trace.meta: set() for trace in figure.data}
+    for trace in figure.data:
+        labels[trace.meta] |= set(trace.y)
+    assert labels["bars"] == {"h0", "h1"}
+    assert len(labels["waits"]) == 3
+
+
 def test_a_whole_version_is_one_part():
     """A star has no shards."""
     view = simulated.shards(simulate("star", 3, SIZE, LINK))

@@ -28,7 +28,7 @@ def press(panel, name, **args):
 
 
 def fields(panel):
-    return panel.content.fields
+    return panel.content.case.fields
 
 
 def test_it_begins_with_the_seeds_scheme(panel):
@@ -117,7 +117,7 @@ def test_a_plan_that_cannot_be_made_says_why_and_turns_buttons_off(panel):
 
 def test_simulate_kill_and_race(panel):
     """Each shows its tab; the sentence names the lost host; origin and bars say what is simulated."""
-    tabs = panel.content._tabs
+    tabs = panel.content.tabs
     assert press(panel, "race") == "simulated: 4 plans"
     panel.refresh()
     assert tabs.selected_index == 1
@@ -222,8 +222,8 @@ def test_a_run_shows_its_versions_beside_what_was_predicted(run, link):
     assert panel.view("versions").origin == "measured"
     assert [r[0] for r in panel.view("hosts").rows()] == ["n0", "n1"]
     assert (panel.settings["model_mb"], panel.settings["n_hosts"]) == (3.0, 2)
-    assert panel.content.facts()["notes"][1] == panel.view("versions").sentence
-    panel.content._task.value = "b"
+    assert panel.content.facts()["notes"][0] == panel.view("versions").sentence
+    panel.content.task.value = "b"
     assert panel.view("versions").sentence == "no version has been sent yet"
 
 
@@ -233,7 +233,7 @@ def test_apply_sets_the_plan_and_the_code_says_so(run, link):
     fields(panel)["m"].value = 6
     assert link.asked == []
     assert press(panel, "apply") == "plan: relay:m=6 for all tasks, from the next round on"
-    panel.content._task.value = "b"
+    panel.content.task.value = "b"
     fields(panel)["plan"].value = "auto"
     press(panel, "apply")
     assert link.asked == [("set", "distribution.plan", "relay:m=6", None), ("set", "distribution.plan", "auto", "b")]

@@ -185,7 +185,7 @@ def test_showing_never_raises(run, kernel, monkeypatch):
 def test_a_picture_that_raises_gives_one_message(run, kernel, monkeypatch, caplog):
     """The view of the panel is shown all the same."""
     panel = run.panel("leasing")
-    monkeypatch.setattr(panel.content, "draw", lambda: 1 / 0)
+    monkeypatch.setattr(panel.content, "draw", lambda name="": 1 / 0)
     with caplog.at_level(logging.CRITICAL, "drlnb"):
         data, _ = panel._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
