@@ -2,6 +2,7 @@
 
 from tests.browser.lab import until
 from tests.browser.scenes import FEEDBACK_MS, SOON_MS
+from tests.browser.test_recording import OVERFLOWS
 
 CELL = "from drlnb.widgets.faces import distribution\n\npanel = distribution(n_hosts=16, m=8)\npanel"
 #: Returns the milliseconds from the next key press until the sentence of the panel is another one.
@@ -62,4 +63,9 @@ def test_kill_a_relay(notebook, page, tmp_path):
     notebook.screenshot(tmp_path / "race.png")
     assert "computed and simulated" in panel.get_by_test_id("origin").first.inner_text()
     assert panel.get_by_test_id("message").count() == 0
+    notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
+    for width in (850, 320):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert until(lambda width=width: canvas.first.bounding_box()["width"] < width, 20)
+        assert [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)] == [], width
     print("milliseconds from key to sentence:", [round(ms) for ms in moved_ms])

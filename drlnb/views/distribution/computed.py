@@ -44,8 +44,8 @@ NUMBERS = meanings(
 )
 SENT = meanings(
     """
-    learner | learner sends (models) | bytes that leave the learner by the plan, in multiples of one version
-    host | busiest host sends (models) | the most that leaves one host
+    learner | learner (models) | bytes that leave the learner by the plan, in multiples of one version
+    host | busiest host (models) | the most that leaves one host
     """
 )
 

@@ -45,8 +45,8 @@ HOSTS = table(
 NUMBERS = meanings(
     """
     versions | versions | that were planned
-    measured | measured (s) | median over the latest 64 versions, from the first send to the last host
-    predicted | predicted (s) | median of what their planners expected
+    measured | measured (s) | median over the latest 64 versions under the newest planner, until the last host held it
+    predicted | predicted (s) | median of what that planner expected
     ratio | measured / predicted (x) | median over the same versions
     behind | most behind | versions that the slowest live host lacks
     repairs | repairs | plans that were made because messages were lost
@@ -109,15 +109,17 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
         lines.add(f"measured, {look.name}", look.colour, x[mine], 1e3 * measured[mine], dots=True,
                   band=(1e3 * first[mine], 1e3 * last[mine]), style=(look.letter, ""))  # fmt: skip
     live = [host for host in of.hosts.values() if not host.dropped]
-    median_s, expected_s = _median(measured), _median(predicted)
-    ratio = _median(measured / predicted)
+    planner = of.versions["planner"]
+    ended = planner[np.isfinite(measured)]
+    mine = planner == (ended if len(ended) else planner)[-1:]  # of the planner whose version was measured last
+    median_s, expected_s = _median(measured[mine]), _median(predicted[mine])
+    ratio = _median((measured / predicted)[mine])
     sentence = "no version has been sent yet"
     if len(x):
-        who = f"{name}: " if name else ""
         sentence = (
-            f"{who}version {of.newest} under {of.planners[int(of.versions['planner'][-1])]}; {fold.origin} "
-            f"{words.duration(median_s)}, predicted {words.duration(expected_s)} (medians), to "
-            f"{words.plural(len(live), 'host')}"
+            f"{f'{name}: ' if name else ''}{words.plural(len(x), 'version')}; under "
+            f"{of.planners[int(planner[mine][0])]} {fold.origin} {words.duration(median_s)}, predicted "
+            f"{words.duration(expected_s)} (medians), to {words.plural(len(live), 'host')}"
         )
     return picture(
         "distribution.versions", fold, sentence, VERSIONS, lines.body(axis("version"), axis("time", "ms")),

@@ -63,8 +63,10 @@ class Distribution(Timings):
         """Return the buttons of the timings, and Apply; what was measured stands first."""
         facts = super().facts()
         apply = button("apply", "Apply plan", reason=self._off())
-        notes = [self.draw("versions").sentence, *facts["notes"]]
-        return {**facts, "buttons": [*facts["buttons"], apply], "notes": notes}
+        notes, origin = [self.panel.view("versions").sentence, *facts["notes"]], facts["origin"]
+        if self.fold.distributions:
+            origin += f" and {self.fold.origin}"
+        return {"buttons": [*facts["buttons"], apply], "notes": notes, "origin": origin}
 
     def _off(self) -> str:
         return "there is no run yet" if self.run is None else self.run.watch.refusal

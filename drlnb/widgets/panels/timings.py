@@ -64,7 +64,7 @@ class Case:
             "overhead_us": ipywidgets.FloatText(description="us per message", value=own("overhead_us")),
             "kill": ipywidgets.IntText(description="kill relay", value=own("kill")),
         }
-        widths = {"m": "300px", "n_hosts": "300px", "overhead_us": "190px"}
+        widths = {"m": "300px", "n_hosts": "300px", "overhead_us": "190px", "model_mb": "180px"}
         for name, field in self.fields.items():
             styled(field, name, widths.get(name, "150px"))
             field.observe(partial(self._moved, name), "value")
@@ -154,6 +154,8 @@ class Simulations:
         self._panel, self._case = panel, case
         #: Picture -> of which settings it is, and what was simulated.
         self.results: dict[str, tuple[object, tuple[Simulated, ...]]] = {}
+        #: Picture -> results that it was drawn of, and itself.
+        self._drawn: dict[str, tuple[tuple[Simulated, ...], View]] = {}
         #: Picture -> settings of which it was asked for, unasked by the user.
         self._asked: dict[str, object] = {}
         for name, run in zip(_BUTTONS, (self._simulate, self._kill, self._race, self._best), strict=True):
@@ -171,8 +173,13 @@ class Simulations:
         return any(key != self._case.key for key, _ in self.results.values())
 
     def draw(self, name: str) -> View:
-        """Return the picture ``shards`` or ``race``."""
+        """Return the picture ``shards`` or ``race``; the same one as long as its results are the same."""
         results = self.results.get(name, (None, ()))[1]
+        if name not in self._drawn or self._drawn[name][0] is not results:
+            self._drawn[name] = results, self._draw(name, results)
+        return self._drawn[name][1]
+
+    def _draw(self, name: str, results: tuple[Simulated, ...]) -> View:
         if name == "race":
             return simulated.race(results) if results else computed.nothing(name, "chart", "no race yet: press Race")
         why = "nothing is simulated yet: press Simulate"
@@ -277,7 +284,7 @@ class Timings(Content):
         if not numbers_of(self.case.value("plan")):
             buttons[-1] = button("best", _BUTTONS["best"], reason="this plan has no m")
         results = self.simulations.results
-        notes = [*self.draw().notes, *(self.draw(name).sentence for name in ("race",) if name in results)]
+        notes = [*self.panel.view().notes, *(self.panel.view(name).sentence for name in ("race",) if name in results)]
         if self.simulations.stale:
             notes.append("the simulation is of former settings: press again")
         origin = f"{computed.COMPUTED} and {simulated.SIMULATED}" if results else computed.COMPUTED

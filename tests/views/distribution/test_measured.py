@@ -64,7 +64,7 @@ def test_versions_are_drawn_by_planner_with_their_first_and_last_hosts(journal):
     assert numbers == {
         "versions": 3, "measured": 0.875, "predicted": 0.5, "ratio": 1.75, "behind": 0, "repairs": 1, "lost": 1,
     }  # fmt: skip
-    assert view.sentence == "a: version 3 under star; measured 875 ms, predicted 500 ms (medians), to 1 host"
+    assert view.sentence == "a: 3 versions; under relay:m=2 measured 875 ms, predicted 500 ms (medians), to 1 host"
 
 
 def test_hosts_have_rows_with_what_they_lack(journal):
@@ -82,6 +82,7 @@ def test_a_host_that_is_behind_is_counted(journal):
     view = measured.versions(journal, until_s=2.05)
     assert view.value("behind") == 1
     rows = {row[0]: row for row in measured.hosts(journal, until_s=2.05).rows()}
+    assert measured.versions(journal, until_s=2.05).value("measured") == 0.75
     assert (rows["n0"][1:3], rows["n1"][1:3]) == ([1.0, 1.0], [2.0, 0.0])
 
 

@@ -217,9 +217,10 @@ def test_a_run_shows_its_versions_beside_what_was_predicted(run, link):
     until(lambda: panel.view("versions").value("versions"))
     panel.refresh()
     assert panel.view("versions").sentence == (
-        "a: version 1 under star; measured 750 ms, predicted 500 ms (medians), to 2 hosts"
+        "a: 1 version; under star measured 750 ms, predicted 500 ms (medians), to 2 hosts"
     )
     assert panel.view("versions").origin == "measured"
+    assert panel.content.facts()["origin"] == "computed and measured"
     assert [r[0] for r in panel.view("hosts").rows()] == ["n0", "n1"]
     assert (panel.settings["model_mb"], panel.settings["n_hosts"]) == (3.0, 2)
     assert panel.content.facts()["notes"][0] == panel.view("versions").sentence
