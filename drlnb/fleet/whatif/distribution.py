@@ -137,7 +137,7 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
     return Simulated(
         plan=plan, name=_name(said), look=list(STRATEGIES).index(said.strategy), model_bytes=model_bytes, hosts=hosts,
         messages=_columns(result, hosts, starts, link),
-        n_shards=len(starts), publish_s=result.publish_s, predicted_s=result.plan.predicted_s, lost=lost,
+        n_shards=len(starts), publish_s=result.publish_s, lost=lost,
         dropped=result.failed,
     )  # fmt: skip
 

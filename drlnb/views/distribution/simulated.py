@@ -73,8 +73,8 @@ class Simulated:
         that it holds a card), ``shard`` and ``repair`` (1: not in the plan), in the order of arrival.
     n_shards, look
         Shards of the plan, and the number of its strategy, by which it has a colour.
-    publish_s, predicted_s
-        Seconds as simulated, and by the closed form.
+    publish_s
+        Seconds until the learner knew that every live host holds it.
     lost
         (host, second) of those that were killed, with the number of the relay that each was.
     dropped
@@ -89,7 +89,6 @@ class Simulated:
     n_shards: int
     look: int
     publish_s: float
-    predicted_s: float
     lost: tuple[tuple[str, float, int], ...] = ()
     dropped: tuple[str, ...] = ()
 

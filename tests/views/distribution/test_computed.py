@@ -1,10 +1,10 @@
-"""What closed forms say, drawn: numbers by hand, those of the design's tables, and the bytes that plans really send."""
+"""What closed forms say, drawn: numbers by hand, and those of the design's tables."""
 
 import numpy as np
 import pytest
 
-from drlnb.fleet.whatif.distribution import compute, numbers_of, planner
-from drlnb.planning.distribution import PRESETS, STRATEGIES, Link, relay
+from drlnb.fleet.whatif.distribution import compute
+from drlnb.planning.distribution import PRESETS, Link
 from drlnb.views.distribution import computed
 
 SIZE = 20_000_000
@@ -74,13 +74,6 @@ def test_the_numbers_of_the_seed_are_marked_with_their_source():
     assert [mark["t"] for mark in marks[100]] == [10.0, 30.0, 2.0]
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 3), (16, 8), (16, 16), (20, 30)])
-def test_bytes_of_relays_are_those_of_their_plan(n, m):
-    """The shortcut for relays gives what the routes of the plan add up to, host by host."""
-    sent = relay(n, 1001, m, 1, epoch=1).egress_bytes()
-    assert compute(f"relay:m={m}", n, 1001, IDEAL).egress.tolist() == [b / 1001 for b in (sent[-1], *sent[:-1])]
-
-
 def test_bars_of_computed_and_simulated_bytes():
     """Four corners per bar, the learner's first; the table has one row per host, nothing where nothing is simulated."""
     said = compute("star", 2, SIZE, IDEAL)
@@ -92,23 +85,6 @@ def test_bars_of_computed_and_simulated_bytes():
     assert [row[2] for row in both.rows()] == [2.0, 0.5, 0.0]
     assert both.origin == "computed and simulated"
     assert both.sentence.endswith("simulated: 2.00 models and 0.50 models")
-
-
-def test_wrong_plans_are_refused_in_words():
-    """Name, limit, value."""
-    with pytest.raises(ValueError, match="m must be >= 2: with one tree, use chain"):
-        compute("multitree:m=1", 8, SIZE, IDEAL)
-    with pytest.raises(ValueError, match="must be one of auto, star, tree"):
-        compute("swarm", 8, SIZE, IDEAL)
-
-
-def test_names_of_planners_have_the_numbers_that_they_take():
-    """Every name that is made can be planned, and 0 leaves a number to the planner."""
-    assert planner("kary", 3, 8) == "kary:k=3"
-    assert planner("multitree", 0, 0) == "multitree"
-    assert numbers_of("auto") == {}
-    for name in STRATEGIES:
-        assert compute(planner(name, 2, 2), 8, SIZE, IDEAL).plan.startswith(name)
 
 
 def test_an_empty_picture_says_why():

@@ -5,7 +5,6 @@ import pytest
 
 from drlnb.fleet.whatif.distribution import simulate
 from drlnb.planning.distribution import PRESETS, Link
-from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import simulated
 
 SIZE = 20_000_000
@@ -63,13 +62,6 @@ def test_what_arrives_is_the_version_once_and_never_two_at_once(killed):
         assert (begun[1:] >= done[:-1] - 1e-9).all()
         if host != 11:
             assert bars["mb"][mine].sum() == pytest.approx(20.0)
-
-
-@pytest.mark.parametrize(("plan", "n", "kill"), [("relay:m=8", 16, 8), ("star", 2, 2), ("chain", 4, 1)])
-def test_there_must_be_such_a_relay(plan, n, kill):
-    """The message has the limit and the value."""
-    with pytest.raises(ConfigError, match=rf"relay must be from 0 to \d+ in .*, got {kill}"):
-        simulate(plan, n, SIZE, LINK, kill=kill)
 
 
 def test_many_hosts_and_shards_share_lanes_and_colours():
