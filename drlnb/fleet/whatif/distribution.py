@@ -133,7 +133,8 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
         host, at_s = hosts[first[kill]], result.held_s / 2
         result = simulate_publish(plan, n_hosts, model_bytes, link, fails={host: at_s})
         lost = ((host, at_s, kill),)
-    starts = sorted({min(send.start for send in result.plan.sends if send.route == i) for i in range(len(first))})
+    begins = {send.route: send.start for send in reversed(result.plan.sends)}  # the first send of each route
+    starts = sorted(set(begins.values()))
     return Simulated(
         plan=plan, name=_name(said), look=list(STRATEGIES).index(said.strategy), model_bytes=model_bytes, hosts=hosts,
         messages=_columns(result, hosts, starts, link),

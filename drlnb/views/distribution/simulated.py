@@ -101,9 +101,14 @@ class Simulated:
         return held
 
     @property
+    def ended_s(self) -> Floats:
+        """Seconds of :attr:`held_s` in order, without those that are gone."""
+        return np.sort(self.held_s[np.isfinite(self.held_s)])
+
+    @property
     def n_complete(self) -> int:
         """Hosts that hold the version at the end."""
-        return int(np.isfinite(self.held_s).sum())
+        return len(self.ended_s)
 
     @cached_property
     def egress(self) -> Floats:
@@ -162,7 +167,7 @@ def shards(of: Simulated) -> View:
         "distribution.shards", SIMULATED, f"{of.name}: {of.outcome}", SHARDS, body, notes=notes,
         facts={"marks": marks, "tall": _TALL if len(rows) > 4 else 0},
         numbers=numbered(
-            NUMBERS, publish=of.publish_s, first=float(np.nanmin(of.held_s)), last=float(np.nanmax(of.held_s)),
+            NUMBERS, publish=of.publish_s, first=_at(of.ended_s, 0), last=_at(of.ended_s, -1),
             complete=float(of.n_complete), repaired=float(of.messages["repair"].sum()),
         ),
     )  # fmt: skip
@@ -175,6 +180,10 @@ def _lanes(of: Simulated) -> Array:
         return np.arange(n)
     spread = np.linspace(0, n - 1, _LANES - len(lost)).astype(np.int64).tolist()
     return np.array(sorted({*lost, *spread}), dtype=np.int64)
+
+
+def _at(seconds: Floats, place: int) -> float | None:
+    return float(seconds[place]) if len(seconds) else None
 
 
 def _shard_styles(of: Simulated) -> tuple[Style, ...]:
@@ -200,13 +209,13 @@ def _blocks(of: Simulated, which: Array, lane: Array, span: tuple[Floats, Floats
 def race(results: Sequence[Simulated]) -> View:
     """Return the share of hosts that hold the version over time, a line per plan, all on one clock."""
     ranked = sorted(results, key=lambda each: each.publish_s)
-    lasts = [float(np.nanmax(each.held_s)) for each in ranked]
+    lasts = [_at(each.ended_s, -1) or each.publish_s for each in ranked]
     end, n_cut = lasts[-1], 0
     if len(lasts) > 1 and end > _CUT * lasts[-2]:
         end, n_cut = 1.2 * lasts[-2], 1
     lines = Lines()
     for each in ranked:
-        held = np.sort(each.held_s[np.isfinite(each.held_s)])
+        held = each.ended_s
         share = 100.0 * np.arange(len(held) + 1) / len(each.hosts)
         within = np.concatenate([[0.0], held]) <= end
         look = theme.styles(map(str, range(each.look + 1)))[each.look]

@@ -111,3 +111,16 @@ def test_a_plan_that_takes_far_longest_is_cut_off_and_said_so():
     drawn = view.columns["points"]
     assert drawn["y"][drawn["line"] == 2].max() < 100
     assert any(note.startswith("cut off at ") and "star is not done" in note for note in view.notes)
+
+
+@pytest.mark.parametrize("size", [1, 3, 1_000_000_000])
+@pytest.mark.parametrize("plan", ["star", "relay:m=8", "multitree:m=3,c=4", "auto"])
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_hosts_and_odd_sizes_are_drawn(n, plan, size):
+    """One byte, a gigabyte; and where the only host dies, nobody holds the version and no number is made up."""
+    of = simulate(plan, n, size, LINK, kill=0)
+    view = simulated.shards(of)
+    assert of.n_complete == view.value("complete") == n - 1
+    assert (view.value("last") is None) == (n == 1)
+    assert f"{n - 1} of {n} hosts complete" in view.svg()
+    assert simulated.race([of]).payload()

@@ -51,6 +51,7 @@ def test_it_begins_with_the_seeds_scheme(panel):
         ({"chunks": 4}, "relay m=8, c=4 to 16 hosts"),
         ({"model_mb": 0.5, "link": "1GbE", "latency_us": 0.0, "overhead_us": 0.0}, "relay m=8 to 16 hosts: 2.88 L"),
         ({"n_hosts": 4}, "relay m=4 to 4 hosts"),
+        ({"n_hosts": 1}, "relay m=1 to 1 host: 1.02 L"),
     ],
 )
 def test_every_control_moves_pictures_and_code(panel, moves, said):
