@@ -15,7 +15,10 @@ from drlnb.runtime.protocol import RPC_TIMEOUT_S, Handler, Payload, Plain, ask, 
 if TYPE_CHECKING:
     from distributed import Worker
 
-__all__ = ["Link"]
+__all__ = ["TOPIC", "Link"]
+
+#: Begins the address of whoever has no server, a client: the rest is a topic of Dask's events, to which it listens.
+TOPIC = "topic:"
 
 _T = TypeVar("_T")
 
@@ -90,7 +93,13 @@ class Link:
         payload: Payload = b"",
         **message: object,
     ) -> Plain:
-        """Call a handler of an agent, of this one without a wire; ``refused``, with why, if it does not answer."""
+        """Call a handler of an agent, of this one without a wire; ``refused``, with why, if it does not answer.
+
+        What goes to a topic has no answer.
+        """
+        if address.startswith(TOPIC):
+            self._worker.log_event(address, {"op": op, **to_wire(message)})
+            return {}
         beside: dict[str, object] = {"payload": payload} if len(payload) else {}
         if address == self.address:
             reply: Plain = await self._handlers[op](**message, **beside)

@@ -1,10 +1,11 @@
 """Scenes 2 and 13: a user follows the slot from hand to hand, and the picture lives while a cell blocks."""
 
-import json
 import re
 import shutil
 from itertools import pairwise
 
+from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased
+from drlnb.records.journal import read_stream
 from tests.browser.scenes import FEEDBACK_MS, PRESS, RECORDED, SOON_MS, Desk, cells, wait_asked
 
 #: Counts the redrawn numbers of the lease panel, each of which comes with a delta.
@@ -24,17 +25,14 @@ def _number(text: str, label: str) -> float:
 
 
 def _leases() -> list[dict]:
-    """Return the leases of the recording as its broker wrote them, oldest first; read as plain JSON."""
+    """Return the leases of the recording as its broker wrote them, oldest first."""
     (path,) = (RECORDED / "journal").glob("broker-*.jsonl")
-    now, found = 0.0, {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        now = row.get("t", now)  # decisions bear the time of the event before them
-        if row["r"] == "LeaseGranted":
-            task, token = row["task"].rpartition("/")[2], row["fence"]["fence"][1]
-            found[token] = {"task": task, "token": token, "waited_s": row["waited_s"], "granted_s": now}
-        elif row["r"] == "LeaseReleased":
-            found[row["fence"]["fence"][1]] |= {"computed_s": row["computed_s"], "ended_s": now}
+    stream, found = read_stream(path), {}
+    for granted_s, granted in stream.timed(LeaseGranted):
+        task, token = granted.task.rpartition("/")[2], granted.fence.token
+        found[token] = {"task": task, "token": token, "waited_s": granted.waited_s, "granted_s": granted_s}
+    for ended_s, released in stream.timed(LeaseReleased):
+        found[released.fence.token] |= {"computed_s": released.computed_s, "ended_s": ended_s}
     return list(found.values())
 
 

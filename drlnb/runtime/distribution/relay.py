@@ -4,19 +4,27 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from drlnb.planning.distribution import Chunk, RelayAssembly, Route
 from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.shared_memory import HostStore
 from drlnb.runtime.link import Link
-from drlnb.runtime.protocol import Payload, Plain
+from drlnb.runtime.protocol import Payload, Plain, table
+
+if TYPE_CHECKING:
+    from distributed import Worker
 
 __all__ = ["HostRelay"]
 
 #: How often a report is sent that does not arrive, and the pause between, in seconds.
 _TRIES, _AGAIN_S = 5, 0.2
+
+
+#: The relay of each worker of this process: one, whoever publishes.
+_RELAYS: "WeakKeyDictionary[Worker, HostRelay]" = WeakKeyDictionary()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,12 +45,32 @@ class HostRelay:
     """The host stores of one node, for which `link` speaks, by (run, task); and who sends versions from here."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        self.link = link
+        #: Plugins that have asked for it.
+        self._n_users = 0
         self._kept: dict[tuple[str, str], _Kept] = {}
         #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
         self._over: dict[tuple[str, str], int] = {}
         #: (run, task) -> who sends its versions from here, and hears what came of them.
         self.senders: dict[tuple[str, str], Sender] = {}
+
+    @classmethod
+    def of(cls, worker: "Worker") -> "HostRelay":
+        """Return a worker's relay, which serves until everybody who has asked for it has left it."""
+        if worker not in _RELAYS:
+            _RELAYS[worker] = relay = cls(Link(worker))
+            relay.link.serve(table(relay, "chunk", "arrived", "lost", "missing", "forward"))
+        _RELAYS[worker]._n_users += 1
+        return _RELAYS[worker]
+
+    async def leave(self) -> None:
+        """Use it no longer."""
+        self._n_users -= 1
+        if not self._n_users:
+            await self.link.close()
+            self.close()
+            for worker in [worker for worker, relay in _RELAYS.items() if relay is self]:
+                del _RELAYS[worker]
 
     def path(self, run: str, task: str) -> str:
         """Return where readers find a task's store, empty if there is none yet."""
@@ -105,7 +133,7 @@ class HostRelay:
             self._write(kept, part, view, whole=taken.whole)
         if taken.whole:
             arrival_s = asyncio.get_running_loop().time() - kept.since
-            self._tell(fields, "arrived", {"version": part.version, "host": self._link.node, "arrival_s": arrival_s})
+            self._tell(fields, "arrived", {"version": part.version, "host": self.link.node, "arrival_s": arrival_s})
 
     def _outbox(self, kept: _Kept, fields: Plain, n_in_flight: int, until: float) -> Outbox:
         """Return what sends the version from here; of a former one nothing is sent any more."""
@@ -114,7 +142,7 @@ class HostRelay:
                 kept.outbox.clear()
             lost = partial(self._tell, fields, "lost")
             kept.since, kept.sends = asyncio.get_running_loop().time(), kept.assembly.newest
-            kept.outbox = Outbox(self._link, n_in_flight, until, self._link.node, lost)
+            kept.outbox = Outbox(self.link, n_in_flight, until, self.link.node, lost)
         kept.outbox.until = max(kept.outbox.until, until)
         return kept.outbox
 
@@ -122,12 +150,12 @@ class HostRelay:
         """Report to whoever publishes."""
         run, task = fields["task"]
         whose: Plain = {"run": run, "task": task, "attempt": fields["chunk"]["attempt"]}
-        self._link.keep(self._insist(fields["report"], f"drlnb_{op}", whose | message))
+        self.link.keep(self._insist(fields["report"], f"drlnb_{op}", whose | message))
 
     async def _insist(self, address: str, op: str, message: Plain) -> None:
         """Send a report a few times; if whoever publishes is gone, nobody waits for it."""
         for _ in range(_TRIES):
-            if not (await self._link.call(address, op, **message)).get("refused"):
+            if not (await self.link.call(address, op, **message)).get("refused"):
                 return
             await asyncio.sleep(_AGAIN_S)
 
@@ -139,7 +167,7 @@ class HostRelay:
                 kept.store.close()
                 kept.store = None
             if kept.store is None:
-                kept.store = HostStore(part.total, self._link.directory)
+                kept.store = HostStore(part.total, self.link.directory)
         except OSError:
             kept.assembly = RelayAssembly()  # there is no room: nothing of it is here
             raise
@@ -183,7 +211,7 @@ class HostRelay:
         kept, newest = self._kept.get((task[0], task[1])), (chunk["attempt"], chunk["version"])
         ranges = [(start, stop) for start, stop, _ in where["sends"]]
         if kept is None or kept.outbox is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
-            raise ConnectionError(f"{self._link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
+            raise ConnectionError(f"{self.link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
         fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
         payload = kept.store.current() if kept.store is not None and kept.assembly.whole else bytes(kept.arriving)
         send_along(kept.outbox, fields, payload, **where)

@@ -15,7 +15,6 @@ from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.ipc.descriptors import raise_limit
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
-from drlnb.runtime.link import Link
 from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.collectors import Collectors
 from drlnb.runtime.node.cpu_queue import n_cpus
@@ -52,10 +51,11 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             become("drlnb worker")
         #: Files that this node may have open; 0: any number.
         self.n_descriptors = raise_limit()
-        self.link = Link(worker)
+        self.relay = HostRelay.of(worker)
+        self.link = self.relay.link
+        self.link.closed = False  # a publisher may have kept it open since the former agent's end
         self.zygote = Zygote(self.link.directory / "zygote.log")
         self.processes = CollectorHost(self.zygote)
-        self.relay = HostRelay(self.link)
         self.slots = Slots(self.link)
         self.collectors = Collectors(self.link, self.processes, self.relay.path)
         self.masters = Masters(self.link, self.relay.senders)
@@ -70,7 +70,6 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             "drlnb_collector_ask": self.collectors.ask,
             "drlnb_collector_queue": self.collectors.queue,
             "drlnb_collector_unqueue": self.collectors.unqueue,
-            **table(self.relay, "chunk", "arrived", "lost", "missing", "forward"),
             **table(self.masters, "control", "collector_lost", "lease_lost", "node_lost"),
             "drlnb_yield": self.masters.yield_asked,
             **table(self, "end_task"),
@@ -87,7 +86,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         await self.processes.stop_all()
         await self.zygote.end()
         await self.slots.close()
-        self.relay.close()
+        await self.relay.leave()
 
     async def _report_up(self) -> None:
         """Report this node to the broker; again and again until it answers."""
