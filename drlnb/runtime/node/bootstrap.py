@@ -1,4 +1,4 @@
-"""Start the node agent on a worker where drlnb is installed, and report why not where it is not.
+"""Start a plugin of ours on a worker where drlnb is installed, and report why not where it is not.
 
 Dask gives a cluster's plugins to every worker that joins, and a worker that cannot unpickle one ends at its start.  So
 this one travels by value, imports nothing of drlnb before it knows that it is there, and never raises.
@@ -6,6 +6,7 @@ this one travels by value, imports nothing of drlnb before it knows that it is t
 
 import asyncio
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
@@ -23,43 +24,53 @@ _REPORT_S = 15.0
 
 
 class Bootstrap(WorkerPlugin):  # type: ignore[misc]
-    """What becomes the agent of one node, or stays and says why there is none.
+    """What becomes a plugin of ours on one worker, or stays and says why there is none.
 
     Parameters
     ----------
     name
-        Of the agent among a worker's plugins.
+        Of the plugin among a worker's.
     wanted
         The client's versions.
-    own_cluster
-        Whether the cluster was started by drlnb.
+    plugin
+        ``module:class`` of the plugin.
+    topic
+        Topic of Dask's events that hears why there is none; empty: the broker hears it.
+    **made_of
+        Arguments of the plugin's class.
     """
 
     idempotent = True
 
-    def __init__(self, name: str, wanted: Mapping[str, str], *, own_cluster: bool = False) -> None:
-        self.name, self._wanted, self._own_cluster = name, dict(wanted), own_cluster
+    def __init__(
+        self, name: str, wanted: Mapping[str, str], plugin: str, topic: str = "", **made_of: object
+    ) -> None:
+        self.name, self._wanted = name, dict(wanted)
+        self._plugin, self._topic, self._made_of = plugin, topic, made_of
         #: Why this worker is not used; empty while that is open.
         self.why = ""
 
     async def setup(self, worker: "Worker") -> None:
-        """Start the agent in this plugin's place, or report why there is none; called by the worker."""
-        self.why = versions.problem(versions.versions(), self._wanted)
+        """Start the plugin in this one's place, or report why there is none; called by the worker."""
+        self.why = versions.problem(versions.versions(), self._wanted, computes=not self._topic)
         if not self.why:
             try:
-                from drlnb.runtime.node.plugin import AgentPlugin
-
-                agent = AgentPlugin(own_cluster=self._own_cluster)
-                await agent.setup(worker)
-                worker.plugins[self.name] = agent
+                module, _, kind = self._plugin.partition(":")
+                plugin = getattr(import_module(module), kind)(**self._made_of)
+                await plugin.setup(worker)
+                worker.plugins[self.name] = plugin
             except Exception as error:  # noqa: BLE001 - Dask would end the worker
                 self.why = f"cannot start drlnb's agent: {type(error).__name__}: {error}"
-        if self.why:
-            about = {"node": str(worker.name), "address": worker.address, "why": self.why}
-            try:
-                await asyncio.wait_for(worker.scheduler.drlnb_worker_unused(**about), _REPORT_S)
-            except (OSError, TimeoutError):
-                return  # whoever waits for this worker names it
+        if not self.why:
+            return
+        about = {"node": str(worker.name), "address": worker.address, "why": self.why}
+        if self._topic:
+            worker.log_event(self._topic, {"op": "drlnb_worker_unused", **about})
+            return
+        try:
+            await asyncio.wait_for(worker.scheduler.drlnb_worker_unused(**about), _REPORT_S)
+        except (OSError, TimeoutError):
+            return  # whoever waits for this worker names it
 
 
 def by_value(value: object) -> bytes:

@@ -102,6 +102,6 @@ def test_what_keeps_a_worker_from_being_used(theirs, why):
 
 def test_what_travels_to_workers_needs_no_drlnb_there():
     """Its bytes name no module of ours that would be imported to read them."""
-    packed = by_value(Bootstrap("drlnb-agent", MINE))
+    packed = by_value(Bootstrap("drlnb-agent", MINE, "drlnb.runtime.node.plugin:AgentPlugin"))
     assert b"Bootstrap" in packed
     assert b"cloudpickle" in packed

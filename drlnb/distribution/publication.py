@@ -1,0 +1,124 @@
+"""Wait for a version to reach its hosts, and read what came of it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from drlnb.planning.distribution import LEARNER
+from drlnb.records.base import Record
+from drlnb.records.columns.distribution import (
+    DistributionPlanned,
+    HostCompleted,
+    HostDropped,
+    SendParameters,
+    VersionPublished,
+    VersionSuperseded,
+)
+
+__all__ = ["Publication", "PublishReport"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishReport:
+    """What came of one version."""
+
+    version: int
+    #: Hosts that hold it.
+    n_hosts: int
+    n_bytes: int
+    #: Name of the planner; empty if there was no host, or a newer version took this one's place.
+    plan: str
+    #: A newer version took its place before it was sent.
+    superseded: bool
+    #: Versions that were superseded while this one was on its way.
+    n_superseded: int
+    #: Seconds from the first message until the last host was known to hold it, and what the cost model had expected.
+    publish_s: float
+    predicted_s: float
+    #: Host that was dropped on the way -> why.
+    failed: dict[str, str]
+    #: Host -> bytes that were given to it to send, repairs included; ``learner`` is this process.
+    egress_bytes: dict[str, int]
+    #: Host -> seconds from the version's first message until it was known to hold it; and from its own first byte to
+    #: its last.
+    publish_s_of: dict[str, float]
+    arrival_s: dict[str, float]
+    #: All records from the version's first to its last.
+    trace: tuple[Record, ...]
+
+    @property
+    def models_per_s(self) -> float:
+        """Versions per second, if the next one left when this one was confirmed (seed 001, paragraph 105)."""
+        return 1.0 / self.publish_s if self.publish_s else 0.0
+
+    @classmethod
+    def of(cls, version: int, trace: Sequence[Record]) -> "PublishReport":
+        """Return the report of the version that a trace is of."""
+        own = [record for record in trace if getattr(record, "version", version) == version]
+        held = {record.host: record for record in own if isinstance(record, HostCompleted)}
+        first = next((record for record in own if isinstance(record, DistributionPlanned)), None)
+        end = next((record for record in own if isinstance(record, VersionPublished)), None)
+        return cls(
+            version=version,
+            n_hosts=end.n_hosts if end else 0,
+            n_bytes=first.n_bytes if first else 0,
+            plan=first.planner if first else "",
+            superseded=end is None,
+            n_superseded=sum(isinstance(record, VersionSuperseded) for record in trace) - (end is None),
+            publish_s=end.publish_s if end else 0.0,
+            predicted_s=first.predicted_s if first else 0.0,
+            failed={record.host: record.reason for record in own if isinstance(record, HostDropped)},
+            egress_bytes=_egress([record for record in own if isinstance(record, SendParameters)]),
+            publish_s_of={host: record.publish_s for host, record in held.items()},
+            arrival_s={host: record.arrival_s for host, record in held.items()},
+            trace=tuple(trace),
+        )
+
+
+def _egress(commands: Sequence[SendParameters]) -> dict[str, int]:
+    egress = Counter({"learner": 0})
+    for sent in commands:
+        for start, stop, route in sent.sends:
+            for sender, _ in sent.routes[route]:
+                egress[(sent.source or "learner") if sender == LEARNER else sent.hosts[sender]] += stop - start
+    return dict(egress)
+
+
+class Publication:
+    """A version on its way: wait for it with :meth:`result`, or `await` it."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        #: What was recorded since it was asked for.
+        self.trace: list[Record] = []
+        self._future: Future[PublishReport] = Future()
+
+    def result(self, timeout_s: float | None = None) -> PublishReport:
+        """Return the report once every host that lives holds the version.
+
+        Raises
+        ------
+        TimeoutError
+            If that takes longer than `timeout_s`; the version goes on.
+        PeerError
+            If the publisher was closed before.
+        """
+        return self._future.result(timeout_s)
+
+    def done(self) -> bool:
+        """Return whether it is over."""
+        return self._future.done()
+
+    def __await__(self) -> Generator[object, None, PublishReport]:
+        """Wait for the report."""
+        return asyncio.wrap_future(self._future).__await__()
+
+    def end(self, report: PublishReport) -> None:
+        """Hand the report over."""
+        self._future.set_result(report)
+
+    def fail(self, error: Exception) -> None:
+        """Raise an error at whoever waits."""
+        self._future.set_exception(error)
