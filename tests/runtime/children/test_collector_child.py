@@ -17,7 +17,7 @@ from drlnb.rl.pickled import pack
 from drlnb.runtime.children import collector
 from drlnb.runtime.children.collector import CollectorChild
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
-from drlnb.runtime.ipc.shared_memory import HostStore
+from drlnb.runtime.ipc.host_store import HostStore
 
 NOTHING = memoryview(b"")
 

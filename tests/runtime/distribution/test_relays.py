@@ -21,7 +21,7 @@ from drlnb.records.common import DeadlinePassed
 from drlnb.runtime.distribution.outbox import Way, next_ways, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
-from drlnb.runtime.ipc.shared_memory import StoreReader
+from drlnb.runtime.ipc.host_store import StoreView
 from drlnb.runtime.protocol import table
 
 TASK = ("r", "a")
@@ -120,10 +120,11 @@ class Learner:
 
     def held(self, host):
         """Return (version, bytes) of what a reader on the host finds."""
-        reader = StoreReader(self.wire.relays[host].path(*TASK))
-        version, data = reader.read()
-        reader.close()
-        return version, data.tobytes()
+        view = StoreView(self.wire.relays[host].path(*TASK))
+        with view.pinned() as version:
+            data = view.bytes.tobytes()
+        view.close()
+        return version, data
 
 
 def play(tmp_path, scene, planner="relay:m=3", n_hosts=5):
