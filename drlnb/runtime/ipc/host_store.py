@@ -286,7 +286,7 @@ class StoreView:
                 if self._copies:
                     return np.zeros(_CELL, np.uint64)
                 raise OSError(f"{self.path} has {N_CELLS} readers, more must copy (copy=True)")
-            cell = self._cells[free[0]]
+            cell: np.ndarray = self._cells[free[0]]
             cell[_START] = _started(os.getpid())
             cell[_PID] = os.getpid()
             return cell
@@ -304,9 +304,8 @@ class StoreView:
 
         Read-only, and to be used while the version is held, unless they are a copy.
         """
-        if self._copies or not self._word:
-            return self._own
-        return self._slots[self._word & 0xFF]
+        shown: np.ndarray = self._slots[self._word & 0xFF]
+        return self._own if self._copies or not self._word else shown
 
     @property
     def closed(self) -> bool:
@@ -330,7 +329,12 @@ class StoreView:
         word = self._copied() if self._copies else self._announced()
         new, self._word, self._held = word != self._word, word, True
         if new:
-            self._moved()
+            try:
+                self._moved()
+            except BaseException:
+                self._word = 0  # so the next one tries again
+                self.release()
+                raise
         self._cell[_APPLIED] = word
         return new
 
