@@ -108,8 +108,8 @@ class HostStore:
         try:
             self._segment: Segment | None = Segment(_FRONT + N_SLOTS * _stride(n_bytes), directory, "store")
         except OSError as error:
-            what = f"no room for a host store of {N_SLOTS} slots of {n_bytes:,} bytes: {error.strerror}"
-            raise OSError(error.errno, what) from error
+            message = f"no room for a host store of {N_SLOTS} slots of {n_bytes:,} bytes: {error.strerror}"
+            raise OSError(error.errno, message) from error
         self.path, whole = self._segment.path, self._segment.look()
         self._head, self._cells = _split_front(whole[:_FRONT])
         self._slots, self._written = _split_slots(whole[_FRONT:], n_bytes)
@@ -151,7 +151,7 @@ class HostStore:
         return self._into
 
     def _take(self) -> int | None:
-        """Take a slot to write into, if one is free."""
+        """Begin to write into a slot, and return it; None if every one is held."""
         for look in range(2):
             words = [self._head[_CURRENT], *self._cells[:, _ANNOUNCED][self._cells[:, _ANNOUNCED] != 0]]
             slot = choose_slot(self._written.tolist(), {int(word) & 0xFF for word in words})
