@@ -80,11 +80,11 @@ def _started(pid: int) -> int:
     return 0 if state in {b"Z", b"X"} else int(rest[18])
 
 
-def _clear_dead(cells: np.ndarray) -> None:
-    """Free the cells of processes that are gone; whoever calls it holds the lock on cells."""
-    for row in np.flatnonzero(cells[:, _PID]):
-        if _started(int(cells[row, _PID])) != int(cells[row, _START]):
-            cells[row] = 0
+def _clear_dead(cells: np.ndarray) -> int:
+    """Free the cells of processes that are gone, and return how many; whoever calls it holds the lock on cells."""
+    gone = [row for row in np.flatnonzero(cells[:, _PID]) if _started(int(cells[row, _PID])) != int(cells[row, _START])]
+    cells[gone] = 0
+    return len(gone)
 
 
 class HostStore:
@@ -160,16 +160,18 @@ class HostStore:
                 self._slot, self._into = slot, self._slots[slot]
                 return slot
             if look == 0:
-                self._clear_dead()
+                self._clear_dead(self._cells)
         return None
 
-    def _clear_dead(self) -> None:
-        """Free dead readers' cells; not now if somebody attaches, which must not be waited for."""
+    def _clear_dead(self, cells: np.ndarray) -> bool:
+        """Free dead readers' cells, and return whether any was; not now if somebody attaches: nobody is waited for."""
         assert self._segment is not None
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._segment.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _clear_dead(self._cells)
+            n_freed = _clear_dead(cells)
             fcntl.flock(self._segment.fd, fcntl.LOCK_UN)
+            return n_freed > 0
+        return False
 
     def commit(self) -> bool:
         """Make the version that was begun last current: its bytes are there; False if it has to wait for a slot.
@@ -225,10 +227,13 @@ class HostStore:
 
         (0, 0): one has applied nothing yet.  Readers without a cell are not counted.
         """
-        if np.any(self._cells[self._cells[:, _PID] != 0, _APPLIED] < self._head[_CURRENT]):
-            self._clear_dead()
-        words = self._cells[self._cells[:, _PID] != 0, _APPLIED]
-        return _key(int(words.min())) if len(words) else None
+        while len(rows := np.flatnonzero(self._cells[:, _PID])):
+            row = rows[self._cells[rows, _APPLIED].argmin()]
+            word = int(self._cells[row, _APPLIED])
+            # Only the last one need be alive: this is asked often, and every process takes a look of its own.
+            if word == int(self._head[_CURRENT]) or not self._clear_dead(self._cells[row : row + 1]):
+                return _key(word)
+        return None
 
     def close(self) -> None:
         """Give the memory back; readers keep what they look at until they look away, and learn that this is the end."""

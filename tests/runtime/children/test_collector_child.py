@@ -194,3 +194,5 @@ def test_a_store_that_took_the_place_of_another_is_attached_anew(child, tmp_path
         store.close()
     assert paths[0] == paths[1]
     child.store.close()
+    child.close()
+    child.collector = None

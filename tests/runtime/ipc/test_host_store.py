@@ -4,7 +4,6 @@ import ctypes
 import errno
 import faulthandler
 import fcntl
-import gc
 import multiprocessing
 import os
 import resource
@@ -329,7 +328,6 @@ class Model(RuleBasedStateMachine):
         for view, _ in self.views:
             view.close()
         self.store.close()
-        gc.collect()
 
 
 Model.TestCase.settings = settings(max_examples=6, stateful_step_count=20, deadline=None)
