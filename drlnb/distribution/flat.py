@@ -262,7 +262,7 @@ def _tensor(flat: "torch.Tensor", entry: FlatEntry) -> "torch.Tensor":
     """Return an entry as a view of a uint8 tensor."""
     import torch
 
-    return flat[entry.offset :][: entry.nbytes].view(getattr(torch, entry.dtype)).view(entry.shape)
+    return flat.narrow(0, entry.offset, entry.nbytes).view(getattr(torch, entry.dtype)).view(entry.shape)
 
 
 def bind(buffer: _Buffer, module: "torch.nn.Module") -> None:
