@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 from distributed import Client
@@ -103,9 +104,9 @@ class Publisher:
         if deadline_s is not None and not deadline_s > 0.0:
             raise ConfigError(f"deadline_s must be > 0, got {deadline_s!r}")
         self.task, self._plan = task, _checked(plan)
-        config: Plain = {"planner": plan, "deadline_s": deadline_s}
+        config: Plain = {"deadline_s": deadline_s}
         if link is not None:
-            config["link"] = link.to_plain()
+            config["link"] = asdict(link)
         #: A publisher that is made later has a higher number.
         self._attempt = time.time_ns()
         self._plugin = f"drlnb-relay-{uuid.uuid4().hex}"

@@ -49,6 +49,8 @@ class Publication:
     #: Number of changes of the hosts so far.
     epoch: int = 0
     link: Link = PRESETS["10GbE"]
+    #: Seconds until hosts are asked what they miss; None: four times the prediction.
+    deadline_s: float | None = None
     version: int = 0
     n_bytes: int = 0
     #: What was sent of the version, as it was commanded.
@@ -95,7 +97,7 @@ class Publication:
         view = DistributionView(version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link)
         plan = DISTRIBUTION.ask(planner, view)
         forwards = any(len(route) > 1 for route in plan.routes)
-        deadline_s = max(FORWARDED_S if forwards else DIRECT_S, _PATIENCE * plan.predicted_s)
+        deadline_s = self.deadline_s or max(FORWARDED_S if forwards else DIRECT_S, _PATIENCE * plan.predicted_s)
         self._say(planner.name, hosts, (command(plan, view, deadline_s),), out, plan)
         return True
 

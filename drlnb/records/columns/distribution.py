@@ -13,6 +13,8 @@ class PublishAsked(Event):
 
     version: int
     n_bytes: int
+    #: Name of the planner.
+    planner: str
 
 
 class HostsChanged(Event):

@@ -105,7 +105,7 @@ class Actor:
         self._rng = generator(spec.seed, EXPLORE)
 
     def load(self, parameters: np.ndarray) -> None:
-        """Load a published buffer; it is copied, so the caller may reuse it.
+        """Load a published buffer; parts of it are acted with in place, so it must stay as it is until the next one.
 
         Parameters
         ----------
@@ -119,10 +119,9 @@ class Actor:
         """
         layout = self.layout
         layout.check(parameters)
-        raw = np.array(parameters)  # own and aligned, whatever the network handed over
         #: Of observations and of discounted returns, as published.
-        self.statistics = split_statistics(layout.statistics(raw))
-        flat = raw[layout.policy_offset :].view(np.float32)
+        self.statistics = split_statistics(layout.statistics(parameters))
+        flat = parameters[layout.policy_offset :].view(np.float32)
         tensors = {e.name: flat[e.start : e.stop].reshape(e.shape) for e in layout.entries if e.stop <= layout.n_policy}
         self._log_std = tensors.pop("log_std", np.empty(0, np.float32))
         self._std = np.exp(self._log_std)

@@ -27,7 +27,7 @@ class TorchNetwork:
     def load(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Load published tensors, float32 by name."""
         for name, tensor in tensors.items():
-            self._parameters[name].copy_(torch.from_numpy(tensor))
+            self._parameters[name].numpy()[...] = tensor  # torch warns of arrays that it may only read
 
     def forward(self, obs: np.ndarray) -> np.ndarray:
         """Return outputs, float32, shape ``(B, width)``, of observations ``(B, *obs)``."""

@@ -121,7 +121,7 @@ class Collector:
         Parameters
         ----------
         parameters
-            What the learner published; uint8, shape ``(published_bytes,)``.  Copied before use.
+            What the learner published; uint8, shape ``(published_bytes,)``.  Read until the round is over.
         version
             Number of the published version; rides in the header.
         round

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,8 @@ from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
+from drlnb.runtime.ipc.host_store import StoreView
 from drlnb.runtime.ipc.lifeline import CLOSE_S, become, end_own_group, watch
-from drlnb.runtime.ipc.shared_memory import StoreReader
 from drlnb.runtime.protocol import Plain
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class CollectorChild:
     """Answers the agent's frames, one at a time."""
 
     def __init__(self, channel: FrameSocket) -> None:
-        self.store: StoreReader | None = None
+        self.store: StoreView | None = None
         self.collector: Collector | None = None
         #: Code of an environment runs now, as far as a signal may interrupt it.
         self.in_env = False
@@ -118,23 +119,23 @@ class CollectorChild:
         n_lost = self.collector.restore(pickle.loads(payload)) if payload.nbytes else 0
         return {"op": "ready", "event": {"episodes_lost": n_lost}}, []
 
-    def _parameters(self, header: Plain) -> np.ndarray:
-        if self.store is None or self.store.path != header["store"]:
+    @contextlib.contextmanager
+    def _parameters(self, header: Plain) -> Iterator[np.ndarray]:
+        """Show the parameters where they are in the host store, and hold them there for the length of a block."""
+        if self.store is None or self.store.path != header["store"] or self.store.closed:
             if self.store is not None:
                 self.store.close()
-            self.store = StoreReader(header["store"])
-        version, parameters = self.store.read()
-        if version != header["version"]:
-            raise RuntimeError(f"the host store holds version {version}, asked for {header['version']}")
-        return parameters
+            self.store = StoreView(header["store"])
+        with self.store.pinned() as version:
+            if version != header["version"]:
+                raise RuntimeError(f"the host store holds version {version}, asked for {header['version']}")
+            yield self.store.bytes
 
     def _wake(self, header: Plain, _payload: memoryview) -> Reply:
         assert self.collector is not None
-        fragment = self.collector.collect(
-            self._parameters(header),
-            **{name: header[name] for name in ("version", "round", "n_steps", "n_timesteps")},
-            on_step=self.alive,
-        )
+        how = {name: header[name] for name in ("version", "round", "n_steps", "n_timesteps")}
+        with self._parameters(header) as parameters:
+            fragment = self.collector.collect(parameters, **how, on_step=self.alive)
         packed, buffer = fragment.pack()
         answer = {"op": "experience", "fragment": plain(packed)}
         self._acted_s += fragment.header["collect_s"]
@@ -148,12 +149,13 @@ class CollectorChild:
         from drlnb.rl.collecting.evaluation import evaluate_parameters
 
         assert self.collector is not None
-        spec, parameters = self.collector.spec, self._parameters(header)
+        spec = self.collector.spec
         spec = replace(spec, **(spec.eval_source or {}))
         how = {name: header[name] for name in ("n_episodes", "deterministic")}
         envs = self.collector.envs if header["last"] and not spec.eval_source else ()
         try:
-            result = evaluate_parameters(spec, parameters, **how, on_step=self.alive, envs=envs)
+            with self._parameters(header) as parameters:
+                result = evaluate_parameters(spec, parameters, **how, on_step=self.alive, envs=envs)
         except Exception as error:
             message = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
             raise EnvError(f"{spec.env}, evaluation: {message}") from error

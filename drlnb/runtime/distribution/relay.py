@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from drlnb.planning.distribution import Chunk, RelayAssembly, Route
 from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
 from drlnb.runtime.distribution.sender import Sender, send_along
-from drlnb.runtime.ipc.shared_memory import HostStore
+from drlnb.runtime.ipc.host_store import HostStore
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Payload, Plain, table
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HostRelay"]
 
+#: Pause between two looks for a slot of a host store that is held by readers in all its parts, in seconds.
+_LOOK_S = 0.005
 #: How often a report is sent that does not arrive, and the pause between, in seconds.
 _TRIES, _AGAIN_S = 5, 0.2
 
@@ -33,12 +35,13 @@ class _Kept:
 
     assembly: RelayAssembly = field(default_factory=RelayAssembly)
     store: HostStore | None = None
-    #: Bytes of the version that is arriving, and since when.
-    arriving: bytearray = field(default_factory=bytearray)
+    #: Since when the newest version has been arriving.
     since: float = 0.0
     #: What this host sends, and of which (attempt, version).
     outbox: Outbox | None = None
     sends: tuple[int, int] = (0, 0)
+    #: Attempts that have written here, each once: a publisher's number is the time, which is too long for a store's word.
+    attempts: list[int] = field(default_factory=list)
 
 
 class HostRelay:
@@ -130,10 +133,12 @@ class HostRelay:
             outbox.put(onward[child], fields, view)
         if taken.new:
             await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
-            self._write(kept, part, view, whole=taken.whole)
-        if taken.whole:
-            arrival_s = asyncio.get_running_loop().time() - kept.since
-            self._tell(fields, "arrived", {"version": part.version, "host": self.link.node, "arrival_s": arrival_s})
+            if kept.assembly.newest == (part.attempt, part.version):  # else a newer one has begun, or it is over
+                store = self._write(kept, part, view)
+                if taken.whole and store.commit():
+                    self._arrived(kept, part, fields)
+                elif taken.whole:
+                    self.link.keep(self._settle(kept, store, part, fields))
 
     def _outbox(self, kept: _Kept, fields: Plain, n_in_flight: int, until: float) -> Outbox:
         """Return what sends the version from here; of a former one nothing is sent any more."""
@@ -159,9 +164,21 @@ class HostRelay:
                 return
             await asyncio.sleep(_AGAIN_S)
 
-    def _write(self, kept: _Kept, part: Chunk, view: memoryview, *, whole: bool) -> None:
-        if kept.assembly.newest != (part.attempt, part.version):
-            return  # a newer one has begun meanwhile
+    async def _settle(self, kept: _Kept, store: HostStore, part: Chunk, fields: Plain) -> None:
+        """Look now and then for a slot: until there is one, a newer version begins, or the task is over."""
+        while kept.store is store and kept.assembly.newest == (part.attempt, part.version):
+            if store.settle():
+                self._arrived(kept, part, fields)
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    def _arrived(self, kept: _Kept, part: Chunk, fields: Plain) -> None:
+        """Report that readers here find a version."""
+        arrival_s = asyncio.get_running_loop().time() - kept.since
+        self._tell(fields, "arrived", {"version": part.version, "host": self.link.node, "arrival_s": arrival_s})
+
+    def _write(self, kept: _Kept, part: Chunk, view: memoryview) -> HostStore:
+        """Write a range into the slot of its version."""
         try:
             if kept.store is not None and kept.store.n_bytes != part.total:
                 kept.store.close()
@@ -171,14 +188,11 @@ class HostRelay:
         except OSError:
             kept.assembly = RelayAssembly()  # there is no room: nothing of it is here
             raise
-        if whole and view.nbytes == part.total:
-            kept.store.write(part.version, view)
-            return
-        if len(kept.arriving) != part.total:
-            kept.arriving = bytearray(part.total)
-        kept.arriving[part.start : part.stop] = view
-        if whole:
-            kept.store.write(part.version, kept.arriving)
+        if part.attempt not in kept.attempts:
+            kept.attempts.append(part.attempt)
+        nth = kept.attempts.index(part.attempt) + 1
+        kept.store.begin(part.version, attempt=nth)[part.start : part.stop] = view
+        return kept.store
 
     # ------------------------------------------------------------------ for whoever publishes
     async def arrived(self, run: str, task: str, attempt: int, version: int, host: str, arrival_s: float) -> None:
@@ -208,13 +222,15 @@ class HostRelay:
         ConnectionError
             If it does not hold it (any more).
         """
+        await asyncio.sleep(0)  # what has been taken is written by then
         kept, newest = self._kept.get((task[0], task[1])), (chunk["attempt"], chunk["version"])
         ranges = [(start, stop) for start, stop, _ in where["sends"]]
-        if kept is None or kept.outbox is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
+        if kept is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self.link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
         fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
-        payload = kept.store.current() if kept.store is not None and kept.assembly.whole else bytes(kept.arriving)
-        send_along(kept.outbox, fields, payload, **where)
+        assert kept.outbox is not None
+        assert kept.store is not None
+        send_along(kept.outbox, fields, kept.store.copy(), **where)
 
     # ------------------------------------------------------------------ the end
     def drop(self, run: str, task: str, attempt: int | None = None) -> None:
@@ -225,8 +241,10 @@ class HostRelay:
         if kept is None or (attempt is not None and kept.assembly.newest[0] > attempt):
             return
         del self._kept[run, task]
+        kept.assembly = RelayAssembly()  # a range that was taken and is not written yet
         if kept.store is not None:
             kept.store.close()
+            kept.store = None
 
     def close(self) -> None:
         """Forget every task."""

@@ -1,18 +1,13 @@
-"""Share memory with other processes of a host: large results of executors, and parameters for its actors.
+"""Share memory with other processes of a host, without a copy per hand; large results of executors come back so.
 
-A result comes back without a copy per hand: the agent makes segments and lends them, one to each piece of work whose
-result it expects to be large.  A segment is lent until nobody looks at what is in it any more, so whoever keeps a
-result keeps it as it is; the executor's death takes nothing along.
-
-Parameters: one mapping per task and host, no message per actor.  The writer is the node agent, readers are collectors.
-The copy-safe simple form: a reader copies the newest slot and looks again; if the slot was taken over meanwhile it
-copies once more.  With `N_SLOTS` slots that happens only when the writer publishes `N_SLOTS` versions during one copy.
-
-Layout: one page of header (magic, slot bytes, current word), then the slots, each ``<version: 8><length: 8><bytes>``.
-A *word* is ``version << 8 | slot``, stored with one aligned 8-byte write.
+The agent makes segments and lends them, one to each piece of work whose result it expects to be large.  A segment is
+lent until nobody looks at what is in it any more, so whoever keeps a result keeps it as it is; the executor's death
+takes nothing along.
 """
 
 import contextlib
+import errno
+import fcntl
 import mmap
 import os
 import tempfile
@@ -23,19 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from drlnb.runtime.protocol import Payload
-
-__all__ = ["LEAST_BYTES", "N_SLOTS", "HostStore", "Segment", "Segments", "StoreReader", "attached"]
+__all__ = ["LEAST_BYTES", "Segment", "Segments", "attached"]
 
 #: Smaller results travel in their frame.
 LEAST_BYTES = 1 << 18
 #: Segments that lie ready for the next result; one per executor of a large node.
 _MOST_FREE = 4
-#: Slots per task and host: the version in use, the one before, and two to write ahead.
-N_SLOTS = 4
-_MAGIC = 0x44524C4E42535430
-_PAGE = mmap.ALLOCATIONGRANULARITY
-_SLOT_HEAD = 16
 
 
 class Segment:
@@ -59,15 +47,18 @@ class Segment:
     def __init__(self, n_bytes: int, directory: Path, label: str = "segment") -> None:
         self.n_bytes = n_bytes
         if hasattr(os, "memfd_create"):
-            self._fd, self._file = os.memfd_create(f"drlnb-{label}", os.MFD_CLOEXEC), ""
+            _check_room(n_bytes)
+            self.fd, self._file = os.memfd_create(f"drlnb-{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), ""
         else:
             directory.mkdir(parents=True, exist_ok=True)
-            self._fd, self._file = tempfile.mkstemp(prefix=f"drlnb-{label}-", dir=directory)
-        self.path = self._file or f"/proc/{os.getpid()}/fd/{self._fd}"
+            self.fd, self._file = tempfile.mkstemp(prefix=f"drlnb-{label}-", dir=directory)
+        self.path = self._file or f"/proc/{os.getpid()}/fd/{self.fd}"
         try:
             # ftruncate beyond a small file system succeeds and the write dies of SIGBUS; this one says ENOSPC.
-            os.posix_fallocate(self._fd, 0, n_bytes)
-            self._map = mmap.mmap(self._fd, n_bytes)
+            os.posix_fallocate(self.fd, 0, n_bytes)
+            if not self._file:  # a mapping beyond the end of a file that shrank dies of SIGBUS
+                fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            self._map = mmap.mmap(self.fd, n_bytes)
         except OSError:
             self._remove()
             raise
@@ -83,9 +74,18 @@ class Segment:
         self._remove()
 
     def _remove(self) -> None:
-        os.close(self._fd)
+        os.close(self.fd)
         if self._file:
             Path(self._file).unlink(missing_ok=True)
+
+
+def _check_room(n_bytes: int) -> None:
+    """Refuse what does not fit into memory: a memory file has no limit of its own, and would end other processes."""
+    import psutil
+
+    available = int(psutil.virtual_memory().available)
+    if n_bytes > available:
+        raise OSError(errno.ENOSPC, f"{n_bytes:,} bytes asked for, {available:,} bytes of memory are available")
 
 
 class Segments:
@@ -153,7 +153,10 @@ def attached(path: str, n_bytes: int, *, write: bool = False) -> Iterator[np.nda
     OSError
         If it is gone, or its owner is.
     """
-    mapped = _mapped(path, n_bytes, getattr(mmap, "MAP_POPULATE", 0), write=write)
+    protection = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    with Path(path).open("r+b" if write else "rb") as file:
+        mapped = mmap.mmap(file.fileno(), n_bytes, flags=flags, prot=protection)
     array = np.frombuffer(mapped, dtype=np.uint8)
     try:
         yield array
@@ -161,98 +164,3 @@ def attached(path: str, n_bytes: int, *, write: bool = False) -> Iterator[np.nda
         del array
         with contextlib.suppress(BufferError):
             mapped.close()
-
-
-def _mapped(path: str, n_bytes: int = 0, flags: int = 0, *, write: bool = False) -> mmap.mmap:
-    """Map the first `n_bytes` of another process's segment; 0: all of it."""
-    with Path(path).open("r+b" if write else "rb") as file:
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if write else 0)
-        return mmap.mmap(file.fileno(), n_bytes, flags=mmap.MAP_SHARED | flags, prot=access)
-
-
-def _stride(slot_bytes: int) -> int:
-    return -(-(slot_bytes + _SLOT_HEAD) // _PAGE) * _PAGE
-
-
-class HostStore:
-    """The writer's end.
-
-    Parameters
-    ----------
-    n_bytes
-        Size of one version.
-    directory
-        Where the file goes on systems without memory files.
-    """
-
-    def __init__(self, n_bytes: int, directory: Path) -> None:
-        self.n_bytes = n_bytes
-        self.version = 0
-        self._slot = 0
-        self._segment: Segment | None = Segment(_PAGE + N_SLOTS * _stride(n_bytes), directory, "store")
-        self.path = self._segment.path
-        self._bytes = self._segment.look()
-        self._head = self._bytes[:24].view(np.uint64)
-        self._head[:2] = _MAGIC, n_bytes
-
-    def write(self, version: int, payload: Payload) -> None:
-        """Put a whole version into the next slot, then make it the current one.
-
-        Raises
-        ------
-        ValueError
-            If the payload has not the size of a version.
-        """
-        view = memoryview(payload).cast("B")
-        if view.nbytes != self.n_bytes:
-            raise ValueError(f"payload must have {self.n_bytes} bytes, got {view.nbytes}")
-        self._slot = (self._slot + 1) % N_SLOTS
-        start = _PAGE + self._slot * _stride(self.n_bytes)
-        head = self._bytes[start : start + _SLOT_HEAD].view(np.uint64)
-        head[0] = 0  # a reader that copies this slot now will notice
-        self._bytes[start + _SLOT_HEAD :][: view.nbytes] = np.frombuffer(view, dtype=np.uint8)
-        head[1], head[0] = view.nbytes, version
-        self._head[2] = (version << 8) | self._slot
-        self.version = version
-
-    def current(self) -> bytes:
-        """Return a copy of the current version."""
-        start = _PAGE + self._slot * _stride(self.n_bytes) + _SLOT_HEAD
-        return self._bytes[start:][: self.n_bytes].tobytes()
-
-    def close(self) -> None:
-        """Give the memory back; readers that still map it keep it until they end."""
-        if self._segment is not None:
-            del self._head, self._bytes
-            self._segment.close()
-            self._segment = None
-
-
-class StoreReader:
-    """A reader's end; opens the store by the path that the agent names."""
-
-    def __init__(self, path: str) -> None:
-        self._map = _mapped(path)
-        self.path = path
-        self._bytes = np.frombuffer(self._map, dtype=np.uint8)
-        self._head = self._bytes[:24].view(np.uint64)
-        if int(self._head[0]) != _MAGIC:
-            raise ValueError(f"{path} is not a host store")
-        self.n_bytes = int(self._head[1])
-
-    def read(self) -> tuple[int, np.ndarray]:
-        """Return (version, copy of its bytes as uint8 of shape ``(n_bytes,)``); version 0 = nothing there yet."""
-        while True:
-            word = int(self._head[2])
-            version, slot = word >> 8, word & 0xFF
-            if version == 0:
-                return 0, np.empty(0, dtype=np.uint8)
-            start = _PAGE + slot * _stride(self.n_bytes)
-            copy = self._bytes[start + _SLOT_HEAD :][: self.n_bytes].copy()
-            if int(self._bytes[start : start + 8].view(np.uint64)[0]) == version:
-                return version, copy
-
-    def close(self) -> None:
-        """Unmap."""
-        del self._head, self._bytes
-        self._map.close()

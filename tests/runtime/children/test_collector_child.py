@@ -17,7 +17,7 @@ from drlnb.rl.pickled import pack
 from drlnb.runtime.children import collector
 from drlnb.runtime.children.collector import CollectorChild
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
-from drlnb.runtime.ipc.shared_memory import HostStore
+from drlnb.runtime.ipc.host_store import HostStore
 
 NOTHING = memoryview(b"")
 
@@ -143,3 +143,56 @@ def test_the_evaluation_at_the_end_makes_no_other_environments(child, made, tmp_
     assert [length <= 30 for _, length in answer["event"]["episodes"]] == [True] * 3
     child.store.close()
     store.close()
+
+
+def wake(store, version):
+    return {"op": "wake", "version": version, "round": version, "n_steps": 4, "n_timesteps": 0, "store": store.path}
+
+
+def test_a_round_is_acted_with_the_version_in_place(child, tmp_path, monkeypatch):
+    """It is held for the whole round: as many versions as the store has slots change nothing of what is acted."""
+    spec = a_task()
+    published = make_learner(spec).published()
+    rounds = []
+    for writes in (False, True):
+        store = HostStore(len(published), tmp_path)
+        store.write(1, published)
+        configured(child, spec)
+
+        def publish(store=store):
+            for version in range(store.current[1] + 1, store.current[1] + 6):
+                store.write(version, bytes(len(published)))
+
+        monkeypatch.setattr(child, "alive", publish if writes else lambda: None)
+        rounds.append(bytes(child.answer(wake(store, 1), NOTHING)[1][0]))
+        assert store.applied() == (1, 1)
+        assert store.current == (1, 21 if writes else 1)
+        child.close()
+        store.close()
+    assert rounds[0] == rounds[1]
+    child.store.close()
+    child.collector = None
+
+
+def test_a_store_that_took_the_place_of_another_is_attached_anew(child, tmp_path):
+    """Under the same path: the number of a descriptor that was closed is given again."""
+    spec = a_task()
+    published = make_learner(spec).published()
+    configured(child, spec)
+    paths = []
+    for version in (1, 2):
+        store = HostStore(len(published) if version == 2 else 5, tmp_path)
+        paths.append(store.path)
+        store.write(version, published if version == 2 else bytes(5))
+        if version == 1:
+            with pytest.raises(ValueError, match="parameters must be"):
+                child.answer(wake(store, 1), NOTHING)
+        else:
+            child.answer(wake(store, 2), NOTHING)
+            with pytest.raises(RuntimeError, match="the host store holds version 2, asked for 3"):
+                child.answer(wake(store, 3), NOTHING)
+        store.close()
+    assert paths[0] == paths[1]
+    child.store.close()
+    child.close()
+    child.collector = None

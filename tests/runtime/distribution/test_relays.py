@@ -21,7 +21,7 @@ from drlnb.records.common import DeadlinePassed
 from drlnb.runtime.distribution.outbox import Way, next_ways, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
-from drlnb.runtime.ipc.shared_memory import StoreReader
+from drlnb.runtime.ipc.host_store import StoreView
 from drlnb.runtime.protocol import table
 
 TASK = ("r", "a")
@@ -120,10 +120,11 @@ class Learner:
 
     def held(self, host):
         """Return (version, bytes) of what a reader on the host finds."""
-        reader = StoreReader(self.wire.relays[host].path(*TASK))
-        version, data = reader.read()
-        reader.close()
-        return version, data.tobytes()
+        view = StoreView(self.wire.relays[host].path(*TASK))
+        with view.pinned() as version:
+            data = view.bytes.tobytes()
+        view.close()
+        return version, data
 
 
 def play(tmp_path, scene, planner="relay:m=3", n_hosts=5):
@@ -300,6 +301,60 @@ def test_no_room_for_a_store_is_said_and_nothing_counts_as_held(tmp_path, monkey
         assert {learner.held(host) for host in learner.hosts} == {(1, model(1))}
 
     play(tmp_path, scene, "chain:c=3")
+
+
+def test_a_version_that_waits_for_slow_readers_is_reported_when_it_is_there(tmp_path):
+    """Every slot is held at one host: it reports once a reader looks away, and the newest version alone."""
+
+    async def scene(wire, learner):
+        views = []
+        for version in range(1, 5):
+            await learner.publish(version, model(version))
+            views.append(StoreView(wire.relays["h0"].path(*TASK)))
+            views[-1].refresh()
+        learner.payload = model(5)
+        learner.feed(PublishAsked, version=5, n_bytes=len(model(5)))
+        while len([r for r in learner.of(HostCompleted) if r.version == 5]) < 4:
+            await asyncio.sleep(0)
+        assert learner.held("h0") == (4, model(4))
+        assert not [r for r in learner.of(HostCompleted) if (r.version, r.host) == (5, "h0")]
+        views[0].release()
+        await wire.settle()
+        assert learner.held("h0") == (5, model(5))
+        assert [record.version for record in learner.of(VersionPublished)] == [1, 2, 3, 4, 5]
+        for view in views:
+            view.close()
+
+    play(tmp_path, scene)
+
+
+def test_a_task_that_is_over_waits_for_no_slow_reader(tmp_path):
+    """Its ranges that are not written yet are not, and nobody looks for a slot any more."""
+
+    async def scene(wire, learner):
+        await learner.publish(1, model(1))
+        store = wire.relays["h0"]._kept[TASK].store
+        views = []
+        for version in range(2, 6):
+            views.append(StoreView(store.path))
+            views[-1].refresh()
+            store.write(version, model(version))
+        learner.payload = model(9)
+        chunk = {"attempt": 1, "version": 9, "start": 0, "stop": 5_000, "total": 5_000, "again": False}
+        where = {"hosts": (("h0", "h0"),), "edges": (), "report": "learner", "left_s": 1.0, "n_in_flight": 1}
+        await wire.relays["h0"].chunk(TASK, chunk, **where, payload=model(9))
+        assert store.n_deferred == 2
+        wire.relays["h0"].drop(*TASK)
+        await wire.settle()
+        assert not [r for r in learner.of(HostCompleted) if r.version == 9]
+        taking = asyncio.ensure_future(wire.relays["h1"].chunk(TASK, chunk, **where, payload=model(9)))
+        await asyncio.sleep(0)
+        wire.relays["h1"].drop(*TASK)
+        await taking
+        for view in views:
+            view.close()
+
+    play(tmp_path, scene)
 
 
 def test_ways_are_cut_at_their_root():

@@ -8,7 +8,7 @@ import pytest
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.envs.make import probe
-from drlnb.runtime.ipc.shared_memory import HostStore
+from drlnb.runtime.ipc.host_store import HostStore
 from drlnb.runtime.ipc.start_modes import Zygote, signal_pid
 from drlnb.runtime.node.collector_host import CollectorHost
 from tests.survivors import survivors

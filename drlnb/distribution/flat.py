@@ -1,0 +1,307 @@
+"""Pack tensors into one flat buffer that describes itself, and look at them there: no pickle, and no copy on reading.
+
+A payload is 64 bytes (magic, length of the layout, its SHA-256), the layout as canonical JSON, then the tensors, each
+from a multiple of 64 bytes, tied ones once.  Gaps are zeros, so equal tensors give equal bytes.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from drlnb.records.errors import LayoutMismatch
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["FlatEntry", "FlatLayout", "arrays", "bind", "layout_of", "layout_sha", "pack"]
+
+_MAGIC, _ALIGN = b"drlnbFL1", 64
+#: Dtypes that numpy has not, and what their bits are shown as.
+_BITS = {"bfloat16": "uint16", "complex32": "uint32"}
+#: What a payload may lie in.
+_Buffer = bytes | bytearray | memoryview | np.ndarray
+#: (name, dtype, shape, name of the tensor that it is tied to) of each tensor.
+_Rows = tuple[tuple[str, str, tuple[int, ...], str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlatEntry:
+    """One tensor of a payload."""
+
+    name: str
+    #: As torch says it, for example ``bfloat16``.
+    dtype: str
+    shape: tuple[int, ...]
+    #: First byte, counted from the first tensor's.
+    offset: int
+    nbytes: int
+    #: Name of the earlier entry that is the same tensor; None: it is no other's.
+    alias: str | None
+
+    def __str__(self) -> str:
+        tied = f" tied to {self.alias!r}" if self.alias else ""
+        return f"{self.name!r} {self.dtype} {self.shape}{tied}"
+
+
+@dataclass(frozen=True, slots=True)
+class FlatLayout:
+    """Where the tensors of a payload lie."""
+
+    entries: tuple[FlatEntry, ...]
+    #: What every payload of this layout begins with; the tensors follow.
+    head: bytes
+    #: Size of a payload.
+    n_bytes: int
+
+
+def _up(n: int) -> int:
+    return -(-n // _ALIGN) * _ALIGN
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype that shows a torch dtype's bits."""
+    dtype = np.dtype("uint8" if name.startswith("float8_") else _BITS.get(name, name))
+    if dtype.kind not in "biufc":
+        raise TypeError(name)
+    return dtype
+
+
+@lru_cache(maxsize=64)
+def _lay_out(rows: _Rows) -> FlatLayout:
+    places: dict[str, tuple[int, int]] = {}
+    entries, end = [], 0
+    for name, dtype, shape, alias in rows:
+        try:
+            nbytes = prod(shape) * _numpy_dtype(dtype).itemsize
+        except TypeError:
+            raise ValueError(f"tensor {name!r} has dtype {dtype}, which cannot be packed") from None
+        places[name] = places[alias] if alias is not None else (end, nbytes)
+        entries.append(FlatEntry(name, dtype, shape, *places[name], alias))
+        end = max(end, _up(sum(places[name])))
+    text = json.dumps(rows, separators=(",", ":")).encode()
+    head = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest()
+    head = (head.ljust(_ALIGN, b"\0") + text).ljust(_up(_ALIGN + len(text)), b"\0")
+    return FlatLayout(tuple(entries), head, len(head) + end)
+
+
+@lru_cache(maxsize=64)
+def _read(head: bytes) -> FlatLayout:
+    rows = json.loads(head[_ALIGN:].rstrip(b"\0"))
+    layout = _lay_out(tuple((name, dtype, tuple(shape), alias) for name, dtype, shape, alias in rows))
+    if layout.head != head:
+        raise ValueError
+    return layout
+
+
+def layout_of(buffer: _Buffer) -> FlatLayout:
+    """Return the layout of a payload.
+
+    Raises
+    ------
+    ValueError
+        If it is no payload, or not a whole one.
+    """
+    flat = np.frombuffer(buffer, np.uint8)
+    try:
+        size = _up(_ALIGN + int.from_bytes(flat[8:16].tobytes(), "little"))
+        layout = _read(flat[: size if flat[:8].tobytes() == _MAGIC else 0].tobytes())
+    except (ValueError, TypeError, KeyError):
+        raise ValueError(f"{len(flat)} bytes are no flat payload") from None
+    if len(flat) != layout.n_bytes:
+        raise ValueError(f"a payload of this layout has {layout.n_bytes} bytes, got {len(flat)}")
+    return layout
+
+
+def layout_sha(buffer: _Buffer) -> str:
+    """Return the SHA-256 of a payload's layout, in hexadecimal digits: equal ones hold the same kinds of tensors."""
+    return layout_of(buffer).head[16:48].hex()
+
+
+def arrays(buffer: _Buffer) -> dict[str, np.ndarray]:
+    """Return views of a payload's tensors by name, in their order; needs no torch.
+
+    Dtypes that numpy has not are shown as unsigned integers with the same bits.
+    """
+    layout = layout_of(buffer)
+    return _shown(np.frombuffer(buffer, np.uint8)[len(layout.head) :], layout)
+
+
+def _shown(data: np.ndarray, layout: FlatLayout) -> dict[str, np.ndarray]:
+    return {
+        entry.name: data[entry.offset :][: entry.nbytes].view(_numpy_dtype(entry.dtype)).reshape(entry.shape)
+        for entry in layout.entries
+    }
+
+
+def _named(source: Any) -> dict[str, Any]:
+    """Return the tensors of a module, or of a mapping, by name; each can be packed."""
+    state_dict = getattr(source, "state_dict", None)
+    named = dict(state_dict() if state_dict is not None else source)
+    if not named:
+        raise ValueError(f"{type(source).__name__} has no tensors")
+    kind = np.ndarray if all(isinstance(value, np.ndarray) for value in named.values()) else _tensor_class()
+    for name, tensor in named.items():
+        if not isinstance(tensor, kind):
+            raise ValueError(f"{name!r} must be a tensor as all others, got {type(tensor).__name__}")
+        if kind is not np.ndarray and (wrong := _unfit(tensor)):
+            raise ValueError(f"tensor {name!r} is {wrong}, only dense ones can be packed")
+    return named
+
+
+def _tensor_class() -> type:
+    import torch
+
+    cls: type = torch.Tensor
+    return cls
+
+
+def _unfit(tensor: "torch.Tensor") -> str:
+    """Return why a tensor cannot be packed; empty if it can."""
+    import torch
+
+    if torch.nn.parameter.is_lazy(tensor):
+        return "not initialised"
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return f"nested or sparse ({tensor.layout})"
+    return "quantised" if tensor.is_quantized else "on the meta device" if tensor.is_meta else ""
+
+
+def _rows(named: Mapping[str, Any]) -> _Rows:
+    """Return what is packed; tensors with the same memory are one."""
+    first: dict[object, str] = {}
+    place: object
+    rows = []
+    for name, tensor in named.items():
+        dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+        if isinstance(tensor, np.ndarray):
+            dtype = tensor.dtype.name
+            place = tensor.__array_interface__["data"][0], tensor.strides
+        else:
+            place = tensor.data_ptr(), tensor.stride(), tensor.device
+        alias = first.setdefault((place, dtype, shape), name) if prod(shape) else name
+        rows.append((name, dtype, shape, alias if alias != name else None))
+    return tuple(rows)
+
+
+def pack(source: "torch.nn.Module | Mapping[str, torch.Tensor | np.ndarray]", out: _Buffer | None = None) -> np.ndarray:
+    """Pack a module's parameters and buffers, or a mapping of tensors, in their order.
+
+    Parameters
+    ----------
+    source
+        A module, whose `state_dict` is packed, or tensors or arrays by name: dense, contiguous or not, of any size and
+        value.  Those on another device are packed there and come over in one copy.
+    out
+        Where the payload goes, of its size; None: new memory.
+
+    Returns
+    -------
+    ndarray
+        The payload, uint8, shape ``(n_bytes,)``.
+
+    Raises
+    ------
+    ValueError
+        If there is no tensor, one cannot be packed, which is named, or `out` has another size or is read-only.
+    """
+    named = _named(source)
+    layout = _lay_out(_rows(named))
+    fresh = [(named[entry.name], entry) for entry in layout.entries if entry.alias is None]
+    device = {str(getattr(tensor, "device", "cpu")) for tensor, _ in fresh}
+    away = next(iter(device)) if len(device) == 1 and device != {"cpu"} else ""
+    if out is not None:
+        buffer = np.frombuffer(out, np.uint8)
+        if len(buffer) != layout.n_bytes or not buffer.flags.writeable:
+            raise ValueError(f"out must be {layout.n_bytes} bytes that may be written, got {len(buffer)}")
+    elif away.startswith("cuda"):
+        import torch
+
+        buffer = torch.empty(layout.n_bytes, dtype=torch.uint8, pin_memory=True).numpy()
+    else:
+        buffer = np.empty(layout.n_bytes, np.uint8)
+    data = buffer[len(layout.head) :]
+    if isinstance(fresh[0][0], np.ndarray):
+        shown = _shown(data, layout)
+        for array, entry in fresh:
+            shown[entry.name][...] = array
+    else:
+        _copy(data, fresh, away)
+    buffer[: len(layout.head)] = np.frombuffer(layout.head, np.uint8)
+    for _, entry in fresh:
+        data[entry.offset + entry.nbytes : _up(entry.offset + entry.nbytes)] = 0
+    return buffer
+
+
+def _copy(data: np.ndarray, fresh: list[tuple[Any, FlatEntry]], away: str) -> None:
+    """Copy tensors to their places, by way of one buffer on their device if they are all `away`."""
+    import torch
+
+    host = torch.from_numpy(data)
+    flat = torch.empty(len(data), dtype=torch.uint8, device=away) if away else host
+    tensors = [tensor for tensor, _ in fresh]
+    places = [_tensor(flat, entry) for _, entry in fresh]
+    with torch.no_grad():
+        try:
+            torch._foreach_copy_(places, tensors)
+        except (AttributeError, RuntimeError, TypeError):  # no public name, so it may be gone, or take other things
+            for place, tensor in zip(places, tensors, strict=True):
+                place.copy_(tensor)
+        if away:
+            host.copy_(flat)
+
+
+def _tensor(flat: "torch.Tensor", entry: FlatEntry) -> "torch.Tensor":
+    """Return an entry as a view of a uint8 tensor."""
+    import torch
+
+    return flat.narrow(0, entry.offset, entry.nbytes).view(getattr(torch, entry.dtype)).view(entry.shape)
+
+
+def bind(buffer: _Buffer, module: "torch.nn.Module") -> None:
+    """Make a module's parameters views of a payload, and set it to evaluation without gradients.
+
+    Buffers are copied, since modules write into them.  The payload must stay as it is while the module is used.
+
+    Parameters
+    ----------
+    buffer
+        A payload that was packed from such a module; read-only memory is kept so: writing into a parameter then ends
+        the process.
+    module
+        On the CPU; its optimiser, if any, is of no use any more.
+
+    Raises
+    ------
+    LayoutMismatch
+        If the module has other tensors; the first one that differs is named.
+    ValueError
+        If it is no payload, or the module is on another device.
+    """
+    import torch
+
+    layout, named = layout_of(buffer), _named(module)
+    wanted = _lay_out(_rows(named))
+    if wanted.head != layout.head:
+        pairs = zip_longest(layout.entries, wanted.entries)
+        given, own = next(pair for pair in pairs if pair[0] != pair[1])
+        raise LayoutMismatch(
+            f"the parameters have {given or 'no more'}, {type(module).__name__} has {own or 'no more'}"
+        )
+    if device := next((t.device for t in named.values() if t.device.type != "cpu"), None):
+        raise ValueError(f"a module on the CPU can be bound, this one is on {device}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        flat = torch.frombuffer(buffer, dtype=torch.uint8)[len(layout.head) :]
+    tensors = module.state_dict(keep_vars=True)
+    for entry in layout.entries:
+        view = _tensor(flat, entry)
+        tensors[entry.name].data = view if isinstance(tensors[entry.name], torch.nn.Parameter) else view.clone()
+    module.requires_grad_(False).eval()

@@ -1,0 +1,59 @@
+"""Read the parameters that are published to a host: as arrays, or as those of a module of one's own."""
+
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from drlnb.distribution import flat
+from drlnb.runtime.ipc.host_store import StoreView
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["HostView"]
+
+
+class HostView(StoreView):
+    """What an actor sees of its host's store; for one thread.
+
+    Between two versions nothing is copied: tensors are views of memory that all actors of the host share.  They may be
+    used inside of :meth:`pinned`, and after :meth:`refresh` until the next one or :meth:`release`; with ``copy=True``
+    always.
+
+    Examples
+    --------
+    An actor, where `module` is like the one that is published::
+
+        view = HostView.attach(path)
+        view.bind(module)
+        while True:
+            with view.pinned() as version:
+                rollout(module)
+    """
+
+    _module: "torch.nn.Module | None" = None
+
+    @classmethod
+    def attach(cls, path: str, *, copy: bool = False) -> Self:
+        """Attach to a store by its path; see :class:`~drlnb.runtime.ipc.host_store.StoreView`."""
+        return cls(path, copy=copy)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the tensors of the version by name, as views; see :func:`drlnb.distribution.flat.arrays`."""
+        return flat.arrays(self.bytes)
+
+    def bind(self, module: "torch.nn.Module") -> None:
+        """Have a module's parameters be those of each version from the next :meth:`refresh` or :meth:`pinned` on.
+
+        That one raises what :func:`drlnb.distribution.flat.bind` does if the module does not fit.
+        """
+        self._module, self._word = module, 0
+
+    def _moved(self) -> None:
+        if self._module is not None:
+            flat.bind(self.bytes, self._module)
+
+    def close(self) -> None:
+        """Leave the store; a module that is bound stays at what it shows now, which may change."""
+        self._module = None
+        super().close()
