@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from drlnb.planning.distribution import Chunk, RelayAssembly, Route
+from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.shared_memory import HostStore
@@ -37,7 +38,7 @@ class HostRelay:
     """The host stores of one node, for which `link` speaks, by (run, task); and who sends versions from here."""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
+        self._link, self._card = link, Card()
         self._kept: dict[tuple[str, str], _Kept] = {}
         #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
         self._over: dict[tuple[str, str], int] = {}
@@ -59,6 +60,8 @@ class HostRelay:
         left_s: float,
         n_in_flight: int,
         payload: Payload = b"",
+        cards: Plain | None = None,
+        held_s: float = 0.0,
     ) -> None:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host.
 
@@ -78,12 +81,15 @@ class HostRelay:
             Messages that this host may have sent without an answer.
         payload
             The bytes of the range.
+        cards, held_s
+            As of :class:`~drlnb.runtime.distribution.emulated.Card`.
 
         Raises
         ------
         ConnectionError
             If the range is refused.
         """
+        await self._card.receive(len(payload), cards or {}, held_s)
         task, now = (task[0], task[1]), asyncio.get_running_loop().time()
         if chunk["attempt"] <= self._over.get(task, 0):
             raise ConnectionError(f"attempt {chunk['attempt']} of {task[0]}/{task[1]} is over")
@@ -96,7 +102,7 @@ class HostRelay:
         taken = kept.assembly.take(part)
         if taken.refused:
             raise ConnectionError(taken.refused)
-        fields: Plain = {"task": task, "chunk": chunk, "report": report}
+        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}}
         outbox = self._outbox(kept, fields, n_in_flight, now + left_s)
         for child in taken.forward:
             outbox.put(onward[child], fields, view)
@@ -114,7 +120,7 @@ class HostRelay:
                 kept.outbox.clear()
             lost = partial(self._tell, fields, "lost")
             kept.since, kept.sends = asyncio.get_running_loop().time(), kept.assembly.newest
-            kept.outbox = Outbox(self._link, n_in_flight, until, self._link.node, lost)
+            kept.outbox = Outbox(self._link, n_in_flight, until, self._link.node, lost, self._card)
         kept.outbox.until = max(kept.outbox.until, until)
         return kept.outbox
 
@@ -172,7 +178,9 @@ class HostRelay:
             return {"missing": [(0, total)]}
         return {"missing": kept.assembly.missing(version, total)}
 
-    async def forward(self, task: tuple[str, str], chunk: Plain, report: str, **where: Any) -> None:
+    async def forward(
+        self, task: tuple[str, str], chunk: Plain, report: str, cards: Plain | None = None, **where: Any
+    ) -> None:
         """Send ranges of a version that this host holds, in the learner's place.
 
         Raises
@@ -184,7 +192,7 @@ class HostRelay:
         ranges = [(start, stop) for start, stop, _ in where["sends"]]
         if kept is None or kept.outbox is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self._link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
-        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
+        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report, "cards": cards or {}}
         payload = kept.store.current() if kept.store is not None and kept.assembly.whole else bytes(kept.arriving)
         send_along(kept.outbox, fields, payload, **where)
 
