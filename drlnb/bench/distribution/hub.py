@@ -1,7 +1,7 @@
 """Run a rig in processes of its own: a scheduler at the hub, a learner and hosts around it.
 
-Usage: ``python -m drlnb.bench.distribution.hub SPEC``; it answers requests on its standard input, a line of JSON each, and
-everything ends when that is closed.
+Usage: ``python -m drlnb.bench.distribution.hub SPEC``; it answers requests on its standard input, a line of JSON
+each, and everything ends when that is closed.
 """
 
 import asyncio
@@ -9,18 +9,15 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import dask
 from distributed import Scheduler, Worker
 
 from drlnb.bench.distribution import learner, netns
 from drlnb.runtime.ipc.lifeline import watch
-from drlnb.runtime.protocol import Plain
 
 __all__ = ["Spec", "main"]
 
@@ -60,15 +57,14 @@ def main(words: list[str]) -> None:
     requests, answers = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     try:
-        with ExitStack() as stack:
-            hosts = _start(spec, requests, answers, stack)
-            watch(requests)
-            asyncio.run(_serve(spec, hosts))
+        hosts = _start(spec, requests, answers)
+        watch(requests)
+        asyncio.run(_serve(spec, hosts))
     except (OSError, EOFError) as error:
         os.write(answers, json.dumps({"refused": str(error) or "a host has ended"}).encode() + b"\n")
 
 
-def _start(spec: Spec, requests: int, answers: int, stack: ExitStack) -> list[Connection]:
+def _start(spec: Spec, requests: int, answers: int) -> list[Connection]:
     """Start learner and hosts, each in its own namespace; they wait for the scheduler's address."""
     context, hosts, pids = get_context("fork"), list[Connection](), list[int]()
     if spec.shaped:
@@ -82,8 +78,8 @@ def _start(spec: Spec, requests: int, answers: int, stack: ExitStack) -> list[Co
         assert process.pid is not None
         hosts.append(ours)
         pids.append(process.pid)
-        # A namespace outlives a host that is killed: its kernel still closes connections.
-        stack.enter_context(Path(f"/proc/{process.pid}/ns/net").open("rb"))
+        # Kept open: the namespace outlives a host that is killed, so that its connections are closed as by its kernel.
+        os.open(f"/proc/{process.pid}/ns/net", os.O_RDONLY)
     if spec.shaped:
         netns.connect(pids, spec.rate_mbit)
     return hosts

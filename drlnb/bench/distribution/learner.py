@@ -1,6 +1,5 @@
 """Publish from inside a rig: carry out a bench's requests in the learner's process, whose card is shaped."""
 
-import functools
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from distributed import Client, Worker, wait
 from distributed.protocol import to_serialize
 
-import drlnb
+import drlnb.distribution
 from drlnb.bench.distribution import netns
 from drlnb.runtime.protocol import Payload, Plain
 
@@ -79,13 +78,13 @@ class Learner:
         future = self.client.scatter(array, broadcast=True, direct=True, hash=False)
         publish_s = time.perf_counter() - began
         (holders,) = self.client.who_has([future]).values()
-        if len(holders) != len(self.client.scheduler_info()["workers"]):
+        if len(holders) != self.n_hosts:
             raise RuntimeError(f"scatter reached {len(holders)} hosts of {self.n_hosts}")
         return {"publish_s": publish_s}
 
     def hop(self, n_bytes: int, kind: str) -> Plain:
-        """Send bytes from one host to another, as ``memoryview`` or as ``bytes``; return the seconds until its answer."""
-        first, second, *_ = sorted(self.client.scheduler_info()["workers"])
+        """Send bytes from one host to another, as ``memoryview`` or as ``bytes``; return how long that took."""
+        first, second, *_ = sorted(self.client.nthreads())
         self.client.run(_take_payloads, workers=[second])
         return {"hop_s": self.client.run(_hop, second, n_bytes, kind, workers=[first])[first]}
 
@@ -96,15 +95,14 @@ class Learner:
         return netns.counters(self.hub, self.n_hosts + 1) if self.hub else []
 
     def _kill(self) -> None:
-        """Kill the host whose name comes first."""
-        workers = self.client.scheduler_info()["workers"]
-        first = min(workers, key=lambda address: str(workers[address]["name"]))
+        """Kill a host."""
+        first, *_ = self.client.nthreads()
         os.kill(self.client.run(os.getpid, workers=[first])[first], signal.SIGKILL)
 
     def _wrong(self, version: int, array: npt.NDArray[np.uint8]) -> list[str]:
         """Return the hosts whose readers do not see the version as it was sent."""
         expected = [version, zlib.crc32(array)]
-        addresses = list(self.client.scheduler_info()["workers"])
+        addresses = list(self.client.nthreads())
         held = [self.client.submit(_held, workers=[address], pure=False) for address in addresses]
         wait(held)
         return [
@@ -130,7 +128,7 @@ async def _take_payloads(dask_worker: Worker) -> None:
 
 async def _hop(address: str, n_bytes: int, kind: str, dask_worker: Worker) -> float:
     payload = bytes(n_bytes)
-    send = functools.partial(dask_worker.rpc(address).bench_payload)
+    send = dask_worker.rpc(address).bench_payload
     if await send(payload=to_serialize(memoryview(bytes(1)))) != 1:
         raise RuntimeError(f"{address} took nothing")
     began = time.perf_counter()

@@ -1,6 +1,6 @@
 """Make a network of namespaces on one machine: a bridge, and hosts whose cards send and receive at a given rate.
 
-No namespace has a name, and no interface lies outside of them: each is held by the processes inside alone, so it is gone
+No namespace has a name, and no interface lies outside of them: each is held by the rig's processes alone, so it goes
 with the last of them, however they end.  It takes Linux, root, `ip` and `tc`.
 """
 
@@ -70,6 +70,7 @@ def join(number: int, rate_mbit: float) -> None:
     """
     address = f"addr add {host_address(number)}/{_PREFIX} dev eth0"
     _batch("ip", ["link set lo up", address, "link set eth0 up"])
+    Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text("reno", encoding="ascii")
     _batch("tc", [f"qdisc add dev eth0 {_SHAPED.format(rate_mbit=rate_mbit)}"])
 
 

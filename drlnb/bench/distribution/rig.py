@@ -1,4 +1,4 @@
-"""Open a rig: a learner and hosts in processes of their own, on shaped links or not; nothing of it outlives the block."""
+"""Open a rig: a learner and hosts in processes of their own, on shaped links or not; none of it outlives the block."""
 
 import contextlib
 import json
@@ -15,10 +15,14 @@ from drlnb.bench.distribution.hub import Spec
 from drlnb.runtime.ipc.start_modes import child_environment, python, tail
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["Rig", "open_rig"]
+__all__ = ["NoRig", "Rig", "open_rig"]
 
 #: Longest wait for an answer, in seconds: a version has 300.
 _ANSWER_S = 330.0
+
+
+class NoRig(RuntimeError):
+    """A rig cannot be made here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def open_rig(spec: Spec) -> Iterator[Rig]:
 
     Raises
     ------
-    RuntimeError
+    NoRig
         If it cannot be made here; the message says why.
     """
     with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder:
@@ -75,7 +79,10 @@ def open_rig(spec: Spec) -> Iterator[Rig]:
         with process:
             try:
                 rig = Rig(process, log)
-                rig.ask("ready")
+                try:
+                    rig.ask("ready")
+                except RuntimeError as error:
+                    raise NoRig(str(error)) from None
                 yield rig
             finally:
                 with contextlib.suppress(ProcessLookupError):
