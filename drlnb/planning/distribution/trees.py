@@ -149,8 +149,8 @@ def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoc
 
     Notes
     -----
-    Relay r forwards to r - 1, r - 2, ... around the circle: relays in step aim at different hosts, and of those that begin
-    one after another, as the learner serves them, no more than two aim at the same one.  By r + 1, r + 2, ... all would.
+    Relay r forwards to r - 1, r - 2, ... around the circle: relays in step aim at different hosts, and of those that
+    begin one after another, as the learner serves them, no more than two aim at one.  By r + 1, r + 2, ... all would.
     """
     _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     m = min(n_relays, n_hosts)
@@ -176,8 +176,8 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
 
     Notes
     -----
-    Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, downwards from
-    host ``i n // m``.  With as many trees as hosts it is the seed's plan.
+    Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, downwards
+    from host ``i n // m``.  With as many trees as hosts it is the seed's plan.
     """
     _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     if n_relays < 2 <= n_hosts:
