@@ -37,7 +37,7 @@ def arguments(**changes):
         "hold": "round",
         "seed": 0,
         "out": None,
-        "json": False,
+        "json": None,
     }
     return argparse.Namespace(**(given | changes))
 
