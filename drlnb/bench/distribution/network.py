@@ -71,6 +71,11 @@ class Measured:
         named = [plan for plan in self.turns if plan != _SCATTER and (not kinds or plan.startswith(kinds))]
         return sorted(named, key=lambda plan: median(self.seconds(plan)))
 
+    @property
+    def chunked(self) -> list[str]:
+        """The plans that cut shards into chunks, fastest first."""
+        return [plan for plan in self.of() if "c=" in plan]
+
     def predicted_s(self, plan: str) -> float:
         """Return what the closed form says."""
         view = DistributionView(version=1, hosts=host_names(self.n), model_bytes=self.n_bytes, link=self.link)
@@ -162,7 +167,7 @@ def _times(measured: Measured) -> Iterator[Row]:
         computed = measured.predicted_s(plan)
         yield _row(measured)(f"time-{n}-{plan}", title, seconds, against="closed form", baseline_samples=[computed])
     off = {plan: median(measured.seconds(plan)) / measured.predicted_s(plan) - 1 for plan in measured.of()}
-    whole = {plan: frac for plan, frac in off.items() if not plan.startswith(("chain", "multitree"))}
+    whole = {plan: frac for plan, frac in off.items() if plan not in measured.chunked}
     worst = max(whole, key=lambda plan: abs(whole[plan]))
     title = f"{where}, plans of whole shards: largest distance of measured from computed ({worst})"
     bar = _bar(measured, "fidelity", "value", most=True)
@@ -179,13 +184,13 @@ def _faster(measured: Measured, name: str, plan: str, other: str, bar: Bar | Non
 def _ratios(measured: Measured) -> Iterator[Row]:
     """Compare plans, each kind at its best number, and the best of all with the bound."""
     n, best_relay = measured.n, measured.of("relay")[0]
-    (tree,), chunked = measured.of("tree"), measured.of("chain", "multitree")[0]
+    (tree,) = measured.of("tree")
     pairs = {
         "relay-star": (f"relay:m={n}", "star"),
         "relay-tree": (f"relay:m={tree.partition('=')[2]}", tree),
         "relay-binomial": (best_relay, "binomial"),
         "relay-scatter": (f"relay:m={n}", _SCATTER),
-        "chunks-relay": (chunked, best_relay),
+        "chunks-relay": (measured.chunked[0], best_relay),
     }
     for name, (plan, other) in pairs.items():
         if other in measured.turns:

@@ -79,10 +79,8 @@ class HostRelay:
             Seconds until nobody waits for the version any more.
         n_in_flight
             Messages that this host may have sent without an answer.
-        payload
-            The bytes of the range.
-        cards, held_s
-            As of :class:`~drlnb.runtime.distribution.emulated.Card`.
+        payload, cards, held_s
+            The bytes of the range, and their way through an emulated :class:`~drlnb.runtime.distribution.emulated.Card`.
 
         Raises
         ------
