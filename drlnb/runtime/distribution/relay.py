@@ -80,7 +80,7 @@ class HostRelay:
         n_in_flight
             Messages that this host may have sent without an answer.
         payload, cards, held_s
-            The bytes of the range, and their way through an emulated :class:`~drlnb.runtime.distribution.emulated.Card`.
+            The bytes of the range, and their way through a :class:`~drlnb.runtime.distribution.emulated.Card`.
 
         Raises
         ------
