@@ -85,7 +85,7 @@ class Measured:
 def plans(n: int) -> list[str]:
     """Return the plans that are compared at n hosts: each kind at numbers that suit it."""
     relays = [f"relay:m={m}" for m in dict.fromkeys((max(2, isqrt(n)), max(2, n // 2), n))]
-    chunked = ["chain:c=64", "chain:c=128", "multitree:m=4,c=8", "multitree:m=4,c=16"]
+    chunked = ["chain:c=64", "chain:c=128", "multitree:m=4,c=16", "multitree:m=4,c=32"]
     return ["star", f"tree:k={max(2, isqrt(n))}", "binomial", *relays, *(chunked if n >= 4 else chunked[:2])]
 
 

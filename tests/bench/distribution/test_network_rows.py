@@ -16,7 +16,7 @@ from drlnb.records.errors import ConfigError
 N, SIZE, L = 16, 20_000_000, 1.6
 TIMES = {
     "star": 16.74, "tree:k=4": 7.32, "binomial": 5.23, "relay:m=4": 5.0, "relay:m=8": 3.1, "relay:m=16": 2.1,
-    "chain:c=64": 1.3, "chain:c=128": 1.2, "multitree:m=4,c=8": 1.6, "multitree:m=4,c=16": 1.4,
+    "chain:c=64": 1.3, "chain:c=128": 1.2, "multitree:m=4,c=16": 1.6, "multitree:m=4,c=32": 1.4,
 }  # fmt: skip
 
 
