@@ -342,6 +342,19 @@ def test_emulated_cards_take_the_time_of_real_ones(tmp_path, planner, ingress, t
     play(tmp_path, scene, planner, n_hosts=4, cards=cards)
 
 
+@pytest.mark.parametrize(("m", "took_s"), [(4, 4.75), (8, 2.875)])
+def test_relays_do_not_queue_for_the_same_host(tmp_path, m, took_s):
+    """Seed 001 to 16 hosts, L = 1 s: L + (n - 1) L / m, though the learner serves one relay after another."""
+
+    async def scene(wire, learner):
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await learner.publish(1, model(1, 16_000))
+        assert max(event.publish_s for event in learner.of(HostCompleted)) == pytest.approx(took_s)
+
+    cards = {"egress_bytes_per_s": 16_000, "ingress_bytes_per_s": 16_000}
+    play(tmp_path, scene, f"relay:m={m}", n_hosts=16, cards=cards)
+
+
 def test_what_is_mended_passes_the_emulated_cards_too(tmp_path):
     """A newcomer's version leaves the card of the host that sends it: 4 s for 4,000 bytes."""
 
