@@ -101,7 +101,7 @@ class Learner:
 
     def _wrong(self, version: int, array: npt.NDArray[np.uint8]) -> list[str]:
         """Return the hosts whose readers do not see the version as it was sent."""
-        expected = [version, zlib.crc32(array)]
+        expected = [version, zlib.crc32(array.data)]
         addresses = list(self.client.nthreads())
         held = [self.client.submit(_held, workers=[address], pure=False) for address in addresses]
         wait(held)

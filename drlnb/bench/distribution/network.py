@@ -205,22 +205,23 @@ def _ratios(measured: Measured) -> Iterator[Row]:
 
 
 def _bytes(measured: Measured) -> Iterator[Row]:
-    """Return what went through the cards, by the counters of their interfaces."""
+    """Return what went through the cards, by the counters of their interfaces: in each turn, that of the worst plan."""
     n, size = measured.n, measured.n_bytes
     #: Plan -> (turns, 1 + n, 2) bytes: sent and received, of the learner and of each host.
     moved = {plan: np.array([turn["moved"] for turn in measured.turns[plan]]) for plan in measured.of()}
-    once = [moved[plan][:, 0, 0] / size for plan in measured.of("relay", "multitree")]
-    row = partial(_row(measured), unit="versions")
+    row = _row(measured)
+    once = np.array([moved[plan][:, 0, 0] / size for plan in measured.of("relay", "multitree")])
     title = f"{n} hosts, relay and multitree: the learner sends, at most"
-    yield row(f"egress-learner-{n}", title, [float(np.max(once))], bar=Bar("value", at_most=1.05))
-    row = partial(_row(measured), unit="of it")
+    yield row(f"egress-learner-{n}", title, once.max(axis=0).tolist(), "versions", bar=Bar("value", at_most=1.05))
     shares = {plan: (n - 1) * size / min(n, int(plan.partition("=")[2])) for plan in measured.of("relay")}
-    busiest = [moved[plan][:, 1:, 0].max(axis=1) / share - 1 for plan, share in shares.items()]
+    busiest = np.array([moved[plan][:, 1:, 0].max(axis=1) / share - 1 for plan, share in shares.items()])
     title = f"{n} hosts, relay: the busiest relay sends (n - 1) S / m but for at most"
-    yield row(f"egress-host-{n}", title, [float(np.abs(busiest).max())], bar=Bar("value", at_most=0.03))
-    received = [each[:, 1:, 1].sum(axis=1) / (n * size) - 1 for each in moved.values()]
+    worst = np.abs(busiest).max(axis=0).tolist()
+    yield row(f"egress-host-{n}", title, worst, "of it", bar=Bar("value", at_most=0.03))
+    received = np.array([each[:, 1:, 1].sum(axis=1) / (n * size) - 1 for each in moved.values()])
     title = f"{n} hosts, every plan: all hosts receive n S but for at most"
-    yield row(f"ingress-{n}", title, [float(np.abs(received).max())], bar=Bar("value", at_most=0.01))
+    worst = np.abs(received).max(axis=0).tolist()
+    yield row(f"ingress-{n}", title, worst, "of it", bar=Bar("value", at_most=0.01))
 
 
 def _kills(measured: Measured) -> Iterator[Row]:
