@@ -7,15 +7,19 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 from distributed import Client, Worker, wait
 from distributed.protocol import to_serialize
 
-import drlnb.distribution
 from drlnb.bench.distribution import netns
+from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.protocol import Payload, Plain
+
+if TYPE_CHECKING:
+    from drlnb.distribution import Publisher
 
 __all__ = ["TASK", "Learner", "serve"]
 
@@ -33,13 +37,15 @@ class Learner:
     n_hosts: int
     #: The hub's process, where interfaces are counted; 0: nothing is counted.
     hub: int
-    publisher: "drlnb.distribution.Publisher | None" = None
+    publisher: "Publisher | None" = None
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def open(self, link: Plain | None) -> Plain:
         """Open a publisher, of hosts with emulated cards where their rates are given."""
-        emulated = drlnb.distribution.Emulated(**link) if link is not None else None
-        self.publisher = drlnb.distribution.Publisher(self.client, task=TASK, plan="star", link=emulated)
+        from drlnb.distribution import Publisher  # here: hosts are forked before anybody needs it
+
+        emulated = Emulated(**link) if link is not None else None
+        self.publisher = Publisher(self.client, task=TASK, plan="star", link=emulated)
         return {}
 
     def publish(self, plan: str, n_bytes: int, *, check: bool = False, kill_after_s: float = 0.0) -> Plain:
@@ -114,7 +120,9 @@ class Learner:
 
 def _held() -> list[int]:
     """Return version and checksum of what a reader of this host sees."""
-    with drlnb.distribution.HostView.attach(task=TASK) as view, view.pinned() as version:
+    from drlnb.distribution import HostView
+
+    with HostView.attach(task=TASK) as view, view.pinned() as version:
         return [version, zlib.crc32(view["w"])]
 
 
