@@ -5,17 +5,19 @@ from collections.abc import Mapping
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.run import Run
 from drlnb.widgets.panels.desk import Desk
+from drlnb.widgets.panels.distribution import Distribution
 from drlnb.widgets.panels.fleet import Tasks
 from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
 from drlnb.widgets.panels.settings import WrongSetting, nearest
+from drlnb.widgets.panels.timings import Timings
 from drlnb.widgets.transport.live import live
 
-__all__ = ["PANELS", "desk", "launcher", "panel"]
+__all__ = ["PANELS", "desk", "distribution", "launcher", "panel"]
 
 #: Name of a panel -> what it shows.
-PANELS: dict[str, type[Content]] = {"fleet": Tasks, "leasing": Leasing}
+PANELS: dict[str, type[Content]] = {"distribution": Distribution, "fleet": Tasks, "leasing": Leasing}
 
 
 def panel(training: Run, name: str | None = None, **settings: object) -> Panel | Desk:
@@ -55,6 +57,25 @@ def desk(training: Run, **settings: object) -> Desk:
         _key(training, training.id, "desk", settings),
         lambda: Desk(_panel(training, "fleet"), _panel(training, "leasing", **settings)),
     )
+
+
+def distribution(**settings: object) -> Panel:
+    """Return the distribution panel without a run: what plans would cost, computed and simulated.
+
+    Parameters
+    ----------
+    **settings
+        As of :class:`~drlnb.widgets.panels.timings.Timings`.
+
+    Raises
+    ------
+    UnknownSetting
+        If there is no such setting.
+    WrongSetting
+        If a value is out of range.
+    """
+    key = _key(Timings, "", "distribution", settings)
+    return live.registry.get(key, lambda: Panel(Timings(), None, **settings))
 
 
 def launcher(fleet: Fleet, **settings: object) -> Panel:

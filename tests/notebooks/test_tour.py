@@ -1,29 +1,11 @@
 """The tour keeps its promises when it runs from top to bottom."""
 
-import json
-import shutil
-import subprocess
-import sys
-import time
-
 import pytest
 
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
-from tests.notebooks.conftest import ROOT
+from tests.notebooks.conftest import cells_of, execute, text_of
 
-#: Runs a notebook in its folder and writes it back with its outputs, also when a cell fails.
-EXECUTE = """
-import sys
-import nbformat
-from nbclient import NotebookClient
-
-notebook = nbformat.read("00_tour.ipynb", as_version=4)
-try:
-    NotebookClient(notebook, timeout=60).execute()
-finally:
-    nbformat.write(notebook, "executed.ipynb")
-"""
 #: Seconds for all of it, and what an executed tour may weigh: 300,000 bytes were wished for, 288,000 to 314,000 came,
 #: most of it the text of the modules, once per widget.  A single plotly FigureWidget weighs 5,000,000.
 WHOLE_S, LARGEST_BYTES = 60.0, 350_000
@@ -31,33 +13,15 @@ WHOLE_S, LARGEST_BYTES = 60.0, 350_000
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """Run the tour once, with real children; red if a process outlives it. Returns its folder and the seconds."""
+    """Run the tour once; return its folder and the seconds."""
     folder = tmp_path_factory.mktemp("tour")
-    shutil.copy(ROOT / "notebooks" / "00_tour.ipynb", folder)
-    supervised = [sys.executable, str(ROOT / ".ci" / "supervise.py"), "--limit-s", "100", "--"]
-    began = time.monotonic()
-    done = subprocess.run(
-        [*supervised, sys.executable, "-c", EXECUTE],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return folder, time.monotonic() - began
+    return folder, execute("00_tour.ipynb", folder, 100)
 
 
 @pytest.fixture
 def cells(executed):
     """Return the executed cells by id."""
-    notebook = json.loads((executed[0] / "executed.ipynb").read_text(encoding="utf-8"))
-    return {cell["id"]: cell for cell in notebook["cells"]}
-
-
-def text_of(cell):
-    """Return what a cell printed."""
-    return "".join("".join(output.get("text", ())) for output in cell["outputs"])
+    return cells_of(executed[0])
 
 
 @pytest.mark.notebook

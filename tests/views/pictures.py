@@ -6,6 +6,7 @@ from pathlib import Path
 from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views import fleet, learning, rounds
+from drlnb.views.distribution import measured
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
 from tests.streams import stream_of
@@ -14,7 +15,7 @@ VIEWS = {
     "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
     "reasons": gantt.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
     "waterfall": waterfall.waterfall, "choices": waterfall.choices, "curve": waterfall.curve,
-    "rounds": waterfall.rounds, "starts": waterfall.starts,
+    "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,
 }  # fmt: skip
 
 #: The golden journals, and a task's warm-up alone.

@@ -27,7 +27,7 @@ class Body(NamedTuple):
 
 def picture(
     name: str,
-    fold: Fold,
+    fold: Fold | str,
     sentence: str,
     twin: tuple[Column, ...],
     body: Body,
@@ -36,9 +36,13 @@ def picture(
     numbers: Numbers | None = None,
     facts: Plain | None = None,
 ) -> View:
-    """Return a picture of a run, its columns as they are exported beside it; over a run's time it has marks."""
+    """Return a picture of a run, its columns as they are exported beside it; over a run's time it has marks.
+
+    Instead of a run's columns, the origin of a picture that is of none may be given.
+    """
     more = {**body.facts, **(facts or {})}
-    if more.get("x") is RUN_TIME:
+    origin = fold if isinstance(fold, str) else fold.origin
+    if more.get("x") is RUN_TIME and not isinstance(fold, str):
         more["marks"] = marks.in_time(fold, more.get("span", (0.0,))[0])
     small = {"lane", "series", *(column.name for column in twin if column.kind == "name")}
     columns = {
@@ -46,7 +50,7 @@ def picture(
         for table, of in body.columns.items()
     }
     return View(
-        name=name, module=body.module, origin=fold.origin, sentence=sentence, notes=tuple(notes), columns=columns,
+        name=name, module=body.module, origin=origin, sentence=sentence, notes=tuple(notes), columns=columns,
         table=twin, names=body.names, numbers=numbers or {}, facts=more,
     )  # fmt: skip
 

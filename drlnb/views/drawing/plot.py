@@ -63,7 +63,8 @@ def _title(axis: Plain) -> str:
 
 
 def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
-    labels = [_safe(lane["label"]) for lane in header["lanes"]]
+    # Lanes of one name would be one lane: those without a name get names that cannot be seen.
+    labels = [_safe(lane["label"]) or " " * (i + 1) for i, lane in enumerate(header["lanes"])]
     looks = {
         "shares": (0.8, 0.6),
         "waits": (0.5, 0.45),
@@ -93,6 +94,8 @@ def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
         ))  # fmt: skip
     fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
+    if header.get("tall"):  # room for two lanes per host, and for each label
+        fig.update_layout(height=header["tall"] + 150, yaxis={"dtick": 1})
 
 
 def _of_series(header: Plain, columns: Table) -> Iterator[tuple[int, Plain, Array]]:

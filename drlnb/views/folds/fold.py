@@ -15,6 +15,7 @@ from drlnb.records.common import ClockRelated, Defect, JournalFailed
 from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.seats import SeatsPlanned
 from drlnb.views.folds.clocks import Clock, Clocks
+from drlnb.views.folds.distribution import DistributionFold
 from drlnb.views.folds.entries import Entry, Rules, entries_of, handlers_of, split_stream
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.reasons import Reasons
@@ -87,6 +88,8 @@ class Fold:
         self.tasks: dict[str, TaskFold] = {}
         #: What became of the collectors of each task between two rounds, by task and attempt.
         self.warmups: dict[str, dict[int, WarmupFold]] = {}
+        #: How versions reached hosts, by task; of a publisher alone under its stream's name.
+        self.distributions: dict[str, DistributionFold] = {}
         self.reasons = Reasons()
         #: Device -> work per second with 1, 2, ... executors at once, relative to one, where a probe has measured it.
         self.rates: dict[str, tuple[float, ...]] = {}
@@ -120,9 +123,12 @@ class Fold:
         if stream.startswith("warmup-"):  # a simulated task that has nothing but its warm-up
             self.clocks.pool(stream)
             rules += self._warmup(stream.removeprefix("warmup-"), 1, stream)
+        elif stream.startswith("distribution"):
+            rules += handlers_of(self.distributions.setdefault(stream, DistributionFold()))
         elif named is not None:
             task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks))
             rules += task.stream(stream, named[1])
+            rules += handlers_of(self.distributions.setdefault(task.name, DistributionFold()))
             if self._details:
                 rules += [*self._warmup(*named, stream), *self.reasons.task(task.name).items()]
         elif counts:

@@ -44,7 +44,7 @@ class Tasks(Content):
             self.panel.commands.add(name, Command(label=f"{name} task", run=run, check=check))
         return []
 
-    def draw(self) -> View:
+    def draw(self, name: str = "") -> View:
         """Return the table."""
         run = self.run
         if run is None:

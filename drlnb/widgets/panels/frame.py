@@ -7,7 +7,9 @@ import abc
 import html
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -44,6 +46,8 @@ class Content(abc.ABC):
     CHECKS: ClassVar[Checks] = {}
     #: Module of its picture: ``timeline``, ``table`` ...
     MODULE: ClassVar[str] = ""
+    #: Name of a further picture -> its module; who has any puts all pictures among its controls.
+    MORE: ClassVar[Mapping[str, str]] = {}
     panel: "Panel"
 
     @property
@@ -57,8 +61,8 @@ class Content(abc.ABC):
         return self.panel.reader.fold
 
     @abc.abstractmethod
-    def draw(self) -> View:
-        """Return the picture as it is now."""
+    def draw(self, name: str = "") -> View:
+        """Return the picture as it is now, or one of :attr:`MORE`."""
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the widgets that hold values, and the commands."""
@@ -108,9 +112,9 @@ class Panel:
         #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
         self.tells_defects = True
         self._closed = False
-        #: Grows with everything that may change the picture; the picture as of a version.
+        #: Grows with everything that may change a picture; pictures by name as of a version.
         self._version = 0
-        self._drawn: tuple[int, View] | None = None
+        self._drawn: dict[str, tuple[int, View]] = {}
         #: Whether somebody asked for the picture, and when words and numbers were last sent.
         self._touched, self._read_t = True, float("-inf")
         #: Whether the pump writes traits now: what is observed then is no wish of the user.
@@ -118,12 +122,19 @@ class Panel:
         #: Trait writes that wait for the pump: (widget, name, value).
         self._writes: list[tuple[ipywidgets.Widget, str, object]] = []
         self.shell = Picture(Shell(), self._sheet, self._received)
-        self.picture = Picture(MODULES[content.MODULE](), lambda: self._view().drawn, self._received)
+        #: Its pictures by name, the first one without any.
+        self.pictures = {
+            name: Picture(MODULES[module](), partial(self._drawn_as, name), self._received)
+            for name, module in {"": content.MODULE, **content.MORE}.items()
+        }
+        self.picture = self.pictures[""]
+        self._all = [*self.pictures.values(), self.shell]
         if training is not None:
             self.follow(training)
         content.panel = self
         self.controls = content.controls()
-        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, self.picture.widget])
+        below = [] if content.MORE else [self.picture.widget]
+        self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *below])
         self.box.add_class(f"drlnb-t-{content.NAME}")
         live.add(self)
 
@@ -167,11 +178,11 @@ class Panel:
         self._touched = True
         live.hub.wake()
 
-    def view(self) -> View:
-        """Return the picture as it is now."""
+    def view(self, name: str = "") -> View:
+        """Return the picture as it is now, or another one of the panel by its name."""
         with FOLDS:
             self._take()
-            return self._view()
+            return self._view(name)
 
     def figure(self) -> object:
         """Return the picture as a plotly figure."""
@@ -225,7 +236,7 @@ class Panel:
         try:
             if self.reader.story.n_waiting <= _AT_ONCE:
                 self._take()
-            return self._view().html()
+            return "".join(self._view(name).html() for name in self.pictures)
         finally:
             FOLDS.release()
 
@@ -238,7 +249,7 @@ class Panel:
         self.content.tick(now_s)
         with self.messages.guard("draw panel"), FOLDS:
             last = self.reader.has_just_ended() or keep
-            if last or not live.running or any(p.widget.shown or p.greeted for p in (self.picture, self.shell)):
+            if last or not live.running or any(p.widget.shown or p.greeted for p in self._all):
                 self._take()
                 self._push(now_s, last)
 
@@ -247,7 +258,7 @@ class Panel:
         calm = not (last or self._touched) and now_s - self._read_t < _WORDS_S
         if not calm:
             self._touched, self._read_t = False, now_s
-        for picture in (self.picture, self.shell):
+        for picture in self._all:
             if not (calm and picture.calm) or picture.greeted:
                 picture.push(now_s, keep=last)
 
@@ -260,11 +271,16 @@ class Panel:
                 self.messages.say("warning", text)
             self.content.folded()
 
-    def _view(self) -> View:
-        """Return the picture, drawn anew only if something has changed."""
-        if self._drawn is None or self._drawn[0] != self._version:
-            self._drawn = (self._version, self.content.draw())
-        return self._drawn[1]
+    def _view(self, name: str = "") -> View:
+        """Return a picture, drawn anew only if something has changed."""
+        drawn = self._drawn.get(name)
+        if drawn is None or drawn[0] != self._version:
+            drawn = self._version, self.content.draw(name)
+            self._drawn[name] = drawn
+        return drawn[1]
+
+    def _drawn_as(self, name: str) -> Drawn:
+        return self._view(name).drawn
 
     def _sheet(self) -> Drawn:
         fold = self.reader.fold
@@ -281,7 +297,7 @@ class Panel:
         with self.messages.guard("write panel"):
             for widget, name, value in writes:
                 setattr(widget, name, value)
-            for picture in (self.picture, self.shell):
+            for picture in self._all:
                 picture.write()
             if not self.shell.widget.gone:
                 self.shell.widget._code = self.code()

@@ -41,7 +41,7 @@ class Leasing(Content):
     #: Lines of Python for what was applied here, oldest first.
     applied: Sequence[str] = ()
 
-    def draw(self) -> View:
+    def draw(self, name: str = "") -> View:
         """Return the Gantt; the numbers beside theory anew every two seconds, and where nothing comes after."""
         now_s, fold = time.monotonic(), self.fold
         over = self.run is None or self.run.ended

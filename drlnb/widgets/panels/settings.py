@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from drlnb.records.errors import InputError
 from drlnb.views.drawing.payload import Content
 
-__all__ = ["Checks", "UnknownSetting", "WrongSetting", "checked", "choice", "nearest", "seconds", "text"]
+__all__ = ["Checks", "UnknownSetting", "WrongSetting", "checked", "choice", "nearest", "number", "seconds", "text"]
 
 #: Setting -> what returns its value, or raises WrongSetting.
 Checks = Mapping[str, Callable[[str, object], object]]
@@ -72,6 +72,19 @@ def choice(*values: object) -> Callable[[str, object], object]:
     def check(name: str, value: object) -> object:
         if value not in values:
             raise WrongSetting(f"{name} must be one of {', '.join(map(repr, values))}, got {value!r}")
+        return value
+
+    return check
+
+
+def number(low: float, high: float, *, whole: bool = False) -> Callable[[str, object], object]:
+    """Return a check that a value is a number within limits."""
+
+    def check(name: str, value: object) -> object:
+        kinds = int if whole else int | float
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            kind = "whole number" if whole else "number"
+            raise WrongSetting(f"{name} must be a {kind} from {low:g} to {high:g}, got {value!r}")
         return value
 
     return check

@@ -94,7 +94,7 @@ def test_a_model_that_the_user_closed_closes_the_panel(run):
 @pytest.mark.parametrize(
     ("name", "settings", "text"),
     [
-        ("leases", {}, "there is no panel 'leases'; did you mean leasing? There are fleet, leasing"),
+        ("leases", {}, "there is no panel 'leases'; did you mean leasing? There are distribution, fleet, leasing"),
         ("leasing", {"window": 3}, "panel leasing has no setting 'window'; did you mean window_s? There are window_s"),
         ("leasing", {"window_s": -3}, "window_s must be a number > 0 s, or None for all, got -3"),
     ],
@@ -185,7 +185,7 @@ def test_showing_never_raises(run, kernel, monkeypatch):
 def test_a_picture_that_raises_gives_one_message(run, kernel, monkeypatch, caplog):
     """The view of the panel is shown all the same."""
     panel = run.panel("leasing")
-    monkeypatch.setattr(panel.content, "draw", lambda: 1 / 0)
+    monkeypatch.setattr(panel.content, "draw", lambda name="": 1 / 0)
     with caplog.at_level(logging.CRITICAL, "drlnb"):
         data, _ = panel._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data

@@ -101,7 +101,7 @@ def test_what_raises_gives_one_message_each_and_the_panel_lives_on(kernel, panel
     kernel.execute("""
 leases = run.panel("leasing")
 content = leases.content
-draw, content.draw = content.draw, lambda: 1 / 0
+draw, content.draw = content.draw, lambda name="": 1 / 0
 leases.touch()
 for _ in range(4): leases.refresh()
 content._spans = lambda: {}

@@ -58,12 +58,13 @@ function render(/** @type {Rendered} */ rendered) {
   }
   function height() {
     const u = s.state.header.lanes ? units() : 2;
-    return Math.round(Math.max(110, Math.min(u <= 2 ? 140 : 300, TOP + AXIS + u * 44)));
+    const most = s.state.header.tall || (u <= 2 ? 140 : 300);
+    return Math.round(Math.max(110, Math.min(most, TOP + AXIS + u * 44)));
   }
 
   /** @type {Drawing["draw"]} */
   function draw(pen, width, height, ink) {
-    if (!s.state.header.lanes) return null;
+    if (!lanes().length) return null;
     const at = layout(width, height),
       { left, right, bottom } = at,
       [low, high] = range(),

@@ -134,6 +134,7 @@ interface Header {
   window_s?: number | null;
   windows?: boolean;
   thin?: boolean;
+  tall?: number;
   lines?: Line[];
   slider?: Slider;
   cols?: Shown[];

@@ -1,0 +1,1 @@
+"""Show how versions reach the hosts: computed, simulated and measured (seed 001)."""

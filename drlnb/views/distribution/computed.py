@@ -1,0 +1,166 @@
+"""Draw what the closed forms say of a plan before anything is sent: models per second over m, and what each sends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from drlnb.views.drawing import theme, words
+from drlnb.views.drawing.payload import Content, Floats
+from drlnb.views.drawing.pictures import Body, Lines, axis, picture, timeline
+from drlnb.views.drawing.view import View, meanings, numbered, table
+
+__all__ = ["COMPUTED", "Computed", "egress", "models", "nothing", "sweep"]
+
+#: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
+COMPUTED = "computed"
+
+#: m of seed 001, and for how many machines it gives it.
+_SEED = {10.0: 100, 30.0: 298}
+
+SWEEP = table(
+    "points",
+    """
+    line:name | plan | how versions travel; bound: no plan is faster
+    x | m | relays, trees or intermediate hosts; plans without such a number are level lines
+    y | models/s | versions per second if each leaves once all hosts hold the one before
+    """,
+)
+EGRESS = table(
+    "hosts",
+    """
+    host:name | host | who sends: the learner, then the hosts by number
+    computed | computed (models) | bytes that leave it by the plan, in multiples of one version
+    simulated | simulated (models) | the same, as simulated message by message; nothing: not simulated
+    """,
+)
+NUMBERS = meanings(
+    """
+    publish | predicted (s) | from the first byte until every host holds the version, by the closed form
+    times | in L (x) | the same, in multiples of L: one version through the learner's card
+    rate | models per second | versions per second if each leaves once all hosts hold the one before
+    bound | of the possible (%) | the least time that any plan can take / the time of this one
+    """
+)
+SENT = meanings(
+    """
+    learner | learner (models) | bytes that leave the learner by the plan, in multiples of one version
+    host | busiest host (models) | the most that leaves one host
+    """
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """What the closed forms say of one plan on one link; times in seconds."""
+
+    #: Name of the planner, such as ``relay:m=8``.
+    plan: str
+    #: What is planned by it, with its numbers: ``relay m=8``.
+    name: str
+    n_hosts: int
+    model_bytes: int
+    #: The network in words.
+    link: str
+    #: Relays, trees or intermediate hosts.
+    m: int
+    publish_s: float
+    #: One version through the learner's card: L.
+    one_s: float
+    #: No plan is faster.
+    bound_s: float
+    #: Every strategy, in an order that is always the same -> its numbers m and its time with each; shapes ``(k,)``.
+    curves: Mapping[str, tuple[Floats, Floats]]
+    #: Versions that the learner (first) and each host send; shape ``(n_hosts + 1,)``.
+    egress: Floats
+
+
+def models(amount: float) -> str:
+    """Return an amount of bytes in multiples of one version.
+
+    Examples
+    --------
+    >>> models(1.0), models(1.875)
+    ('1.00 models', '1.88 models')
+    """
+    return f"{amount:.2f} models"
+
+
+def sweep(of: Computed, more: str = "") -> View:
+    """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the seed marked.
+
+    Parameters
+    ----------
+    of
+        What was computed.
+    more
+        What the sentence goes on with.
+    """
+    lines, looks = Lines(), {style.name: style for style in theme.styles(of.curves)}
+    for name, (m, seconds) in of.curves.items():
+        lines.add(name, looks[name].colour, m, 1.0 / seconds, style=(looks[name].letter, ""))
+    lines.add("bound", "#777777", [1.0, of.n_hosts], [1.0 / of.bound_s] * 2, style=("=", "/"))
+    chosen = looks[of.name.partition(" ")[0]].colour
+    lines.add(f"chosen: {of.name}", chosen, [of.m], [1.0 / of.publish_s], dots=True, style=("*", ""))
+    times = of.publish_s / of.one_s
+    sentence = (
+        f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "
+        f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(of.egress[0])}"
+    )
+    return picture(
+        "distribution.sweep", COMPUTED, sentence + more, SWEEP,
+        lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second")),
+        facts={"marks": _marks(of)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
+        numbers=numbered(
+            NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, bound=of.bound_s / of.publish_s
+        ),
+    )  # fmt: skip
+
+
+def _marks(of: Computed) -> list[Content]:
+    """Return where the chosen number stands, and the seed's own numbers of relays."""
+    seed = [(m, f"seed: {m:g}", f"m = {m:g}, which seed 001 gives for {n} machines") for m, n in _SEED.items()]
+    placed = [*(mark for mark in seed if mark[0] <= of.n_hosts), (float(of.m), "chosen", f"chosen: {of.name}")]
+    return [{"t": m, "label": label, "said": said, "task": ""} for m, label, said in placed]
+
+
+def egress(of: Computed, simulated: Floats | None = None) -> View:
+    """Return how many versions each host sends, the learner first: hollow as computed, filled as simulated.
+
+    Parameters
+    ----------
+    of
+        What was computed.
+    simulated
+        What was sent in a simulation of the same plan, repair included; shape ``(n_hosts + 1,)``.
+    """
+    place = np.arange(-1.0, of.n_hosts)  # the learner's number is -1
+    known = np.full(len(place), np.nan) if simulated is None else simulated
+    lines = Lines()
+    if simulated is not None:
+        lines.add("simulated", "#56B4E9", *_bars(place, simulated), band=(0.0, _bars(place, simulated)[1]), step=True,
+                  style=("S", ""))  # fmt: skip
+    lines.add("computed", "#E69F00", *_bars(place, of.egress), step=True, style=("C", ""))
+    body = lines.body(axis("host; the learner stands at -1"), axis("models sent"))
+    sent = {"learner": float(of.egress[0]), "host": float(of.egress[1:].max(initial=0.0))}
+    sentence = f"the learner sends {models(sent['learner'])}, a host at most {models(sent['host'])}"
+    if simulated is not None:
+        sentence += f"; simulated: {models(simulated[0])} and {models(simulated[1:].max(initial=0.0))}"
+    hosts = {"host": np.arange(of.n_hosts + 1), "computed": of.egress, "simulated": known}
+    names = ("learner", *(str(number) for number in range(of.n_hosts)))
+    origin = COMPUTED if simulated is None else f"{COMPUTED} and simulated"
+    body = Body(body.module, {**body.columns, "hosts": hosts}, body.facts, names)
+    return picture("distribution.egress", origin, sentence, EGRESS, body, numbers=numbered(SENT, **sent))
+
+
+def _bars(place: Floats, height: Floats) -> tuple[Floats, Floats]:
+    """Return the outline of bars around places, one after another; shapes ``(4 n,)``."""
+    x = (place[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])).ravel()
+    return x, (height[:, None] * np.array([0.0, 1.0, 1.0, 0.0])).ravel()
+
+
+def nothing(name: str, module: str, why: str) -> View:
+    """Return a picture that only says why it is empty."""
+    axes = axis("time", "s", "clock"), axis("")
+    body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
+    return picture(f"distribution.{name}", COMPUTED, why, (), body)

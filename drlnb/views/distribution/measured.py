@@ -1,0 +1,168 @@
+"""Draw how versions reached the hosts of a run, beside what was predicted: a point per version, a row per host."""
+
+import math
+
+import numpy as np
+
+from drlnb.records.journal import Journal
+from drlnb.views.drawing import decimate, theme, words
+from drlnb.views.drawing.payload import Floats
+from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
+from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.folds.distribution import DistributionFold, HostLine
+from drlnb.views.folds.fold import Fold, fold_of
+
+__all__ = ["hosts", "newest", "versions"]
+
+#: Pixel columns of the line of predictions, and of each planner's points.
+_COLUMNS = 400
+#: Latest versions in a median.
+_LATEST = 64
+
+VERSIONS = table(
+    "points",
+    """
+    line:name | what | predicted by the planner, or measured under a planner
+    x | version | of the parameters
+    y | time (ms) | from the first send until the sender knew that every live host holds it
+    lo | first host (ms) | until the first host held it
+    hi | last host (ms) | until the last host held it
+    """,
+)
+HOSTS = table(
+    "rows",
+    """
+    row:series | host | node that runs collectors, or waits for versions
+    version | newest version | that it holds
+    behind | behind | versions that were planned since
+    n_versions | versions | that it has held
+    publish | held after (s) | mean seconds from the first send until the sender knew
+    arrival | arrival (s) | mean seconds from the first byte at the host to the last
+    n_lost | lost messages | messages that it did not take
+    dropped:name | dropped | why it takes no part any more; empty: it does
+    """,
+)
+NUMBERS = meanings(
+    """
+    versions | versions | that were planned
+    measured | measured (s) | median over the latest 64 versions under the newest planner, until the last host held it
+    predicted | predicted (s) | median of what that planner expected
+    ratio | measured / predicted (x) | median over the same versions
+    behind | most behind | versions that the slowest live host lacks
+    repairs | repairs | plans that were made because messages were lost
+    lost | lost messages | messages that a host did not take
+    """
+)
+
+
+def newest(fold: Fold, task: str | None = None) -> tuple[str, DistributionFold]:
+    """Return a task that has sent versions, and what became of them; ``""`` and nothing if there is none.
+
+    Parameters
+    ----------
+    fold
+        A run's columns.
+    task
+        Its name; None: the first that has sent any.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
+    """
+    if task is not None and task not in {*fold.task_names(), *fold.distributions}:
+        raise ValueError(f"this run has no task {task!r}; it has {', '.join(fold.task_names())}")
+    names = [task] if task is not None else [*fold.task_names(), *fold.distributions]
+    sent = [name for name in names if name in fold.distributions and len(fold.distributions[name].versions)]
+    return (sent[0], fold.distributions[sent[0]]) if sent else (task or "", DistributionFold())
+
+
+def versions(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+    """Return measured and predicted seconds of each version, points of each planner in a colour of its own.
+
+    Parameters
+    ----------
+    journal
+        A run's journal, or its columns; also the journal of a publisher alone.
+    task
+        Name of the task; None: the first that has sent versions.
+    until_s
+        As it was so many seconds after the run's first event; None: now.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
+    """
+    fold = fold_of(journal, until_s)
+    name, of = newest(fold, task)
+    x, predicted, measured, first, last = (
+        of.versions[key] for key in ("version", "predicted", "measured", "first", "last")
+    )
+    lines = Lines()
+    known = np.flatnonzero(np.isfinite(predicted))
+    known = known[decimate.min_max(x[known], predicted[known], _COLUMNS)]
+    lines.add("predicted", "#777777", x[known], 1e3 * predicted[known], style=("P", "/"), step=True)
+    for i, look in enumerate(theme.styles(of.planners)):
+        mine = np.flatnonzero((of.versions["planner"] == i) & np.isfinite(measured))
+        mine = mine[decimate.min_max(x[mine], measured[mine], _COLUMNS)]
+        lines.add(f"measured, {look.name}", look.colour, x[mine], 1e3 * measured[mine], dots=True,
+                  band=(1e3 * first[mine], 1e3 * last[mine]), style=(look.letter, ""))  # fmt: skip
+    live = [host for host in of.hosts.values() if not host.dropped]
+    planner = of.versions["planner"]
+    ended = planner[np.isfinite(measured)]
+    mine = planner == (ended if len(ended) else planner)[-1:]  # of the planner whose version was measured last
+    median_s, expected_s = _median(measured[mine]), _median(predicted[mine])
+    ratio = _median((measured / predicted)[mine])
+    sentence = "no version has been sent yet"
+    if len(x):
+        sentence = (
+            f"{f'{name}: ' if name else ''}{words.plural(len(x), 'version')}; under "
+            f"{of.planners[int(planner[mine][0])]} {fold.origin} {words.duration(median_s)}, predicted "
+            f"{words.duration(expected_s)} (medians), to {words.plural(len(live), 'host')}"
+        )
+    return picture(
+        "distribution.versions", fold, sentence, VERSIONS, lines.body(axis("version"), axis("time", "ms")),
+        notes=("the band reaches from the first host to the last one",) if len(x) else (),
+        numbers=numbered(
+            NUMBERS, versions=float(len(x)), measured=median_s, predicted=expected_s, ratio=ratio,
+            behind=float(max((of.newest - host.version for host in live), default=0)), repairs=float(of.n_repairs),
+            lost=float(sum(host.n_lost for host in of.hosts.values())),
+        ),
+    )  # fmt: skip
+
+
+def _median(values: Floats) -> float | None:
+    latest = values[-_LATEST:]
+    return float(np.nanmedian(latest)) if np.isfinite(latest).any() else None
+
+
+def hosts(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+    """Return a row per host: what it holds, how far it is behind, how long versions took to it; as of `versions`."""
+    fold = fold_of(journal, until_s)
+    of = newest(fold, task)[1]
+    rows = [
+        {
+            "version": host.version,
+            "behind": math.nan if host.dropped else of.newest - host.version,
+            "n_versions": host.n_versions,
+            "publish": _mean(host.publish_s, host),
+            "arrival": _mean(host.arrival_s, host),
+            "n_lost": host.n_lost,
+            "dropped": host.dropped,
+        }
+        for host in of.hosts.values()
+    ]
+    late = [host for host, row in zip(of.hosts, rows, strict=True) if row["behind"]]
+    dropped = [host for host, line in of.hosts.items() if line.dropped]
+    sentence = f"{words.plural(len(rows), 'host')}: {len(rows) - len(late)} hold version {of.newest}"
+    sentence += f"; dropped: {', '.join(dropped)}" if dropped else ""
+    columns = shown(HOSTS, "row version behind n_versions/2 publish arrival/1 n_lost dropped/3")
+    return picture(
+        "distribution.hosts", fold, sentence if rows else "no host yet", HOSTS,
+        listing(rows, HOSTS, columns, theme.styles(of.hosts)),
+    )  # fmt: skip
+
+
+def _mean(total_s: float, host: HostLine) -> float:
+    return total_s / host.n_versions if host.n_versions else math.nan

@@ -1,0 +1,89 @@
+"""Fold what became of the versions of one task, or of one publisher: predicted and measured seconds, and each host."""
+
+import math
+from dataclasses import dataclass, field
+
+from drlnb.records.columns.distribution import (
+    DistributionPlanned,
+    HostCompleted,
+    HostDropped,
+    MessageLost,
+    VersionPublished,
+)
+from drlnb.views.folds.grow import Grow
+
+__all__ = ["DistributionFold", "HostLine"]
+
+#: Versions that are kept; of more every 2nd, 4th, ... of the older ones.
+_MOST = 8_192
+
+
+@dataclass(slots=True)
+class HostLine:
+    """What is known of one host."""
+
+    #: Newest version that it holds.
+    version: int = 0
+    #: Versions that it has held, and sums of the seconds that they took from the first send, and at the host.
+    n_versions: int = 0
+    publish_s: float = 0.0
+    arrival_s: float = 0.0
+    #: Messages that it did not take.
+    n_lost: int = 0
+    #: Why it was dropped; empty: it was not.
+    dropped: str = ""
+
+
+@dataclass(slots=True)
+class DistributionFold:
+    """Versions in the order of their plans."""
+
+    #: Version, number of its planner in :attr:`planners`, seconds until all hosts held it (NaN before), hosts, and
+    #: seconds until the first and the last host held it.
+    versions: Grow = field(
+        default_factory=lambda: Grow("version", "planner", "predicted", "measured", "hosts", "mb", "first", "last")
+    )
+    #: Names of planners in the order of their first plans.
+    planners: list[str] = field(default_factory=list)
+    hosts: dict[str, HostLine] = field(default_factory=dict)
+    n_repairs: int = 0
+
+    @property
+    def newest(self) -> int:
+        """Newest version that was planned, 0 before the first."""
+        return int(self.versions.get(-1, "version")) if len(self.versions) else 0
+
+    def _planned(self, decision: DistributionPlanned, t: float) -> None:
+        if len(self.versions) and decision.version == self.newest:
+            self.n_repairs += 1
+            return
+        if decision.planner not in self.planners:
+            self.planners.append(decision.planner)
+        for host in decision.hosts:
+            self.hosts.setdefault(host, HostLine()).dropped = ""
+        self.versions.append(
+            decision.version, self.planners.index(decision.planner), decision.predicted_s or math.nan, math.nan,
+            len(decision.hosts), decision.n_bytes / 1e6, math.nan, math.nan,
+        )  # fmt: skip
+        self.versions.thin("version", _MOST)
+
+    def _completed(self, event: HostCompleted, t: float) -> None:
+        host = self.hosts.setdefault(event.host, HostLine())
+        host.version = max(host.version, event.version)
+        host.n_versions += 1
+        host.publish_s += event.publish_s
+        host.arrival_s += event.arrival_s
+        if event.version == self.newest:
+            for name, pick in (("first", min), ("last", max)):
+                known = self.versions.get(-1, name)
+                self.versions.set(-1, name, event.publish_s if math.isnan(known) else pick(known, event.publish_s))
+
+    def _published(self, decision: VersionPublished, t: float) -> None:
+        if decision.version == self.newest:
+            self.versions.set(-1, "measured", decision.publish_s)
+
+    def _lost(self, event: MessageLost, t: float) -> None:
+        self.hosts.setdefault(event.host, HostLine()).n_lost += 1
+
+    def _dropped(self, decision: HostDropped, t: float) -> None:
+        self.hosts.setdefault(decision.host, HostLine()).dropped = decision.reason

@@ -1,0 +1,89 @@
+"""Show how versions reach the hosts of a run, measured beside predicted, and change the plan while it trains."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.training import Training
+from drlnb.views.distribution import measured
+from drlnb.views.drawing.view import View
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.frame import Content, Plain, button, row, styled
+from drlnb.widgets.panels.timings import Timings
+from drlnb.widgets.transport.commands import Args, Command
+
+__all__ = ["Distribution"]
+
+_ALL = "all tasks"
+
+
+class Distribution(Timings):
+    """The timings of plans, beside the versions and hosts of one run."""
+
+    MORE: ClassVar[Mapping[str, str]] = {**Timings.MORE, "versions": "chart", "hosts": "table"}
+    TABS: ClassVar[Mapping[str, str]] = {"versions": "Versions", "hosts": "Hosts", **Timings.TABS}
+    #: Lines of Python for what was applied here, oldest first.
+    applied: Sequence[str] = ()
+
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make the choice of the task beside the other fields."""
+        names = list(self.run.specs) if self.run is not None else []
+        #: Whether the fields hold what they began with, unasked: the run's own numbers are better then.
+        self._own = not self.panel.settings
+        self.task = ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL)
+        self.task.observe(lambda change: self.panel.touch(), "value")
+        apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
+        self.panel.commands.add("apply", apply)
+        fields, *pictures = super().controls()
+        return [fields, row(styled(self.task, "task")), *pictures]
+
+    @property
+    def _shown(self) -> str | None:
+        """Task that is meant; None: all, of which the first that has sent versions is shown."""
+        return None if self.task.value == _ALL else str(self.task.value)
+
+    # ------------------------------------------------------------------ pictures
+    def draw(self, name: str = "") -> View:
+        """Return models per second over m, or one of the other pictures."""
+        drawn = {"versions": measured.versions, "hosts": measured.hosts}.get(name)
+        return drawn(self.fold, self._shown) if drawn else super().draw(name)
+
+    def folded(self) -> None:
+        """Begin with the model of the run, and with its hosts if there are several."""
+        _, of = measured.newest(self.fold)
+        if self._own and len(of.versions):
+            self._own = False
+            n_hosts, mb = int(of.versions.get(-1, "hosts")), float(of.versions.get(-1, "mb"))
+            several = {"n_hosts": min(n_hosts, 300)} if n_hosts > 1 else {}  # to one host there is but one way
+            self.panel.set(model_mb=max(1e-6, mb), **several)
+
+    # ------------------------------------------------------------------ the plan in force
+    def facts(self) -> Plain:
+        """Return the buttons of the timings, and Apply; what was measured stands first."""
+        facts = super().facts()
+        apply = button("apply", "Apply plan", reason=self._off())
+        notes, origin = [self.panel.view("versions").sentence, *facts["notes"]], facts["origin"]
+        if self.fold.distributions:
+            origin += f" and {self.fold.origin}"
+        return {"buttons": [*facts["buttons"], apply], "notes": notes, "origin": origin}
+
+    def _off(self) -> str:
+        return "there is no run yet" if self.run is None else self.run.watch.refusal
+
+    def _can_apply(self, args: Args) -> None:
+        if self._off():
+            raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
+        self.case.check(args)
+
+    def _apply(self, args: Args) -> str:
+        plan, task = self.case.plan, self._shown
+        if isinstance(self.run, Training):  # a recording has refused by now
+            self.run.set("distribution.plan", plan, task=task)
+        line = f'run.set("distribution.plan", {plan!r}' + (f", task={task!r})" if task else ")")
+        self.applied = [*self.applied, line]
+        return f"plan: {plan} for {task or 'all tasks'}, from the next round on"
+
+    def code(self) -> str:
+        """Return the line that gives this panel, and those that did what was applied."""
+        return "\n".join([Content.code(self), *self.applied])

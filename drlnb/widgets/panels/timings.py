@@ -1,0 +1,296 @@
+"""Try out ways to distribute parameters: the cost model while a control moves, the simulator at a click."""
+
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Simulated, compute, numbers_of, planner, simulate
+from drlnb.planning.distribution import PRESETS, Link
+from drlnb.records.errors import ConfigError
+from drlnb.views.distribution import computed, simulated
+from drlnb.views.drawing.view import View
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.transport.commands import Args, Command
+
+__all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
+
+#: What the controls begin with: 20 MB as the seed has it, to 16 hosts.
+DEFAULTS: Plain = {
+    "plan": "relay", "m": 8, "chunks": 0, "n_hosts": 16, "model_mb": 20.0, "link": "10GbE", "latency_us": 300.0,
+    "overhead_us": 150.0, "kill": 3,
+}  # fmt: skip
+#: Most hosts, and messages of a version that is simulated anew, unasked, when a control has moved.
+_HOSTS, _AT_ONCE = 300, 6_000
+#: Numbers of hosts that the slider stops at, each some 10 % beyond the one before.
+_STOPS = sorted({round(_HOSTS ** (i / 56)) for i in range(57)} | {16, 32, 64, 100, 128, 256, 298})
+#: Chunks of each shard; 0: the planner's own number.
+_CHUNKS = {"usual": 0, **{str(1 << i): 1 << i for i in range(10)}}
+#: Command -> label of its button.
+_BUTTONS = {"simulate": "Simulate", "kill": "Kill relay", "race": "Race", "best": "Best m"}
+
+
+class Case:
+    """The fields of the panel, which begin with its settings, and what the closed forms say of them."""
+
+    CHECKS: ClassVar[settings.Checks] = {
+        "plan": settings.choice(*PLANS),
+        "m": settings.number(1, _HOSTS, whole=True),
+        "chunks": settings.choice(*_CHUNKS.values()),
+        "n_hosts": settings.number(1, _HOSTS, whole=True),
+        "model_mb": settings.number(1e-6, 1e6),
+        "link": settings.choice(*LINKS),
+        "latency_us": settings.number(0, 1e6),
+        "overhead_us": settings.number(0, 1e6),
+        "kill": settings.number(0, _HOSTS - 1, whole=True),
+    }
+
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
+        #: What was computed last, of which settings; a text: why it cannot be.
+        self._computed: tuple[object, Computed | str] = (None, "")
+        own = self.value
+        self.fields = {
+            "plan": ipywidgets.Dropdown(description="plan", options=PLANS, value=own("plan")),
+            "m": ipywidgets.IntSlider(description="m", min=1, max=own("n_hosts"), value=min(own("m"), own("n_hosts"))),
+            "chunks": ipywidgets.Dropdown(description="chunks", options=_CHUNKS.items(), value=own("chunks")),
+            "n_hosts": ipywidgets.SelectionSlider(description="hosts", options=self._stops(), value=own("n_hosts")),
+            "model_mb": ipywidgets.FloatText(description="model, MB", value=own("model_mb")),
+            "link": ipywidgets.Dropdown(description="link", options=LINKS, value=own("link")),
+            "latency_us": ipywidgets.FloatText(description="latency, us", value=own("latency_us")),
+            "overhead_us": ipywidgets.FloatText(description="us per message", value=own("overhead_us")),
+            "kill": ipywidgets.IntText(description="kill relay", value=own("kill")),
+        }
+        widths = {"m": "300px", "n_hosts": "300px", "overhead_us": "190px", "model_mb": "180px"}
+        for name, field in self.fields.items():
+            styled(field, name, widths.get(name, "150px"))
+            field.observe(partial(self._moved, name), "value")
+        self._follow()
+
+    def value(self, name: str) -> Any:
+        """Return a setting as it is now."""
+        return self._panel.settings.get(name, DEFAULTS[name])
+
+    @property
+    def plan(self) -> str:
+        """Name of the planner with its numbers."""
+        return planner(self.value("plan"), self.value("m"), self.value("chunks"))
+
+    @property
+    def given(self) -> tuple[int, int, Link]:
+        """Hosts, bytes of a version and network."""
+        latency_s, overhead_s = (1e-6 * self.value(name) for name in ("latency_us", "overhead_us"))
+        bytes_per_s = PRESETS[self.value("link")].learner_bytes_per_s
+        link = Link.of(bytes_per_s, latency_s=latency_s, overhead_s=overhead_s)
+        return self.value("n_hosts"), max(1, round(self.value("model_mb") * 1e6)), link
+
+    @property
+    def key(self) -> object:
+        """What the fields say, as something to compare."""
+        return self.plan, *self.given
+
+    @property
+    def said(self) -> Computed | str:
+        """What the closed forms say of it, or why they cannot."""
+        key = self.key
+        if self._computed[0] != key:
+            try:
+                self._computed = key, compute(self.plan, *self.given)
+            except ValueError as error:
+                self._computed = key, str(error)
+        return self._computed[1]
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be computed; empty if it can."""
+        return self.said if isinstance(self.said, str) else ""
+
+    def check(self, args: Args) -> None:
+        """Raise ConfigError if nothing can be computed."""
+        if self.problem:
+            raise ConfigError(self.problem)
+
+    def _moved(self, name: str, change: Args) -> None:
+        """Follow a field that the user has moved; within the callback."""
+        if self._panel.writing:
+            return
+        with self._panel.messages.guard("read the controls"):
+            new = settings.checked("distribution", self.CHECKS, {name: change["new"]})
+            self._panel.settings = {**self._panel.settings, **new}
+            self._follow()
+            self._panel.touch()
+
+    def _follow(self) -> None:
+        """Have the slider of m follow the number of hosts, and what the planner takes."""
+        n, takes, m = self.value("n_hosts"), numbers_of(self.value("plan")), self.fields["m"]
+        if self.value("m") > n:
+            self._panel.settings = {**self._panel.settings, "m": n}
+        for widget, name, value in (
+            (m, "max", n), (m, "disabled", "m" not in takes), (m, "description", takes.get("m", "m")),
+            (self.fields["chunks"], "disabled", "c" not in takes),
+        ):  # fmt: skip
+            if getattr(widget, name) != value:
+                self._panel.later(widget, name, value)
+
+    def _stops(self) -> list[int]:
+        return sorted({*_STOPS, self.value("n_hosts")})
+
+    def changed(self, new: Args) -> None:
+        """Show what code has set."""
+        self._follow()
+        self._panel.later(self.fields["n_hosts"], "options", self._stops())
+        self._panel.later(self.fields["n_hosts"], "value", self.value("n_hosts"))
+        for name, value in new.items():
+            self._panel.later(self.fields[name], "value", value)
+
+
+class Simulations:
+    """What was simulated of a panel's case, and the commands that simulate."""
+
+    def __init__(self, panel: Panel, case: Case) -> None:
+        self._panel, self._case = panel, case
+        #: Picture -> of which settings it is, and what was simulated.
+        self.results: dict[str, tuple[object, tuple[Simulated, ...]]] = {}
+        #: Picture -> results that it was drawn of, and itself.
+        self._drawn: dict[str, tuple[tuple[Simulated, ...], View]] = {}
+        #: Picture -> settings of which it was asked for, unasked by the user.
+        self._asked: dict[str, object] = {}
+        for name, run in zip(_BUTTONS, (self._simulate, self._kill, self._race, self._best), strict=True):
+            panel.commands.add(name, Command(label=_BUTTONS[name].lower(), run=run, check=case.check))
+
+    @property
+    def fresh(self) -> Simulated | None:
+        """The version that was simulated, if it was under the settings as they are now."""
+        key, results = self.results.get("shards", (None, ()))
+        return results[0] if key == self._case.key else None
+
+    @property
+    def stale(self) -> bool:
+        """Whether a picture is of former settings."""
+        return any(key != self._case.key for key, _ in self.results.values())
+
+    def draw(self, name: str) -> View:
+        """Return the picture ``shards`` or ``race``; the same one as long as its results are the same."""
+        results = self.results.get(name, (None, ()))[1]
+        if name not in self._drawn or self._drawn[name][0] is not results:
+            self._drawn[name] = results, self._draw(name, results)
+        return self._drawn[name][1]
+
+    def _draw(self, name: str, results: tuple[Simulated, ...]) -> View:
+        if name == "race":
+            return simulated.race(results) if results else computed.nothing(name, "chart", "no race yet: press Race")
+        why = "nothing is simulated yet: press Simulate"
+        return simulated.shards(results[0]) if results else computed.nothing(name, "timeline", why)
+
+    def _simulate(self, args: Args) -> str:
+        return self._publish(args, None)
+
+    def _kill(self, args: Args) -> str:
+        return self._publish(args, int(args.get("kill", self._case.value("kill"))))
+
+    def _publish(self, args: Args, kill: int | None) -> str:
+        key = self._case.key
+        done = simulate(self._case.plan, *self._case.given, kill=kill)
+        self._done("shards", key, (done,), args)
+        return f"simulated: {len(done.messages['done'])} messages"
+
+    def _race(self, args: Args) -> str:
+        key, plans = self._case.key, dict.fromkeys(["star", "tree", self._case.plan, "auto"])
+        results = tuple([simulate(plan, *self._case.given) for plan in plans])
+        self._done("race", key, results, args)
+        return f"simulated: {len(results)} plans"
+
+    def _done(self, name: str, key: object, results: tuple[Simulated, ...], args: Args) -> None:
+        """Show what was simulated; its tab, too, if the user has asked for it."""
+        self.results = {**self.results, name: (key, results)}
+        if not args.get("unasked"):
+            content = self._panel.content
+            assert isinstance(content, Timings)
+            self._panel.later(content.tabs, "selected_index", list(content.TABS).index(name))
+        self._panel.touch()
+
+    def _best(self, args: Args) -> str:
+        best = compute(planner(self._case.value("plan"), 0, self._case.value("chunks")), *self._case.given)
+        self._panel.set(m=best.m)
+        return f"best by the closed form: {best.name}"
+
+    def follow(self) -> None:
+        """Simulate anew what is of former settings, once per setting and unless it takes long."""
+        key, of = self._case.key, self._case.said
+        if isinstance(of, str) or of.n_hosts * of.m > _AT_ONCE:
+            return
+        for name, (of_key, results) in list(self.results.items()):
+            if of_key != key and self._asked.get(name) != key:
+                self._asked[name] = key
+                self._again(name, results[0], of)
+
+    def _again(self, name: str, result: Simulated, of: Computed) -> None:
+        args = {"unasked": True, "kill": min(self._case.value("kill"), of.m - 1)}
+        command = "race" if name == "race" else "kill" if result.lost else "simulate"
+        content = {"id": f"{command} {time.monotonic()}", "name": command, "args": args}
+        self._panel.commands.receive(content, lambda reply: None)
+
+
+class Timings(Content):
+    """What a plan costs on a network: models per second over m, bytes per host, shards on a clock, a race of plans.
+
+    Its settings: ``plan``, ``m``, ``chunks`` (0: the planner's own), ``n_hosts``, ``model_mb``, ``link``,
+    ``latency_us``, ``overhead_us``, and ``kill``, the number of the relay that the button kills.
+    """
+
+    NAME = "distribution"
+    MODULE = "chart"
+    MORE: ClassVar[Mapping[str, str]] = {"egress": "chart", "shards": "timeline", "race": "chart"}
+    CHECKS: ClassVar[settings.Checks] = Case.CHECKS
+    #: Tabs below: name of a picture -> its title.
+    TABS: ClassVar[Mapping[str, str]] = {"shards": "Shards per host", "race": "Race"}
+
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make the fields; below them models per second and bytes side by side, the other pictures in tabs."""
+        self.case = Case(self.panel)
+        self.simulations = Simulations(self.panel, self.case)
+        pictures = {name: picture.widget for name, picture in self.panel.pictures.items()}
+        above = [pictures[""], pictures["egress"]]
+        for widget in above:
+            widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
+        self.tabs = ipywidgets.Tab([pictures[name] for name in self.TABS], titles=tuple(self.TABS.values()))
+        return [row(*self.case.fields.values()), row(*above), self.tabs]
+
+    def changed(self, new: Args) -> None:
+        """Show what code has set."""
+        self.case.changed(new)
+
+    def tick(self, now_s: float) -> None:
+        """Have simulations follow the fields."""
+        self.simulations.follow()
+
+    def draw(self, name: str = "") -> View:
+        """Return models per second over m, or one of the other pictures."""
+        if name in self.TABS:
+            return self.simulations.draw(name)
+        of, done = self.case.said, self.simulations.fresh
+        if isinstance(of, str):
+            return computed.nothing(name or "sweep", "chart", of)
+        if name:
+            return computed.egress(of, done.egress if done else None)
+        return computed.sweep(of, f"; {done.outcome}" if done else "")
+
+    def facts(self) -> Plain:
+        """Return the buttons, where the numbers come from, and what the tabs are of."""
+        buttons = [button(name, label, reason=self.case.problem) for name, label in _BUTTONS.items()]
+        if not numbers_of(self.case.value("plan")):
+            buttons[-1] = button("best", _BUTTONS["best"], reason="this plan has no m")
+        results = self.simulations.results
+        notes = [*self.panel.view().notes, *(self.panel.view(name).sentence for name in ("race",) if name in results)]
+        if self.simulations.stale:
+            notes.append("the simulation is of former settings: press again")
+        origin = f"{computed.COMPUTED} and {simulated.SIMULATED}" if results else computed.COMPUTED
+        return {"buttons": buttons, "origin": origin, "notes": notes}
+
+    def code(self) -> str:
+        """Return the lines of Python that give this panel."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.panel.settings.items())
+        return f"from drlnb.widgets.faces import {self.NAME}\n\n{self.NAME}({given})"

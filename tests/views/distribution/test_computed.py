@@ -1,0 +1,95 @@
+"""What closed forms say, drawn: numbers by hand, and those of the design's tables."""
+
+import numpy as np
+import pytest
+
+from drlnb.fleet.whatif.distribution import compute
+from drlnb.planning.distribution import PRESETS, Link
+from drlnb.views.distribution import computed
+
+SIZE = 20_000_000
+#: No latency, no processor time: a version takes one second through a card.
+IDEAL = Link.of(float(SIZE), latency_s=0.0, overhead_s=0.0)
+
+
+def points(view, label):
+    """Return x and y of one line of a chart."""
+    at = [line["label"] for line in view.facts["lines"]].index(label)
+    drawn = view.columns["points"]
+    mine = drawn["line"] == at
+    return drawn["x"][mine], drawn["y"][mine]
+
+
+@pytest.mark.parametrize(
+    ("plan", "name", "times", "learner", "host"),
+    [
+        ("relay:m=4", "relay m=4", 2.75, 1.0, 1.75),  # 1 + 7/4
+        ("relay:m=9", "relay m=8", 1.875, 1.0, 0.875),  # there are only 8 hosts: 1 + 7/8
+        ("star", "star", 8.0, 8.0, 0.0),
+        ("tree:k=4", "tree k=4", 5.0, 4.0, 1.0),  # 4 and then one each
+        ("binomial", "binomial", 4.0, 4.0, 2.0),  # the learner serves host 4, which serves 6 and 5
+        ("chain:c=1", "chain", 8.0, 1.0, 1.0),
+    ],
+)
+def test_eight_hosts_by_hand(plan, name, times, learner, host):
+    """Time in multiples of one version through one card, and what leaves the learner and the busiest host."""
+    said = compute(plan, 8, SIZE, IDEAL)
+    sweep, egress = computed.sweep(said), computed.egress(said)
+    assert (said.name, sweep.origin, egress.origin) == (name, "computed", "computed")
+    assert sweep.value("times") == pytest.approx(times)
+    assert (egress.value("learner"), egress.value("host")) == pytest.approx((learner, host))
+    assert sweep.sentence == (
+        f"{name} to 8 hosts: {times:.2f} L, predicted {times:.1f} s, {1 / times:.3g} models/s; "
+        f"the learner sends {learner:.2f} models"
+    )
+
+
+@pytest.mark.parametrize(
+    ("plan", "rate"),
+    [("star", 0.20), ("tree", 1.72), ("kary:k=3", 3.88), ("binomial", 6.4), ("chain", 4.7), ("relay:m=30", 5.35),
+     ("relay", 16.1), ("multitree", 36.5)],
+)  # fmt: skip
+def test_models_per_second_at_298_hosts(plan, rate):
+    """As of the table that these closed forms were published with: 20 MB, 10 Gbit/s, costs like Python's."""
+    view = computed.sweep(compute(plan, 298, SIZE, PRESETS["10GbE"]))
+    assert view.value("rate") == pytest.approx(rate, rel=0.02)
+    assert points(view, "bound")[1][0] == pytest.approx(50.5, rel=0.01)
+
+
+def test_the_relay_line_has_its_best_where_a_shard_takes_as_long_as_a_message():
+    """Every m from 1 to n is on it, the best one of 298 hosts is 114, and the chosen one is a point of the line."""
+    view = computed.sweep(compute("relay:m=30", 298, SIZE, PRESETS["10GbE"]))
+    m, rate = points(view, "relay")
+    assert m.tolist() == list(range(1, 299))
+    assert m[np.argmax(rate)] == 114
+    (x,), (y,) = points(view, "chosen: relay m=30")
+    assert (x, y) == (30.0, rate[29])
+
+
+def test_the_numbers_of_the_seed_are_marked_with_their_source():
+    """10 and 30 relays, as far as there are so many hosts, beside the chosen number."""
+    marks = {n: computed.sweep(compute("relay:m=2", n, SIZE, IDEAL)).facts["marks"] for n in (8, 100)}
+    assert [(mark["t"], mark["label"]) for mark in marks[8]] == [(2.0, "chosen")]
+    assert marks[100][1]["said"] == "m = 30, which seed 001 gives for 298 machines"
+    assert [mark["t"] for mark in marks[100]] == [10.0, 30.0, 2.0]
+
+
+def test_bars_of_computed_and_simulated_bytes():
+    """Four corners per bar, the learner's first; the table has one row per host, nothing where nothing is simulated."""
+    said = compute("star", 2, SIZE, IDEAL)
+    hollow, both = computed.egress(said), computed.egress(said, np.array([2.0, 0.5, 0.0]))
+    x, y = points(hollow, "computed")
+    assert x[:4].tolist() == [-1.4, -1.4, -0.6, -0.6]
+    assert y.tolist() == [0, 2, 2, 0, *[0] * 8]
+    assert hollow.rows() == [["learner", 2.0, None], ["0", 0.0, None], ["1", 0.0, None]]
+    assert [row[2] for row in both.rows()] == [2.0, 0.5, 0.0]
+    assert both.origin == "computed and simulated"
+    assert both.sentence.endswith("simulated: 2.00 models and 0.50 models")
+
+
+def test_an_empty_picture_says_why():
+    """In every form that it is shown in."""
+    for module in ("chart", "timeline"):
+        view = computed.nothing("x", module, "press Simulate")
+        assert "press Simulate" in view.svg()
+        assert view.rows() == []

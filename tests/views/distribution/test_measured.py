@@ -1,0 +1,120 @@
+"""Versions of a run beside what was predicted, and its hosts: counted by hand."""
+
+import math
+
+import pytest
+
+from drlnb.planning.distribution import PRESETS
+from drlnb.records.columns.distribution import (
+    DistributionPlanned,
+    HostCompleted,
+    HostDropped,
+    MessageLost,
+    VersionPublished,
+)
+from drlnb.records.journal import Journal
+from drlnb.sim.distribution.publish import simulate_publish
+from drlnb.views.distribution import measured
+from drlnb.views.folds.fold import Fold, fold_of
+from tests.views.journals import Run
+
+
+def planned(version, planner="relay:m=2", predicted_s=0.5):
+    return DistributionPlanned(
+        version=version, planner=planner, hosts=("n0", "n1"), n_bytes=4_000_000, n_messages=2, digest="d",
+        predicted_s=predicted_s,
+    )  # fmt: skip
+
+
+def held(version, host, publish_s, t):
+    return HostCompleted(t=t, host=host, version=version, n_bytes=4_000_000, publish_s=publish_s, arrival_s=0.125)
+
+
+@pytest.fixture
+def journal():
+    """Two versions by relays, a third one by a star that host n1 loses: it is dropped."""
+    run = Run().task("a").task("b")
+    run.say(
+        "task-a-a1", planned(1), held(1, "n0", 0.5, 1.0), held(1, "n1", 0.75, 1.1),
+        VersionPublished(version=1, publish_s=0.75, n_hosts=2),
+        planned(2), held(2, "n1", 0.25, 2.0), held(2, "n0", 1.0, 2.1),
+        VersionPublished(version=2, publish_s=1.0, n_hosts=2),
+        planned(3, "star", 0.0), held(3, "n0", 0.5, 3.0),
+        MessageLost(t=3.1, version=3, sender="", host="n1", start=0, stop=9, orphans=(), again=False, reason="gone"),
+        planned(3, "repair"),
+        HostDropped(host="n1", reason="gone"),
+    )  # fmt: skip
+    return run.journal()
+
+
+def points(view, label):
+    at = [line["label"] for line in view.facts["lines"]].index(label)
+    drawn = view.columns["points"]
+    mine = drawn["line"] == at
+    return [tuple(drawn[name][mine].tolist()) for name in ("x", "y", "lo", "hi")]
+
+
+def test_versions_are_drawn_by_planner_with_their_first_and_last_hosts(journal):
+    """Milliseconds; the third version has no end yet, and its planner said nothing."""
+    view = measured.versions(journal)
+    assert points(view, "measured, relay:m=2") == [(1, 2), (750, 1000), (500, 250), (750, 1000)]
+    assert points(view, "predicted")[:2] == [(1, 2), (500, 500)]
+    assert points(view, "measured, star")[0] == ()
+    numbers = {key: value for key, (_, value, _, _) in view.numbers.items()}
+    assert numbers == {
+        "versions": 3, "measured": 0.875, "predicted": 0.5, "ratio": 1.75, "behind": 0, "repairs": 1, "lost": 1,
+    }  # fmt: skip
+    assert view.sentence == "a: 3 versions; under relay:m=2 measured 875 ms, predicted 500 ms (medians), to 1 host"
+
+
+def test_hosts_have_rows_with_what_they_lack(journal):
+    """Mean times over what each held; of a dropped one nobody says that it is behind."""
+    view = measured.hosts(journal)
+    assert view.rows() == [
+        ["n0", 3.0, 0.0, 3.0, pytest.approx(2 / 3), 0.125, 0.0, ""],
+        ["n1", 2.0, None, 2.0, 0.5, 0.125, 1.0, "gone"],
+    ]
+    assert view.sentence == "2 hosts: 1 hold version 3; dropped: n1"
+
+
+def test_a_host_that_is_behind_is_counted(journal):
+    """Of a prefix: version 2 was planned and has reached n1 alone."""
+    view = measured.versions(journal, until_s=2.05)
+    assert view.value("behind") == 1
+    rows = {row[0]: row for row in measured.hosts(journal, until_s=2.05).rows()}
+    assert measured.versions(journal, until_s=2.05).value("measured") == 0.75
+    assert (rows["n0"][1:3], rows["n1"][1:3]) == ([1.0, 1.0], [2.0, 0.0])
+
+
+def test_a_task_without_versions_says_so_and_an_unknown_one_is_refused(journal):
+    """Both views, in words."""
+    assert measured.versions(journal, "b").sentence == "no version has been sent yet"
+    assert measured.hosts(journal, "b").sentence == "no host yet"
+    with pytest.raises(ValueError, match="this run has no task 'c'; it has a, b"):
+        measured.versions(journal, "c")
+    for view in (measured.versions(journal, "b"), measured.hosts(journal, "b")):
+        assert view.sentence in view.svg()
+
+
+def test_a_publisher_alone_has_versions_too():
+    """The journal of a simulated publisher: origin, repair and the dropped host as in its records."""
+    stream = simulate_publish("relay:m=8", 16, 20_000_000, PRESETS["10GbE"], fails={"h11": 0.02}).stream
+    view = measured.versions(Journal(streams={"distribution": stream}))
+    assert view.origin == "simulated"
+    assert view.value("measured") == stream.of(VersionPublished)[-1].publish_s
+    assert view.value("lost") == len(stream.of(MessageLost))
+    assert view.value("repairs") == len(stream.of(DistributionPlanned)) - 1
+    assert "to 15 hosts" in view.sentence
+
+
+def test_only_so_many_versions_are_kept():
+    """Of 20,000 versions the newest is there, and the numbers are finite."""
+    fold = Fold()
+    entries = [("task-a-a1", planned(version)) for version in range(1, 20_001)]
+    fold.feed(entries)
+    of = fold.distributions["a"]
+    assert len(of.versions) <= 8_192
+    assert of.newest == 20_000
+    view = measured.versions(fold_of(fold))
+    assert math.isfinite(view.value("predicted"))
+    assert len(view.columns["points"]["x"]) <= 800
