@@ -10,6 +10,7 @@ from drlnb.records.errors import ConfigError
 __all__ = [
     "BENCHES",
     "CASES",
+    "Distribution",
     "Gpu",
     "LeasingLive",
     "Peers",
@@ -132,6 +133,32 @@ class Seats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """How much ``drlnb bench distribution`` measures, and on which links.
+
+    Raises
+    ------
+    ConfigError
+        If there are not as many rates as numbers of hosts.
+    """
+
+    rig: str = option("netns", "links: shaped (needs root), or emulated", choices=("netns", "emulated"))
+    hosts: tuple[int, ...] = option((8, 16), "hosts beside the learner, of each rig", least=2, most=200)
+    rate_mbit: tuple[float, ...] = option((200.0, 100.0), "Mbit/s of every card, of each rig", least=1)
+    model_mb: float = option(20.0, "megabytes of one version", least=0.1, most=1000)
+    repeats: int = option(3, "turns of every plan", least=1)
+
+    def __post_init__(self) -> None:
+        if len(self.hosts) != len(self.rate_mbit):
+            raise ConfigError(f"--rate-mbit must have {len(self.hosts)} numbers as --hosts, got {len(self.rate_mbit)}")
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one version."""
+        return round(self.model_mb * 1e6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """How much ``drlnb bench gpu`` measures: by default some minutes on one device.
 
@@ -222,6 +249,12 @@ _ALL = (
         live=_WARMUP_LIVE,
     ),
     _WARMUP_LIVE,
+    Bench(
+        "distribution",
+        "Publish versions over shaped links by each plan, against each other and against what was computed.",
+        _groups("distribution", network="network emulated", hops="payload"),
+        Distribution,
+    ),
     Bench(
         "gpu",
         "Measure what one CUDA device costs and carries, and what happens when it is full or breaks.",

@@ -15,7 +15,10 @@ def _number(name: str, metavar: str, default: float, help: str, least: int = 1, 
     return option(name, type=read, default=default, metavar=metavar, help=f"{help} (default {default:g})", dest=dest)
 
 
-_JSON = option("--json", action="store_true", help="last line of standard output: the summary as JSON")
+_JSON = option(
+    "--json", nargs="?", const="-", metavar="FILE",
+    help="write the summary as JSON there; without FILE: as last line of standard output",
+)  # fmt: skip
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
 _P95 = "95%% quantile of a start (default: measured for the mode)"
@@ -68,6 +71,7 @@ _WARMUP = (
 )
 _DISTRIBUTION = (
     _number("--hosts", "N", 298, "hosts beside the learner"),
+    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0),
     _number("--model-mb", "S", 20.0, "megabytes of one version"),
     _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),

@@ -3,14 +3,31 @@
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from distributed import get_worker
 
 from drlnb.distribution import flat
+from drlnb.records.errors import ConfigError
+from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.ipc.host_store import StoreView
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["HostView"]
+__all__ = ["HostView", "store_path"]
+
+
+def store_path(task: str = "parameters") -> str:
+    """Return where other processes of this host find what is published under a name; called in a Dask task.
+
+    Raises
+    ------
+    ConfigError
+        If nothing has been published to this worker under the name yet.
+    """
+    path = HostRelay.find_path(get_worker(), "", task)
+    if not path:
+        raise ConfigError(f"nothing has been published to this worker as {task!r} yet")
+    return path
 
 
 class HostView(StoreView):
@@ -24,7 +41,7 @@ class HostView(StoreView):
     --------
     An actor, where `module` is like the one that is published::
 
-        view = HostView.attach(path)
+        view = HostView.attach(task="parameters")
         view.bind(module)
         while True:
             with view.pinned() as version:
@@ -34,9 +51,25 @@ class HostView(StoreView):
     _module: "torch.nn.Module | None" = None
 
     @classmethod
-    def attach(cls, path: str, *, copy: bool = False) -> Self:
-        """Attach to a store by its path; see :class:`~drlnb.runtime.ipc.host_store.StoreView`."""
-        return cls(path, copy=copy)
+    def attach(cls, path: str = "", *, task: str = "parameters", copy: bool = False) -> Self:
+        """Attach to a store.
+
+        Parameters
+        ----------
+        path
+            As :func:`store_path` returns it, for a process that a Dask worker has started; empty: this is a Dask task,
+            and the store is its worker's.
+        task
+            Name under which the parameters are published.
+        copy
+            Whether tensors are copies that stay.
+
+        Raises
+        ------
+        ConfigError
+            If nothing has been published to this worker under the name yet.
+        """
+        return cls(path or store_path(task), copy=copy)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the tensors of the version by name, as views; see :func:`drlnb.distribution.flat.arrays`."""
@@ -57,3 +90,11 @@ class HostView(StoreView):
         """Leave the store; a module that is bound stays at what it shows now, which may change."""
         self._module = None
         super().close()
+
+    def __enter__(self) -> Self:
+        """Return the view."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the store."""
+        self.close()

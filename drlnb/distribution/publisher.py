@@ -22,6 +22,7 @@ from drlnb.planning.registry import Planners
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     AskMissing,
+    HostDropped,
     HostsChanged,
     PublishAsked,
     SendParameters,
@@ -29,6 +30,7 @@ from drlnb.records.columns.distribution import (
     VersionSuperseded,
 )
 from drlnb.records.errors import ConfigError, PeerError
+from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files import versions
 from drlnb.runtime.link import TOPIC
@@ -73,7 +75,8 @@ class Publisher:
         Seconds after which hosts that have not got all of a version are asked what they miss; None: four times the
         prediction, and 5 s at least.
     link
-        The network; None: 10 Gbit/s Ethernet.
+        The network; None: 10 Gbit/s Ethernet.  Cards that are :class:`~drlnb.runtime.distribution.emulated.Emulated`
+        hold messages back as long as real ones of their rates would.
 
     Raises
     ------
@@ -94,7 +97,7 @@ class Publisher:
         task: str = "parameters",
         plan: str = "auto",
         deadline_s: float | None = None,
-        link: Link | None = None,
+        link: Link | Emulated | None = None,
     ) -> None:
         self._client = client or Client.current()
         if self._client.asynchronous:
@@ -104,7 +107,14 @@ class Publisher:
         if deadline_s is not None and not deadline_s > 0.0:
             raise ConfigError(f"deadline_s must be > 0, got {deadline_s!r}")
         self.task, self._plan = task, _checked(plan)
-        config: Plain = {"deadline_s": deadline_s}
+        config: Plain = {"planner": plan, "deadline_s": deadline_s}
+        self._cards = asdict(link) if isinstance(link, Emulated) else None
+        if isinstance(link, Emulated):
+            link = Link(
+                learner_bytes_per_s=link.egress_bytes_per_s,
+                egress_bytes_per_s=link.egress_bytes_per_s,
+                ingress_bytes_per_s=link.ingress_bytes_per_s,
+            )
         if link is not None:
             config["link"] = asdict(link)
         #: A publisher that is made later has a higher number.
@@ -117,8 +127,7 @@ class Publisher:
         self._version, self._sent, self._payloads = 0, b"", dict[int, Payload]()
         self._waiting: dict[int, Publication] = {}
         self._is_closed = False
-        self._host = MachineHost(DistributionMachine(config), by_class({}), [self._listen])
-        self._call(self._open(), _PLUGIN_S + _UP_S)
+        self._call(self._open(config), _PLUGIN_S + _UP_S)
 
     def _call(self, coroutine: object, timeout_s: float) -> None:
         """Run something in the client's loop."""
@@ -130,7 +139,7 @@ class Publisher:
             raise PeerError("scheduler", str(error) or "it does not answer") from None
 
     # ------------------------------------------------------------------ hosts
-    async def _open(self) -> None:
+    async def _open(self, config: Plain) -> None:
         """Put the plugin onto the workers that are there and that come, and wait until each has said something."""
         self._link = NodeLink(_Client(self._client, self._topic))
         self._sender = Sender(
@@ -140,11 +149,12 @@ class Publisher:
             lambda: self._sent,
             lambda: self._addresses,
             lambda kind, **values: self._host.feed(kind, **values),
+            self._cards,
         )
-        self._host._effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask})
+        effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask})
+        self._host = MachineHost(DistributionMachine(config), effects, [self._listen])
         self._changed = asyncio.Event()
         self._client.subscribe_topic(self._topic, self._heard)
-        self._client.subscribe_topic("all", self._cluster_says)
         plugin = Bootstrap(
             self._plugin,
             versions.versions(),
@@ -170,7 +180,7 @@ class Publisher:
 
     def _heard(self, event: tuple[float, Plain]) -> None:
         """Take what a worker says."""
-        op, message = event[1]["op"], {key: value for key, value in event[1].items() if key != "op"}
+        op, message = event[1]["op"], event[1]["fields"]
         if op == "drlnb_up":
             self._up(**message)
         elif op == "drlnb_worker_unused":
@@ -189,20 +199,12 @@ class Publisher:
         self._addresses[host] = address
         self._tell()
 
-    def _cluster_says(self, event: tuple[float, Plain]) -> None:
-        """Forget a worker that is gone."""
-        said = event[1]
-        gone = said.get("worker") if isinstance(said, Mapping) and said.get("action") == "remove-worker" else None
-        for host in [host for host, address in self._addresses.items() if address == gone]:
-            del self._addresses[host]
-            self._tell()
-
     def _tell(self) -> None:
         self._host.feed(HostsChanged, hosts=tuple(self._addresses))
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Names of the workers that get what is published."""
+        """Names of the workers that get what is published; one that was dropped is not among them."""
         return tuple(self._addresses)
 
     # ------------------------------------------------------------------ versions
@@ -255,6 +257,8 @@ class Publisher:
         """Keep what is said of the versions under way, and hand over the reports of those that are over."""
         for publication in self._waiting.values():
             publication.trace.append(record)
+        if isinstance(record, HostDropped):
+            self._addresses.pop(record.host, None)
         if isinstance(record, (VersionPublished, VersionSuperseded)) and record.version in self._waiting:
             publication = self._waiting.pop(record.version)
             publication.end(PublishReport.of(record.version, publication.trace))

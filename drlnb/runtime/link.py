@@ -98,7 +98,7 @@ class Link:
         What goes to a topic has no answer.
         """
         if address.startswith(TOPIC):
-            self._worker.log_event(address, {"op": op, **to_wire(message)})
+            self._worker.log_event(address, {"op": op, "fields": to_wire(message)})
             return {}
         beside: dict[str, object] = {"payload": payload} if len(payload) else {}
         if address == self.address:

@@ -115,10 +115,25 @@ def figure_row(name: str, description: str, value: float, against: str, base: fl
     }
 
 
-def print_report(lines: Iterable[str], bench: str, rows: Iterable[Row], *, as_json: bool, **more: object) -> None:
-    """Print a table, and with `as_json` the rows with the machine and the versions that they were made by."""
+def print_report(lines: Iterable[str], bench: str, rows: Iterable[Row], *, json_to: str | None, **more: object) -> None:
+    """Print a table, and write the rows as JSON with the machine and the versions that they were made by.
+
+    Parameters
+    ----------
+    lines
+        The table.
+    bench, rows, more
+        What goes into the JSON.
+    json_to
+        File that it is written to; ``-``: the last line of standard output; None: none is.
+
+    Raises
+    ------
+    ConfigError
+        If the file cannot be written.
+    """
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    if as_json:
+    if json_to is not None:
         common = {"bar": None, "holds": None, "binding": False, "origin": "simulated"}
         report = {
             "bench": bench,
@@ -127,7 +142,11 @@ def print_report(lines: Iterable[str], bench: str, rows: Iterable[Row], *, as_js
             **more,
             "rows": [row | common for row in rows],
         }
-        sys.stdout.write(json.dumps(report) + "\n")
+        text = json.dumps(report) + "\n"
+        try:
+            sys.stdout.write(text) if json_to == "-" else Path(json_to).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--json {json_to} cannot be written: {error.strerror}") from None
 
 
 # ------------------------------------------------------------------ journals

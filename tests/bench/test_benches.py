@@ -68,9 +68,10 @@ def test_every_group_leads_to_a_function():
         for module, function, *_ in bench.groups.values():
             assert callable(getattr(importlib.import_module(module), function))
     assert list(BENCHES) == [
-        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "gpu",
+        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "distribution", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
+    assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload"}
     assert set(BENCHES["runtime"].groups) == {
         "hops", "handover", "overhead", "overhead-train", "startup", "reclaim", "failover", "first-step",
     }  # fmt: skip

@@ -37,7 +37,7 @@ def arguments(**changes):
         "hold": "round",
         "seed": 0,
         "out": None,
-        "json": False,
+        "json": None,
     }
     return argparse.Namespace(**(given | changes))
 
@@ -190,7 +190,7 @@ def test_the_command_prints_a_table(capsys):
 
 def test_the_commands_last_line_is_json(capsys, tmp_path):
     """One object with rows; the numbers are those of the run; the journal lies where it was asked for."""
-    assert main(arguments(json=True, out=str(tmp_path))) == 0
+    assert main(arguments(json="-", out=str(tmp_path))) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     result = simulate_train(2, 1, 3, 2, "round")
     assert report["utilisation_frac"] == result.utilisation_frac

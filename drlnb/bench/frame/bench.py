@@ -35,7 +35,8 @@ def option(
     Parameters
     ----------
     default
-        Its value where it is not given; its type is the option's: False is a flag, None an optional whole number.
+        Its value where it is not given; its type is the option's: False is a flag, None an optional whole number,
+        a tuple numbers by comma.
     help
         Its line of ``--help``; the default of a number is added.
     least, most
@@ -139,11 +140,23 @@ def _add(
         parser.add_argument(flag, action="store_true", help=help)
     elif choices is not None:
         parser.add_argument(flag, choices=choices, default=default, help=help)
+    elif isinstance(default, tuple):
+        shown = f"{help} (default {','.join(f'{each:g}' for each in default)})"
+        parser.add_argument(flag, metavar="N,N", type=_numbers(type(default[0])), default=default, help=shown)
     else:
         shown = help if default is None else f"{help} (default {default:g})"
         parser.add_argument(
             flag, metavar="N", type=float if isinstance(default, float) else int, default=default, help=shown
         )
+
+
+def _numbers(kind: Callable[[str], float]) -> Callable[[str], tuple[float, ...]]:
+    """Return what reads numbers by comma."""
+
+    def numbers(text: str) -> tuple[float, ...]:
+        return tuple([kind(each) for each in text.split(",")])
+
+    return numbers
 
 
 def _effort(bench: Bench, args: argparse.Namespace, prefix: str = "") -> Effort:
@@ -158,9 +171,10 @@ def _effort(bench: Bench, args: argparse.Namespace, prefix: str = "") -> Effort:
     for declared in _options(bench):
         value = getattr(args, prefix + declared.name)
         least, most = declared.metadata["least"], declared.metadata["most"]
-        if isinstance(value, int | float) and not least <= value <= most:
-            limits = f">= {least:g}" if most == math.inf else f"in {least:g}..{most:g}"
-            raise ConfigError(f"--{(prefix + declared.name).replace('_', '-')} must be {limits}, got {value:g}")
+        for each in value if isinstance(value, tuple) else (value,):
+            if isinstance(each, int | float) and not least <= each <= most:
+                limits = f">= {least:g}" if most == math.inf else f"in {least:g}..{most:g}"
+                raise ConfigError(f"--{(prefix + declared.name).replace('_', '-')} must be {limits}, got {each:g}")
         if value is not None:
             values[declared.name] = value
     return bench.effort(**values)

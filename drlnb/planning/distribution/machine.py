@@ -31,13 +31,12 @@ class Publishing:
     """What goes out, and what waits."""
 
     planners: Planners = field(metadata=TRANSIENT)
-    #: Name of the planner of the newest version that was begun.
-    planner: str = ""
+    planner: str
     publication: Publication = field(default_factory=Publication)
     #: A version is under way.
     busy: bool = False
-    #: (version, bytes, planner) of the version that goes out next; the newest one wins.
-    pending: tuple[int, int, str] | None = None
+    #: (version, bytes) of the version that goes out next; the newest one wins.
+    pending: tuple[int, int] | None = None
     t: float = 0.0
 
 
@@ -47,17 +46,24 @@ class DistributionMachine(Machine[Publishing]):
     Parameters
     ----------
     config
-        ``link``: fields of :class:`~drlnb.planning.distribution.cost.Link`, where the network is known;
-        ``deadline_s``: seconds until hosts are asked what they miss, where that is not left to the prediction.
+        ``planner``: name of the planner, such as ``relay:m=4``; ``link``: fields of
+        :class:`~drlnb.planning.distribution.cost.Link`, where the network is known; ``deadline_s``: seconds until hosts
+        are asked what they miss, where that is not left to the prediction.
     planners
         What makes planners of their names.
+
+    Raises
+    ------
+    ValueError
+        If there is no planner of the name.
     """
 
     def __init__(self, config: Facts, planners: Planners | None = None) -> None:
-        state = Publishing(planners=planners or Planners())
-        state.publication.deadline_s = config.get("deadline_s")
+        state = Publishing(planners=planners or Planners(), planner=config["planner"])
+        state.planners.make(DISTRIBUTION, state.planner)  # a wrong name is refused now
         if "link" in config:
             state.publication.link = Link.from_mapping(config["link"])
+        state.publication.deadline_s = config.get("deadline_s")
         super().__init__("DistributionMachine", state, RULES)
         self.config = config
 
@@ -79,16 +85,17 @@ class DistributionMachine(Machine[Publishing]):
 
 def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
     """Send a version, or put it in place of the one that waits."""
+    state.planner = event.planner or state.planner
     if state.busy:
         if state.pending is not None:
             out.append(VersionSuperseded(version=state.pending[0]))
-        state.pending = event.version, event.n_bytes, event.planner
+        state.pending = event.version, event.n_bytes
     else:
-        _begin(state, event.version, event.n_bytes, event.planner, out)
+        _begin(state, event.version, event.n_bytes, out)
 
 
-def _begin(state: Publishing, version: int, n_bytes: int, name: str, out: Out) -> None:
-    state.busy, state.planner = True, name
+def _begin(state: Publishing, version: int, n_bytes: int, out: Out) -> None:
+    state.busy = True
     planner = state.planners.make(DISTRIBUTION, state.planner)
     state.publication.begin(version, n_bytes, planner, state.t, out)
     _go_on(state, out)
@@ -103,8 +110,8 @@ def _go_on(state: Publishing, out: Out) -> None:
     n_hosts = len(publication.hosts)
     out.append(VersionPublished(version=publication.version, publish_s=publication.publish_s, n_hosts=n_hosts))
     if state.pending is not None:
-        (version, n_bytes, name), state.pending = state.pending, None
-        _begin(state, version, n_bytes, name, out)
+        (version, n_bytes), state.pending = state.pending, None
+        _begin(state, version, n_bytes, out)
 
 
 def _drop(state: Publishing, host: str, reason: str, out: Out) -> None:
@@ -119,7 +126,7 @@ def _hosts_changed(state: Publishing, event: HostsChanged, out: Out) -> None:
         _drop(state, host, "it is gone", out)
     publication.placed(event.hosts)
     if publication.version and publication.behind(publication.version):
-        _begin(state, publication.version, publication.n_bytes, state.planner, out)
+        _begin(state, publication.version, publication.n_bytes, out)
     else:
         _go_on(state, out)
 

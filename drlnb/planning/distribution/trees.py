@@ -149,14 +149,15 @@ def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoc
 
     Notes
     -----
-    Relay r forwards to r + 1, r + 2, ... around the circle: at no time do two relays in step aim at the same host.
+    Relay r forwards to r - 1, r - 2, ... around the circle: relays in step aim at different hosts, and of those that
+    begin one after another, as the learner serves them, no more than two aim at one.  By r + 1, r + 2, ... all would.
     """
     _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     m = min(n_relays, n_hosts)
     routes = []
     for i in range(m):
         first = (epoch * m + i) % n_hosts
-        others = [(first + step) % n_hosts for step in range(1, n_hosts)]
+        others = [(first - step) % n_hosts for step in range(1, n_hosts)]
         routes.append(((LEARNER, first), *((first, other) for other in others)))
     return _sharded(n_hosts, model_bytes, routes, n_chunks)
 
@@ -175,8 +176,8 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
 
     Notes
     -----
-    Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, beginning
-    after host ``i n // m``.  With as many trees as hosts it is the seed's plan.
+    Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, downwards
+    from host ``i n // m``.  With as many trees as hosts it is the seed's plan.
     """
     _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     if n_relays < 2 <= n_hosts:
@@ -185,7 +186,7 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
     routes = []
     for i in range(m):
         inner = list(range(i, n_hosts, m))
-        around = [(i * n_hosts // m + 1 + step) % n_hosts for step in range(n_hosts)]
+        around = [(i * n_hosts // m - 1 - step) % n_hosts for step in range(n_hosts)]
         order = inner + [host for host in around if host % m != i]
         fan_out = -(-(n_hosts - 1) // len(inner))
         pairs = [(order[(place - 1) // fan_out], host) for place, host in enumerate(order) if place]

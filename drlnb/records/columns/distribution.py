@@ -13,8 +13,8 @@ class PublishAsked(Event):
 
     version: int
     n_bytes: int
-    #: Name of the planner.
-    planner: str
+    #: Name of the planner from now on; empty: as before.
+    planner: str = ""
 
 
 class HostsChanged(Event):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from drlnb.planning.distribution import LEARNER, Route
+from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Payload, Plain
 
@@ -78,11 +79,15 @@ class Outbox:
     lost
         Called with the fields of a :class:`~drlnb.records.columns.distribution.MessageLost` if a receiver does not take
         a message.
+    card
+        The host's, where messages say that it is emulated.
     """
 
-    def __init__(self, link: Link, n_in_flight: int, until: float, sender: str, lost: Callable[[Plain], None]) -> None:
+    def __init__(
+        self, link: Link, n_in_flight: int, until: float, sender: str, lost: Callable[[Plain], None], card: Card
+    ) -> None:
         self._link, self._limit, self.until = link, n_in_flight, until
-        self._sender, self._lost = sender, lost
+        self._sender, self._lost, self._card = sender, lost, card
         self._queue: deque[_Message] = deque()
         self._busy: set[str] = set()
 
@@ -107,6 +112,7 @@ class Outbox:
 
     async def _deliver(self, message: _Message) -> None:
         _, address = message.way.hosts[0]
+        cards = await self._card.send(len(message.payload), message.fields.get("cards", {}))
         left_s = self.until - asyncio.get_running_loop().time()
         try:
             reply = await self._link.call(
@@ -118,7 +124,7 @@ class Outbox:
                 edges=message.way.edges,
                 left_s=left_s,
                 n_in_flight=self._limit,
-                **message.fields,
+                **(message.fields | cards),
             )
         finally:
             self._busy.discard(address)

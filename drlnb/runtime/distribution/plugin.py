@@ -30,7 +30,7 @@ class RelayPlugin(WorkerPlugin):  # type: ignore[misc]
         """Serve from now on; called by the worker."""
         self._relay = HostRelay.of(worker)
         about = {"host": self._relay.link.node, "address": self._relay.link.address}
-        worker.log_event(self._topic, {"op": "drlnb_up", **about})
+        worker.log_event(self._topic, {"op": "drlnb_up", "fields": about})
 
     async def teardown(self, worker: "Worker") -> None:
         """Give the parameters' memory back; called by the worker."""

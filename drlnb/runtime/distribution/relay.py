@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from drlnb.planning.distribution import Chunk, RelayAssembly, Route
+from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.host_store import HostStore
@@ -48,7 +49,7 @@ class HostRelay:
     """The host stores of one node, for which `link` speaks, by (run, task); and who sends versions from here."""
 
     def __init__(self, link: Link) -> None:
-        self.link = link
+        self.link, self._card = link, Card()
         #: Plugins that have asked for it.
         self._n_users = 0
         self._kept: dict[tuple[str, str], _Kept] = {}
@@ -65,6 +66,11 @@ class HostRelay:
             relay.link.serve(table(relay, "chunk", "arrived", "lost", "missing", "forward"))
         _RELAYS[worker]._n_users += 1
         return _RELAYS[worker]
+
+    @staticmethod
+    def find_path(worker: "Worker", run: str, task: str) -> str:
+        """Return where readers find a task's store at a worker, empty if there is none (yet)."""
+        return _RELAYS[worker].path(run, task) if worker in _RELAYS else ""
 
     async def leave(self) -> None:
         """Use it no longer."""
@@ -90,6 +96,8 @@ class HostRelay:
         left_s: float,
         n_in_flight: int,
         payload: Payload = b"",
+        cards: Plain | None = None,
+        held_s: float = 0.0,
     ) -> None:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host.
 
@@ -107,14 +115,15 @@ class HostRelay:
             Seconds until nobody waits for the version any more.
         n_in_flight
             Messages that this host may have sent without an answer.
-        payload
-            The bytes of the range.
+        payload, cards, held_s
+            The bytes of the range, and their way through a :class:`~drlnb.runtime.distribution.emulated.Card`.
 
         Raises
         ------
         ConnectionError
             If the range is refused.
         """
+        await self._card.receive(len(payload), cards or {}, held_s)
         task, now = (task[0], task[1]), asyncio.get_running_loop().time()
         if chunk["attempt"] <= self._over.get(task, 0):
             raise ConnectionError(f"attempt {chunk['attempt']} of {task[0]}/{task[1]} is over")
@@ -127,7 +136,7 @@ class HostRelay:
         taken = kept.assembly.take(part)
         if taken.refused:
             raise ConnectionError(taken.refused)
-        fields: Plain = {"task": task, "chunk": chunk, "report": report}
+        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}}
         outbox = self._outbox(kept, fields, n_in_flight, now + left_s)
         for child in taken.forward:
             outbox.put(onward[child], fields, view)
@@ -147,7 +156,7 @@ class HostRelay:
                 kept.outbox.clear()
             lost = partial(self._tell, fields, "lost")
             kept.since, kept.sends = asyncio.get_running_loop().time(), kept.assembly.newest
-            kept.outbox = Outbox(self.link, n_in_flight, until, self.link.node, lost)
+            kept.outbox = Outbox(self.link, n_in_flight, until, self.link.node, lost, self._card)
         kept.outbox.until = max(kept.outbox.until, until)
         return kept.outbox
 
@@ -214,7 +223,9 @@ class HostRelay:
             return {"missing": [(0, total)]}
         return {"missing": kept.assembly.missing(version, total)}
 
-    async def forward(self, task: tuple[str, str], chunk: Plain, report: str, **where: Any) -> None:
+    async def forward(
+        self, task: tuple[str, str], chunk: Plain, report: str, cards: Plain | None = None, **where: Any
+    ) -> None:
         """Send ranges of a version that this host holds, in the learner's place.
 
         Raises
@@ -227,7 +238,7 @@ class HostRelay:
         ranges = [(start, stop) for start, stop, _ in where["sends"]]
         if kept is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self.link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
-        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
+        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report, "cards": cards or {}}
         assert kept.outbox is not None
         assert kept.store is not None
         send_along(kept.outbox, fields, kept.store.copy(), **where)

@@ -12,6 +12,7 @@ from drlnb.records.columns.distribution import (
     RangesMissing,
     SendParameters,
 )
+from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, ways
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import SOON_S, Payload, Plain
@@ -36,7 +37,7 @@ def send_along(
     outbox
         Of the version, at the host that holds it.
     fields
-        ``task``, ``chunk`` (attempt, version, total, again) and ``report`` of each message.
+        ``task``, ``chunk`` (attempt, version, total, again), ``report`` and ``cards`` of each message.
     payload
         The version.
     hosts
@@ -70,6 +71,8 @@ class Sender:
         Host -> address of its agent.
     feed
         Feeds an event to the machine.
+    cards
+        Fields of :class:`~drlnb.runtime.distribution.emulated.Emulated` if every host's card is emulated.
     """
 
     def __init__(
@@ -80,7 +83,9 @@ class Sender:
         payload: Callable[[], Payload],
         addresses: Callable[[], Mapping[str, str]],
         feed: Callable[..., object],
+        cards: Mapping[str, float] | None = None,
     ) -> None:
+        self._cards, self._card = dict(cards or {}), Card()
         self._link, self._task, self.attempt = link, task, attempt
         self._payload, self._addresses, self._feed = payload, addresses, feed
         #: Version that is sent, and when its first message was.
@@ -102,7 +107,7 @@ class Sender:
         }
         n_bytes = len(payload)
         chunk = {"attempt": self.attempt, "version": command.version, "total": n_bytes, "again": command.again}
-        fields: Plain = {"task": self._task, "chunk": chunk, "report": self._link.address}
+        fields: Plain = {"task": self._task, "chunk": chunk, "report": self._link.address, "cards": self._cards}
         if command.source:
             self._link.keep(self._delegate(command, addresses.get(command.source, ""), fields, where))
         else:
@@ -113,7 +118,7 @@ class Sender:
         if command.version not in self._outbox:
             self._clear()
             until = asyncio.get_running_loop().time() + command.deadline_s
-            self._outbox[command.version] = Outbox(self._link, command.n_in_flight, until, "", self.lost)
+            self._outbox[command.version] = Outbox(self._link, command.n_in_flight, until, "", self.lost, self._card)
         return self._outbox[command.version]
 
     def _clear(self) -> None:

@@ -34,7 +34,7 @@ class Bootstrap(WorkerPlugin):  # type: ignore[misc]
         The client's versions.
     plugin
         ``module:class`` of the plugin.
-    topic
+    says_to
         Topic of Dask's events that hears why there is none; empty: the broker hears it.
     **made_of
         Arguments of the plugin's class.
@@ -43,16 +43,16 @@ class Bootstrap(WorkerPlugin):  # type: ignore[misc]
     idempotent = True
 
     def __init__(
-        self, name: str, wanted: Mapping[str, str], plugin: str, topic: str = "", **made_of: object
+        self, name: str, wanted: Mapping[str, str], plugin: str, says_to: str = "", **made_of: object
     ) -> None:
         self.name, self._wanted = name, dict(wanted)
-        self._plugin, self._topic, self._made_of = plugin, topic, made_of
+        self._plugin, self._says_to, self._made_of = plugin, says_to, made_of
         #: Why this worker is not used; empty while that is open.
         self.why = ""
 
     async def setup(self, worker: "Worker") -> None:
         """Start the plugin in this one's place, or report why there is none; called by the worker."""
-        self.why = versions.problem(versions.versions(), self._wanted, computes=not self._topic)
+        self.why = versions.problem(versions.versions(), self._wanted, computes=not self._says_to)
         if not self.why:
             try:
                 module, _, kind = self._plugin.partition(":")
@@ -64,8 +64,8 @@ class Bootstrap(WorkerPlugin):  # type: ignore[misc]
         if not self.why:
             return
         about = {"node": str(worker.name), "address": worker.address, "why": self.why}
-        if self._topic:
-            worker.log_event(self._topic, {"op": "drlnb_worker_unused", **about})
+        if self._says_to:
+            worker.log_event(self._says_to, {"op": "drlnb_worker_unused", "fields": about})
             return
         try:
             await asyncio.wait_for(worker.scheduler.drlnb_worker_unused(**about), _REPORT_S)

@@ -80,7 +80,7 @@ def main(arguments: argparse.Namespace) -> int:
         spared = plain = compare(holds, [replace(each, faults=()) for each in works], run)
         lines += _lines_of_faults(workload, compared, plain)
     rows = [row for pair in zip(compared, spared, strict=True) for row in _rows(*pair)]
-    print_report(lines, "simulate-leasing", rows, as_json=arguments.json, workloads=[asdict(each) for each in works])
+    print_report(lines, "simulate-leasing", rows, json_to=arguments.json, workloads=[asdict(each) for each in works])
     return 0
 
 

@@ -162,7 +162,7 @@ def main(arguments: argparse.Namespace) -> int:
     )
     figures = {each.name: getattr(result, each.name) for each in fields(result) if each.name != "streams"}
     lines = [title, *table_lines(_table(result), 14, 10)]
-    print_report(lines, "simulate-train", _rows(result), as_json=arguments.json, **figures)
+    print_report(lines, "simulate-train", _rows(result), json_to=arguments.json, **figures)
     return 0 if set(result.ends.values()) == {"done"} else 1
 
 

@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
         [title, *table_lines(_table(rows, base.planner), 10, 9, 9, 9, 10, 9)],
         "simulate-warmup",
         rows,
-        as_json=arguments.json,
+        json_to=arguments.json,
         workload=workload,
         rho=arguments.rho,
         kappa=arguments.kappa,

@@ -232,7 +232,7 @@ def test_those_behind_a_relay_that_is_gone_are_asked():
     sent = only(SendParameters, publisher.publish())
     assert [route[0] for route in sent.routes] == [(-1, 2), (-1, 0)]
     out = publisher.hosts("a", "b")
-    assert out == (HostDropped(host="c", reason="it is gone"), AskMissing(version=1, hosts=("a", "b")))
+    assert out == (HostDropped(host="c", reason="it is gone"), AskMissing(version=1, hosts=("b", "a")))
     publisher.misses("a", (0, 100))
     again = [record for record in publisher.misses("b", (20, 80)) if isinstance(record, SendParameters)]
     assert [each.sends for each in again] == [((0, 50, 0), (20, 50, 1))]

@@ -76,8 +76,8 @@ def test_shard_i_goes_to_relay_i_which_sends_to_all_others():
     """D2, D3, by hand: 3 hosts, 2 relays, 5 bytes."""
     plan = relay(3, 5, 2)
     assert plan.sends == (Send(0, 3, 0), Send(3, 5, 1))
-    assert plan.routes == (((LEARNER, 0), (0, 1), (0, 2)), ((LEARNER, 1), (1, 2), (1, 0)))
-    assert relay(3, 5, 2, epoch=1).routes[0] == ((LEARNER, 2), (2, 0), (2, 1)), "another host's turn"
+    assert plan.routes == (((LEARNER, 0), (0, 2), (0, 1)), ((LEARNER, 1), (1, 0), (1, 2)))
+    assert relay(3, 5, 2, epoch=1).routes[0] == ((LEARNER, 2), (2, 1), (2, 0)), "another host's turn"
 
 
 @pytest.mark.parametrize(("n", "m"), [(8, 4), (16, 4), (100, 10), (298, 30)])
@@ -95,6 +95,15 @@ def test_relays_in_step_aim_at_different_hosts(n, m):
     for step in range(1, n):
         targets = [route[step][1] for route in plan.routes]
         assert len(set(targets)) == len(targets)
+
+
+@given(n=st.integers(2, 40), m=st.integers(1, 40))
+def test_relays_that_begin_one_after_another_aim_at_different_hosts(n, m):
+    """Relay i sends its first message at step i, as the learner serves it: no more than two then aim at one host."""
+    routes = relay(n, SIZE, m).routes
+    for step in range(n + m):
+        targets = [route[step - i + 1][1] for i, route in enumerate(routes) if 0 <= step - i < n - 1]
+        assert max(map(targets.count, targets), default=0) <= 2
 
 
 def test_more_relays_than_hosts_are_as_many_as_hosts():

@@ -18,6 +18,7 @@ from drlnb.records.columns.distribution import (
     VersionPublished,
 )
 from drlnb.records.common import DeadlinePassed
+from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.distribution.outbox import Way, next_ways, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
@@ -86,7 +87,7 @@ class Wire:
 class Learner:
     """A machine on node ``learner``, and the sender that carries out its commands."""
 
-    def __init__(self, wire, planner, n_hosts):
+    def __init__(self, wire, planner, n_hosts, cards=None):
         self.wire, self.machine = wire, DistributionMachine({"planner": planner})
         self.hosts = tuple(f"h{i}" for i in range(n_hosts))
         link = wire.node("learner")
@@ -94,7 +95,7 @@ class Learner:
             wire.node(host)
         self.payload, self.records, self.t = b"", [], 0.0
         self.sender = Sender(
-            link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed
+            link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed, cards
         )
         wire.relays["learner"].senders[TASK] = self.sender
         self.effects = {"SendParameters": self.sender.send, "AskMissing": self.sender.ask}
@@ -127,12 +128,26 @@ class Learner:
         return version, data
 
 
-def play(tmp_path, scene, planner="relay:m=3", n_hosts=5):
+class JumpingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer when all wait."""
+
+    now = 0.0
+
+    def time(self):
+        return self.now
+
+    def _run_once(self):
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def play(tmp_path, scene, planner="relay:m=3", n_hosts=5, cards=None):
     """Run a scene with a learner and hosts."""
 
     async def go():
         wire = Wire(tmp_path)
-        learner = Learner(wire, planner, n_hosts)
+        learner = Learner(wire, planner, n_hosts, cards)
         learner.feed(HostsChanged, hosts=learner.hosts)
         try:
             return await scene(wire, learner)
@@ -140,7 +155,8 @@ def play(tmp_path, scene, planner="relay:m=3", n_hosts=5):
             learner.sender.close()
             wire.close()
 
-    return asyncio.run(asyncio.wait_for(go(), 20.0))
+    with asyncio.Runner(loop_factory=JumpingLoop if cards else None) as runner:
+        return runner.run(asyncio.wait_for(go(), 20.0))
 
 
 def model(version, n_bytes=5_000):
@@ -355,6 +371,66 @@ def test_a_task_that_is_over_waits_for_no_slow_reader(tmp_path):
             view.close()
 
     play(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("planner", "ingress", "took_s"),
+    [
+        # L = 4 s out of a card of 1,000 bytes/s, and as long into one.
+        ("star", 1_000, 16.0),
+        ("chain:c=4", 1_000, 7.0),  # a chunk takes 1 s: the last one leaves the learner at 4 s and makes 3 more steps
+        ("binomial", 1_000, 12.0),  # three doublings
+        ("relay:m=1", 1_000, 16.0),
+        ("star", 800, 17.0),  # the last message begins to arrive at 12 s, and takes 5
+    ],
+)
+def test_emulated_cards_take_the_time_of_real_ones(tmp_path, planner, ingress, took_s):
+    """By hand, to 4 hosts; a message that meets two idle cards takes its time once."""
+    cards = {"egress_bytes_per_s": 1_000, "ingress_bytes_per_s": ingress}
+
+    async def scene(wire, learner):
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await learner.publish(1, model(1, 4_000))
+        assert {learner.held(host) for host in learner.hosts} == {(1, model(1, 4_000))}
+        assert max(event.publish_s for event in learner.of(HostCompleted)) == pytest.approx(took_s)
+
+    play(tmp_path, scene, planner, n_hosts=4, cards=cards)
+
+
+@pytest.mark.parametrize(("m", "took_s"), [(4, 4.75), (8, 2.875)])
+def test_relays_do_not_queue_for_the_same_host(tmp_path, m, took_s):
+    """Seed 001 to 16 hosts, L = 1 s: L + (n - 1) L / m, though the learner serves one relay after another."""
+
+    async def scene(wire, learner):
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await learner.publish(1, model(1, 16_000))
+        assert max(event.publish_s for event in learner.of(HostCompleted)) == pytest.approx(took_s)
+
+    cards = {"egress_bytes_per_s": 16_000, "ingress_bytes_per_s": 16_000}
+    play(tmp_path, scene, f"relay:m={m}", n_hosts=16, cards=cards)
+
+
+def test_what_is_mended_passes_the_emulated_cards_too(tmp_path):
+    """A newcomer's version leaves the card of the host that sends it: 4 s for 4,000 bytes."""
+
+    async def scene(wire, learner):
+        learner.feed(HostsChanged, hosts=learner.hosts[:1])
+        await learner.publish(1, model(1, 4_000))
+        began = asyncio.get_running_loop().time()
+        learner.feed(HostsChanged, hosts=learner.hosts)
+        await wire.settle()
+        assert learner.held("h1") == (1, model(1, 4_000))
+        assert asyncio.get_running_loop().time() - began == pytest.approx(4.0)
+
+    play(tmp_path, scene, "star", n_hosts=2, cards={"egress_bytes_per_s": 1_000, "ingress_bytes_per_s": 1_000})
+
+
+@pytest.mark.parametrize("name", ["egress_bytes_per_s", "ingress_bytes_per_s"])
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
+def test_an_emulated_card_has_a_rate(name, rate):
+    """A rate of nothing would never pass anything."""
+    with pytest.raises(ValueError, match=f"{name} must be > 0"):
+        Emulated(**{"egress_bytes_per_s": 1.0, "ingress_bytes_per_s": 1.0, name: rate})
 
 
 def test_ways_are_cut_at_their_root():

@@ -137,7 +137,7 @@ def arguments(**changes):
         "hold": "all", "load": None, "n_tasks": 2, "n_slots": 1, "n_workers": 2, "collect_cv": 0.2, "compute_s": 0.5,
         "collect_mean_s": 2.0, "switch_s": 0.0, "unequal_frac": 0.5, "queue": "drr", "no_stream": False, "faults": "",
         "n_rounds": 8,
-        "seeds": [0, 1], "json": True,
+        "seeds": [0, 1], "json": "-",
     }  # fmt: skip
     return argparse.Namespace(**(given | changes))
 
