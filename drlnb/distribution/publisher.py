@@ -124,7 +124,9 @@ class Publisher:
         self._addresses: dict[str, str] = {}
         #: Address -> why there is no relay.
         self.unused: dict[str, str] = {}
-        self._version, self._sent, self._payloads = 0, b"", dict[int, Payload]()
+        self._version, self._payloads = 0, dict[int, Payload]()
+        #: The version that is sent.
+        self._sent: Payload = b""
         self._waiting: dict[int, Publication] = {}
         self._is_closed = False
         self._call(self._open(config), _PLUGIN_S + _UP_S)
@@ -165,9 +167,7 @@ class Publisher:
             topic=self._topic,
         )
         taken = await asyncio.wait_for(
-            self._client.scheduler.register_worker_plugin(
-                plugin=by_value(plugin), name=self._plugin, idempotent=True
-            ),
+            self._client.scheduler.register_worker_plugin(plugin=by_value(plugin), name=self._plugin, idempotent=True),
             _PLUGIN_S,
         )
         end = asyncio.get_running_loop().time() + _UP_S
@@ -179,7 +179,7 @@ class Publisher:
             await asyncio.wait([asyncio.ensure_future(self._changed.wait())], timeout=left_s)
 
     def _heard(self, event: tuple[float, Plain]) -> None:
-        """Take what a worker says."""
+        """Pass on what a worker says."""
         op, message = event[1]["op"], event[1]["fields"]
         if op == "drlnb_up":
             self._up(**message)

@@ -123,7 +123,7 @@ def _held() -> list[int]:
     from drlnb.distribution import HostView
 
     with HostView.attach(task=TASK) as view, view.pinned() as version:
-        return [version, zlib.crc32(view.arrays()["w"])]
+        return [version, zlib.crc32(view.arrays()["w"].data)]
 
 
 # ------------------------------------------------------------------ one hop

@@ -200,8 +200,8 @@ class Link:
                 self._call("register_scheduler_plugin", **packed, timeout_s=_PLUGIN_S)
             if self._hello(**fleet):
                 break  # else: that broker was leaving with its last fleet, and has left
-        plugin = "drlnb.runtime.node.plugin:AgentPlugin"
-        agent = Bootstrap(AGENT, versions.versions(), plugin, own_cluster=own_cluster)
+        kind = "drlnb.runtime.node.plugin:AgentPlugin"
+        agent = Bootstrap(AGENT, versions.versions(), kind, own_cluster=own_cluster)
         with contextlib.suppress(errors.PeerError):  # a worker that does not answer is named below
             packed = {"plugin": by_value(agent), "name": AGENT, "idempotent": True}
             self._call("register_worker_plugin", **packed, timeout_s=_PLUGIN_S)

@@ -41,7 +41,7 @@ class _Kept:
     #: What this host sends, and of which (attempt, version).
     outbox: Outbox | None = None
     sends: tuple[int, int] = (0, 0)
-    #: Attempts that have written here, each once: a publisher's number is the time, which is too long for a store's word.
+    #: Attempts that have written here, each once: a publisher's number is the time, too long for a store's word.
     attempts: list[int] = field(default_factory=list)
 
 
@@ -142,12 +142,17 @@ class HostRelay:
             outbox.put(onward[child], fields, view)
         if taken.new:
             await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
-            if kept.assembly.newest == (part.attempt, part.version):  # else a newer one has begun, or it is over
-                store = self._write(kept, part, view)
-                if taken.whole and store.commit():
-                    self._arrived(kept, part, fields)
-                elif taken.whole:
-                    self.link.keep(self._settle(kept, store, part, fields))
+            self._keep(kept, part, view, fields, whole=taken.whole)
+
+    def _keep(self, kept: _Kept, part: Chunk, view: memoryview, fields: Plain, *, whole: bool) -> None:
+        """Keep a range, unless a newer version has begun or the task is over."""
+        if kept.assembly.newest != (part.attempt, part.version):
+            return
+        store = self._write(kept, part, view)
+        if whole and store.commit():
+            self._arrived(kept, part, fields)
+        elif whole:
+            self.link.keep(self._settle(kept, store, part, fields))
 
     def _outbox(self, kept: _Kept, fields: Plain, n_in_flight: int, until: float) -> Outbox:
         """Return what sends the version from here; of a former one nothing is sent any more."""

@@ -42,9 +42,7 @@ class Bootstrap(WorkerPlugin):  # type: ignore[misc]
 
     idempotent = True
 
-    def __init__(
-        self, name: str, wanted: Mapping[str, str], plugin: str, says_to: str = "", **made_of: object
-    ) -> None:
+    def __init__(self, name: str, wanted: Mapping[str, str], plugin: str, says_to: str = "", **made_of: object) -> None:
         self.name, self._wanted = name, dict(wanted)
         self._plugin, self._says_to, self._made_of = plugin, says_to, made_of
         #: Why this worker is not used; empty while that is open.
