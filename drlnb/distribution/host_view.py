@@ -3,11 +3,9 @@
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from distributed import get_worker
 
 from drlnb.distribution import flat
 from drlnb.records.errors import ConfigError
-from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.ipc.host_store import StoreView
 
 if TYPE_CHECKING:
@@ -24,6 +22,10 @@ def store_path(task: str = "parameters") -> str:
     ConfigError
         If nothing has been published to this worker under the name yet.
     """
+    from distributed import get_worker  # an actor that is given a path needs nothing of Dask
+
+    from drlnb.runtime.distribution.relay import HostRelay
+
     path = HostRelay.find_path(get_worker(), "", task)
     if not path:
         raise ConfigError(f"nothing has been published to this worker as {task!r} yet")

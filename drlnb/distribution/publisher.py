@@ -280,6 +280,7 @@ class Publisher:
         await self._link.close()
         self._client.unsubscribe_topic(self._topic)
         await self._client.scheduler.unregister_worker_plugin(name=self._plugin)
+        self._client.rpc.collect()  # connections to workers that would be kept for later
 
     def __enter__(self) -> Self:
         """Return the publisher."""

@@ -62,7 +62,7 @@ class DistributionMachine(Machine[Publishing]):
         state = Publishing(planners=planners or Planners(), planner=config["planner"])
         state.planners.make(DISTRIBUTION, state.planner)  # a wrong name is refused now
         if "link" in config:
-            state.publication.link = Link.from_mapping(config["link"])
+            state.publication.link, state.publication.pace = Link.from_mapping(config["link"]), 1.0
         state.publication.deadline_s = config.get("deadline_s")
         super().__init__("DistributionMachine", state, RULES)
         self.config = config

@@ -28,7 +28,8 @@ from drlnb.records.common import DeadlinePassed, SetDeadline
 
 __all__ = ["DEADLINE", "Publication"]
 
-#: Shortest deadlines in seconds: of a plan whose hosts forward, and of one where nobody waits for another host.
+#: Shortest deadlines in seconds: of a plan whose hosts forward; and of one where nobody waits for another host, or of
+#: which nobody knows how long it takes here.
 FORWARDED_S, DIRECT_S = 5.0, 60.0
 #: A deadline is so many times the prediction.
 _PATIENCE = 4.0
@@ -51,6 +52,8 @@ class Publication:
     link: Link = PRESETS["10GbE"]
     #: Seconds until hosts are asked what they miss; None: four times the prediction.
     deadline_s: float | None = None
+    #: How many times longer than predicted versions take on this network; None: nobody has said, and none has arrived.
+    pace: float | None = None
     version: int = 0
     n_bytes: int = 0
     #: What was sent of the version, as it was commanded.
@@ -64,9 +67,11 @@ class Publication:
     late: dict[str, int] = field(default_factory=dict)
     #: Hosts that hold the version and could not send it.
     unfit: list[str] = field(default_factory=list)
-    #: When the version was sent first, and how long it took until the latest host was known to hold it, in seconds.
+    #: When the version was sent first, how long it took until the latest host was known to hold it, and how long it was
+    #: to take by the newest plan, in seconds.
     begun_t: float = 0.0
     publish_s: float = 0.0
+    predicted_s: float = 0.0
 
     def behind(self, version: int) -> tuple[str, ...]:
         """Return the hosts that do not hold `version` yet, in name order."""
@@ -97,7 +102,9 @@ class Publication:
         view = DistributionView(version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link)
         plan = DISTRIBUTION.ask(planner, view)
         forwards = any(len(route) > 1 for route in plan.routes)
-        deadline_s = self.deadline_s or max(FORWARDED_S if forwards else DIRECT_S, _PATIENCE * plan.predicted_s)
+        self.predicted_s = plan.predicted_s
+        least_s = FORWARDED_S if forwards and self.pace is not None else DIRECT_S
+        deadline_s = self.deadline_s or max(least_s, _PATIENCE * plan.predicted_s * (self.pace or 1.0))
         self._say(planner.name, hosts, (command(plan, view, deadline_s),), out, plan)
         return True
 
@@ -141,6 +148,8 @@ class Publication:
             return False
         self.publish_s = round(event.t - self.begun_t, 6)
         self._over(event.host)
+        if not self.waiting and self.predicted_s:
+            self.pace = max(1.0, self.publish_s / self.predicted_s, (self.pace or 1.0) / 2.0)
         self._mend(out)
         return True
 
@@ -253,7 +262,8 @@ class Publication:
                 routes.append(route)
             sends.append((start, stop, routes.index(route)))
         n_bytes = sum(stop - start for ranges in missing.values() for start, stop in ranges)
-        deadline_s = max(FORWARDED_S, _PATIENCE * n_bytes / self.link.egress_bytes_per_s)
+        took_s = n_bytes / self.link.egress_bytes_per_s * (self.pace or 1.0)
+        deadline_s = max(FORWARDED_S if self.pace is not None else DIRECT_S, _PATIENCE * took_s)
         return tuple([
             SendParameters(
                 version=self.version,

@@ -1,8 +1,10 @@
 """One version after another to hosts that come, go and do not answer."""
 
+from dataclasses import asdict
+
 import pytest
 
-from drlnb.planning.distribution import DistributionMachine
+from drlnb.planning.distribution import PRESETS, DistributionMachine
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
@@ -27,8 +29,8 @@ N_BYTES = 100
 class Publisher:
     """A machine, fed one event per second."""
 
-    def __init__(self, planner="star", hosts=("a", "b", "c")):
-        self.machine, self.t = DistributionMachine({"planner": planner}), 0.0
+    def __init__(self, planner="star", hosts=("a", "b", "c"), **config):
+        self.machine, self.t = DistributionMachine({"planner": planner, **config}), 0.0
         self.hosts(*hosts)
 
     def feed(self, kind, **values):
@@ -83,12 +85,55 @@ def test_a_version_is_published_when_the_last_host_holds_it():
     assert publisher.held("b") == (), "no news"
 
 
+def deadline_s(out):
+    return only(SendParameters, out).deadline_s
+
+
 def test_deadlines_are_longer_where_nobody_waits_for_another_host():
     """And four times the prediction, if that is more."""
-    assert only(SendParameters, Publisher("star").publish()).deadline_s == 60.0
-    assert only(SendParameters, Publisher("relay:m=2").publish()).deadline_s == 5.0
-    large = only(SendParameters, Publisher("chain:c=1").publish(n_bytes=4 * 10**9))
-    assert large.deadline_s == pytest.approx(4 * (3 * (4 / 1.17 + 450e-6)))
+    link = {"link": asdict(PRESETS["10GbE"])}
+    assert deadline_s(Publisher("star", **link).publish()) == 60.0
+    assert deadline_s(Publisher("relay:m=2", **link).publish()) == 5.0
+    large = Publisher("chain:c=1", **link).publish(n_bytes=4 * 10**9)
+    assert deadline_s(large) == pytest.approx(4 * (3 * (4 / 1.17 + 450e-6)))
+
+
+def test_a_slow_network_is_not_taken_for_a_failure():
+    """As long as nothing has arrived and nobody has told the network, versions have a minute; then what they took."""
+    publisher = Publisher("relay:m=3", hosts=("a", "b", "c"))
+    assert deadline_s(publisher.publish(1, n_bytes=20_000_000)) == 60.0
+    publisher.t += 27.0
+    for host in "abc":
+        publisher.held(host)
+    planned, sent, *_ = publisher.publish(2, n_bytes=20_000_000)
+    assert publisher.machine.state.publication.pace == pytest.approx(30.0 / planned.predicted_s)
+    assert sent.deadline_s == pytest.approx(4 * 30.0)
+    for host in "abc":
+        publisher.held(host, 2)
+    # Three seconds now: what was learnt is forgotten by halves, not at once.
+    assert deadline_s(publisher.publish(3, n_bytes=20_000_000)) == pytest.approx(4 * 15.0)
+
+
+def test_what_is_mended_has_as_much_time_as_the_network_needs():
+    """A repair over a network that takes a hundred times the prediction is not given up after five seconds."""
+    publisher = Publisher("relay:m=3", hosts=("a", "b", "c"))
+    publisher.publish(1, n_bytes=20_000_000)
+    publisher.t += 27.0
+    for host in "abc":
+        publisher.held(host)
+    pace = publisher.machine.state.publication.pace
+    publisher.publish(2, n_bytes=20_000_000)
+    publisher.late()
+    publisher.misses("a", (0, 20_000_000), version=2)
+    publisher.misses("b", (0, 20_000_000), version=2)
+    out = publisher.misses("c", (0, 20_000_000), version=2)
+    (given_s,) = {each.deadline_s for each in out if isinstance(each, SendParameters)}
+    assert given_s == pytest.approx(4 * pace * 60_000_000 / PRESETS["10GbE"].egress_bytes_per_s)
+
+
+def test_a_deadline_of_ones_own_is_kept():
+    """Whatever the prediction says."""
+    assert deadline_s(Publisher("star", deadline_s=0.5).publish()) == 0.5
 
 
 def test_the_newest_version_wins():

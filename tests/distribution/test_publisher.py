@@ -1,0 +1,244 @@
+"""Publish to real Dask workers: what readers see, who comes and goes, who publishes last, what is refused."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import torch
+from distributed import Client, wait
+
+import drlnb.distribution
+from drlnb.distribution import Emulated, Publisher
+from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.errors import ConfigError, PeerError
+from tests.runtime.live import ForeignCluster, wait_until
+
+pytestmark = pytest.mark.cluster
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "distribution.md"
+
+
+@pytest.fixture(scope="module")
+def open_client(tmp_path_factory):
+    """Open a client of four workers; all is there that lives as long as it does."""
+    foreign = ForeignCluster(tmp_path_factory.mktemp("cluster"), ())
+    foreign.add_workers(4)
+    # It would open connections of its own, now and then.
+    with (
+        dask.config.set({"distributed.client.scheduler-info-interval": "1h", "distributed.client.heartbeat": "1h"}),
+        Client(scheduler_file=str(foreign.file)) as client,
+    ):
+        client.wait_for_workers(4, 60)
+        on_each(client, int)
+        yield client
+    foreign.close()
+
+
+@pytest.fixture
+def client(open_client):
+    """Return the client; connections that it keeps for later are closed after the test."""
+    yield open_client
+
+    async def collect():
+        open_client.rpc.collect()
+
+    open_client.sync(collect)
+
+
+def on_each(client, function, *args):
+    """Run a function as a Dask task on every worker; return what they return, by address."""
+    futures = {at: client.submit(function, *args, workers=[at], pure=False) for at in client.nthreads()}
+    wait(list(futures.values()))
+    return {at: future.result() for at, future in futures.items()}
+
+
+def read(task="parameters"):
+    """Return (version, tensors) that a reader on this worker finds."""
+    with drlnb.distribution.HostView.attach(task=task) as view, view.pinned() as version:
+        return version, {name: array.copy() for name, array in view.arrays().items()}
+
+
+def infer(module, inputs, task="parameters"):
+    """Return what a module that is bound to the store computes."""
+    with drlnb.distribution.HostView.attach(task=task) as view:
+        view.bind(module)
+        with view.pinned():
+            return module(inputs)
+
+
+@pytest.mark.parametrize(
+    "plan", ["star", "tree:k=2", "binomial", "chain:c=3", "relay:m=4", "relay:m=2", "multitree:m=2,c=2", "auto"]
+)
+def test_every_plan_brings_the_same_bytes_to_all(client, plan):
+    """Mixed dtypes, tied, empty and strided tensors; what is changed right after publish() changes nothing."""
+    shared = np.arange(70_001, dtype=np.float32)
+    tensors = {
+        "a": shared,
+        "tied": shared,
+        "strided": np.arange(60.0).reshape(6, 10)[::2, ::3],
+        "none": np.empty((0, 3), np.int16),
+        "flags": np.array([True, False]),
+        "odd": np.array([np.nan, -np.inf]),
+    }
+    expected = {name: array.copy() for name, array in tensors.items()}
+    with Publisher(client, plan=plan) as publisher:
+        assert len(publisher.hosts) == 4
+        publication = publisher.publish(tensors)
+        shared[:] = -1.0
+        report = publication.result(20.0)
+        found = on_each(client, read)
+    assert (report.version, report.n_hosts, report.failed) == (1, 4, {})
+    assert report.plan == plan
+    assert set(report.publish_s_of) == set(report.arrival_s) == set(publisher.hosts)
+    sent = report.egress_bytes
+    assert sum(sent.values()) == 4 * report.n_bytes
+    assert sent["learner"] == {"star": 4, "tree:k=2": 2, "binomial": 3}.get(plan, 1) * report.n_bytes or plan == "auto"
+    assert report.models_per_s == pytest.approx(1.0 / report.publish_s)
+    for version, arrays in found.values():
+        assert version == 1
+        for name, array in expected.items():
+            np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_a_module_is_bound_to_what_is_published(client):
+    """Batch normalisation's statistics travel; the module on the worker computes what ours does."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    module(torch.randn(16, 3))
+    other = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    inputs = torch.randn(5, 3)
+    with Publisher(client, task="net") as publisher:
+        publisher.publish(module).result(20.0)
+        outputs = on_each(client, infer, other, inputs, "net")
+    module.eval()
+    for output in outputs.values():
+        torch.testing.assert_close(output, module(inputs), rtol=0.0, atol=0.0)
+
+
+def test_the_newest_version_wins_and_plans_change_between_versions(client):
+    """Of versions that wait, only the last one is sent; every publication ends, also those that were never sent."""
+    with Publisher(client, plan="star", link=Emulated(egress_bytes_per_s=4e6, ingress_bytes_per_s=4e6)) as publisher:
+        publications = []
+        for version in range(4):
+            publications.append(publisher.publish({"w": np.full(100_000, version, np.float32)}))
+            publisher.plan = "chain:c=2"
+        reports = [publication.result(30.0) for publication in publications]
+        assert [report.superseded for report in reports] == [False, True, True, False]
+        assert [report.plan for report in reports] == ["star", "", "", "chain:c=2"]
+        assert reports[0].n_superseded == 2
+        found = on_each(client, read)
+        assert {(version, arrays["w"][0]) for version, arrays in found.values()} == {(4, 3.0)}
+        # L = .1 s: one card passes four models after one another; as a chain of halves, one and a half and three hops.
+        assert reports[0].publish_s > 4 * 0.1
+        assert reports[3].egress_bytes["learner"] == reports[3].n_bytes
+
+
+def test_workers_come_and_go(make_foreign):
+    """A killed worker is dropped by name; the one that takes its place gets the version from another host."""
+    foreign = make_foreign()
+    foreign.add_workers(4)
+    with Client(scheduler_file=str(foreign.file)) as client:
+        client.wait_for_workers(4, 60)
+        _a_worker_is_killed(client)
+
+
+def _a_worker_is_killed(client):
+    with Publisher(client, plan="relay:m=4") as publisher:
+        publisher.publish({"w": np.zeros(1_000_000, np.float32)}).result(20.0)
+        address = next(iter(client.nthreads()))
+        lost = next(host for host, at in publisher._addresses.items() if at == address)
+        (pid,) = client.run(os.getpid, workers=[address]).values()
+        os.kill(pid, signal.SIGKILL)
+        report = publisher.publish({"w": np.ones(1_000_000, np.float32)}).result(30.0)
+        assert report.n_hosts in {3, 4}  # the nanny may be quicker
+        assert set(report.failed) <= {lost}
+        client.wait_for_workers(4)
+
+        def all_hold():
+            with_it = {
+                host for host, version in publisher._host.machine.state.publication.hosts.items() if version == 2
+            }
+            return len(with_it) == 4
+
+        wait_until(all_hold, "every worker holds the version")
+        assert {arrays["w"][-1] for _, arrays in on_each(client, read).values()} == {1.0}
+
+
+def test_who_publishes_later_takes_the_name_over(client):
+    """The former publisher's versions are refused everywhere, with a report that says so; bytes never mix."""
+    with Publisher(client, plan="star", task="two") as first, Publisher(client, plan="star", task="two") as second:
+        assert first.publish({"w": np.zeros(1_000)}).result(20.0).n_hosts == 4
+        assert second.publish({"w": np.ones(1_000)}).result(20.0).n_hosts == 4
+        refused = first.publish({"w": np.full(1_000, 2.0)}).result(20.0)
+        assert refused.n_hosts == 0
+        assert len(refused.failed) == 4
+        assert {arrays["w"][0] for _, arrays in on_each(client, read, "two").values()} == {1.0}
+
+
+def test_closing_gives_everything_back(client):
+    """Stores and plugins are gone, whoever waits is told, and nothing can be published any more."""
+    before = client.run(lambda dask_worker: sorted(dask_worker.plugins))
+    publisher = Publisher(client, plan="star", link=Emulated(egress_bytes_per_s=1e4, ingress_bytes_per_s=1e4))
+    publication = publisher.publish({"w": np.zeros(1_000_000)})
+    publisher.close()
+    publisher.close()
+    with pytest.raises(PeerError, match="was closed before"):
+        publication.result(1.0)
+    with pytest.raises(RuntimeError, match="closed"):
+        publisher.publish({"w": np.zeros(1)})
+    assert client.run(lambda dask_worker: sorted(dask_worker.plugins)) == before
+    future = client.submit(read, pure=False)
+    with pytest.raises(ConfigError, match="nothing has been published to this worker as 'parameters'"):
+        future.result()
+
+
+def test_the_report_tells_the_hosts_in_the_order_of_their_records(client):
+    """`await` works in a loop of one's own; the trace has one completion for each host."""
+    import asyncio
+
+    async def go(publisher):
+        return await publisher.publish({"w": np.zeros(10)})
+
+    with Publisher(client) as publisher:
+        report = asyncio.run(go(publisher))
+    assert sum(isinstance(record, HostCompleted) for record in report.trace) == report.n_hosts == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"plan": "relais"}, "must be one of auto, star"),
+        ({"plan": "relay:m=-1"}, "m must be >= 1"),
+        ({"task": "a/b"}, "task must be a name without '/', got 'a/b'"),
+        ({"deadline_s": 0.0}, "deadline_s must be > 0, got 0.0"),
+    ],
+)
+def test_wrong_options_are_refused_in_a_line(client, options, words):
+    """Nothing of drlnb's is put onto the workers then."""
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        Publisher(client, **options)
+
+
+def test_modules_without_tensors_are_refused(client):
+    """The error comes from publish(), and the next version goes out as if nothing had been."""
+    with Publisher(client) as publisher:
+        with pytest.raises(ValueError, match="ReLU has no tensors"):
+            publisher.publish(torch.nn.ReLU())
+        assert publisher.publish({"w": np.zeros(3)}).result(20.0).version == 1
+
+
+def test_the_pages_example_runs(tmp_path):
+    """The example of the page, outside of RL, as it stands there: a script with a cluster of its own."""
+    if not PAGE.is_file():
+        pytest.skip("no documentation beside these tests")
+    text = re.search(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[1]
+    (tmp_path / "example.py").write_text(text, encoding="utf-8")
+    line = [sys.executable, "example.py"]
+    ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert re.fullmatch(r"version 3 on 2 hosts by \w+, [\d.]+ ms, accuracy [\d.]+\n", ran.stdout), ran.stderr
+    assert ran.returncode == 0
