@@ -25,11 +25,11 @@ BUDGETS = {
     "fleet": 3_970,
     "views": 4_110,
     "sim": 2_808,
-    "bench": 2_690,
+    "bench": 2_730,
     "widgets": 1_460,
     "cli": 1_065,
     "records": 1_069,
-    "distribution": 620,
+    "distribution": 580,
     "report": 500,
     "drlnb": 132,
 }

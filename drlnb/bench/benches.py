@@ -252,7 +252,7 @@ _ALL = (
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",
-        _groups("distribution", network="network emulated", hops="payload"),
+        _groups("distribution", network="network emulated", hops="payload", handover="handover pack"),
         Distribution,
     ),
     Bench(
