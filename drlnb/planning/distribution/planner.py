@@ -75,7 +75,8 @@ def forecast(
     cs = np.array([c] if c else strategy.c, dtype=np.float64)[None, :]
     seconds = strategy.seconds(Cost.of(n_hosts, model_bytes, link), ms, cs)
     if chunk_bytes is not None:
-        chunk = model_bytes / (ms * cs)
+        shards = ms if "m" in strategy.params else np.ones_like(ms)  # a tree's k cuts nothing
+        chunk = model_bytes / (shards * cs)
         fits = (chunk >= chunk_bytes[0]) & (chunk <= chunk_bytes[1])
         seconds = np.where(fits, seconds, np.inf) if fits.any() else seconds
     row, column = np.unravel_index(np.argmin(seconds), seconds.shape)

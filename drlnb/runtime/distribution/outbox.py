@@ -126,6 +126,8 @@ class Outbox:
                 n_in_flight=self._limit,
                 **(message.fields | cards),
             )
+        except Exception as error:  # noqa: BLE001 - of the receiver's handler, too: nobody else would hear of it
+            reply = {"refused": f"{type(error).__name__}: {error}"}
         finally:
             self._busy.discard(address)
         if reply.get("refused"):

@@ -112,3 +112,12 @@ def test_auto_takes_chunks_that_hosts_take_well():
     assert 128 << 10 <= SIZE / (said.m * said.c) <= 4 << 20
     assert best(2, 40_000, PRESETS["10GbE"]).strategy == "star"
     assert best(1, SIZE, PRESETS["10GbE"]).strategy == "star"
+
+
+def test_a_tree_is_not_cut_however_many_it_serves():
+    """Sizes of chunks limit what is cut into shards: of a tree's k the best one is taken."""
+    link, sizes = PRESETS["10GbE"], (128 << 10, 4 << 20)
+    for name in ("tree", "kary"):
+        assert forecast(name, 298, SIZE, link, chunk_bytes=sizes) == forecast(name, 298, SIZE, link)
+    assert forecast("kary", 298, SIZE, link, chunk_bytes=sizes).m == 3
+    assert SIZE / forecast("relay", 298, SIZE, link, c=1, chunk_bytes=sizes).m >= 128 << 10
