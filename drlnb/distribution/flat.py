@@ -144,7 +144,11 @@ def _shown(data: np.ndarray, layout: FlatLayout) -> dict[str, np.ndarray]:
 def _named(source: Any) -> dict[str, Any]:
     """Return the tensors of a module, or of a mapping, by name; each can be packed."""
     state_dict = getattr(source, "state_dict", None)
+    if state_dict is None and not isinstance(source, Mapping):
+        raise ValueError(f"a module or a mapping of tensors by name can be packed, got {type(source).__name__}")
     named = dict(state_dict() if state_dict is not None else source)
+    if odd := [name for name in named if not isinstance(name, str)]:
+        raise ValueError(f"tensors must have texts for names, got {odd[0]!r}")
     if not named:
         raise ValueError(f"{type(source).__name__} has no tensors")
     kind = np.ndarray if all(isinstance(value, np.ndarray) for value in named.values()) else _tensor_class()

@@ -20,13 +20,17 @@ def store_path(task: str = "parameters") -> str:
     Raises
     ------
     ConfigError
-        If nothing has been published to this worker under the name yet.
+        If nothing has been published to this worker under the name yet, or this is no Dask task.
     """
     from distributed import get_worker  # an actor that is given a path needs nothing of Dask
 
     from drlnb.runtime.distribution.relay import HostRelay
 
-    path = HostRelay.find_path(get_worker(), "", task)
+    try:
+        worker = get_worker()
+    except ValueError:
+        raise ConfigError("this is no Dask task: have one return store_path(), and attach by that path") from None
+    path = HostRelay.find_path(worker, "", task)
     if not path:
         raise ConfigError(f"nothing has been published to this worker as {task!r} yet")
     return path

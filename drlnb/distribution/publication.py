@@ -105,7 +105,10 @@ class Publication:
         PeerError
             If the publisher was closed before.
         """
-        return self._future.result(timeout_s)
+        try:
+            return self._future.result(timeout_s)
+        except TimeoutError:
+            raise TimeoutError(f"version {self.version} is still on its way after {timeout_s} s, and goes on") from None
 
     def done(self) -> bool:
         """Return whether it is over."""

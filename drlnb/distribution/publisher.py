@@ -5,6 +5,7 @@ by a topic of Dask's events, so it needs no server and no port.
 """
 
 import asyncio
+import math
 import time
 import uuid
 from collections.abc import Mapping
@@ -99,13 +100,13 @@ class Publisher:
         deadline_s: float | None = None,
         link: Link | Emulated | None = None,
     ) -> None:
-        self._client = client or Client.current()
-        if self._client.asynchronous:
-            raise ConfigError("client must have a loop thread of its own: Client(..., asynchronous=False)")
-        if not task or "/" in task:
+        self._client = _usable(client)
+        if not isinstance(task, str) or not task or "/" in task:
             raise ConfigError(f"task must be a name without '/', got {task!r}")
-        if deadline_s is not None and not deadline_s > 0.0:
+        if deadline_s is not None and not (isinstance(deadline_s, (int, float)) and 0.0 < deadline_s < math.inf):
             raise ConfigError(f"deadline_s must be > 0, got {deadline_s!r}")
+        if link is not None and not isinstance(link, (Link, Emulated)):
+            raise ConfigError(f"link must be a Link or an Emulated, got {link!r}")
         self.task, self._plan = task, _checked(plan)
         config: Plain = {"planner": plan, "deadline_s": deadline_s}
         self._cards = asdict(link) if isinstance(link, Emulated) else None
@@ -232,17 +233,20 @@ class Publisher:
         ValueError
             If it cannot be packed.
         RuntimeError
-            If the publisher is closed.
+            If the publisher is closed, or its client.
         """
         payload = pack(source).data
-        if self._is_closed:
-            raise RuntimeError("the publisher is closed")
+        if self._is_closed or self._client.status != "running":
+            raise RuntimeError("the publisher is closed" if self._is_closed else "the publisher's client is closed")
         self._version += 1
         publication = Publication(self._version)
         self._client.loop.asyncio_loop.call_soon_threadsafe(self._ask, publication, payload, self._plan)
         return publication
 
     def _ask(self, publication: "Publication", payload: Payload, plan: str) -> None:
+        if self._is_closed:  # by another thread, meanwhile
+            publication.fail(_closed())
+            return
         self._payloads[publication.version] = payload
         self._waiting[publication.version] = publication
         self._host.feed(PublishAsked, version=publication.version, n_bytes=len(payload), planner=plan)
@@ -272,7 +276,7 @@ class Publisher:
         if self._client.status == "running":
             self._call(self._close(), _PLUGIN_S)
         for publication in self._waiting.values():
-            publication.fail(PeerError("publisher", "it was closed before all hosts held the version"))
+            publication.fail(_closed())
 
     async def _close(self) -> None:
         self._sender.close()
@@ -291,7 +295,29 @@ class Publisher:
         self.close()
 
 
+def _closed() -> PeerError:
+    return PeerError("publisher", "it was closed before all hosts held the version")
+
+
+def _usable(client: Client | None) -> Client:
+    """Return a client that can be used, the current one if none is given."""
+    if client is None:
+        try:
+            client = Client.current()
+        except ValueError:
+            raise ConfigError("there is no Dask client here: Publisher(distributed.Client(...))") from None
+    if not isinstance(client, Client):
+        raise ConfigError(f"client must be a distributed.Client, got {client!r}")
+    if client.asynchronous:
+        raise ConfigError("client must have a loop thread of its own: Client(..., asynchronous=False)")
+    if client.status != "running":
+        raise ConfigError(f"client must be connected, it is {client.status}")
+    return client
+
+
 def _checked(plan: str) -> str:
+    if not isinstance(plan, str):
+        raise ConfigError(f"plan must be a name such as 'auto' or 'relay:m=4', got {plan!r}")
     try:
         Planners().make(DISTRIBUTION, plan)
     except ValueError as error:

@@ -149,6 +149,9 @@ class Extra(nn.Module):
     [
         (lambda: nn.ReLU(), "ReLU has no tensors"),
         (dict, "dict has no tensors"),
+        (lambda: None, "a module or a mapping of tensors by name can be packed, got NoneType"),
+        (lambda: [torch.ones(1)], "a module or a mapping of tensors by name can be packed, got list"),
+        (lambda: {1: torch.ones(1)}, "tensors must have texts for names, got 1"),
         (lambda: {"a": torch.eye(2).to_sparse()}, r"tensor 'a' is nested or sparse \(torch.sparse_coo\)"),
         (lambda: {"q": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, "tensor 'q' is quantised"),
         (lambda: nn.Linear(2, 2, device="meta"), "tensor 'weight' is on the meta device"),

@@ -12,7 +12,7 @@ from torch import nn
 
 from drlnb.distribution.flat import pack
 from drlnb.distribution.host_view import HostView
-from drlnb.records.errors import LayoutMismatch
+from drlnb.records.errors import ConfigError, LayoutMismatch
 from drlnb.runtime.ipc.host_store import N_SLOTS, HostStore
 
 
@@ -43,6 +43,12 @@ def view(store):
 
 def values(module):
     return {value for tensor in module.state_dict().values() for value in tensor.flatten().tolist()}
+
+
+def test_a_path_is_needed_outside_of_dask():
+    """The error says where one is had."""
+    with pytest.raises(ConfigError, match=r"no Dask task: have one return store_path\(\)"):
+        HostView.attach(task="a")
 
 
 def test_a_bound_module_follows_the_versions(store, view):

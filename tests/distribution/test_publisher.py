@@ -98,7 +98,8 @@ def test_every_plan_brings_the_same_bytes_to_all(client, plan):
     assert set(report.publish_s_of) == set(report.arrival_s) == set(publisher.hosts)
     sent = report.egress_bytes
     assert sum(sent.values()) == 4 * report.n_bytes
-    assert sent["learner"] == {"star": 4, "tree:k=2": 2, "binomial": 3}.get(plan, 1) * report.n_bytes or plan == "auto"
+    if plan != "auto":
+        assert sent["learner"] == {"star": 4, "tree:k=2": 2, "binomial": 3}.get(plan, 1) * report.n_bytes
     assert report.models_per_s == pytest.approx(1.0 / report.publish_s)
     for version, arrays in found.values():
         assert version == 1
@@ -139,34 +140,23 @@ def test_the_newest_version_wins_and_plans_change_between_versions(client):
 
 
 def test_workers_come_and_go(make_foreign):
-    """A killed worker is dropped by name; the one that takes its place gets the version from another host."""
+    """Of a killed worker nobody waits to hear; the one that takes its place gets the version from another host."""
     foreign = make_foreign()
     foreign.add_workers(4)
     with Client(scheduler_file=str(foreign.file)) as client:
         client.wait_for_workers(4, 60)
-        _a_worker_is_killed(client)
-
-
-def _a_worker_is_killed(client):
-    with Publisher(client, plan="relay:m=4") as publisher:
-        publisher.publish({"w": np.zeros(1_000_000, np.float32)}).result(20.0)
-        address = next(iter(client.nthreads()))
-        lost = next(host for host, at in publisher._addresses.items() if at == address)
-        (pid,) = client.run(os.getpid, workers=[address]).values()
-        os.kill(pid, signal.SIGKILL)
-        report = publisher.publish({"w": np.ones(1_000_000, np.float32)}).result(30.0)
-        assert report.n_hosts in {3, 4}  # the nanny may be quicker
-        assert set(report.failed) <= {lost}
-        client.wait_for_workers(4)
-
-        def all_hold():
-            with_it = {
-                host for host, version in publisher._host.machine.state.publication.hosts.items() if version == 2
-            }
-            return len(with_it) == 4
-
-        wait_until(all_hold, "every worker holds the version")
-        assert {arrays["w"][-1] for _, arrays in on_each(client, read).values()} == {1.0}
+        with Publisher(client, plan="relay:m=4") as publisher:
+            publisher.publish({"w": np.zeros(1_000_000, np.float32)}).result(20.0)
+            address = next(iter(client.nthreads()))
+            lost = next(host for host, at in publisher._addresses.items() if at == address)
+            (pid,) = client.run(os.getpid, workers=[address]).values()
+            os.kill(pid, signal.SIGKILL)
+            report = publisher.publish({"w": np.ones(1_000_000, np.float32)}).result(30.0)
+            # The nanny may be quicker than the publisher: then it was a host again.
+            assert (report.n_hosts, set(report.failed)) in [(3, {lost}), (4, {lost}), (4, set())]
+            publication = publisher._host.machine.state.publication
+            wait_until(lambda: sorted(publication.hosts.values()) == [2] * 4, "every worker holds the version")
+            assert {arrays["w"][-1] for _, arrays in on_each(client, read).values()} == {1.0}
 
 
 def test_who_publishes_later_takes_the_name_over(client):
@@ -214,6 +204,11 @@ def test_the_report_tells_the_hosts_in_the_order_of_their_records(client):
     [
         ({"plan": "relais"}, "must be one of auto, star"),
         ({"plan": "relay:m=-1"}, "m must be >= 1"),
+        ({"plan": 5}, "plan must be a name such as 'auto' or 'relay:m=4', got 5"),
+        ({"client": "tcp://127.0.0.1:1"}, "client must be a distributed.Client, got 'tcp://127.0.0.1:1'"),
+        ({"link": 5}, "link must be a Link or an Emulated, got 5"),
+        ({"deadline_s": "1"}, "deadline_s must be > 0, got '1'"),
+        ({"task": 3}, "task must be a name without '/', got 3"),
         ({"task": "a/b"}, "task must be a name without '/', got 'a/b'"),
         ({"deadline_s": 0.0}, "deadline_s must be > 0, got 0.0"),
     ],
@@ -221,7 +216,16 @@ def test_the_report_tells_the_hosts_in_the_order_of_their_records(client):
 def test_wrong_options_are_refused_in_a_line(client, options, words):
     """Nothing of drlnb's is put onto the workers then."""
     with pytest.raises(ConfigError, match=re.escape(words)):
-        Publisher(client, **options)
+        Publisher(**{"client": client, **options})
+
+
+def test_an_own_deadline_of_result_leaves_the_version_on_its_way(client):
+    """What was not in time arrives none the less."""
+    with Publisher(client, plan="star", link=Emulated(egress_bytes_per_s=4e6, ingress_bytes_per_s=4e6)) as publisher:
+        publication = publisher.publish({"w": np.zeros(100_000, np.float32)})
+        with pytest.raises(TimeoutError, match="version 1 is still on its way"):
+            publication.result(0.0)
+        assert publication.result(20.0).n_hosts == 4
 
 
 def test_modules_without_tensors_are_refused(client):
