@@ -244,8 +244,13 @@ def _loopback_only():
 
 
 def pytest_collection_finish():
-    """Make the table of all characters, from which texts are drawn: it takes seconds, and is no test's fault."""
+    """Make the table of all characters, from which texts are drawn: it takes seconds, and is no test's fault.
+
+    What was loaded and collected stays to the end: the garbage collector need not walk through it after each test.
+    """
     hypothesis.strategies.text(max_size=1).validate()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

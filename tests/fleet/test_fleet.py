@@ -88,7 +88,7 @@ def own(link, monkeypatch, tmp_path):
     yield started
     for fleet in list(fleets._own.values()):
         link.pages.put(([ended(name) for t in fleet.trainings for name in t.specs], False))
-        fleet.close(timeout_s=1.0)
+        fleet.close(timeout_s=0.1)
 
 
 def task(seed=0):
