@@ -1,59 +1,78 @@
 """Send a host's messages of one version in their order, so many at a time, never two to the same host at once."""
 
 import asyncio
+import json
+import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from drlnb.planning.distribution import LEARNER, Route
 from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["Outbox", "Way", "next_ways", "ways"]
+__all__ = ["Outbox", "Way", "next_ways", "pack_hosts", "ways"]
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The hosts that a message reaches, the receiver first, and who of them sends to whom."""
+    """The hosts that a message reaches, as it carries them; its sender and they use the numbers of one table."""
 
-    #: (name, address of the agent).
-    hosts: tuple[tuple[str, str], ...]
-    #: Pairs of numbers of hosts, each sender's in the order of its sending.
-    edges: Route = ()
+    #: A table of :func:`pack_hosts`.
+    hosts: bytes
+    #: (number of a sender, number of a receiver), 16 bits each; first the message itself, then whatever follows from
+    #: it, each sender's in the order of its sending.
+    edges: bytes
+    #: Address of the receiver's agent.
+    address: str
 
     @property
     def names(self) -> list[str]:
         """Names of the hosts, the receiver first."""
-        return [name for name, _ in self.hosts]
+        hosts = _unpack_hosts(self.hosts)
+        return [hosts[receiver][0] for _, receiver in _unpack_edges(self.edges)]
 
 
-def ways(route: Route, hosts: Sequence[tuple[str, str]]) -> list[Way]:
+def pack_hosts(hosts: Sequence[tuple[str, str]]) -> bytes:
+    """Return a table of names and addresses of agents: small, since it goes along with each message."""
+    return zlib.compress(json.dumps(hosts).encode())
+
+
+@lru_cache(maxsize=64)
+def _unpack_hosts(table: bytes) -> tuple[tuple[str, str], ...]:
+    return tuple([(name, address) for name, address in json.loads(zlib.decompress(table))])
+
+
+def _unpack_edges(edges: bytes) -> Route:
+    return tuple([(sender, receiver) for sender, receiver in np.frombuffer(edges, "<i2").reshape(-1, 2).tolist()])
+
+
+def ways(route: Route, hosts: bytes) -> tuple[Way, ...]:
     """Return the ways of the messages that the learner sends along a route."""
     return _split(LEARNER, route, hosts)
 
 
-def next_ways(way: Way) -> list[Way]:
-    """Return the ways of the messages that the receiver forwards."""
-    return _split(0, way.edges, way.hosts)
+@lru_cache(maxsize=4096)
+def next_ways(hosts: bytes, edges: bytes) -> tuple[Way, ...]:
+    """Return the ways of the messages that the receiver of a message forwards: the same ones for each of its chunks."""
+    (_, receiver), *onward = _unpack_edges(edges)
+    return _split(receiver, onward, hosts)
 
 
-def _split(root: int, edges: Route, hosts: Sequence[tuple[str, str]]) -> list[Way]:
+def _split(root: int, edges: Iterable[tuple[int, int]], table: bytes) -> tuple[Way, ...]:
     """Cut a tree at its root."""
-    #: Host -> (number of its part, number within the part).
-    place: dict[int, tuple[int, int]] = {}
-    parts: list[tuple[list[tuple[str, str]], list[tuple[int, int]]]] = []
+    #: Host -> the one of the root's receivers that it is behind; and what lies behind each of these.
+    behind: dict[int, int] = {}
+    parts: dict[int, list[tuple[int, int]]] = {}
     for sender, receiver in edges:
-        if sender == root:
-            place[receiver] = len(parts), 0
-            parts.append(([hosts[receiver]], []))
-        else:
-            part, within = place[sender]
-            those, pairs = parts[part]
-            place[receiver] = part, len(those)
-            pairs.append((within, len(those)))
-            those.append(hosts[receiver])
-    return [Way(tuple(those), tuple(pairs)) for those, pairs in parts]
+        first = behind[receiver] = receiver if sender == root else behind[sender]
+        parts.setdefault(first, []).append((sender, receiver))
+    hosts = _unpack_hosts(table)
+    return tuple([Way(table, np.array(pairs, "<i2").tobytes(), hosts[first][1]) for first, pairs in parts.items()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +124,13 @@ class Outbox:
         for message in list(self._queue):
             if len(self._busy) >= self._limit:
                 return
-            if message.way.hosts[0][1] not in self._busy:
+            if message.way.address not in self._busy:
                 self._queue.remove(message)
-                self._busy.add(message.way.hosts[0][1])
+                self._busy.add(message.way.address)
                 self._link.keep(self._deliver(message))
 
     async def _deliver(self, message: _Message) -> None:
-        _, address = message.way.hosts[0]
+        address = message.way.address
         cards = await self._card.send(len(message.payload), message.fields.get("cards", {}))
         left_s = self.until - asyncio.get_running_loop().time()
         try:

@@ -1,15 +1,14 @@
 """Relay versions of parameters at one host: forward a range that arrives at once, then keep it."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from drlnb.planning.distribution import Chunk, RelayAssembly, Route
+from drlnb.planning.distribution import Chunk, RelayAssembly
 from drlnb.runtime.distribution.emulated import Card
-from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
+from drlnb.runtime.distribution.outbox import Outbox, next_ways
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.host_store import HostStore
 from drlnb.runtime.link import Link
@@ -90,8 +89,8 @@ class HostRelay:
         self,
         task: tuple[str, str],
         chunk: Plain,
-        hosts: Sequence[tuple[str, str]],
-        edges: Route,
+        hosts: bytes,
+        edges: bytes,
         report: str,
         left_s: float,
         n_in_flight: int,
@@ -108,7 +107,7 @@ class HostRelay:
         chunk
             Fields of :class:`~drlnb.planning.distribution.Chunk`.
         hosts, edges
-            As of :class:`~drlnb.runtime.distribution.outbox.Way`; this host is the first.
+            As of :class:`~drlnb.runtime.distribution.outbox.Way`.
         report
             Address of the agent that hears what came of it.
         left_s
@@ -127,7 +126,7 @@ class HostRelay:
         task, now = (task[0], task[1]), asyncio.get_running_loop().time()
         if chunk["attempt"] <= self._over.get(task, 0):
             raise ConnectionError(f"attempt {chunk['attempt']} of {task[0]}/{task[1]} is over")
-        onward = next_ways(Way(tuple(hosts), edges))
+        onward = next_ways(hosts, edges)
         part = Chunk(**chunk, children=tuple(range(len(onward))))
         view = memoryview(payload).cast("B")
         if view.nbytes != part.stop - part.start:

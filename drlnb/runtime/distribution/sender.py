@@ -13,7 +13,7 @@ from drlnb.records.columns.distribution import (
     SendParameters,
 )
 from drlnb.runtime.distribution.emulated import Card
-from drlnb.runtime.distribution.outbox import Outbox, ways
+from drlnb.runtime.distribution.outbox import Outbox, pack_hosts, ways
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import SOON_S, Payload, Plain
 
@@ -25,7 +25,7 @@ def send_along(
     fields: Plain,
     payload: Payload,
     *,
-    hosts: Sequence[tuple[str, str]],
+    hosts: bytes,
     routes: Sequence[Route],
     sends: Sequence[tuple[int, int, int]],
     left_s: float,
@@ -41,7 +41,7 @@ def send_along(
     payload
         The version.
     hosts
-        (name, address) of each host of the routes.
+        Table of the hosts of the routes.
     routes, sends
         As of :class:`~drlnb.records.columns.distribution.SendParameters`.
     left_s
@@ -100,7 +100,7 @@ class Sender:
             self._version, self._begun = command.version, asyncio.get_running_loop().time()
         addresses = self._addresses()
         where: Plain = {
-            "hosts": [(host, addresses.get(host, "")) for host in command.hosts],
+            "hosts": pack_hosts([(host, addresses.get(host, "")) for host in command.hosts]),
             "routes": command.routes,
             "sends": command.sends,
             "left_s": command.deadline_s,

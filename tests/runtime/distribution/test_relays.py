@@ -9,6 +9,7 @@ import pytest
 
 from drlnb.planning.distribution import DistributionMachine
 from drlnb.planning.distribution.publication import DEADLINE
+from drlnb.planning.distribution.trees import relay as relay_plan
 from drlnb.records.columns.distribution import (
     HostCompleted,
     HostDropped,
@@ -19,13 +20,15 @@ from drlnb.records.columns.distribution import (
 )
 from drlnb.records.common import DeadlinePassed
 from drlnb.runtime.distribution.emulated import Emulated
-from drlnb.runtime.distribution.outbox import Way, next_ways, ways
+from drlnb.runtime.distribution.outbox import next_ways, pack_hosts, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.ipc.host_store import StoreView
 from drlnb.runtime.protocol import table
 
 TASK = ("r", "a")
+#: A message to one host that forwards it to nobody.
+ALONE = {"hosts": pack_hosts([("h0", "h0")]), "edges": bytes.fromhex("ffff0000")}
 PLANNERS = ["star", "tree:k=2", "kary:k=2", "binomial", "chain:c=5", "relay:m=3", "relay:m=4,c=2", "multitree:m=3,c=4"]
 
 
@@ -277,7 +280,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         await learner.publish(2, model(2))
         relay = wire.relays["h0"]
         chunk = {"attempt": 1, "version": 3, "start": 0, "stop": 4, "total": 8, "again": False}
-        where = {"hosts": (("h0", "h0"),), "edges": (), "report": "learner", "left_s": 1.0, "n_in_flight": 1}
+        where = {**ALONE, "report": "learner", "left_s": 1.0, "n_in_flight": 1}
         with pytest.raises(ConnectionError, match=r"3 bytes for range \[0, 4\)"):
             await relay.chunk(TASK, chunk, **where, payload=b"abc")
         with pytest.raises(ConnectionError, match="attempt 1, version 1 is older than 1, 2"):
@@ -377,7 +380,7 @@ def test_a_task_that_is_over_waits_for_no_slow_reader(tmp_path):
             store.write(version, model(version))
         learner.payload = model(9)
         chunk = {"attempt": 1, "version": 9, "start": 0, "stop": 5_000, "total": 5_000, "again": False}
-        where = {"hosts": (("h0", "h0"),), "edges": (), "report": "learner", "left_s": 1.0, "n_in_flight": 1}
+        where = {**ALONE, "report": "learner", "left_s": 1.0, "n_in_flight": 1}
         await wire.relays["h0"].chunk(TASK, chunk, **where, payload=model(9))
         assert store.n_deferred == 2
         wire.relays["h0"].drop(*TASK)
@@ -455,10 +458,21 @@ def test_an_emulated_card_has_a_rate(name, rate):
 
 def test_ways_are_cut_at_their_root():
     """The receiver first, who is behind it after it, in the order of sending."""
-    hosts = tuple((name, name.upper()) for name in "abcde")
+    hosts = pack_hosts([(name, name.upper()) for name in "abcde"])
     first, second = ways(((-1, 2), (-1, 1), (2, 0), (0, 3), (1, 4)), hosts)
-    assert first == Way((("c", "C"), ("a", "A"), ("d", "D")), ((0, 1), (1, 2)))
-    assert second == Way((("b", "B"), ("e", "E")), ((0, 1),))
-    (onward,) = next_ways(first)
-    assert (onward.names, onward.edges) == (["a", "d"], ((0, 1),))
-    assert next_ways(Way(hosts[:1])) == []
+    assert (first.names, first.address) == (["c", "a", "d"], "C")
+    assert (second.names, second.address) == (["b", "e"], "B")
+    (onward,) = next_ways(first.hosts, first.edges)
+    assert (onward.names, onward.address) == (["a", "d"], "A")
+    (last,) = next_ways(onward.hosts, onward.edges)
+    assert (last.names, next_ways(last.hosts, last.edges)) == (["d"], ())
+
+
+def test_where_to_goes_along_in_few_bytes():
+    """At 298 hosts, one relay each: the learner's messages say little beside 20 MB of shards."""
+    addresses = [f"tcp://10.231.{i // 200}.{i % 200}:{30_000 + i * 7919 % 30_000}" for i in range(298)]
+    table = pack_hosts([(address, address) for address in addresses])
+    plan = relay_plan(298, 20_000_000, 298)
+    said = [way for route in plan.routes for way in ways(route, table)]
+    assert sorted(way.address for way in said) == sorted(addresses)
+    assert sum(len(way.hosts) + len(way.edges) for way in said) < 0.06 * 20_000_000

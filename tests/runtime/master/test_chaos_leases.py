@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.planning.distribution import LEARNER
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records import round as words
@@ -14,6 +15,7 @@ from drlnb.records.columns import leasing
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease
+from drlnb.runtime.distribution.outbox import pack_hosts, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.master import Master
@@ -309,7 +311,8 @@ def _relay(tmp_path):
 
 async def _arrives(relay, attempt):
     chunk = {"attempt": attempt, "version": 3, "start": 0, "stop": 4, "total": 4, "again": False}
-    where = {"hosts": (("n0", "tcp://n0"),), "edges": (), "report": "tcp://m", "left_s": 5.0, "n_in_flight": 4}
+    (way,) = ways(((LEARNER, 0),), pack_hosts([("n0", "tcp://n0")]))
+    where = {"hosts": way.hosts, "edges": way.edges, "report": "tcp://m", "left_s": 5.0, "n_in_flight": 4}
     await relay.chunk(("r", "a"), chunk, **where, payload=b"four")
     await asyncio.sleep(0)
 
