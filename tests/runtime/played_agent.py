@@ -12,6 +12,7 @@ from drlnb.planning.round import collectors
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.trained import State, Trained
+from drlnb.runtime.distribution.outbox import Way
 from drlnb.runtime.link import Link
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.node.masters import Masters
@@ -106,7 +107,7 @@ class Agent:
             event = {"start_s": 0.0, "n_starting": 1, "start_mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
             return {"event": event}
         if op == "drlnb_chunk":
-            chunk, (host, _) = message["chunk"], message["hosts"][0]
+            chunk, (host, *_) = message["chunk"], Way(message["hosts"], message["edges"], "").names
             sender = self.senders[message["task"]]
             asyncio.get_running_loop().call_soon(sender.arrived, chunk["version"], host, 0.0)
             return {"ok": True}
