@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from drlnb.planning.distribution import Route
+from drlnb.planning.distribution.trees import cut
 from drlnb.records.columns.distribution import (
     AskMissing,
     HostCompleted,
@@ -19,6 +20,9 @@ from drlnb.runtime.protocol import SOON_S, Payload, Plain
 
 __all__ = ["Sender", "send_along"]
 
+#: Longest message: who receives one holds it twice for a moment, and does nothing else while it is copied.
+_MESSAGE_BYTES = 64 << 20
+
 
 def send_along(
     outbox: Outbox,
@@ -30,7 +34,7 @@ def send_along(
     sends: Sequence[tuple[int, int, int]],
     left_s: float,
 ) -> None:
-    """Send ranges of a version along their routes, in their order.
+    """Send ranges of a version along their routes, in their order, in messages of `_MESSAGE_BYTES` at most.
 
     Parameters
     ----------
@@ -51,9 +55,10 @@ def send_along(
     outbox.until = max(outbox.until, asyncio.get_running_loop().time() + left_s)
     first = [ways(route, hosts) for route in routes]
     for start, stop, route in sends:
-        for way in first[route]:
-            chunk = fields["chunk"] | {"start": start, "stop": stop}
-            outbox.put(way, fields | {"chunk": chunk}, view[start:stop])
+        for low, high in cut(stop - start, -(-(stop - start) // _MESSAGE_BYTES)):
+            chunk = fields["chunk"] | {"start": start + low, "stop": start + high}
+            for way in first[route]:
+                outbox.put(way, fields | {"chunk": chunk}, view[start + low : start + high])
 
 
 class Sender:
