@@ -171,10 +171,9 @@ def _memory(executors: Sequence[Executor], answers: Sequence[Plain]) -> dict[str
         # A context is not in torch's count: at least an equal share of what is in use.
         seat = max(max(int(answer["seat_bytes"]) for answer in answers), used // len(executors))
         return {"seat_bytes": seat, "used_bytes": used, "total_bytes": total}
-    seat = max(map(_rss, executors))
     total = int(MEMORY_LIMIT)
     used = max(0, total - int(psutil.virtual_memory().available))
-    return {"seat_bytes": seat, "used_bytes": used, "total_bytes": total}
+    return {"seat_bytes": max(map(_rss, executors)), "used_bytes": used, "total_bytes": total}
 
 
 def _rss(executor: Executor) -> int:
