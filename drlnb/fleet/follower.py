@@ -12,6 +12,7 @@ from drlnb.fleet.watch import Watch
 from drlnb.records.common import Defect
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal
+from drlnb.records.round import ENDS
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.tracking.sinks import RunFacts
 from drlnb.runtime.files.run_directory import RunDir
@@ -29,8 +30,6 @@ _POLL_S, _LAST_S = 2.0, 0.5
 _PATIENCE, _PAUSE_S = 15, 1.0
 #: Rows kept in memory where the journal lies on another machine's disk.
 _MOST_ROWS = 200_000
-#: How a task ends.
-_ENDS = ("done", "stopped", "failed")
 
 
 class Follower(Watch):
@@ -102,7 +101,7 @@ class Follower(Watch):
         """
         with self._lock:
             for name, row in (tasks or {}).items():
-                if name in self.specs and row["state"] not in _ENDS:
+                if name in self.specs and row["state"] not in ENDS:
                     self._board.restarted(name, int(row["attempt"]) + (row["state"] == "starting"))
             if not self.ended or self.closed or self._board.ended:
                 return
@@ -173,7 +172,7 @@ class Follower(Watch):
                 raise RuntimeError("the cluster does not know this run any more")
             with self._lock:
                 for name, row in mine["tasks"].items():
-                    if name in self.specs and row["state"] in _ENDS:
+                    if name in self.specs and row["state"] in ENDS:
                         self._board.end(name, row["state"], str(row.get("reason", "")))
 
     def _give_up(self, why: str) -> None:

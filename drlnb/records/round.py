@@ -6,6 +6,9 @@ from drlnb.records.base import Command, Decision, Event, Facts
 from drlnb.records.common import GradientWork, SlotWork
 from drlnb.records.ids import Fence
 
+#: How a task ends: states in which nothing of it runs any more.
+ENDS = ("done", "stopped", "failed")
+
 
 # ------------------------------------------------------------------ events
 class TaskOpened(Event):
@@ -321,6 +324,6 @@ class Evaluate(Command):
 class EndTask(Command):
     """The task is over: end its children, tell the pool."""
 
-    #: ``done``, ``stopped`` or ``failed``.
+    #: One of :data:`ENDS`.
     state: str
     reason: str

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from drlnb.records.journal import Journal
+from drlnb.records.round import ENDS
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Plain
 from drlnb.views.drawing.pictures import listing, picture, shown
@@ -35,9 +36,6 @@ _STATES = {
 #: What a row says in words, beside its task's name and state.
 _TEXTS = ("failure", "cause", "restart_label")
 
-#: States that nothing follows.
-_ENDS = frozenset({"done", "stopped", "failed"})
-
 #: What a row's buttons ask for; a bit of the column ``can`` says whether it can be asked now.
 ACTIONS: tuple[Mapping[str, str], ...] = (
     {"name": "pause", "label": "Pause", "confirm": ""},
@@ -58,7 +56,7 @@ REASONS: Mapping[str, Mapping[str, str]] = {
     "resume": {
         said: "it has not begun yet" if state == "queued" else "it is not paused"
         for state, said in _STATES.items()
-        if state not in {*_ENDS, "paused"}
+        if state not in {*ENDS, "paused"}
     },
     "stop": {"queued": "it has not begun yet"},
 }
@@ -169,7 +167,7 @@ def tasks(
         "fleet.tasks", fold, _sentence(rows), TABLE, body, notes=[*fold.defects, *_unwritten(fold)],
         numbers={
             "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
-            "ended": ("ended", float(sum(r["state"] in _ENDS for r in rows)), "", "done, stopped or failed"),
+            "ended": ("ended", float(sum(r["state"] in ENDS for r in rows)), "", "done, stopped or failed"),
             "rounds": ("rounds", float(sum(r["rounds"] for r in rows)), "", "finished rounds of all tasks"),
         },
         facts={
@@ -201,13 +199,13 @@ def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -
         none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
         return {**row, **unknown, **none, "state": end[0] or "queued", "allowed": (), "restart_label": ""}
     state, reason = task.state, latest.reason
-    if state not in _ENDS and end[0]:
+    if state not in ENDS and end[0]:
         state, reason = end
     if state == "failed":
         row["failure"] = f"{reason}\n{latest.detail}".strip()
         row["cause"] = failure.first_cause(latest.detail) or reason
     known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task))
-    if state not in _ENDS and state != "paused" and total:
+    if state not in ENDS and state != "paused" and total:
         row["eta"] = eta_s(known["round_s"], max(0, total - known["rounds"]))
     return {
         **row,

@@ -32,7 +32,6 @@ _RESTS, _REST_S = 0.5, 8.0
 #: How long a task may take after the last fault until two rounds have ended, an end until it is there, and everything
 #: else until it is in order again; in seconds.
 _GO_ON_S, _END_S, _ORDER_S = 90.0, 60.0, 30.0
-_OVER = ("done", "failed", "stopped")
 #: Laws that a journal alone does not show.
 _BESIDE = {
     "stuck": "every task goes on or ends well, and so does its anchor",
@@ -178,14 +177,14 @@ def _gone_on(arena: Arena, run: str) -> list[str]:
             n, steps = seen[name]
             if row["n_timesteps"] != steps:
                 seen[name] = (n + 1, row["n_timesteps"])
-        return all(seen[name][0] >= 2 or row["state"] in _OVER for name, row in arena.tasks(run).items())
+        return all(seen[name][0] >= 2 or row["state"] in words.ENDS for name, row in arena.tasks(run).items())
 
     _wait(all_did, _GO_ON_S)
     return [
         f"task {name} is {row['state']} on node {row['node'] or 'none'} after {row['n_timesteps']} steps, "
         f"attempt {row['attempt']}: {row['reason'] or 'no round ended'}"
         for name, row in arena.tasks(run).items()
-        if row["state"] == "failed" or (row["state"] not in _OVER and seen[name][0] < 2)
+        if row["state"] == "failed" or (row["state"] not in words.ENDS and seen[name][0] < 2)
     ]
 
 
@@ -195,7 +194,7 @@ def _ended(arena: Arena) -> list[str]:
     for run in arena.runs:
         Link(arena.client).control(run, "stop")
     for run in arena.runs:
-        _wait(lambda run=run: all(row["state"] in _OVER for row in arena.tasks(run).values()), _END_S)  # type: ignore[misc]
+        _wait(lambda run=run: all(row["state"] in words.ENDS for row in arena.tasks(run).values()), _END_S)  # type: ignore[misc]
         late += [
             f"{run}: task {name} is {row['state']} {_END_S:g} s after it was to stop: {row['reason']}"
             for name, row in arena.tasks(run).items()

@@ -47,7 +47,7 @@ class TaskStatus:
     @property
     def ended(self) -> bool:
         """Whether nothing more will come."""
-        return self.state in {"done", "stopped", "failed"}
+        return self.state in rounds.ENDS
 
 
 @dataclass(slots=True)

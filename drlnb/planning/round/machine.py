@@ -28,7 +28,6 @@ __all__ = ["ROUND_DEFAULTS", "RULES", "RoundMachine"]
 
 #: Events that warm-up gets once they have been judged here; experience and starts it gets where they are accepted.
 _WARMUP = frozenset({
-    words.TaskOpened,
     words.LeaseReceived,
     words.LeaseLost,
     words.ExecutorDied,

@@ -21,7 +21,7 @@ from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.planning.warmup.state import Member, WarmupState, end, revoke
 from drlnb.records import round as words
 from drlnb.records.base import Event, Facts, Record, shared
-from drlnb.records.columns import distribution, placement
+from drlnb.records.columns import distribution
 from drlnb.records.columns import warmup as records
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
@@ -77,8 +77,6 @@ def task_failed(state: WarmupState, event: words.TaskFailed, out: Out) -> None:
 #: The rule for each kind of event that changes something here.
 RULES: Rules[WarmupState] = {
     words.PlacementReceived: processes.placement_received,
-    placement.NodeLost: processes.node_lost,
-    distribution.HostUnreachable: processes.host_unreachable,
     records.CollectorReady: processes.collector_ready,
     records.CollectorLost: processes.collector_lost,
     words.ExperienceArrived: resting.experience_arrived,

@@ -4,8 +4,7 @@ from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.state import WarmupState, start
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record
-from drlnb.records.columns.distribution import HostCompleted, HostUnreachable
-from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady, WarmupRegimeEnded
 from drlnb.records.round import ExperienceArrived, PlacementReceived
 
@@ -18,17 +17,6 @@ def placement_received(state: WarmupState, event: PlacementReceived, out: list[R
         if member.node != node:
             _lose(state, i)
             member.node = node
-
-
-def node_lost(state: WarmupState, event: NodeLost, out: list[Record]) -> None:
-    """Forget the collectors of a node that is gone."""
-    drop_node(state, event.node)
-
-
-def host_unreachable(state: WarmupState, event: HostUnreachable, out: list[Record]) -> None:
-    """Forget the collectors of a host that the next parameters do not reach."""
-    if state.trace is not None and event.version == state.trace.round + 1 > state.version:
-        drop_node(state, event.host)
 
 
 def drop_node(state: WarmupState, node: str) -> None:

@@ -188,6 +188,8 @@ async def _supervise(n_workers: int, root: Path) -> None:
         # Dask would sample every thread 100 times a second: threads of ours that wait, on loops that should sleep.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "100ms",
+        # Samples that scheduler, nannies and workers keep of themselves each half second, for a dashboard that is off.
+        "distributed.admin.system-monitor.log-length": 120,
     })
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

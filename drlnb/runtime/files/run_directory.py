@@ -20,7 +20,7 @@ from pathlib import Path
 
 from drlnb.records.errors import ConfigError, JournalError, RunLocked
 from drlnb.records.journal import read_stream
-from drlnb.records.round import EndTask
+from drlnb.records.round import ENDS, EndTask
 from drlnb.rl.pickled import holds_code
 from drlnb.runtime.files.checkpoint import put
 from drlnb.runtime.files.lock import Lock, judged
@@ -32,7 +32,6 @@ _FOLDERS = ("journal", "metrics", "checkpoints", "logs")
 _FILES = ("run.json", "status.json", "LOCK", "report.html")
 #: Where trackers write that were given no other place.
 _TRACKS = ("tensorboard", "wandb", "mlruns")
-_ENDS = ("done", "stopped", "failed")
 
 
 def _write_json(path: Path, value: Mapping[str, object], *, new: bool = False) -> None:
@@ -155,7 +154,7 @@ class RunDir:
         """Return each task's state: ``done``, ``stopped``, ``failed``, or ``interrupted`` where no end is recorded."""
         rows = self.read_status().get("tasks", {})
         ends = {str(task["name"]): rows.get(task["name"], {}).get("state", "") for task in self.read_spec()["tasks"]}
-        return {name: state if state in _ENDS else self._last_end(name) for name, state in ends.items()}
+        return {name: state if state in ENDS else self._last_end(name) for name, state in ends.items()}
 
     def _last_end(self, task: str) -> str:
         """Return how the newest attempt of a task ended, by its own journal (status.json may be another host's)."""

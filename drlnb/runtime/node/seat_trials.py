@@ -171,7 +171,14 @@ def _memory(executors: Sequence[Executor], answers: Sequence[Plain]) -> dict[str
         # A context is not in torch's count: at least an equal share of what is in use.
         seat = max(max(int(answer["seat_bytes"]) for answer in answers), used // len(executors))
         return {"seat_bytes": seat, "used_bytes": used, "total_bytes": total}
-    rss = [psutil.Process(pid).memory_info().rss for executor in executors for pid in executor.pids]
     total = int(MEMORY_LIMIT)
     used = max(0, total - int(psutil.virtual_memory().available))
-    return {"seat_bytes": max(rss, default=0), "used_bytes": used, "total_bytes": total}
+    return {"seat_bytes": max(map(_rss, executors)), "used_bytes": used, "total_bytes": total}
+
+
+def _rss(executor: Executor) -> int:
+    """Return the resident memory of an executor's largest process, or raise ConnectionError."""
+    try:
+        return max((psutil.Process(pid).memory_info().rss for pid in executor.pids), default=0)
+    except psutil.NoSuchProcess:
+        raise ConnectionError(f"executor {executor.slot} has ended") from None

@@ -26,18 +26,17 @@ from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.planning.settings import as_config, begun_with, owner, setting_problem, unknown_setting
 from drlnb.records.base import Record
 from drlnb.records.errors import ConfigError
+from drlnb.records.round import ENDS
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.machine_host import JournalWriter, stream_header
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["OVER", "LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "look", "note", "with_changes"]
+__all__ = ["LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "look", "note", "with_changes"]
 
 _T = TypeVar("_T")
 
-#: States of a task in which nothing runs any more.
-OVER = ("done", "failed", "stopped")
 #: Rows kept per run for who looks late; the file stays whole.
 _RING = 20_000
 #: Most rows of one answer.
@@ -116,7 +115,7 @@ class LiveRun:
 
     def is_over(self, task: str) -> bool:
         """Whether nothing of a task runs any more."""
-        return self.tasks[task]["state"] in OVER
+        return self.tasks[task]["state"] in ENDS
 
     def open_stream(self, kind: str, name: str, machine: PoolMachine | SeatsMachine) -> None:
         """Begin a stream of a machine's records with what the machine is between two events.
@@ -220,7 +219,7 @@ class LiveRun:
             If it cannot.
         """
         meant = [plain for plain in self.spec["tasks"] if task in (None, plain["name"])]
-        training = [plain for plain in meant if self.tasks[plain["name"]]["state"] not in OVER]
+        training = [plain for plain in meant if self.tasks[plain["name"]]["state"] not in ENDS]
         if not training:
             whose, state = (f"task {task}", self.tasks[task]["state"]) if task else (f"run {self.run}", self.state)
             raise ConfigError(f"{whose} is {state}: nothing is left to change")

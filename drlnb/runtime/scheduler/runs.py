@@ -10,8 +10,9 @@ from drlnb.planning.settings import owner
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.errors import ConfigError, RunLocked
+from drlnb.records.round import ENDS
 from drlnb.runtime.protocol import SOON_S, Handler, Plain, Refusal, pool_task, table, task_stream
-from drlnb.runtime.scheduler.run import OVER, LiveRun, becomes, forget, journalled_epoch, look, note, with_changes
+from drlnb.runtime.scheduler.run import LiveRun, becomes, forget, journalled_epoch, look, note, with_changes
 
 if TYPE_CHECKING:
     from drlnb.runtime.scheduler.plugin import BrokerPlugin
@@ -237,7 +238,7 @@ class Runs:
         """Register a master: a new attempt of its task, unless the task is over; a repeated request is the same one."""
         live = self._live(run, task)
         row = live.tasks[task]
-        if row["state"] in OVER:
+        if row["state"] in ENDS:
             raise Refusal(f"task {task} is {row['state']}")
         attempt = self._attached.setdefault(request, row["attempt"] + 1)
         if attempt < row["attempt"]:

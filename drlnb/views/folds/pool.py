@@ -21,6 +21,8 @@ __all__ = ["NEWEST", "PoolFold", "SlotLife"]
 
 #: Newest leases, and waits, of a stream that are kept one by one, at least; twice as many at most.
 NEWEST = 1500
+#: Most estimates of the load that are kept.
+_MOST_LOADS = 8_192
 
 
 @dataclass(slots=True)
@@ -76,8 +78,8 @@ class PoolFold:
         self.waits = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
         #: Stream -> its older leases and waits; lanes are slots and -1, series are tasks.
         self.old: dict[int, Aged] = defaultdict(Aged)
-        #: What theory expects of the load from a second on.
-        self.loads = Grow("stream", "t", "bound", "utilisation", "inflation")
+        #: What theory expects of the load from a second on; of a long run every 2nd, 4th, ... estimate by its number.
+        self.loads = Grow("number", "stream", "t", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
         self.waiting: dict[str, tuple[int, int, float]] = {}
         #: Changes with their stream and time.
@@ -198,7 +200,9 @@ class PoolFold:
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
         expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)
-        self.loads.append(stream, t, *expected)
+        number = self.loads.get(-1, "number") + 1 if len(self.loads) else 0
+        self.loads.append(number, stream, t, *expected)
+        self.loads.thin("number", _MOST_LOADS)
 
     def _setting(self, stream: int, event: SettingChanged, t: float) -> None:
         self.settings.append((self.streams[stream], t, event))

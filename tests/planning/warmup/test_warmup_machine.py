@@ -260,18 +260,9 @@ def test_a_node_that_is_lost_takes_its_starts_along():
     """No command goes to it; collectors placed elsewhere are started by who places them."""
     task = learned(nodes=["n0", "n1"])
     task.send(task.t + 2.0)
-    assert task.node_lost("n1") == ()
+    task.dropped("n1")
     assert task.placed("n0", "n0") == ()
     assert [start.collector for start in of(StartCollector, task.completed("n0", task.t + 3.0))] == [0]
-
-
-def test_a_host_that_cannot_be_reached_is_lost_too():
-    """Only for the version that is on its way."""
-    task = learned(nodes=["n0", "n1"])
-    assert task.unreachable("n1") == ()
-    task.send(task.t + 2.0)
-    task.unreachable("n1")
-    assert [start.collector for start in of(StartCollector, task.publish(task.t + 3.0))] == [0]
 
 
 def test_a_new_place_is_left_to_who_starts_there():
@@ -413,14 +404,6 @@ def test_a_round_whose_start_was_not_seen_is_measured_but_no_guide():
     assert only(WarmupMeasured, task.ready(1, task.t, n_starting=2)).round == 11
     assert task.machine.state.history.rows[-1].round == 8
     assert len(task.machine.state.starts.samples("n0", "spawn", 2)) == 2 + 8 * 2 + 2
-
-
-def test_a_node_can_be_dropped_by_the_one_who_places():
-    """Its collectors are absent until they are placed again."""
-    task = learned(nodes=["n0", "n1"])
-    task.send(task.t + 2.0)
-    task.machine.drop("n1")
-    assert [start.collector for start in of(StartCollector, task.publish(task.t + 3.0))] == [0]
 
 
 def test_who_is_due_starts_once_when_a_rest_ends():

@@ -7,8 +7,7 @@ from copies import is_copied
 from drlnb.planning.warmup import WarmupMachine
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
-from drlnb.records.columns.distribution import HostCompleted, HostUnreachable
-from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
@@ -116,14 +115,13 @@ class Starts:
     def completed(self, host="n0", at=None, *, version=None):
         return self.feed(HostCompleted, at=at, host=host, version=version or self.round + 1, n_bytes=100, publish_s=0.0)
 
-    def unreachable(self, host, at=None):
-        return self.feed(HostUnreachable, at=at, host=host, version=self.round + 1, reason="gone")
-
     def lost(self, i, at=None):
         return self.feed(CollectorLost, at=at, collector=i, node=self.nodes[i], reason="killed", detail="")
 
-    def node_lost(self, node, at=None):
-        return self.feed(NodeLost, at=at, node=node, reason="gone")
+    def dropped(self, node):
+        """Drop a node, as the machine of rounds does once it is lost or cannot be reached."""
+        self.machine.drop(node)
+        self.machine.check()
 
     def lease_lost(self, at=None):
         return self.feed(words.LeaseLost, at=at, fence=FENCE, reason="expired")

@@ -29,3 +29,17 @@ def test_a_worker_that_is_closed_with_its_nanny_is_replaced(tmp_path):
             assert set(client.run(lambda: 1).values()) == {1}
     finally:
         handle.stop()
+
+
+def test_what_dask_keeps_of_itself_is_bounded_to_a_minute(tmp_path):
+    """Scheduler, nanny and worker measure themselves twice a second; 120 samples of that are kept, not 7,200."""
+    handle = start_local(n_workers=1, root=tmp_path / "cluster")
+    try:
+        with Client(handle.address) as client:
+            client.wait_for_workers(1)
+            of_worker = client.run(lambda dask_worker: dask_worker.monitor.maxlen)
+            of_nanny = client.run(lambda dask_worker: dask_worker.monitor.maxlen, nanny=True)
+            of_scheduler = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.monitor.maxlen)
+    finally:
+        handle.stop()
+    assert [*of_worker.values(), *of_nanny.values(), of_scheduler] == [120, 120, 120]

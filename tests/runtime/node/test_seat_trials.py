@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -151,3 +152,13 @@ def test_executors_that_are_missing_or_do_not_start_are_told(node):
     node.executors["0/gpu0/0"] = Executor("0/gpu0/0", fault="start")
     silent = _over_the_wire(node, "drlnb_seats_raise", slots=[{"slot": "0/gpu0/0", "device": "cpu:0"}])
     assert silent == {"refused": "executor 0/gpu0/0 is not up after 60 s"}
+
+
+def test_an_executor_that_has_just_died_refuses_the_probe(node):
+    """Its memory cannot be read any more; nothing but the probe ends by that."""
+    died = subprocess.Popen(["true"])
+    died.wait()
+    node.executors["0/gpu0/0"] = Executor("0/gpu0/0")
+    node.executors["0/gpu0/0"].pids = [died.pid]
+    answer = _over_the_wire(node, "drlnb_seats_raise", slots=[{"slot": "0/gpu0/0", "device": "cpu:0"}])
+    assert answer == {"refused": "executor 0/gpu0/0 has ended"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.columns import leasing
+from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.views.drawing.payload import encode
 from drlnb.views.folds import pool
@@ -190,3 +191,27 @@ def test_late_bars_stay_sharp_beside_old_shares():
     tables = {"shares": {"low": np.zeros(1)}, "bars": {"start": np.array([1e6, 1e6 + 0.001])}}
     bars = decode(*encode({}, tables))["bars"]
     assert bars["start"][1] - bars["start"][0] == pytest.approx(0.001, rel=0.02)
+
+
+def test_what_theory_expects_of_a_long_run_takes_bounded_memory(monkeypatch):
+    """Of 4,000 estimates, one a second, at most 64 stay, evenly: the means by time are those of all within 2 %."""
+    monkeypatch.setattr(pool, "_MOST_LOADS", 64)
+    bounds = 0.6 + 0.3 * np.sin(np.arange(4000) / 300)
+
+    def records():
+        *begun, returned, released = records_of(*(np.array([value]) for value in (0.0, 0.0, 4000.0, 0)))
+        yield from begun
+        for t, bound in enumerate(bounds.tolist()):
+            yield POOL, SettingChanged(t=float(t), key="x", value=0, task=None)
+            yield POOL, leasing.LoadEstimated(
+                n_tasks=2, n_slots=1, d_mean=0.4, bound_frac=bound, expected_utilisation_frac=bound / 2,
+                expected_inflation=1 + bound,
+            )  # fmt: skip
+        yield from (returned, released)
+
+    fold = Fold(details=False)
+    fold.feed(records())
+    assert 32 <= len(fold.pool.loads) <= 64
+    view = gantt.gantt(fold)
+    for name, values in (("bound", bounds), ("expected", bounds / 2), ("expected_inflation", 1 + bounds)):
+        assert view.value(name) == pytest.approx(values.mean(), rel=0.02)
