@@ -28,7 +28,6 @@ def placement_received(state: RoundState, event: words.PlacementReceived, out: O
         _start_collector(state, i, 0.0, out)
     if state.n_bytes:
         publish(state, out)
-    state.crew.publication.measure(state.planner(DISTRIBUTION), out)
 
 
 def _start_collector(state: RoundState, i: int, after_s: float, out: Out) -> None:

@@ -13,7 +13,7 @@ from statistics import median
 
 from drlnb.runtime.link import Link
 
-__all__ = ["WITHIN_S", "measure", "quiet", "rate"]
+__all__ = ["WITHIN_S", "measure", "rate"]
 
 #: Longest time for all of it, and for the answer to a small message, in seconds.
 WITHIN_S, _ANSWER_S = 2.0, 0.5
@@ -57,52 +57,34 @@ async def _measure(link: Link, hosts: Mapping[str, str], live: dict[str, str], f
         with contextlib.suppress(OSError):
             trips += await _trips(link, address) if address != link.address else ()
             live[host] = address
-    addresses = list(live.values())
-    others = [address for address in addresses if address != link.address]
-    if not others:
+    if not trips:
         return
     trip_s, overhead_s = (median(each) for each in zip(*trips, strict=True))
     figures |= {"overhead_s": overhead_s, "latency_s": max(0.0, trip_s / 2 - overhead_s), "header_frac": 0.0}
-    learner = figures["learner_bytes_per_s"] = await rate(link, others, trip_s)
-    figures["ingress_bytes_per_s"] = learner / len(others)
-    if len(addresses) > 1:
-        ring = zip(addresses, addresses[1:] + addresses[:1], strict=True)
-        replies = await asyncio.gather(*[
-            link.call(sender, "drlnb_probe_rate", address=receiver, timeout_s=WITHIN_S) for sender, receiver in ring
-        ])
-        if rates := [reply["bytes_per_s"] for reply in replies if "bytes_per_s" in reply]:
-            figures["egress_bytes_per_s"] = median(rates)
-            figures["ingress_bytes_per_s"] = max(median(rates), learner / len(others))
-
-
-async def quiet(link: Link, address: str) -> float:
-    """Return the time of a small message and its answer, while nothing else is on its way, in seconds.
-
-    Raises
-    ------
-    ConnectionError
-        If there is no answer.
-    """
-    return median(trip_s for trip_s, _ in await _trips(link, address))
+    others = [address for address in live.values() if address != link.address]
+    learner = await rate(link, others)
+    figures |= {"learner_bytes_per_s": learner, "ingress_bytes_per_s": learner / len(others)}
+    senders = list(live.values())
+    ring = zip(senders, senders[1:] + senders[:1], strict=True) if len(senders) > 1 else ()
+    replies = await asyncio.gather(*[
+        link.call(sender, "drlnb_probe_rate", address=address, timeout_s=WITHIN_S) for sender, address in ring
+    ])
+    if rates := [reply["bytes_per_s"] for reply in replies if "bytes_per_s" in reply]:
+        egress = median(rates)
+        figures |= {"egress_bytes_per_s": egress, "ingress_bytes_per_s": max(egress, learner / len(others))}
 
 
 async def _trips(link: Link, address: str) -> list[tuple[float, float]]:
     """Return the seconds of some round trips, and of the processor's time that each took here."""
-    payload, trips = os.urandom(_SMALL_BYTES), []
+    payload, trips, now = memoryview(os.urandom(_SMALL_BYTES)), [], asyncio.get_running_loop().time
     for _ in range(_N_TRIPS):
-        began, began_cpu = time.perf_counter(), time.thread_time()
-        await _send(link, address, payload, _ANSWER_S)
-        trips.append((time.perf_counter() - began, time.thread_time() - began_cpu))
+        began, began_cpu = now(), time.thread_time()
+        await _send(link, address, payload, _SMALL_BYTES, _ANSWER_S)
+        trips.append((now() - began, time.thread_time() - began_cpu))
     return trips[1:]  # the first one opens the connection
 
 
-async def _send(link: Link, address: str, payload: bytes | memoryview, within_s: float) -> None:
-    reply = await link.call(address, "drlnb_probe", timeout_s=within_s, payload=payload)
-    if reply.get("refused"):
-        raise ConnectionError(reply["refused"])
-
-
-async def rate(link: Link, addresses: Sequence[str], trip_s: float) -> float:
+async def rate(link: Link, addresses: Sequence[str]) -> float:
     """Return the bytes per second that go from a node to some others at once.
 
     What is sent grows until it takes long enough.  The time in which a sender waits for answers is taken off, as far as
@@ -114,27 +96,30 @@ async def rate(link: Link, addresses: Sequence[str], trip_s: float) -> float:
         Speaks for the node.
     addresses
         Of the receivers.
-    trip_s
-        Time of a small message and its answer, in seconds.
 
     Raises
     ------
     ConnectionError
         If one of them does not answer.
     """
-    n_bytes, payload = _FIRST_BYTES, memoryview(os.urandom(_FIRST_BYTES) * (_PIECE_BYTES // _FIRST_BYTES))
+    trip_s = median(trip_s for trip_s, _ in await _trips(link, addresses[0]))
+    n_bytes, now = _FIRST_BYTES, asyncio.get_running_loop().time
+    payload = memoryview(os.urandom(_FIRST_BYTES) * (_PIECE_BYTES // _FIRST_BYTES))
     while True:
-        began = time.perf_counter()
-        sends = [_transfer(link, address, payload, n_bytes) for address in addresses]
+        began, sends = now(), [_send(link, address, payload, n_bytes, WITHIN_S) for address in addresses]
         for error in filter(None, await asyncio.gather(*sends, return_exceptions=True)):
             raise error
-        took_s = time.perf_counter() - began
+        took_s = now() - began
         if took_s >= _LONG_S or n_bytes >= _MOST_BYTES:
             idle_s = trip_s * -(-n_bytes // _PIECE_BYTES) / len(addresses)
             return len(addresses) * n_bytes / max(took_s - idle_s, took_s / 2)
         n_bytes *= 2
 
 
-async def _transfer(link: Link, address: str, payload: memoryview, n_bytes: int) -> None:
+async def _send(link: Link, address: str, payload: memoryview, n_bytes: int, within_s: float) -> None:
+    """Send some bytes, one message after another."""
     for start in range(0, n_bytes, _PIECE_BYTES):
-        await _send(link, address, payload[: min(_PIECE_BYTES, n_bytes - start)], WITHIN_S)
+        piece = payload[: min(_PIECE_BYTES, n_bytes - start)]
+        reply = await link.call(address, "drlnb_probe", timeout_s=within_s, payload=piece)
+        if reply.get("refused"):
+            raise ConnectionError(reply["refused"])

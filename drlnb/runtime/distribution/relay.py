@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from drlnb.planning.distribution import Chunk, RelayAssembly, Route
 from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, Way, next_ways
-from drlnb.runtime.distribution.probe import quiet, rate
+from drlnb.runtime.distribution.probe import rate
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.host_store import HostStore
 from drlnb.runtime.link import Link
@@ -269,7 +269,7 @@ class HostRelay:
         ConnectionError
             If it does not answer.
         """
-        return {"bytes_per_s": await rate(self.link, [address], await quiet(self.link, address))}
+        return {"bytes_per_s": await rate(self.link, [address])}
 
     # ------------------------------------------------------------------ the end
     def drop(self, run: str, task: str, attempt: int | None = None) -> None:

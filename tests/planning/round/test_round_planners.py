@@ -30,7 +30,7 @@ def test_a_plan_of_distribution_counts_from_the_next_round_on():
     master.at_version_1(*NODES)
     assert master.set("distribution.plan", "chain") == ()
     before, _ = to_next_round(master)
-    assert only(DistributionPlanned, before).planner == "star"
+    assert only(DistributionPlanned, before).planner == "auto"
     assert only(SendParameters, before).routes == (((-1, 0),), ((-1, 1),))
     after, _ = to_next_round(master)
     assert only(DistributionPlanned, after).planner == "chain"
@@ -71,7 +71,7 @@ def test_an_unknown_planner_is_refused_and_nothing_changes(key, value, reason):
     master.at_version_1(*NODES)
     refused = only(RequestRefused, master.set(key, value))
     assert (refused.subject, refused.reason[: len(reason)]) == (key, reason)
-    assert only(DistributionPlanned, to_next_round(master)[0]).planner == "star"
+    assert only(DistributionPlanned, to_next_round(master)[0]).planner == "auto"
 
 
 @pytest.mark.parametrize("decision", ["batching", "swapping", "distribution"])
