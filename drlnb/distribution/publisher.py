@@ -184,6 +184,8 @@ class Publisher:
             self._client.scheduler.register_worker_plugin(plugin=by_value(plugin), name=self._plugin, idempotent=True),
             _PLUGIN_S,
         )
+        for event in await self._client.scheduler.events(topic=self._topic):  # of before the subscription was heard
+            self._heard(event)
         end = asyncio.get_running_loop().time() + _UP_S
         while set(taken) - set(self._addresses.values()) - self.unused.keys():
             self._changed.clear()
