@@ -54,7 +54,10 @@ def test_a_collector_acts_as_soon_as_it_is_up_and_its_host_holds_the_version():
         WakeCollector.match(collector=0, node="n0", round=1, version=1, n_steps=8),
         words.PhaseEntered(phase="collecting", round=1),
     )
-    assert master.completed("n1") == (VersionPublished(version=1, publish_s=2.0, n_hosts=2),)
+    assert master.completed("n1") == (
+        VersionPublished(version=1, publish_s=2.0, n_hosts=2),
+        MeasureLink(hosts=("n0", "n1")),
+    )
     assert master.ready(1, "n1") == (WakeCollector.match(collector=1, node="n1", version=1),)
 
 
