@@ -141,8 +141,8 @@ class Publisher:
         self._sent: Payload = b""
         self._waiting: dict[int, Publication] = {}
         self._is_open = self._is_closed = False
-        #: Measures the network; None: nothing has, so far.
-        self._measuring: asyncio.Task[None] | None = None
+        #: What measures the network, or has measured it last.
+        self._measuring = list[asyncio.Task[None]]()
         self._call(self._open(config), _PLUGIN_S + _UP_S + WITHIN_S)
 
     def _call(self, coroutine: object, timeout_s: float) -> None:
@@ -195,8 +195,7 @@ class Publisher:
             await asyncio.wait([asyncio.ensure_future(self._changed.wait())], timeout=left_s)
         self._is_open = True
         self._tell()
-        if self._measuring is not None:
-            await self._measuring
+        await asyncio.gather(*self._measuring)
 
     def _heard(self, event: tuple[float, Plain]) -> None:
         """Pass on what a worker says."""
@@ -214,7 +213,6 @@ class Publisher:
         self._changed.set()
 
     def _up(self, host: str, address: str) -> None:
-        self._dropped.pop(host, None)
         if self._addresses.pop(host, address) != address:
             self._tell()  # its process is another one, which holds nothing
         self._addresses[host] = address
@@ -225,7 +223,7 @@ class Publisher:
             self._host.feed(HostsChanged, hosts=tuple(self._addresses))
 
     def _measure(self, command: MeasureLink) -> None:
-        self._measuring = self._link.keep(self._sender.measure(command))
+        self._measuring = [self._link.keep(self._sender.measure(command))]
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -259,7 +259,7 @@ class HostRelay:
 
     # ------------------------------------------------------------------ the network
     async def probe(self, payload: Payload = b"") -> None:
-        """Take bytes that nobody wants, and answer at once."""
+        """Answer at once, whatever the bytes."""
 
     async def probe_rate(self, address: str) -> Plain:
         """Return how many bytes per second go from here to another host.
