@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from drlnb.planning.distribution import LEARNER
+from drlnb.planning.distribution import LEARNER, Link
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     DistributionPlanned,
@@ -47,6 +47,9 @@ class PublishReport:
     arrival_s: dict[str, float]
     #: All records from the version's first to its last.
     trace: tuple[Record, ...]
+    #: The network as it was planned with, and where that comes from: measured, given, emulated or assumed.
+    link: Link
+    link_origin: str
 
     @property
     def models_per_s(self) -> float:
@@ -54,7 +57,7 @@ class PublishReport:
         return 1.0 / self.publish_s if self.publish_s else 0.0
 
     @classmethod
-    def of(cls, version: int, trace: Sequence[Record]) -> "PublishReport":
+    def of(cls, version: int, trace: Sequence[Record], link: Link, link_origin: str) -> "PublishReport":
         """Return the report of the version that a trace is of."""
         own = [record for record in trace if getattr(record, "version", version) == version]
         held = {record.host: record for record in own if isinstance(record, HostCompleted)}
@@ -74,6 +77,8 @@ class PublishReport:
             publish_s_of={host: record.publish_s for host, record in held.items()},
             arrival_s={host: record.arrival_s for host, record in held.items()},
             trace=tuple(trace),
+            link=link,
+            link_origin=link_origin,
         )
 
 

@@ -10,14 +10,14 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Self
 
 from distributed import Client
 
 from drlnb.distribution.flat import pack
 from drlnb.distribution.publication import Publication, PublishReport
-from drlnb.planning.distribution import DISTRIBUTION, Link
+from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
 from drlnb.planning.distribution.machine import DistributionMachine
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Record
@@ -25,6 +25,8 @@ from drlnb.records.columns.distribution import (
     AskMissing,
     HostDropped,
     HostsChanged,
+    LinkMeasured,
+    MeasureLink,
     PublishAsked,
     SendParameters,
     VersionPublished,
@@ -32,6 +34,7 @@ from drlnb.records.columns.distribution import (
 )
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.runtime.distribution.emulated import Emulated
+from drlnb.runtime.distribution.probe import WITHIN_S
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files import versions
 from drlnb.runtime.link import TOPIC
@@ -76,8 +79,10 @@ class Publisher:
         Seconds after which hosts that have not got all of a version are asked what they miss; None: four times the
         prediction, and 5 s at least.
     link
-        The network; None: 10 Gbit/s Ethernet.  Cards that are :class:`~drlnb.runtime.distribution.emulated.Emulated`
-        hold messages back as long as real ones of their rates would.
+        The network; None: it is measured before the first version, and again once there is more than one host; as far
+        as it cannot be measured, it is taken for 10 Gbit/s Ethernet.  Cards that are
+        :class:`~drlnb.runtime.distribution.emulated.Emulated` hold messages back as long as real ones of their rates
+        would.
 
     Raises
     ------
@@ -110,6 +115,8 @@ class Publisher:
         self.task, self._plan = task, _checked(plan)
         config: Plain = {"planner": plan, "deadline_s": deadline_s}
         self._cards = asdict(link) if isinstance(link, Emulated) else None
+        #: Where :attr:`link` comes from, in a word or two.
+        self.link_origin = "emulated" if self._cards else "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
         if isinstance(link, Emulated):
             link = Link(
                 learner_bytes_per_s=link.egress_bytes_per_s,
@@ -118,19 +125,25 @@ class Publisher:
             )
         if link is not None:
             config["link"] = asdict(link)
+        #: The network that the next version is planned with.
+        self.link = link or PRESETS["10GbE"]
         #: A publisher that is made later has a higher number.
         self._attempt = time.time_ns()
         self._plugin = f"drlnb-relay-{uuid.uuid4().hex}"
         self._topic = f"{TOPIC}{self._plugin}"
         self._addresses: dict[str, str] = {}
+        #: Those of hosts that were dropped, and may answer again.
+        self._dropped: dict[str, str] = {}
         #: Address -> why there is no relay.
         self.unused: dict[str, str] = {}
         self._version, self._payloads = 0, dict[int, Payload]()
         #: The version that is sent.
         self._sent: Payload = b""
         self._waiting: dict[int, Publication] = {}
-        self._is_closed = False
-        self._call(self._open(config), _PLUGIN_S + _UP_S)
+        self._is_open = self._is_closed = False
+        #: What measures the network, or has measured it last.
+        self._measuring = list[asyncio.Task[None]]()
+        self._call(self._open(config), _PLUGIN_S + _UP_S + WITHIN_S)
 
     def _call(self, coroutine: object, timeout_s: float) -> None:
         """Run something in the client's loop."""
@@ -154,7 +167,7 @@ class Publisher:
             lambda kind, **values: self._host.feed(kind, **values),
             self._cards,
         )
-        effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask})
+        effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask, MeasureLink: self._measure})
         self._host = MachineHost(DistributionMachine(config), effects, [self._listen])
         self._changed = asyncio.Event()
         self._client.subscribe_topic(self._topic, self._heard)
@@ -171,13 +184,18 @@ class Publisher:
             self._client.scheduler.register_worker_plugin(plugin=by_value(plugin), name=self._plugin, idempotent=True),
             _PLUGIN_S,
         )
+        for event in await self._client.scheduler.events(topic=self._topic):  # of before the subscription was heard
+            self._heard(event)
         end = asyncio.get_running_loop().time() + _UP_S
         while set(taken) - set(self._addresses.values()) - self.unused.keys():
             self._changed.clear()
             left_s = end - asyncio.get_running_loop().time()
             if left_s <= 0.0:
-                return
+                break
             await asyncio.wait([asyncio.ensure_future(self._changed.wait())], timeout=left_s)
+        self._is_open = True
+        self._tell()
+        await asyncio.gather(*self._measuring)
 
     def _heard(self, event: tuple[float, Plain]) -> None:
         """Pass on what a worker says."""
@@ -201,7 +219,11 @@ class Publisher:
         self._tell()
 
     def _tell(self) -> None:
-        self._host.feed(HostsChanged, hosts=tuple(self._addresses))
+        if self._is_open:  # before, those that are there are awaited
+            self._host.feed(HostsChanged, hosts=tuple(self._addresses))
+
+    def _measure(self, command: MeasureLink) -> None:
+        self._measuring = [self._link.keep(self._sender.measure(command))]
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -250,6 +272,15 @@ class Publisher:
         self._payloads[publication.version] = payload
         self._waiting[publication.version] = publication
         self._host.feed(PublishAsked, version=publication.version, n_bytes=len(payload), planner=plan)
+        for host in list(self._dropped):
+            self._link.keep(self._ask_back(host, self._dropped.pop(host)))
+
+    async def _ask_back(self, host: str, address: str) -> None:
+        """Ask a host that was dropped whether it answers again; if not, the next version asks it again."""
+        if await self._sender.answers(address):
+            self._up(host, address)
+        elif host not in self._addresses:
+            self._dropped[host] = address
 
     def _send(self, command: SendParameters) -> None:
         """Send a version, and forget those before it."""
@@ -261,11 +292,15 @@ class Publisher:
         """Keep what is said of the versions under way, and hand over the reports of those that are over."""
         for publication in self._waiting.values():
             publication.trace.append(record)
-        if isinstance(record, HostDropped):
-            self._addresses.pop(record.host, None)
+        if isinstance(record, LinkMeasured) and record.figures:
+            self.link = replace(self.link, **record.figures)
+            assumed = [name for name in Link.declared() if name not in record.figures]
+            self.link_origin = f"measured, but for {', '.join(assumed)}" if assumed else "measured"
+        if isinstance(record, HostDropped) and record.host in self._addresses:
+            self._dropped[record.host] = self._addresses.pop(record.host)
         if isinstance(record, (VersionPublished, VersionSuperseded)) and record.version in self._waiting:
             publication = self._waiting.pop(record.version)
-            publication.end(PublishReport.of(record.version, publication.trace))
+            publication.end(PublishReport.of(record.version, publication.trace, self.link, self.link_origin))
 
     # ------------------------------------------------------------------ the end
     def close(self) -> None:

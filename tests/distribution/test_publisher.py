@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import dask
@@ -14,7 +15,7 @@ import torch
 from distributed import Client, wait
 
 import drlnb.distribution
-from drlnb.distribution import Emulated, Publisher
+from drlnb.distribution import Emulated, Link, Publisher
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.errors import ConfigError, PeerError
 from tests.runtime.live import ForeignCluster, wait_until
@@ -246,3 +247,39 @@ def test_the_pages_example_runs(tmp_path):
     ran = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert re.fullmatch(r"version 3 on 2 hosts by \w+, [\d.]+ ms, accuracy [\d.]+\n", ran.stdout), ran.stderr
     assert ran.returncode == 0
+
+
+def test_the_network_is_measured_before_the_first_version(client):
+    """Finite rates above nothing; what is given is not measured, and a host that does not answer tells nothing."""
+    with Publisher(client) as publisher:
+        report = publisher.publish({"w": np.zeros(10)}).result(20.0)
+    assert report.link_origin == "measured"
+    figures = asdict(report.link)
+    assert all(0.0 < figures[name] < 1e15 for name in figures if name.endswith("bytes_per_s"))
+    assert 0.0 < report.link.overhead_s < 0.1
+    assert 0.0 <= report.link.latency_s < 0.5
+    given = Link.of(1e6)
+    with Publisher(client, link=given) as publisher:
+        assert (publisher.link, publisher.link_origin) == (given, "given")
+    with Publisher(client, link=Emulated(egress_bytes_per_s=1e6, ingress_bytes_per_s=1e6)) as publisher:
+        assert publisher.link_origin == "emulated"
+
+
+def test_a_host_that_stood_still_comes_back(make_foreign):
+    """It is asked again with each version; then it gets the newest one, and nothing is measured of who stands still."""
+    foreign = make_foreign()
+    foreign.add_workers(1)
+    with Client(scheduler_file=str(foreign.file)) as client:
+        client.wait_for_workers(1, 60)
+        (pid,) = client.run(os.getpid).values()
+        with Publisher(client, plan="star", deadline_s=0.2) as publisher:
+            (host,) = publisher.hosts
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                publisher.plan = "auto"
+                report = publisher.publish({"w": np.zeros(10)}).result(30.0)
+                assert (report.n_hosts, set(report.failed), report.link_origin[:7]) == (0, {host}, "assumed")
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            wait_until(lambda: publisher.publish({"w": np.ones(10)}).result(20.0).n_hosts, "the host is back", 20.0)
+            assert publisher.hosts == (host,)

@@ -126,6 +126,8 @@ class Scripted:
         yield [("HostUnreachable", GONE)]
         self._out.append(self._send(3, third, source=first))
         yield [("HostCompleted", third, 3)]
+        self._out.append(distribution.MeasureLink(hosts=(third,)))
+        yield [("LinkMeasured", (third,))]
         self._out.append(words.EndTask(state="done", reason="the script is over"))
 
     def _commit(self, round_):
@@ -173,6 +175,7 @@ _FIELDS = {
     "CollectorReady": ("collector", "node"),
     "HostCompleted": ("host", "version"),
     "HostUnreachable": ("host",),
+    "LinkMeasured": ("hosts",),
     "MessageLost": ("sender", "host", "orphans"),
     "RangesMissing": ("host",),
     "ExperienceArrived": ("collector", "version"),

@@ -45,7 +45,7 @@ class Learner:
         from drlnb.distribution import Publisher  # here: hosts are forked before anybody needs it
 
         emulated = Emulated(**link) if link is not None else None
-        self.publisher = Publisher(self.client, task=TASK, plan="star", link=emulated)
+        self.publisher = Publisher(self.client, task=TASK, link=emulated)
         return {}
 
     def publish(self, plan: str, n_bytes: int, *, check: bool = False, kill_after_s: float = 0.0) -> Plain:

@@ -15,6 +15,7 @@ from drlnb.records.columns.distribution import (
     HostDropped,
     HostsChanged,
     HostUnreachable,
+    LinkMeasured,
     MessageLost,
     PublishAsked,
     RangesMissing,
@@ -62,7 +63,7 @@ class DistributionMachine(Machine[Publishing]):
         state = Publishing(planners=planners or Planners(), planner=config["planner"])
         state.planners.make(DISTRIBUTION, state.planner)  # a wrong name is refused now
         if "link" in config:
-            state.publication.link, state.publication.pace = Link.from_mapping(config["link"]), 1.0
+            state.publication.know(Link.from_mapping(config["link"]))
         state.publication.deadline_s = config.get("deadline_s")
         super().__init__("DistributionMachine", state, RULES)
         self.config = config
@@ -102,16 +103,18 @@ def _begin(state: Publishing, version: int, n_bytes: int, out: Out) -> None:
 
 
 def _go_on(state: Publishing, out: Out) -> None:
-    """Once every host holds the version or was dropped, send the next one."""
+    """Once every host holds the version or was dropped, send the next one; measure the network where none waits."""
     publication = state.publication
-    if not state.busy or publication.waiting:
+    if publication.waiting:
         return
-    state.busy = False
-    n_hosts = len(publication.hosts)
-    out.append(VersionPublished(version=publication.version, publish_s=publication.publish_s, n_hosts=n_hosts))
+    if state.busy:
+        state.busy = False
+        n_hosts = len(publication.hosts)
+        out.append(VersionPublished(version=publication.version, publish_s=publication.publish_s, n_hosts=n_hosts))
     if state.pending is not None:
         (version, n_bytes), state.pending = state.pending, None
         _begin(state, version, n_bytes, out)
+    publication.measure(state.planners.make(DISTRIBUTION, state.planner), out)
 
 
 def _drop(state: Publishing, host: str, reason: str, out: Out) -> None:
@@ -163,6 +166,11 @@ def _misses(state: Publishing, event: RangesMissing, out: Out) -> None:
     state.publication.misses(event, out)
 
 
+def _link_measured(state: Publishing, event: LinkMeasured, out: Out) -> None:
+    """Plan the next version with what was measured."""
+    state.publication.measured(event)
+
+
 #: Event -> its rule.
 RULES: Rules[Publishing] = {
     PublishAsked: _publish_asked,
@@ -172,4 +180,5 @@ RULES: Rules[Publishing] = {
     MessageLost: _message_lost,
     RangesMissing: _misses,
     DeadlinePassed: _deadline_passed,
+    LinkMeasured: _link_measured,
 }

@@ -100,6 +100,8 @@ class Auto:
     """Takes the strategy that the cost model expects to be the fastest on the measured link."""
 
     name = "auto"
+    #: Whether it is worth while to measure the network for it.
+    uses_link = True
 
     def plan(self, view: DistributionView) -> Plan:
         """Return the best strategy's plan."""
@@ -119,7 +121,7 @@ class Fixed(Auto):
         for name, value in numbers.items():
             if value < 0:
                 raise ValueError(f"{name} must be >= 1, or 0 for the best, got {value}")
-        self.name = strategy
+        self.name, self.uses_link = strategy, strategy != "star"
         self._numbers = {STRATEGIES[strategy].params[name][0]: value for name, value in numbers.items()}
         if strategy == "multitree" and self._numbers["m"] == 1:
             raise ValueError("m must be >= 2: with one tree, use chain")
@@ -175,7 +177,7 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
 
 #: The decision how a version reaches the hosts.
 DISTRIBUTION: PlannerKind[DistributionView, Plan] = PlannerKind(
-    "distribution", "star", problem=_problem, recorded=_recorded
+    "distribution", "auto", problem=_problem, recorded=_recorded
 )
 DISTRIBUTION.register("auto", Auto)
 for _name, _strategy in STRATEGIES.items():

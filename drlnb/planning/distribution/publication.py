@@ -6,7 +6,7 @@ holds the version, the learner last.  Who does not answer, refuses a message twi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drlnb.planning.distribution.cost import PRESETS, Link
 from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, command
@@ -19,6 +19,8 @@ from drlnb.records.columns.distribution import (
     DistributionPlanned,
     HostCompleted,
     HostUnreachable,
+    LinkMeasured,
+    MeasureLink,
     MessageLost,
     RangesMissing,
     Route,
@@ -35,6 +37,8 @@ FORWARDED_S, DIRECT_S = 5.0, 60.0
 _PATIENCE = 4.0
 #: Name of the deadline of the version that is under way, and how often a host may miss it.
 DEADLINE, _CHANCES = "version", 2
+#: So many hosts tell all that there is to know of the network.
+_TELLING = 2
 #: What a host that comes late, or missed something, gets in one message at most, in bytes.
 _PIECE_BYTES = 2 << 20
 
@@ -50,6 +54,8 @@ class Publication:
     #: Number of changes of the hosts so far.
     epoch: int = 0
     link: Link = PRESETS["10GbE"]
+    #: Number of hosts when it was last to be measured; 2: more hosts tell no more.
+    n_measured: int = 0
     #: Seconds until hosts are asked what they miss; None: four times the prediction.
     deadline_s: float | None = None
     #: How many times longer than predicted versions take on this network; None: nobody has said, and none has arrived.
@@ -108,6 +114,28 @@ class Publication:
         self._say(planner.name, hosts, (command(plan, view, deadline_s),), out, plan)
         return True
 
+    # ------------------------------------------------------------------ the network
+    def measure(self, planner: Planner[DistributionView, Plan], out: Out) -> None:
+        """Have the network measured while nothing is sent, if the planner uses it and there are more hosts to tell it.
+
+        One host tells what the learner sends, two what hosts send each other.
+        """
+        n = min(len(self.hosts), _TELLING)
+        if n > self.n_measured and not self.waiting and getattr(planner, "uses_link", True):
+            self.n_measured = n
+            out.append(MeasureLink(hosts=tuple(self.hosts)))
+
+    def know(self, link: Link) -> None:
+        """Plan with a network that somebody has told, and that need not be measured."""
+        self.link, self.pace, self.n_measured = link, 1.0, _TELLING
+
+    def measured(self, event: LinkMeasured) -> None:
+        """Plan with what was measured; the version that is under way, which was not, tells nothing of the pace."""
+        self.link, self.predicted_s = replace(self.link, **event.figures), 0.0
+        if "egress_bytes_per_s" in event.figures:
+            self.pace = 1.0
+
+    # ------------------------------------------------------------------ what goes out
     def _holders(self) -> tuple[str, ...]:
         return tuple(host for host, held in self.hosts.items() if held == self.version and host not in self.unfit)
 

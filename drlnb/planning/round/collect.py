@@ -1,5 +1,6 @@
 """Follow collectors and hosts: placement, starts, losses, the way of new parameters, experience."""
 
+from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish
@@ -149,7 +150,13 @@ def host_completed(state: RoundState, event: distribution.HostCompleted, out: Ou
         out.append(
             distribution.VersionPublished(version=event.version, publish_s=publication.publish_s, n_hosts=n_hosts)
         )
+        publication.measure(state.planner(DISTRIBUTION), out)
     go_on(state, out)
+
+
+def link_measured(state: RoundState, event: distribution.LinkMeasured, out: Out) -> None:
+    """Plan the next version with what was measured."""
+    state.crew.publication.measured(event)
 
 
 # ---------------------------------------------------------------------- experience

@@ -184,6 +184,7 @@ RULES: Rules[RoundState] = {
     distribution.HostUnreachable: collect.host_unreachable,
     distribution.RangesMissing: collect.ranges_missing,
     distribution.MessageLost: collect.message_lost,
+    distribution.LinkMeasured: collect.link_measured,
     placement.NodeLost: collect.node_lost,
     words.LeaseReceived: compute.lease_received,
     words.LeaseLost: compute.lease_lost,

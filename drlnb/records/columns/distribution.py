@@ -1,5 +1,7 @@
 """Define the records of distribution: how parameters reach the hosts' stores (seed 001)."""
 
+from collections.abc import Mapping
+
 from drlnb.records.base import Command, Decision, Event
 
 #: Pairs (sender, receiver) of numbers of hosts, each sender's in the order of its sending; the first is the learner's.
@@ -21,6 +23,21 @@ class HostsChanged(Event):
     """These are the hosts now."""
 
     hosts: tuple[str, ...]
+
+
+class MeasureLink(Command):
+    """Measure the network between the learner and these hosts; what came of it is an event, soon."""
+
+    hosts: tuple[str, ...]
+
+
+class LinkMeasured(Event):
+    """The network was measured, as far as it could be, and is planned with from the next version on."""
+
+    #: Hosts that took part.
+    hosts: tuple[str, ...]
+    #: Field of :class:`~drlnb.planning.distribution.cost.Link` -> its value; what is not here stays as it was.
+    figures: Mapping[str, float]
 
 
 class DistributionPlanned(Decision):

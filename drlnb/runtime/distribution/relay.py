@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from drlnb.planning.distribution import Chunk, RelayAssembly
 from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, next_ways
+from drlnb.runtime.distribution.probe import rate
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.host_store import HostStore
 from drlnb.runtime.link import Link
@@ -62,7 +63,7 @@ class HostRelay:
         """Return a worker's relay, which serves until everybody who has asked for it has left it."""
         if worker not in _RELAYS:
             _RELAYS[worker] = relay = cls(Link(worker))
-            relay.link.serve(table(relay, "chunk", "arrived", "lost", "missing", "forward"))
+            relay.link.serve(table(relay, "chunk", "arrived", "lost", "missing", "forward", "probe", "probe_rate"))
         _RELAYS[worker]._n_users += 1
         return _RELAYS[worker]
 
@@ -221,8 +222,16 @@ class HostRelay:
             sender.lost(message)
 
     async def missing(self, run: str, task: str, attempt: int, version: int, total: int) -> Plain:
-        """Return the ranges of a version that this host does not have."""
+        """Return the ranges of a version that this host does not have.
+
+        Raises
+        ------
+        ConnectionError
+            If somebody has published later.
+        """
         kept = self._kept.get((run, task))
+        if attempt < max(self._over.get((run, task), 0), kept.assembly.newest[0] if kept is not None else 0):
+            raise ConnectionError(f"attempt {attempt} of {run}/{task} is over")
         if kept is None or kept.assembly.newest[0] != attempt:
             return {"missing": [(0, total)]}
         return {"missing": kept.assembly.missing(version, total)}
@@ -246,6 +255,20 @@ class HostRelay:
         assert kept.outbox is not None
         assert kept.store is not None
         send_along(kept.outbox, fields, kept.store.copy(), **where)
+
+    # ------------------------------------------------------------------ the network
+    async def probe(self, payload: Payload = b"") -> None:
+        """Answer at once, whatever the bytes."""
+
+    async def probe_rate(self, address: str) -> Plain:
+        """Return how many bytes per second go from here to another host.
+
+        Raises
+        ------
+        ConnectionError
+            If it does not answer.
+        """
+        return {"bytes_per_s": await rate(self.link, [address])}
 
     # ------------------------------------------------------------------ the end
     def drop(self, run: str, task: str, attempt: int | None = None) -> None:

@@ -9,12 +9,15 @@ from drlnb.records.columns.distribution import (
     AskMissing,
     HostCompleted,
     HostUnreachable,
+    LinkMeasured,
+    MeasureLink,
     MessageLost,
     RangesMissing,
     SendParameters,
 )
 from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, pack_hosts, ways
+from drlnb.runtime.distribution.probe import measure
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import SOON_S, Payload, Plain
 
@@ -22,6 +25,8 @@ __all__ = ["Sender", "send_along"]
 
 #: Longest message: who receives one holds it twice for a moment, and does nothing else while it is copied.
 _MESSAGE_BYTES = 64 << 20
+#: Longest wait for a host that was dropped and may be back, in seconds.
+_ANSWER_S = 1.0
 
 
 def send_along(
@@ -145,9 +150,7 @@ class Sender:
         ])
 
     async def _ask(self, host: str, address: str, version: int, total: int) -> None:
-        run, task = self._task
-        about: Plain = {"run": run, "task": task, "attempt": self.attempt, "version": version, "total": total}
-        reply = await self._link.call(address, "drlnb_missing", **about, timeout_s=SOON_S)
+        reply = await self._missing(address, version, total, SOON_S)
         if reply.get("refused"):
             self._feed(HostUnreachable, host=host, version=version, reason=str(reply["refused"]))
         elif reply["missing"]:
@@ -155,6 +158,21 @@ class Sender:
             self._feed(RangesMissing, host=host, version=version, missing=missing)
         else:  # its report was lost
             self._feed(HostCompleted, host=host, version=version, n_bytes=total, publish_s=0.0)
+
+    async def _missing(self, address: str, version: int, total: int, within_s: float) -> Plain:
+        run, task = self._task
+        about: Plain = {"run": run, "task": task, "attempt": self.attempt, "version": version, "total": total}
+        return await self._link.call(address, "drlnb_missing", **about, timeout_s=within_s)
+
+    async def answers(self, address: str) -> bool:
+        """Return whether a host answers soon, and would take versions from here."""
+        return not (await self._missing(address, 0, 0, _ANSWER_S)).get("refused")
+
+    async def measure(self, command: MeasureLink) -> None:
+        """Measure the network, as far as that is possible."""
+        addresses = self._addresses()
+        taking_part, figures = await measure(self._link, {host: addresses.get(host, "") for host in command.hosts})
+        self._feed(LinkMeasured, hosts=taking_part, figures=figures)
 
     # ------------------------------------------------------------------ what came of it
     def arrived(self, version: int, host: str, arrival_s: float) -> None:

@@ -50,6 +50,7 @@ class Effects:
             words.DropExperience: self._drop,
             distribution.SendParameters: master.sender.send,
             distribution.AskMissing: master.sender.ask,
+            distribution.MeasureLink: master.sender.measure,
         }
 
     def _drop(self, command: words.DropExperience) -> None:

@@ -7,13 +7,15 @@ closed forms.
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from drlnb.planning.distribution import LEARNER, Chunk, Link, RelayAssembly, Route
 from drlnb.records.columns.distribution import (
     AskMissing,
     HostCompleted,
     HostUnreachable,
+    LinkMeasured,
+    MeasureLink,
     MessageLost,
     RangesMissing,
     SendParameters,
@@ -85,7 +87,7 @@ class Network:
     @property
     def effects(self) -> Effects:
         """What carries out each kind of command."""
-        return {SendParameters: self._send, AskMissing: self._ask}
+        return {SendParameters: self._send, AskMissing: self._ask, MeasureLink: self._measure}
 
     # ------------------------------------------------------------------ messages
     def _send(self, command: SendParameters) -> None:
@@ -173,6 +175,12 @@ class Network:
             lost = name in self.frozen or not self.lives(name)
             wait_s = _ANSWER_S if name in self.frozen else 2 * (link.latency_s + link.overhead_s)
             self.clock.after(wait_s, self._answer, name, command.version, lost)
+
+    def _measure(self, command: MeasureLink) -> None:
+        """Report the network as it is before the first version, after a round trip."""
+        link = self.link_of(1)
+        after_s = 2 * (link.latency_s + link.overhead_s)
+        self.host().feed_after(after_s, LinkMeasured, hosts=command.hosts, figures=asdict(link))
 
     def _answer(self, name: str, version: int, lost: bool) -> None:
         if lost:

@@ -123,13 +123,21 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
         )
     return picture(
         "distribution.versions", fold, sentence, VERSIONS, lines.body(axis("version"), axis("time", "ms")),
-        notes=("the band reaches from the first host to the last one",) if len(x) else (),
+        notes=("the band reaches from the first host to the last one", _link(of)) if len(x) else (),
         numbers=numbered(
             NUMBERS, versions=float(len(x)), measured=median_s, predicted=expected_s, ratio=ratio,
             behind=float(max((of.newest - host.version for host in live), default=0)), repairs=float(of.n_repairs),
             lost=float(sum(host.n_lost for host in of.hosts.values())),
         ),
     )  # fmt: skip
+
+
+def _link(of: DistributionFold) -> str:
+    """Return what versions are planned with, in words."""
+    rate, wait_s, cost_s = (of.link.get(f"{key}_s") for key in ("learner_bytes_per", "latency", "overhead"))
+    if rate is None or wait_s is None or cost_s is None:
+        return "network: not measured"
+    return f"network, measured: {rate / 1e6:.3g} MB/s, latency {wait_s * 1e6:.0f} us, {cost_s * 1e6:.0f} us per message"
 
 
 def _median(values: Floats) -> float | None:

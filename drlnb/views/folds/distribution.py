@@ -1,12 +1,14 @@
 """Fold what became of the versions of one task, or of one publisher: predicted and measured seconds, and each host."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.records.columns.distribution import (
     DistributionPlanned,
     HostCompleted,
     HostDropped,
+    LinkMeasured,
     MessageLost,
     VersionPublished,
 )
@@ -47,6 +49,8 @@ class DistributionFold:
     planners: list[str] = field(default_factory=list)
     hosts: dict[str, HostLine] = field(default_factory=dict)
     n_repairs: int = 0
+    #: Figures of the network, by their names, as they were measured last.
+    link: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -66,6 +70,9 @@ class DistributionFold:
             len(decision.hosts), decision.n_bytes / 1e6, math.nan, math.nan,
         )  # fmt: skip
         self.versions.thin("version", _MOST)
+
+    def _measured(self, event: LinkMeasured, t: float) -> None:
+        self.link = {**self.link, **event.figures}
 
     def _completed(self, event: HostCompleted, t: float) -> None:
         host = self.hosts.setdefault(event.host, HostLine())

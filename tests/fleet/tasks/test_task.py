@@ -107,7 +107,7 @@ def test_planners_default_to_those_that_exist():
         "warmup": "saa",
         "batching": "equal",
         "swapping": "none",
-        "distribution": "star",
+        "distribution": "auto",
         "placement": "first",
     }
     assert chosen({"hold": "last"}).names["hold"] == "last"

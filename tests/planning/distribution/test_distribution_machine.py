@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import pytest
 
-from drlnb.planning.distribution import PRESETS, DistributionMachine
+from drlnb.planning.distribution import PRESETS, DistributionMachine, Link, best
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
@@ -14,6 +14,8 @@ from drlnb.records.columns.distribution import (
     HostDropped,
     HostsChanged,
     HostUnreachable,
+    LinkMeasured,
+    MeasureLink,
     MessageLost,
     PublishAsked,
     RangesMissing,
@@ -47,6 +49,9 @@ class Publisher:
 
     def held(self, host, version=1):
         return self.feed(HostCompleted, host=host, version=version, n_bytes=N_BYTES, publish_s=0.1)
+
+    def measured(self, **figures):
+        return self.feed(LinkMeasured, hosts=("a",), figures=figures)
 
     def late(self):
         return self.feed(DeadlinePassed, name=DEADLINE)
@@ -333,3 +338,70 @@ def test_a_wrong_planner_is_refused_at_once():
     """By the registry's words."""
     with pytest.raises(ValueError, match="distribution planner must be one of"):
         DistributionMachine({"planner": "relais"})
+
+
+SLOW = Link.of(11.7e6, latency_s=0.001, overhead_s=0.0002)
+
+
+def test_the_network_is_measured_with_one_host_and_with_more():
+    """One tells what the learner sends, two what hosts send each other; those that come and go later tell no more."""
+    publisher = Publisher("auto", hosts=())
+    assert publisher.hosts("a") == (MeasureLink(hosts=("a",)),)
+    assert publisher.hosts("a", "b") == (MeasureLink(hosts=("a", "b")),)
+    assert publisher.hosts("a", "b", "c") == ()
+    assert names(publisher.hosts("a")) == ["HostDropped", "HostDropped"]
+    assert publisher.hosts("a", "b") == ()
+
+
+def test_a_network_that_is_told_or_not_used_is_not_measured():
+    """A star is the same on every network; planners of a user's own may use it."""
+    told = Publisher("auto", hosts=(), link=asdict(SLOW))
+    assert told.hosts("a", "b") == Publisher("star", hosts=()).hosts("a", "b") == ()
+    assert Publisher("relay:m=2", hosts=()).hosts("a", "b") == (MeasureLink(hosts=("a", "b")),)
+
+
+def test_what_was_measured_counts_from_the_next_version_on():
+    """Its plan, its prediction and its deadline; of the version that is under way the pace is not learnt."""
+    hosts = tuple("abcdefgh")
+    publisher = Publisher("auto", hosts=hosts)
+    first = only(DistributionPlanned, publisher.publish(1, n_bytes=20_000_000))
+    assert first.predicted_s == pytest.approx(best(8, 20_000_000, PRESETS["10GbE"]).publish_s, abs=1e-6)
+    assert publisher.measured(**asdict(SLOW)) == ()
+    for host in hosts:
+        publisher.held(host)
+    assert publisher.machine.state.publication.pace == 1.0
+    out = publisher.publish(2, n_bytes=20_000_000)
+    expected_s = best(8, 20_000_000, SLOW).publish_s
+    assert only(DistributionPlanned, out).predicted_s == pytest.approx(expected_s, abs=1e-6)
+    assert deadline_s(out) == pytest.approx(4 * expected_s, abs=1e-5)
+
+
+def test_what_could_not_be_measured_stays_as_it_was():
+    """As long as nobody knows what hosts send, versions have a minute."""
+    publisher = Publisher("relay:m=2", hosts=("a", "b"))
+    publisher.measured(learner_bytes_per_s=5e6, overhead_s=0.001)
+    publication = publisher.machine.state.publication
+    assert publication.link == Link(learner_bytes_per_s=5e6, overhead_s=0.001)
+    assert publication.pace is None
+    assert deadline_s(publisher.publish()) == 60.0
+    publisher.measured()
+    assert publication.link.learner_bytes_per_s == 5e6
+
+
+def test_nothing_is_measured_while_versions_are_under_way():
+    """A planner that uses the network comes with the first one; the second one waits for it, and goes out at once."""
+    publisher = Publisher("star", hosts=("a",))
+    publisher.feed(PublishAsked, version=1, n_bytes=N_BYTES, planner="auto")
+    publisher.publish(2)
+    assert names(publisher.held("a"))[:2] == ["VersionPublished", "DistributionPlanned"]
+    assert publisher.held("a", 2)[-1] == MeasureLink(hosts=("a",))
+
+
+def test_a_restored_machine_knows_the_network():
+    """And does not have it measured again."""
+    publisher, other = Publisher("auto", hosts=("a", "b")), Publisher("auto", hosts=())
+    publisher.measured(**asdict(SLOW))
+    other.machine.restore(publisher.machine.snapshot())
+    other.t = publisher.t
+    assert other.machine.state.publication.link == SLOW
+    assert other.publish(n_bytes=10**7) == publisher.publish(n_bytes=10**7)

@@ -15,6 +15,7 @@ from drlnb.records.columns.distribution import (
     HostCompleted,
     HostsChanged,
     HostUnreachable,
+    LinkMeasured,
     MessageLost,
     PublishAsked,
     RangesMissing,
@@ -25,6 +26,7 @@ from tests.strategies import fewer
 PLANNERS = (
     "star", "tree:k=2", "kary:k=2", "binomial", "chain:c=3", "relay:m=3", "relay:m=2,c=2", "multitree:m=2,c=3", "auto",
 )  # fmt: skip
+RATES = ("learner_bytes_per_s", "egress_bytes_per_s", "ingress_bytes_per_s")
 #: What may happen in a world; names of its methods but "lose" (messages), "double" (reports) and "notice" (deaths).
 MILD = frozenset({"join", "publish", "lose", "double"})
 DEADLY = MILD | {"leave", "come_back", "die", "notice", "disable"}
@@ -74,6 +76,8 @@ class World:
         self.dropped, self.dropped_alive, self.leaving = [], [], set()
         self.n_sent, self.n_received = Counter(), Counter()
         self.n_done = Counter()
+        #: Hosts that there were each time that the network was measured.
+        self.n_measured = []
 
     # ------------------------------------------------------------------ what the machine is told
     def feed(self, kind, **values):
@@ -175,6 +179,16 @@ class World:
             return
         for start, stop, route in command.sends:
             self.forward(command, LEARNER, start, stop, route)
+
+    def on_MeasureLink(self, command):
+        assert self.under_way == 0, "the network is measured while nothing is under way"
+        assert set(command.hosts) == self.hosts
+        self.n_measured.append(len(command.hosts))
+        assert self.n_measured in ([1], [1, len(command.hosts)], [len(command.hosts)]), "again once there are two hosts"
+        figures = {name: 10.0 ** self.rng.randint(3, 12) for name in RATES}
+        figures["overhead_s"] = self.rng.random()
+        known = self.rng.sample(sorted(figures), self.rng.randint(0, len(figures)))
+        self.report(LinkMeasured, hosts=command.hosts, figures={name: figures[name] for name in known})
 
     def on_SetDeadline(self, command):
         assert (command.name, command.after_s > 1) == (DEADLINE, True)

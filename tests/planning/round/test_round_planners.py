@@ -10,7 +10,7 @@ from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.swapping import SwapPlan
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned
-from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
+from drlnb.records.columns.distribution import DistributionPlanned, LinkMeasured, MeasureLink, SendParameters
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.journal import Stream, StreamOpened
@@ -30,11 +30,23 @@ def test_a_plan_of_distribution_counts_from_the_next_round_on():
     master.at_version_1(*NODES)
     assert master.set("distribution.plan", "chain") == ()
     before, _ = to_next_round(master)
-    assert only(DistributionPlanned, before).planner == "star"
+    assert only(DistributionPlanned, before).planner == "auto"
     assert only(SendParameters, before).routes == (((-1, 0),), ((-1, 1),))
     after, _ = to_next_round(master)
     assert only(DistributionPlanned, after).planner == "chain"
     assert only(SendParameters, after).routes == (((-1, 0), (0, 1)),)
+
+
+def test_the_network_is_measured_once_a_planner_uses_it():
+    """Between two versions, when the last host holds the former one; the next plan is made with what came of it."""
+    master = Master(n_rounds=5, planners={"distribution": "star"})
+    assert not of(MeasureLink, master.at_version_1(*NODES))
+    master.set("distribution.plan", "chain")
+    assert of(MeasureLink, to_next_round(master)[1]) == [MeasureLink(hosts=NODES)]
+    assert master.feed(LinkMeasured, hosts=NODES, figures={"latency_s": 7.0}) == ()
+    before, after = to_next_round(master)
+    assert only(DistributionPlanned, before).predicted_s > 14.0
+    assert not of(MeasureLink, after)
 
 
 def test_a_planner_of_batching_counts_from_the_next_round_on():
@@ -71,7 +83,7 @@ def test_an_unknown_planner_is_refused_and_nothing_changes(key, value, reason):
     master.at_version_1(*NODES)
     refused = only(RequestRefused, master.set(key, value))
     assert (refused.subject, refused.reason[: len(reason)]) == (key, reason)
-    assert only(DistributionPlanned, to_next_round(master)[0]).planner == "star"
+    assert only(DistributionPlanned, to_next_round(master)[0]).planner == "auto"
 
 
 @pytest.mark.parametrize("decision", ["batching", "swapping", "distribution"])

@@ -6,7 +6,7 @@ from round_words import Master, fence, kinds, of, only
 from drlnb.planning.round.machine import ROUND_DEFAULTS, RoundMachine
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned, RoundClosed
-from drlnb.records.columns.distribution import DistributionPlanned, SendParameters, VersionPublished
+from drlnb.records.columns.distribution import DistributionPlanned, MeasureLink, SendParameters, VersionPublished
 from drlnb.records.columns.leasing import HoldPlanned, RequestRefused, SlotRequested
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.columns.warmup import StartCollector, WakeCollector, WarmupPlanned
@@ -54,7 +54,10 @@ def test_a_collector_acts_as_soon_as_it_is_up_and_its_host_holds_the_version():
         WakeCollector.match(collector=0, node="n0", round=1, version=1, n_steps=8),
         words.PhaseEntered(phase="collecting", round=1),
     )
-    assert master.completed("n1") == (VersionPublished(version=1, publish_s=2.0, n_hosts=2),)
+    assert master.completed("n1") == (
+        VersionPublished(version=1, publish_s=2.0, n_hosts=2),
+        MeasureLink(hosts=("n0", "n1")),
+    )
     assert master.ready(1, "n1") == (WakeCollector.match(collector=1, node="n1", version=1),)
 
 
@@ -200,7 +203,7 @@ def test_a_checkpoint_of_the_last_round_is_only_evaluated():
     master = Master(n_rounds=2)
     master.opened(version=3)
     master.placed("n0", "n0")
-    assert master.completed() == (VersionPublished.match(version=3),)
+    assert master.completed() == (VersionPublished.match(version=3), MeasureLink(hosts=("n0",)))
     assert master.ready(1)[-1] == words.Evaluate.match(collector=1, node="n0", version=3, n_episodes=20)
     assert master.evaluated()[-1] == words.EndTask(state="done", reason="32 steps made")
     assert not of(words.WriteCheckpoint, master.records)
@@ -315,7 +318,7 @@ def test_defaults():
     """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, no ring."""
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
-            "hold": "yield", "warmup": "saa", "batching": "equal", "swapping": "none", "distribution": "star",
+            "hold": "yield", "warmup": "saa", "batching": "equal", "swapping": "none", "distribution": "auto",
             "placement": "first",
         },
         "warmup": {},

@@ -9,6 +9,7 @@ from drlnb.records.columns.distribution import (
     DistributionPlanned,
     HostCompleted,
     HostDropped,
+    LinkMeasured,
     MessageLost,
     VersionPublished,
 )
@@ -118,3 +119,15 @@ def test_only_so_many_versions_are_kept():
     view = measured.versions(fold_of(fold))
     assert math.isfinite(view.value("predicted"))
     assert len(view.columns["points"]["x"]) <= 800
+
+
+def test_the_page_says_how_the_network_was_measured(journal):
+    """Figures that came later, and those that stayed; before all are known it says so."""
+    assert measured.versions(journal).notes[-1] == "network: not measured"
+    run = Run().task("a")
+    run.say(
+        "task-a-a1", planned(1), LinkMeasured(t=1.0, hosts=("n0",), figures={"overhead_s": 1e-4, "latency_s": 2e-4}),
+        LinkMeasured(t=2.0, hosts=("n0",), figures={"learner_bytes_per_s": 1.17e7, "latency_s": 3e-4}),
+    )  # fmt: skip
+    note = measured.versions(run.journal()).notes[-1]
+    assert note == "network, measured: 11.7 MB/s, latency 300 us, 100 us per message"
