@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
 from distributed import Client
@@ -293,7 +293,7 @@ class Publisher:
         for publication in self._waiting.values():
             publication.trace.append(record)
         if isinstance(record, LinkMeasured) and record.figures:
-            self.link = replace(self.link, **record.figures)
+            self.link = Link.from_mapping(asdict(self.link) | dict(record.figures))
             assumed = [name for name in Link.declared() if name not in record.figures]
             self.link_origin = f"measured, but for {', '.join(assumed)}" if assumed else "measured"
         if isinstance(record, HostDropped) and record.host in self._addresses:

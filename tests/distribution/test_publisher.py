@@ -254,6 +254,7 @@ def test_the_network_is_measured_before_the_first_version(client):
     with Publisher(client) as publisher:
         report = publisher.publish({"w": np.zeros(10)}).result(20.0)
     assert report.link_origin == "measured"
+    assert report.link.one_machine
     figures = asdict(report.link)
     assert all(0.0 < figures[name] < 1e15 for name in figures if name.endswith("bytes_per_s"))
     assert 0.0 < report.link.overhead_s < 0.1

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.planning.declared import NOT_NEGATIVE, SHARE, Declared, between, declare
+from drlnb.planning.declared import FLAG, NOT_NEGATIVE, SHARE, Declared, between, declare
 
 __all__ = ["HEADER_FRAC", "PRESETS", "Cost", "Link", "Seconds", "bound_s"]
 
@@ -37,6 +37,8 @@ class Link(Declared):
     overhead_s: float = declare(150e-6, NOT_NEGATIVE)
     #: Bytes of headers per byte, where the rates count them.
     header_frac: float = declare(0.0, SHARE)
+    #: Learner and hosts are one machine, whose cores carry every byte of every plan: none is faster than direct sends.
+    one_machine: bool = declare(False, FLAG)
 
     @classmethod
     def of(cls, bytes_per_s: float, **others: float) -> Self:
@@ -47,12 +49,8 @@ class Link(Declared):
         >>> Link.of(25e6, latency_s=0.0).egress_bytes_per_s
         25000000.0
         """
-        return cls(
-            learner_bytes_per_s=bytes_per_s,
-            egress_bytes_per_s=bytes_per_s,
-            ingress_bytes_per_s=bytes_per_s,
-            **others,
-        )
+        cards = dict.fromkeys(("learner_bytes_per_s", "egress_bytes_per_s", "ingress_bytes_per_s"), bytes_per_s)
+        return cls.from_mapping(cards | others)
 
 
 #: Name -> a link of that kind of Ethernet, with the costs of messages in Python.

@@ -85,7 +85,8 @@ def forecast(
 
 def best(n_hosts: int, model_bytes: int, link: Link) -> Forecast:
     """Return the fastest of all strategies, in chunks that hosts take well."""
-    all_of_them = [forecast(name, n_hosts, model_bytes, link, chunk_bytes=CHUNK_BYTES) for name in STRATEGIES]
+    strategies = ("star",) if link.one_machine else tuple(STRATEGIES)
+    all_of_them = [forecast(name, n_hosts, model_bytes, link, chunk_bytes=CHUNK_BYTES) for name in strategies]
     return min(all_of_them, key=lambda each: each.publish_s)
 
 

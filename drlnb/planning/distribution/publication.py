@@ -6,7 +6,7 @@ holds the version, the learner last.  Who does not answer, refuses a message twi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 
 from drlnb.planning.distribution.cost import PRESETS, Link
 from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, command
@@ -131,7 +131,7 @@ class Publication:
 
     def measured(self, event: LinkMeasured) -> None:
         """Plan with what was measured; the version that is under way, which was not, tells nothing of the pace."""
-        self.link, self.predicted_s = replace(self.link, **event.figures), 0.0
+        self.link, self.predicted_s = Link.from_mapping(asdict(self.link) | dict(event.figures)), 0.0
         if "egress_bytes_per_s" in event.figures:
             self.pace = 1.0
 

@@ -8,12 +8,15 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+
+import psutil
+from distributed.comm import get_address_host
 
 from drlnb.runtime.link import Link
 
-__all__ = ["WITHIN_S", "measure", "rate"]
+__all__ = ["WITHIN_S", "are_here", "measure", "rate"]
 
 #: Longest time for all of it, and for the answer to a small message, in seconds.
 WITHIN_S, _ANSWER_S = 2.0, 0.5
@@ -47,7 +50,15 @@ async def measure(link: Link, hosts: Mapping[str, str]) -> tuple[tuple[str, ...]
     picked = {name: hosts[name] for name in (names[0], names[len(names) // 2], names[-1])}
     with contextlib.suppress(OSError):  # a time-out is one, too
         await asyncio.wait_for(_measure(link, picked, live, figures), WITHIN_S)
+    if figures:
+        figures["one_machine"] = are_here(hosts.values())
     return tuple(live), figures
+
+
+def are_here(addresses: Iterable[str]) -> bool:
+    """Return whether all addresses are those of this machine."""
+    here = {each.address for of_one in psutil.net_if_addrs().values() for each in of_one}
+    return {get_address_host(address) for address in addresses if address} <= here
 
 
 async def _measure(link: Link, hosts: Mapping[str, str], live: dict[str, str], figures: dict[str, float]) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 
 from drlnb.runtime.distribution.emulated import Bucket
-from drlnb.runtime.distribution.probe import measure, rate
+from drlnb.runtime.distribution.probe import are_here, measure, rate
 from tests.runtime.distribution.test_relays import JumpingLoop
 
 RATE, LATENCY_S = 1e7, 0.004
@@ -35,12 +35,17 @@ class Played:
         return {"ok": True}
 
 
+def at(host):
+    return f"tcp://{host}:1"
+
+
 def play(hosts, **how):
     """Return what is measured of some hosts, and the seconds that it took on the played clock."""
 
     async def go():
-        link = Played("learner", defaultdict(Bucket), **how)
-        taking_part, figures = await measure(link, {host: host for host in hosts})
+        silent = [at(host) for host in how.pop("silent", "")]
+        link = Played(at("learner"), defaultdict(Bucket), silent=silent, **how)
+        taking_part, figures = await measure(link, {host: at(host) for host in hosts})
         return taking_part, figures, asyncio.get_running_loop().time(), link.sizes
 
     with asyncio.Runner(loop_factory=JumpingLoop) as runner:
@@ -75,3 +80,10 @@ def test_a_host_on_the_learners_own_node_sends_to_others():
     taking_part, figures, *_ = play(["b", "learner"])
     assert taking_part == ("b", "learner")
     assert figures["egress_bytes_per_s"] == pytest.approx(RATE, rel=0.1)
+
+
+def test_addresses_of_this_machine_are_known():
+    """All of them must be; of whoever is not up nothing is said."""
+    assert are_here(["tcp://127.0.0.1:4000", "tls://127.0.0.1:5000", ""])
+    assert not are_here(["tcp://127.0.0.1:4000", "tcp://192.0.2.7:4000"])
+    assert play("ab")[1]["one_machine"] is False
