@@ -78,11 +78,14 @@ class Publisher:
     link
         The network; None: 10 Gbit/s Ethernet.  Cards that are :class:`~drlnb.runtime.distribution.emulated.Emulated`
         hold messages back as long as real ones of their rates would.
+    confirm
+        When a version is published: ``hosts``, once every host holds it; ``actors``, once on every host the actors that
+        are attached have applied it (seed 001, paragraph 105), waited for as long as the version's own deadline.
 
     Raises
     ------
     ConfigError
-        If there is no plan of the name, or the client cannot be used.
+        If there is no plan or level of confirmation of the name, or the client cannot be used.
     PeerError
         If no answer comes from the scheduler.
 
@@ -99,6 +102,7 @@ class Publisher:
         plan: str = "auto",
         deadline_s: float | None = None,
         link: Link | Emulated | None = None,
+        confirm: str = "hosts",
     ) -> None:
         self._client = _usable(client)
         if not isinstance(task, str) or not task or "/" in task:
@@ -107,8 +111,10 @@ class Publisher:
             raise ConfigError(f"deadline_s must be > 0, got {deadline_s!r}")
         if link is not None and not isinstance(link, (Link, Emulated)):
             raise ConfigError(f"link must be a Link or an Emulated, got {link!r}")
+        if confirm not in ("hosts", "actors"):
+            raise ConfigError(f"confirm must be 'hosts' or 'actors', got {confirm!r}")
         self.task, self._plan = task, _checked(plan)
-        config: Plain = {"planner": plan, "deadline_s": deadline_s}
+        config: Plain = {"planner": plan, "deadline_s": deadline_s, "confirm": confirm}
         self._cards = asdict(link) if isinstance(link, Emulated) else None
         if isinstance(link, Emulated):
             link = Link(
@@ -190,6 +196,8 @@ class Publisher:
             about = {key: value for key, value in message.items() if key not in {"run", "task", "attempt"}}
             if op == "drlnb_arrived":
                 self._sender.arrived(**about)
+            elif op == "drlnb_applied":
+                self._sender.applied(**about)
             else:
                 self._sender.lost(about)
         self._changed.set()

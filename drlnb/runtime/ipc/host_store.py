@@ -235,6 +235,12 @@ class HostStore:
                 return _key(word)
         return None
 
+    def readers(self, attempt: int, version: int) -> tuple[int, int]:
+        """Return the number of living readers, and of those that have applied neither a version nor a newer one."""
+        self._clear_dead(self._cells)
+        words = self._cells[self._cells[:, _PID] != 0, _APPLIED]
+        return len(words), int((words < np.uint64(attempt << 48 | version << 8)).sum())
+
     def close(self) -> None:
         """Give the memory back; readers keep what they look at until they look away, and learn that this is the end."""
         if self._segment is not None:
