@@ -152,9 +152,9 @@ class Publication:
         """Mark a host as holding a version, which ends its way there; false if that is no news."""
         if event.version != self.version or not self.hold(event.host, event.version):
             return False
-        self.publish_s = round(event.t - self.begun_t, 6)
+        self.publish_s, is_last = round(event.t - self.begun_t, 6), self.waiting == [event.host]
         self.over(event.host)
-        if not self.waiting and self.predicted_s:
+        if is_last and self.predicted_s:
             self.pace = max(1.0, self.publish_s / self.predicted_s, (self.pace or 1.0) / 2.0)
         self._mend(out)
         return True

@@ -368,7 +368,9 @@ def test_readers_that_hold_every_slot_do_not_drop_their_host():
         assert publisher.late() == (AskMissing(version=1, hosts=("b",)),)
         assert publisher.misses("b") == (SetDeadline(name=DEADLINE, after_s=5.0),)
     assert publisher.late() == (VersionPublished(version=1, publish_s=7.0, n_hosts=1, late=("b",)),)
+    pace = publisher.machine.state.publication.pace
     assert publisher.held("b") == (), "a slot is free at last"
+    assert publisher.machine.state.publication.pace == pace, "readers are no measure of the network"
     assert publisher.hosts("a", "b") == (), "nobody misses anything"
     assert only(SendParameters, publisher.publish(2)).hosts == ("a", "b")
 

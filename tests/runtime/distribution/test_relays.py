@@ -155,7 +155,7 @@ class JumpingLoop(asyncio.SelectorEventLoop):
 
 
 def play(tmp_path, scene, planner="relay:m=3", n_hosts=5, cards=None, **config):
-    """Run a scene with a learner and hosts; on a clock that jumps where cards are emulated or the machine configured."""
+    """Run a scene with a learner and hosts; on a clock that jumps if cards are emulated or the machine has settings."""
 
     async def go():
         wire = Wire(tmp_path)
