@@ -70,6 +70,7 @@ class PublishReport:
         installed = {record.host: record for record in own if isinstance(record, ActorsInstalled)}
         first = next((record for record in own if isinstance(record, DistributionPlanned)), None)
         end = next((record for record in own if isinstance(record, VersionPublished)), None)
+        late = end.late if end else ()
         return cls(
             version=version,
             n_hosts=end.n_hosts if end else 0,
@@ -85,9 +86,7 @@ class PublishReport:
             arrival_s={host: record.arrival_s for host, record in held.items()},
             n_actors=sum(record.n_actors for record in installed.values()),
             applied_s_of={host: record.publish_s for host, record in installed.items() if not record.n_late},
-            late_actors={host: installed[host].n_late if host in installed else None for host in end.late}
-            if end
-            else {},
+            late_actors={host: installed[host].n_late if host in installed else None for host in late},
             trace=tuple(trace),
         )
 

@@ -83,9 +83,9 @@ def staleness(effort: Distribution) -> Iterator[Row]:
         turns = {level: partial(_turn, client, effort.n_bytes, level) for level in ("actors", "hosts")}
         took = in_turn(effort.repeats, turns)
     actors_of = f"{_WORKERS * _ACTORS} actors on {_WORKERS} workers, rollouts of {_ROLLOUT_S:g} s"
-    what = f'{effort.model_mb:g} MB every {_EVERY_S:g} s, {actors_of}, confirm="actors"'
+    title = f'{effort.model_mb:g} MB every {_EVERY_S:g} s, {actors_of}, confirm="actors"'
     parts = {"-mean": "versions sent - applied, mean", "-max": "versions sent - applied, largest", "-rate": "sent"}
     for i, (name, figure) in enumerate(parts.items()):
         paired = pair_up(*([turn[i] for turn in took[level]] for level in ("actors", "hosts")))
         unit = "versions/s" if name == "-rate" else "versions"
-        yield Row(f"staleness{name}", f"{what}: {figure}", unit=unit, against='confirm="hosts"', **paired)
+        yield Row(f"staleness{name}", f"{title}: {figure}", unit=unit, against='confirm="hosts"', **paired)

@@ -41,9 +41,8 @@ class Publishing:
     busy: bool = False
     #: (version, bytes) of the version that goes out next; the newest one wins.
     pending: tuple[int, int] | None = None
-    #: Hosts to which the version was sent, and of whose actors nothing has been heard; those whose actors are late.
-    unconfirmed: list[str] = field(default_factory=list)
-    late: list[str] = field(default_factory=list)
+    #: Host to which the version was sent and whose actors are not known to have it -> they are waited for no longer.
+    actors: dict[str, bool] = field(default_factory=dict)
     #: Every host holds the version, and the deadline of actors has been set.
     actors_due: bool = False
     t: float = 0.0
@@ -92,8 +91,7 @@ class DistributionMachine(Machine[Publishing]):
         )
         asked = {*publication.asked, *publication.missing, *publication.late}
         yield asked <= set(publication.waiting) <= hosts.keys(), "who is asked waits, and who waits is a host"
-        yield set(state.unconfirmed) <= hosts.keys(), "whose actors are waited for is a host"
-        yield state.busy or not state.unconfirmed, "no actor is waited for between versions"
+        yield state.actors.keys() <= (hosts.keys() if state.busy else set()), "actors of hosts are waited for"
         yield not (state.actors_due and publication.waiting), "actors are late once every host holds the version"
 
 
@@ -113,7 +111,7 @@ def _begin(state: Publishing, version: int, n_bytes: int, out: Out) -> None:
     planner, n_before = state.planners.make(DISTRIBUTION, state.planner), len(state.publication.waiting)
     state.publication.begin(version, n_bytes, planner, state.t, out)
     if state.publication.confirms:
-        state.unconfirmed += state.publication.waiting[n_before:]
+        state.actors.update(dict.fromkeys(state.publication.waiting[n_before:], False))
     _go_on(state, out)
 
 
@@ -122,16 +120,17 @@ def _go_on(state: Publishing, out: Out) -> None:
     publication = state.publication
     if not state.busy or publication.waiting:
         return
-    if state.unconfirmed:
+    if not all(state.actors.values()):
         if not state.actors_due:
             state.actors_due = True
             out.append(SetDeadline(name=ACTORS, after_s=publication.confirm_s + _GRACE_S))
         return
-    state.busy = False
+    if publication.confirms:
+        publication.publish_s = round(state.t - publication.begun_t, 6)
     version, publish_s = publication.version, publication.publish_s
     n_hosts = len(publication.hosts) - len(publication.behind(version))
-    out.append(VersionPublished(version=version, publish_s=publish_s, n_hosts=n_hosts, late=tuple(state.late)))
-    state.late = []
+    out.append(VersionPublished(version=version, publish_s=publish_s, n_hosts=n_hosts, late=tuple(state.actors)))
+    state.busy, state.actors = False, {}
     if state.pending is not None:
         (version, n_bytes), state.pending = state.pending, None
         _begin(state, version, n_bytes, out)
@@ -139,17 +138,8 @@ def _go_on(state: Publishing, out: Out) -> None:
 
 def _drop(state: Publishing, host: str, reason: str, out: Out) -> None:
     out.append(HostDropped(host=host, reason=reason))
-    _let_go(state, host, late=False)
+    state.actors.pop(host, None)
     state.publication.gone(host, out)
-
-
-def _let_go(state: Publishing, host: str, *, late: bool) -> None:
-    """Wait no longer for a host's actors."""
-    state.unconfirmed = [each for each in state.unconfirmed if each != host]
-    state.late = [each for each in state.late if each != host]
-    if late:
-        state.late.append(host)
-        state.publication.publish_s = round(state.t - state.publication.begun_t, 6)
 
 
 def _hosts_changed(state: Publishing, event: HostsChanged, out: Out) -> None:
@@ -172,11 +162,11 @@ def _completed(state: Publishing, event: HostCompleted, out: Out) -> None:
 
 def _actors_installed(state: Publishing, event: ActorsInstalled, out: Out) -> None:
     """Count a host's actors in, or as late."""
-    if event.version != state.publication.version or event.host not in state.unconfirmed:
-        return
-    _let_go(state, event.host, late=event.n_late > 0)
-    state.publication.publish_s = round(event.t - state.publication.begun_t, 6)
-    _go_on(state, out)
+    if event.version == state.publication.version and event.host in state.actors:
+        state.actors[event.host] = True
+        if not event.n_late:
+            del state.actors[event.host]
+        _go_on(state, out)
 
 
 def _message_lost(state: Publishing, event: MessageLost, out: Out) -> None:
@@ -196,12 +186,12 @@ def _unreachable(state: Publishing, event: HostUnreachable, out: Out) -> None:
 def _deadline_passed(state: Publishing, event: DeadlinePassed, out: Out) -> None:
     """Mend a version that is late; wait no longer for hosts whose actors are."""
     publication = state.publication
-    for host in state.unconfirmed if event.name == ACTORS and state.actors_due else ():
-        _let_go(state, host, late=True)
+    if event.name == ACTORS and state.actors_due:
+        state.actors = dict.fromkeys(state.actors, True)
     for host in publication.deadline_passed(event, out):
         if publication.full.get(host):
             publication.over(host)
-            _let_go(state, host, late=True)
+            state.actors[host] = True
         else:
             _drop(state, host, "late too often", out)
     _go_on(state, out)

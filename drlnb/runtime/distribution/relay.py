@@ -46,10 +46,6 @@ class _Kept:
     #: (attempt, version) that readers find.
     current: tuple[int, int] = (0, 0)
 
-    def expects(self, store: HostStore, part: Chunk) -> bool:
-        """Return whether no newer version has begun, and the task is not over."""
-        return self.store is store and self.assembly.newest == (part.attempt, part.version)
-
 
 class HostRelay:
     """The host stores of one node, for which `link` speaks, by (run, task); and who sends versions from here."""
@@ -189,7 +185,7 @@ class HostRelay:
 
     async def _settle(self, kept: _Kept, store: HostStore, part: Chunk, fields: Plain) -> None:
         """Look now and then for a slot: until there is one, a newer version begins, or the task is over."""
-        while kept.expects(store, part):
+        while kept.store is store and kept.assembly.newest == (part.attempt, part.version):
             if store.settle():
                 self._arrived(kept, store, part, fields)
                 return
@@ -203,11 +199,10 @@ class HostRelay:
             self.link.keep(self._watch(kept, store, part, fields))
 
     async def _watch(self, kept: _Kept, store: HostStore, part: Chunk, fields: Plain) -> None:
-        """Look now and then what readers have applied; report once all have, or are late, or a newer version begins."""
+        """Look now and then what readers have applied; report once all have a version or a newer one, or are late."""
         loop, key = asyncio.get_running_loop(), (kept.attempts.index(part.attempt) + 1, part.version)
         since = loop.time()
-        until = since + fields["confirm_s"]
-        while kept.expects(store, part) and (store.applied() or key) < key and loop.time() < until:
+        while kept.store is store and (store.applied() or key) < key and loop.time() - since < fields["confirm_s"]:
             await asyncio.sleep(_LOOK_S)
         if kept.store is store:
             n_actors, n_late = store.readers(*key)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from drlnb.planning.distribution import Route
 from drlnb.records.columns.distribution import (
@@ -164,7 +163,7 @@ class Sender:
                 HostCompleted, host=host, version=version, n_bytes=n_bytes, publish_s=publish_s, arrival_s=arrival_s
             )
 
-    def applied(self, version: int, **about: Any) -> None:
+    def applied(self, version: int, **about: object) -> None:
         """Feed what a host's actors have applied: fields of :class:`ActorsInstalled`."""
         if version == self._version:
             publish_s = asyncio.get_running_loop().time() - self._begun

@@ -239,7 +239,7 @@ class HostStore:
         """Return the number of living readers, and of those that have applied neither a version nor a newer one."""
         self._clear_dead(self._cells)
         words = self._cells[self._cells[:, _PID] != 0, _APPLIED]
-        return len(words), int((words < np.uint64(attempt << 48 | version << 8)).sum())
+        return len(words), np.count_nonzero(words < np.uint64(attempt << 48 | version << 8))
 
     def close(self) -> None:
         """Give the memory back; readers keep what they look at until they look away, and learn that this is the end."""
