@@ -355,7 +355,7 @@ def test_nobody_waits_for_the_actors_of_a_host_that_is_gone():
     publisher.installed("x")
     assert publisher.hosts("x") == (
         HostDropped(host="a", reason="it is gone"),
-        VersionPublished(version=1, publish_s=7.0, n_hosts=1),
+        VersionPublished(version=1, publish_s=8.0, n_hosts=1),
     )
 
 
