@@ -25,7 +25,7 @@ BUDGETS = {
     "fleet": 3_970,
     "views": 4_110,
     "sim": 2_808,
-    "bench": 2_730,
+    "bench": 2_795,
     "widgets": 1_460,
     "cli": 1_065,
     "records": 1_069,

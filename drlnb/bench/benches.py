@@ -252,7 +252,9 @@ _ALL = (
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",
-        _groups("distribution", network="network emulated", hops="payload", handover="handover pack"),
+        _groups(
+            "distribution", network="network emulated", hops="payload", handover="handover pack", staleness="staleness"
+        ),
         Distribution,
     ),
     Bench(

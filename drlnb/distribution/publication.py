@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from drlnb.planning.distribution import LEARNER, Link
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
+    ActorsInstalled,
     DistributionPlanned,
     HostCompleted,
     HostDropped,
@@ -34,7 +35,8 @@ class PublishReport:
     superseded: bool
     #: Versions that were superseded while this one was on its way.
     n_superseded: int
-    #: Seconds from the first message until the last host was known to hold it, and what the cost model had expected.
+    #: Seconds from the first message until the last host was known to hold it, or, where that is waited for, until all
+    #: actors were known to have applied it or were late; and what the cost model had expected until hosts hold it.
     publish_s: float
     predicted_s: float
     #: Host that was dropped on the way -> why.
@@ -45,6 +47,13 @@ class PublishReport:
     #: its last.
     publish_s_of: dict[str, float]
     arrival_s: dict[str, float]
+    #: Where actors are waited for: how many there are; host -> seconds from the first message until all of its own were
+    #: known to have applied it.
+    n_actors: int
+    applied_s_of: dict[str, float]
+    #: Host that was waited for no longer, and not dropped -> number of actors that had not applied the version; None if
+    #: it has not said: it does not answer, or its readers hold every slot.
+    late_actors: dict[str, int | None]
     #: All records from the version's first to its last.
     trace: tuple[Record, ...]
     #: The network as it was planned with, and where that comes from: measured, given, emulated or assumed.
@@ -61,8 +70,10 @@ class PublishReport:
         """Return the report of the version that a trace is of."""
         own = [record for record in trace if getattr(record, "version", version) == version]
         held = {record.host: record for record in own if isinstance(record, HostCompleted)}
+        installed = {record.host: record for record in own if isinstance(record, ActorsInstalled)}
         first = next((record for record in own if isinstance(record, DistributionPlanned)), None)
         end = next((record for record in own if isinstance(record, VersionPublished)), None)
+        late = end.late if end else ()
         return cls(
             version=version,
             n_hosts=end.n_hosts if end else 0,
@@ -76,6 +87,9 @@ class PublishReport:
             egress_bytes=_egress([record for record in own if isinstance(record, SendParameters)]),
             publish_s_of={host: record.publish_s for host, record in held.items()},
             arrival_s={host: record.arrival_s for host, record in held.items()},
+            n_actors=sum(record.n_actors for record in installed.values()),
+            applied_s_of={host: record.publish_s for host, record in installed.items() if not record.n_late},
+            late_actors={host: installed[host].n_late if host in installed else None for host in late},
             trace=tuple(trace),
             link=link,
             link_origin=link_origin,
@@ -101,7 +115,7 @@ class Publication:
         self._future: Future[PublishReport] = Future()
 
     def result(self, timeout_s: float | None = None) -> PublishReport:
-        """Return the report once every host that lives holds the version.
+        """Return the report once the version is published.
 
         Raises
         ------

@@ -83,11 +83,14 @@ class Publisher:
         as it cannot be measured, it is taken for 10 Gbit/s Ethernet.  Cards that are
         :class:`~drlnb.runtime.distribution.emulated.Emulated` hold messages back as long as real ones of their rates
         would.
+    confirm
+        When a version is published: ``hosts``, once every host holds it; ``actors``, once on every host the actors that
+        are attached have applied it (seed 001, paragraph 105), waited for as long as the version's own deadline.
 
     Raises
     ------
     ConfigError
-        If there is no plan of the name, or the client cannot be used.
+        If there is no plan or level of confirmation of the name, or the client cannot be used.
     PeerError
         If no answer comes from the scheduler.
 
@@ -104,6 +107,7 @@ class Publisher:
         plan: str = "auto",
         deadline_s: float | None = None,
         link: Link | Emulated | None = None,
+        confirm: str = "hosts",
     ) -> None:
         self._client = _usable(client)
         if not isinstance(task, str) or not task or "/" in task:
@@ -112,8 +116,10 @@ class Publisher:
             raise ConfigError(f"deadline_s must be > 0, got {deadline_s!r}")
         if link is not None and not isinstance(link, (Link, Emulated)):
             raise ConfigError(f"link must be a Link or an Emulated, got {link!r}")
+        if confirm not in ("hosts", "actors"):
+            raise ConfigError(f"confirm must be 'hosts' or 'actors', got {confirm!r}")
         self.task, self._plan = task, _checked(plan)
-        config: Plain = {"planner": plan, "deadline_s": deadline_s}
+        config: Plain = {"planner": plan, "deadline_s": deadline_s, "confirm": confirm}
         self._cards = asdict(link) if isinstance(link, Emulated) else None
         #: Where :attr:`link` comes from, in a word or two.
         self.link_origin = "emulated" if self._cards else "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
@@ -208,6 +214,8 @@ class Publisher:
             about = {key: value for key, value in message.items() if key not in {"run", "task", "attempt"}}
             if op == "drlnb_arrived":
                 self._sender.arrived(**about)
+            elif op == "drlnb_applied":
+                self._sender.applied(**about)
             else:
                 self._sender.lost(about)
         self._changed.set()

@@ -71,7 +71,7 @@ def test_every_group_leads_to_a_function():
         "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "distribution", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
-    assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload", "handover", "pack"}
+    assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload", "handover", "pack", "staleness"}
     assert set(BENCHES["runtime"].groups) == {
         "hops", "handover", "overhead", "overhead-train", "startup", "reclaim", "failover", "first-step",
     }  # fmt: skip

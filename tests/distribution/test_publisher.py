@@ -1,5 +1,6 @@
 """Publish to real Dask workers: what readers see, who comes and goes, who publishes last, what is refused."""
 
+import contextlib
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ from distributed import Client, wait
 
 import drlnb.distribution
 from drlnb.distribution import Emulated, Link, Publisher
-from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.columns.distribution import ActorsInstalled, HostCompleted
 from drlnb.records.errors import ConfigError, PeerError
 from tests.runtime.live import ForeignCluster, wait_until
 
@@ -171,6 +172,89 @@ def test_who_publishes_later_takes_the_name_over(client):
         assert {arrays["w"][0] for _, arrays in on_each(client, read, "two").values()} == {1.0}
 
 
+ACTOR = """
+import sys
+from drlnb.distribution import HostView
+with HostView.attach(sys.argv[1]) as view:
+    for _ in sys.stdin:
+        view.refresh()
+        print(view.version, flush=True)
+"""
+
+
+class Actor:
+    """A process of its own that looks for a newer version when it is told to."""
+
+    def __init__(self, path):
+        line = [sys.executable, "-c", ACTOR, path]
+        self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def refresh(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def make_actor():
+    """Start actors by the path of their store; they are gone after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(path):
+            actor = Actor(path)
+            stack.callback(actor.end)
+            return actor
+
+        yield make
+
+
+def test_a_version_waits_for_the_actors_of_every_host(client, make_actor):
+    """For the slow one too, not for one that is killed meanwhile; a host without actors keeps nobody waiting."""
+    version = {"w": np.zeros(10_000)}
+    with Publisher(client, confirm="actors") as publisher:
+        report = publisher.publish(version).result(20.0)
+        assert (report.n_actors, report.late_actors, set(report.applied_s_of)) == (0, {}, set(publisher.hosts))
+        first, second, *_ = on_each(client, drlnb.distribution.store_path).values()
+        quick, slow, other = (make_actor(path) for path in (first, first, second))
+        assert [actor.refresh() for actor in (quick, slow, other)] == [1, 1, 1]
+        publication = publisher.publish(version)
+        wait_until(lambda: sum(isinstance(r, ActorsInstalled) for r in publication.trace) == 2, "two have no actors")
+        assert [quick.refresh(), other.refresh()] == [2, 2]
+        wait_until(lambda: sum(isinstance(r, ActorsInstalled) for r in publication.trace) == 3, "another one's have it")
+        waiting = publisher.publish(version)
+        assert not publication.done()
+        assert slow.refresh() == 2
+        report = publication.result(20.0)
+        assert (report.n_hosts, report.n_actors, report.late_actors, len(report.applied_s_of)) == (4, 3, {}, 4)
+        assert max(report.publish_s_of.values()) < max(report.applied_s_of.values()) <= report.publish_s
+        wait_until(lambda: sum(isinstance(r, HostCompleted) for r in waiting.trace) == 4, "the next one is there")
+        assert [slow.refresh(), other.refresh()] == [3, 3]
+        quick.end()
+        report = waiting.result(20.0)
+        assert (report.n_actors, report.late_actors) == (2, {})
+
+
+def test_actors_that_do_not_apply_a_version_are_listed(client, make_actor):
+    """When the version's own deadline has passed once more; their host stays a host, and the next version goes out."""
+    version = {"w": np.zeros(10_000)}
+    with Publisher(client, task="late", confirm="actors", deadline_s=0.4) as publisher:
+        publisher.publish(version).result(20.0)
+        paths = on_each(client, drlnb.distribution.store_path, "late")
+        actor = make_actor(next(iter(paths.values())))
+        assert actor.refresh() == 1
+        report = publisher.publish(version).result(20.0)
+        ((host, n_late),) = report.late_actors.items()
+        assert (n_late, report.n_actors, report.n_hosts, report.failed) == (1, 1, 4, {})
+        assert set(report.applied_s_of) == set(publisher.hosts) - {host}
+        assert report.publish_s > 0.4
+        actor.end()
+        assert publisher.publish(version).result(20.0).late_actors == {}
+
+
 def test_closing_gives_everything_back(client):
     """Stores and plugins are gone, whoever waits is told, and nothing can be published any more."""
     before = client.run(lambda dask_worker: sorted(dask_worker.plugins))
@@ -207,6 +291,8 @@ def test_the_report_tells_the_hosts_in_the_order_of_their_records(client):
         ({"plan": "relay:m=-1"}, "m must be >= 1"),
         ({"plan": 5}, "plan must be a name such as 'auto' or 'relay:m=4', got 5"),
         ({"client": "tcp://127.0.0.1:1"}, "client must be a distributed.Client, got 'tcp://127.0.0.1:1'"),
+        ({"confirm": "all"}, "confirm must be 'hosts' or 'actors', got 'all'"),
+        ({"confirm": None}, "confirm must be 'hosts' or 'actors', got None"),
         ({"link": 5}, "link must be a Link or an Emulated, got 5"),
         ({"deadline_s": "1"}, "deadline_s must be > 0, got '1'"),
         ({"task": 3}, "task must be a name without '/', got 3"),

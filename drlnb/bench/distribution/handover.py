@@ -15,7 +15,7 @@ from drlnb.bench.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.distribution.flat import pack as pack_flat
 from drlnb.runtime.ipc.host_store import HostStore, StoreView
 
-__all__ = ["handover", "pack"]
+__all__ = ["actors", "handover", "pack"]
 
 #: Actor processes: few, and as many as seed 001 has on a machine (paragraph 105).
 _FEW, _MANY = 4, 36
@@ -26,7 +26,7 @@ _LAYERS = 41
 
 
 @contextmanager
-def _actors(n: int, act: Callable[..., None], *args: object) -> Iterator[list[Semaphore]]:
+def actors(n: int, act: Callable[..., None], *args: object) -> Iterator[list[Semaphore]]:
     """Start actors, with a semaphore each to wake it; they are up inside, and have ended afterwards."""
     context = multiprocessing.get_context("spawn")
     up, bells = context.Semaphore(0), [context.Semaphore(0) for _ in range(n)]
@@ -56,7 +56,7 @@ def _by_views(data: bytes, n_actors: int) -> float:
     """Return the median of seconds until all actors have a version."""
     with TemporaryDirectory() as folder:
         store, took = HostStore(len(data), Path(folder)), []
-        with _actors(n_actors, _act_by_views, store.path) as bells:
+        with actors(n_actors, _act_by_views, store.path) as bells:
             for version in range(1, _VERSIONS + 1):
                 began = time.perf_counter()
                 store.write(version, data)
@@ -97,7 +97,7 @@ def _by_messages(data: bytes, n_actors: int) -> float:
         addresses = f"ipc://{folder}/versions", f"ipc://{folder}/done"
         pub.bind(addresses[0])
         pull.bind(addresses[1])
-        with _actors(n_actors, _act_by_messages, *addresses):
+        with actors(n_actors, _act_by_messages, *addresses):
             for _ in range(n_actors):
                 pub.recv()  # a subscription
             for _ in range(_VERSIONS):

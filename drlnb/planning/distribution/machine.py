@@ -11,6 +11,7 @@ from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Facts
 from drlnb.records.columns.distribution import (
+    ActorsInstalled,
     HostCompleted,
     HostDropped,
     HostsChanged,
@@ -22,9 +23,12 @@ from drlnb.records.columns.distribution import (
     VersionPublished,
     VersionSuperseded,
 )
-from drlnb.records.common import DeadlinePassed
+from drlnb.records.common import DeadlinePassed, SetDeadline
 
-__all__ = ["RULES", "DistributionMachine", "Publishing"]
+__all__ = ["ACTORS", "RULES", "DistributionMachine", "Publishing"]
+
+#: Name of the deadline of actors; it passes that many seconds after the last host has stopped waiting for its own.
+ACTORS, _GRACE_S = "actors", 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +42,10 @@ class Publishing:
     busy: bool = False
     #: (version, bytes) of the version that goes out next; the newest one wins.
     pending: tuple[int, int] | None = None
+    #: Host to which the version was sent and whose actors are not known to have it -> they are waited for no longer.
+    actors: dict[str, bool] = field(default_factory=dict)
+    #: Every host holds the version, and the deadline of actors has been set.
+    actors_due: bool = False
     t: float = 0.0
 
 
@@ -49,7 +57,8 @@ class DistributionMachine(Machine[Publishing]):
     config
         ``planner``: name of the planner, such as ``relay:m=4``; ``link``: fields of
         :class:`~drlnb.planning.distribution.cost.Link`, where the network is known; ``deadline_s``: seconds until hosts
-        are asked what they miss, where that is not left to the prediction.
+        are asked what they miss, where that is not left to the prediction; ``confirm``: ``actors`` if a version is
+        published once they have applied it, at most as long after the hosts hold it as its own deadline.
     planners
         What makes planners of their names.
 
@@ -65,6 +74,7 @@ class DistributionMachine(Machine[Publishing]):
         if "link" in config:
             state.publication.know(Link.from_mapping(config["link"]))
         state.publication.deadline_s = config.get("deadline_s")
+        state.publication.confirms = config.get("confirm") == "actors"
         super().__init__("DistributionMachine", state, RULES)
         self.config = config
 
@@ -82,6 +92,8 @@ class DistributionMachine(Machine[Publishing]):
         )
         asked = {*publication.asked, *publication.missing, *publication.late}
         yield asked <= set(publication.waiting) <= hosts.keys(), "who is asked waits, and who waits is a host"
+        yield state.actors.keys() <= (hosts.keys() if state.busy else set()), "actors of hosts are waited for"
+        yield not (state.actors_due and publication.waiting), "actors are late once every host holds the version"
 
 
 def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
@@ -96,21 +108,34 @@ def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
 
 
 def _begin(state: Publishing, version: int, n_bytes: int, out: Out) -> None:
-    state.busy = True
-    planner = state.planners.make(DISTRIBUTION, state.planner)
+    state.busy, state.actors_due = True, False
+    planner, n_before = state.planners.make(DISTRIBUTION, state.planner), len(state.publication.waiting)
     state.publication.begin(version, n_bytes, planner, state.t, out)
+    if state.publication.confirms:
+        state.actors.update(dict.fromkeys(state.publication.waiting[n_before:], False))
     _go_on(state, out)
 
 
 def _go_on(state: Publishing, out: Out) -> None:
-    """Once every host holds the version or was dropped, send the next one; measure the network where none waits."""
+    """Once every host holds the version or was dropped, and no actor is waited for, send the next one.
+
+    Where none waits, have the network measured.
+    """
     publication = state.publication
     if publication.waiting:
         return
     if state.busy:
-        state.busy = False
-        n_hosts = len(publication.hosts)
-        out.append(VersionPublished(version=publication.version, publish_s=publication.publish_s, n_hosts=n_hosts))
+        if not all(state.actors.values()):
+            if not state.actors_due:
+                state.actors_due = True
+                out.append(SetDeadline(name=ACTORS, after_s=publication.confirm_s + _GRACE_S))
+            return
+        if publication.confirms:
+            publication.publish_s = round(state.t - publication.begun_t, 6)
+        version, publish_s = publication.version, publication.publish_s
+        n_hosts = len(publication.hosts) - len(publication.behind(version))
+        out.append(VersionPublished(version=version, publish_s=publish_s, n_hosts=n_hosts, late=tuple(state.actors)))
+        state.busy, state.actors = False, {}
     if state.pending is not None:
         (version, n_bytes), state.pending = state.pending, None
         _begin(state, version, n_bytes, out)
@@ -119,6 +144,7 @@ def _go_on(state: Publishing, out: Out) -> None:
 
 def _drop(state: Publishing, host: str, reason: str, out: Out) -> None:
     out.append(HostDropped(host=host, reason=reason))
+    state.actors.pop(host, None)
     state.publication.gone(host, out)
 
 
@@ -140,6 +166,15 @@ def _completed(state: Publishing, event: HostCompleted, out: Out) -> None:
     _go_on(state, out)
 
 
+def _actors_installed(state: Publishing, event: ActorsInstalled, out: Out) -> None:
+    """Count a host's actors in, or as late."""
+    if event.version == state.publication.version and event.host in state.actors:
+        state.actors[event.host] = True
+        if not event.n_late:
+            del state.actors[event.host]
+        _go_on(state, out)
+
+
 def _message_lost(state: Publishing, event: MessageLost, out: Out) -> None:
     """Send again what a host did not take; drop it if it did not take it a second time."""
     if state.publication.message_lost(event, out):
@@ -155,9 +190,16 @@ def _unreachable(state: Publishing, event: HostUnreachable, out: Out) -> None:
 
 
 def _deadline_passed(state: Publishing, event: DeadlinePassed, out: Out) -> None:
-    """Mend a version that is late."""
-    for host in state.publication.deadline_passed(event, out):
-        _drop(state, host, "late too often", out)
+    """Mend a version that is late; wait no longer for hosts whose actors are."""
+    publication = state.publication
+    if event.name == ACTORS and state.actors_due:
+        state.actors = dict.fromkeys(state.actors, True)
+    for host in publication.deadline_passed(event, out):
+        if publication.full.get(host):
+            publication.over(host)
+            state.actors[host] = True
+        else:
+            _drop(state, host, "late too often", out)
     _go_on(state, out)
 
 
@@ -176,6 +218,7 @@ RULES: Rules[Publishing] = {
     PublishAsked: _publish_asked,
     HostsChanged: _hosts_changed,
     HostCompleted: _completed,
+    ActorsInstalled: _actors_installed,
     HostUnreachable: _unreachable,
     MessageLost: _message_lost,
     RangesMissing: _misses,

@@ -134,7 +134,7 @@ class Fixed(Auto):
         )
 
 
-def command(plan: Plan, view: DistributionView, deadline_s: float) -> SendParameters:
+def command(plan: Plan, view: DistributionView, deadline_s: float, confirm_s: float = 0.0) -> SendParameters:
     """Return the command to the learner that carries out a plan."""
     return SendParameters(
         version=view.version,
@@ -144,6 +144,7 @@ def command(plan: Plan, view: DistributionView, deadline_s: float) -> SendParame
         sends=tuple([(send.start, send.stop, send.route) for send in plan.sends]),
         n_in_flight=plan.n_in_flight,
         deadline_s=deadline_s,
+        confirm_s=confirm_s,
     )
 
 

@@ -60,6 +60,9 @@ class Publication:
     deadline_s: float | None = None
     #: How many times longer than predicted versions take on this network; None: nobody has said, and none has arrived.
     pace: float | None = None
+    #: Whether hosts report what their actors have applied, and for how many seconds they wait for them.
+    confirms: bool = False
+    confirm_s: float = 0.0
     version: int = 0
     n_bytes: int = 0
     #: What was sent of the version, as it was commanded.
@@ -71,6 +74,8 @@ class Publication:
     missing: dict[str, Ranges] = field(default_factory=dict)
     #: Host -> how often a deadline has passed for it.
     late: dict[str, int] = field(default_factory=dict)
+    #: Host that has answered -> whether it misses nothing, and waits for a slot of its store that no reader holds.
+    full: dict[str, bool] = field(default_factory=dict)
     #: Hosts that hold the version and could not send it.
     unfit: list[str] = field(default_factory=list)
     #: When the version was sent first, how long it took until the latest host was known to hold it, and how long it was
@@ -97,7 +102,7 @@ class Publication:
         if version > self.version:
             self.version, self.n_bytes, self.begun_t, self.publish_s = version, n_bytes, t, 0.0
             self.sent, self.waiting, self.unfit = [], [], []
-            self.asked, self.missing, self.late = {}, {}, {}
+            self.asked, self.missing, self.late, self.full = {}, {}, {}, {}
         hosts = tuple(host for host in self.behind(version) if host not in self.waiting)
         if not hosts:
             return False
@@ -111,7 +116,8 @@ class Publication:
         self.predicted_s = plan.predicted_s
         least_s = FORWARDED_S if forwards and self.pace is not None else DIRECT_S
         deadline_s = self.deadline_s or max(least_s, _PATIENCE * plan.predicted_s * (self.pace or 1.0))
-        self._say(planner.name, hosts, (command(plan, view, deadline_s),), out, plan)
+        self.confirm_s = deadline_s if self.confirms else 0.0
+        self._say(planner.name, hosts, (command(plan, view, deadline_s, self.confirm_s),), out, plan)
         return True
 
     # ------------------------------------------------------------------ the network
@@ -174,9 +180,9 @@ class Publication:
         """Mark a host as holding a version, which ends its way there; false if that is no news."""
         if event.version != self.version or not self.hold(event.host, event.version):
             return False
-        self.publish_s = round(event.t - self.begun_t, 6)
-        self._over(event.host)
-        if not self.waiting and self.predicted_s:
+        self.publish_s, is_last = round(event.t - self.begun_t, 6), self.waiting == [event.host]
+        self.over(event.host)
+        if is_last and self.predicted_s:
             self.pace = max(1.0, self.publish_s / self.predicted_s, (self.pace or 1.0) / 2.0)
         self._mend(out)
         return True
@@ -232,6 +238,7 @@ class Publication:
             return
         wanted = (*self.asked.pop(event.host), *self.missing.get(event.host, ()))
         self.missing[event.host] = _both(event.missing, wanted)
+        self.full[event.host] = not event.missing
         self._mend(out)
 
     def _mend(self, out: Out) -> None:
@@ -259,14 +266,15 @@ class Publication:
 
     def _forget(self, host: str) -> None:
         self.hosts.pop(host, None)
-        self._over(host)
+        self.over(host)
         self.unfit = [each for each in self.unfit if each != host]
         self.epoch += 1
 
-    def _over(self, host: str) -> None:
+    def over(self, host: str) -> None:
+        """Wait no longer for a host to hold the version."""
         if host in self.waiting:
             self.waiting.remove(host)
-        for each in (self.asked, self.missing, self.late):
+        for each in (self.asked, self.missing, self.late, self.full):
             each.pop(host, None)
 
     def _sends(self, missing: Mapping[str, Ranges], sources: Sequence[str] = ()) -> tuple[SendParameters, ...]:
@@ -302,6 +310,7 @@ class Publication:
                 n_in_flight=4,
                 deadline_s=deadline_s,
                 again=True,
+                confirm_s=self.confirm_s,
             )
             for source, (routes, sends) in by_source.items()
         ])

@@ -71,6 +71,9 @@ class SendParameters(Command):
     deadline_s: float
     #: Not the first message with these ranges: they are forwarded even by hosts to which they have come meanwhile.
     again: bool = False
+    #: Seconds for which a host that holds the version waits until its actors have applied it, and reports; 0: it does
+    #: neither.
+    confirm_s: float = 0.0
 
 
 class AskMissing(Command):
@@ -93,8 +96,22 @@ class HostCompleted(Event):
     arrival_s: float = 0.0
 
 
+class ActorsInstalled(Event):
+    """The actors of a host have applied a version or a newer one, or are waited for no longer there."""
+
+    host: str
+    version: int
+    #: Actors that are attached to the host's store, and those of them that have not applied it.
+    n_actors: int
+    n_late: int
+    #: Seconds from the first send of this version until the sender knew.
+    publish_s: float
+    #: Seconds since the host's store held it, at the host.
+    applied_s: float
+
+
 class RangesMissing(Event):
-    """A host that lives has said which bytes of a version it misses."""
+    """A host that lives has said which bytes of a version it misses; none: readers hold every slot of its store."""
 
     host: str
     version: int
@@ -136,11 +153,13 @@ class HostDropped(Decision):
 
 
 class VersionPublished(Decision):
-    """Every host that lives holds the version."""
+    """Every host that lives holds the version, and its actors have applied it where they are waited for."""
 
     version: int
     publish_s: float
     n_hosts: int
+    #: Hosts that live, and whose actors were in the way past a deadline: they have not applied it, or hold every slot.
+    late: tuple[str, ...] = ()
 
 
 class VersionSuperseded(Decision):

@@ -43,6 +43,8 @@ class _Kept:
     sends: tuple[int, int] = (0, 0)
     #: Attempts that have written here, each once: a publisher's number is the time, too long for a store's word.
     attempts: list[int] = field(default_factory=list)
+    #: (attempt, version) that readers find.
+    current: tuple[int, int] = (0, 0)
 
 
 class HostRelay:
@@ -98,6 +100,7 @@ class HostRelay:
         payload: Payload = b"",
         cards: Plain | None = None,
         held_s: float = 0.0,
+        confirm_s: float = 0.0,
     ) -> None:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host.
 
@@ -117,6 +120,8 @@ class HostRelay:
             Messages that this host may have sent without an answer.
         payload, cards, held_s
             The bytes of the range, and their way through a :class:`~drlnb.runtime.distribution.emulated.Card`.
+        confirm_s
+            Seconds for which readers are watched once they find the version here; 0: they are not.
 
         Raises
         ------
@@ -136,7 +141,7 @@ class HostRelay:
         taken = kept.assembly.take(part)
         if taken.refused:
             raise ConnectionError(taken.refused)
-        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}}
+        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}, "confirm_s": confirm_s}
         outbox = self._outbox(kept, fields, n_in_flight, now + left_s)
         for child in taken.forward:
             outbox.put(onward[child], fields, view)
@@ -150,7 +155,7 @@ class HostRelay:
             return
         store = self._write(kept, part, view)
         if whole and store.commit():
-            self._arrived(kept, part, fields)
+            self._arrived(kept, store, part, fields)
         elif whole:
             self.link.keep(self._settle(kept, store, part, fields))
 
@@ -182,14 +187,27 @@ class HostRelay:
         """Look now and then for a slot: until there is one, a newer version begins, or the task is over."""
         while kept.store is store and kept.assembly.newest == (part.attempt, part.version):
             if store.settle():
-                self._arrived(kept, part, fields)
+                self._arrived(kept, store, part, fields)
                 return
             await asyncio.sleep(_LOOK_S)
 
-    def _arrived(self, kept: _Kept, part: Chunk, fields: Plain) -> None:
-        """Report that readers here find a version."""
-        arrival_s = asyncio.get_running_loop().time() - kept.since
+    def _arrived(self, kept: _Kept, store: HostStore, part: Chunk, fields: Plain) -> None:
+        """Report that readers here find a version, and later that they have applied it if that is asked for."""
+        kept.current, arrival_s = (part.attempt, part.version), asyncio.get_running_loop().time() - kept.since
         self._tell(fields, "arrived", {"version": part.version, "host": self.link.node, "arrival_s": arrival_s})
+        if fields["confirm_s"]:
+            self.link.keep(self._watch(kept, store, part, fields))
+
+    async def _watch(self, kept: _Kept, store: HostStore, part: Chunk, fields: Plain) -> None:
+        """Look now and then what readers have applied; report once all have a version or a newer one, or are late."""
+        loop, key = asyncio.get_running_loop(), (kept.attempts.index(part.attempt) + 1, part.version)
+        since = loop.time()
+        while kept.store is store and (store.applied() or key) < key and loop.time() - since < fields["confirm_s"]:
+            await asyncio.sleep(_LOOK_S)
+        if kept.store is store:
+            n_actors, n_late = store.readers(*key)
+            message = {"version": part.version, "host": self.link.node, "n_actors": n_actors, "n_late": n_late}
+            self._tell(fields, "applied", message | {"applied_s": loop.time() - since})
 
     def _write(self, kept: _Kept, part: Chunk, view: memoryview) -> HostStore:
         """Write a range into the slot of its version."""
@@ -222,7 +240,7 @@ class HostRelay:
             sender.lost(message)
 
     async def missing(self, run: str, task: str, attempt: int, version: int, total: int) -> Plain:
-        """Return the ranges of a version that this host does not have.
+        """Return the ranges of a version that this host does not have, and whether readers here find it.
 
         Raises
         ------
@@ -233,11 +251,11 @@ class HostRelay:
         if attempt < max(self._over.get((run, task), 0), kept.assembly.newest[0] if kept is not None else 0):
             raise ConnectionError(f"attempt {attempt} of {run}/{task} is over")
         if kept is None or kept.assembly.newest[0] != attempt:
-            return {"missing": [(0, total)]}
-        return {"missing": kept.assembly.missing(version, total)}
+            return {"missing": [(0, total)], "current": False}
+        return {"missing": kept.assembly.missing(version, total), "current": kept.current == (attempt, version)}
 
     async def forward(
-        self, task: tuple[str, str], chunk: Plain, report: str, cards: Plain | None = None, **where: Any
+        self, task: tuple[str, str], chunk: Plain, report: str, cards: Plain, confirm_s: float, **where: Any
     ) -> None:
         """Send ranges of a version that this host holds, in the learner's place.
 
@@ -251,7 +269,8 @@ class HostRelay:
         ranges = [(start, stop) for start, stop, _ in where["sends"]]
         if kept is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self.link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
-        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report, "cards": cards or {}}
+        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report, "cards": cards}
+        fields["confirm_s"] = confirm_s
         assert kept.outbox is not None
         assert kept.store is not None
         send_along(kept.outbox, fields, kept.store.copy(), **where)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drlnb.planning.distribution import Route
 from drlnb.planning.distribution.trees import cut
 from drlnb.records.columns.distribution import (
+    ActorsInstalled,
     AskMissing,
     HostCompleted,
     HostUnreachable,
@@ -46,7 +47,7 @@ def send_along(
     outbox
         Of the version, at the host that holds it.
     fields
-        ``task``, ``chunk`` (attempt, version, total, again), ``report`` and ``cards`` of each message.
+        ``task``, ``chunk`` (attempt, version, total, again), ``report``, ``cards`` and ``confirm_s`` of each message.
     payload
         The version.
     hosts
@@ -118,6 +119,7 @@ class Sender:
         n_bytes = len(payload)
         chunk = {"attempt": self.attempt, "version": command.version, "total": n_bytes, "again": command.again}
         fields: Plain = {"task": self._task, "chunk": chunk, "report": self._link.address, "cards": self._cards}
+        fields["confirm_s"] = command.confirm_s
         if command.source:
             self._link.keep(self._delegate(command, addresses.get(command.source, ""), fields, where))
         else:
@@ -153,7 +155,7 @@ class Sender:
         reply = await self._missing(address, version, total, SOON_S)
         if reply.get("refused"):
             self._feed(HostUnreachable, host=host, version=version, reason=str(reply["refused"]))
-        elif reply["missing"]:
+        elif reply["missing"] or not reply["current"]:
             missing = tuple([(start, stop) for start, stop in reply["missing"]])
             self._feed(RangesMissing, host=host, version=version, missing=missing)
         else:  # its report was lost
@@ -183,6 +185,12 @@ class Sender:
             self._feed(
                 HostCompleted, host=host, version=version, n_bytes=n_bytes, publish_s=publish_s, arrival_s=arrival_s
             )
+
+    def applied(self, version: int, **about: object) -> None:
+        """Feed what a host's actors have applied: fields of :class:`ActorsInstalled`."""
+        if version == self._version:
+            publish_s = asyncio.get_running_loop().time() - self._begun
+            self._feed(ActorsInstalled, version=version, publish_s=publish_s, **about)
 
     def lost(self, message: Plain) -> None:
         """Feed that a host did not take a message: fields of :class:`MessageLost`."""

@@ -223,10 +223,7 @@ class HostStore:
         return into.tobytes()
 
     def applied(self) -> tuple[int, int] | None:
-        """Return the least (attempt, version) that a living reader has applied; None if there are no readers.
-
-        (0, 0): one has applied nothing yet.  Readers without a cell are not counted.
-        """
+        """Return the least (attempt, version) that a living reader with a cell has applied; None if there is none."""
         while len(rows := np.flatnonzero(self._cells[:, _PID])):
             row = rows[self._cells[rows, _APPLIED].argmin()]
             word = int(self._cells[row, _APPLIED])
@@ -234,6 +231,12 @@ class HostStore:
             if word == int(self._head[_CURRENT]) or not self._clear_dead(self._cells[row : row + 1]):
                 return _key(word)
         return None
+
+    def readers(self, attempt: int, version: int) -> tuple[int, int]:
+        """Return the number of living readers, and of those that have applied neither a version nor a newer one."""
+        self._clear_dead(self._cells)
+        words = self._cells[self._cells[:, _PID] != 0, _APPLIED]
+        return len(words), int((words < np.uint64(attempt << 48 | version << 8)).sum())
 
     def close(self) -> None:
         """Give the memory back; readers keep what they look at until they look away, and learn that this is the end."""

@@ -36,6 +36,31 @@ def test_actors_get_every_version_by_views_and_by_messages(tmp_path):
     assert views[2] == pytest.approx([1.0 / each for each in many[2]])
 
 
+STALE = """
+import json
+from drlnb.bench.benches import Distribution
+from drlnb.bench.distribution import staleness
+if __name__ == "__main__":
+    staleness._ACTORS, staleness._TURN_S = 1, 1.0
+    rows = list(staleness.staleness(Distribution(model_mb=0.5, repeats=1)))
+    print(json.dumps([[row.id, row.title, row.samples, row.baseline_samples] for row in rows]))
+"""
+
+
+@pytest.mark.cluster
+def test_versions_that_wait_for_actors_are_not_left_behind(tmp_path):
+    """A real publisher and actors: one version at most is newer than theirs; four are sent per rollout otherwise."""
+    (tmp_path / "rows.py").write_text(STALE, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "rows.py"], cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    mean, most, rate = json.loads(ran.stdout)
+    assert [mean[0], most[0], rate[0]] == ["staleness-mean", "staleness-max", "staleness-rate"]
+    assert mean[1].startswith("0.5 MB every 0.2 s, 2 actors on 2 workers")
+    assert most[2] == [1.0]
+    assert most[3][0] >= 2.0
+    assert 0.0 < mean[2][0] < mean[3][0]
+    assert rate[2][0] < rate[3][0]
+
+
 def test_packing_is_paired_with_torch():
     """Twenty samples of each, in turn."""
     (row,) = handover.pack(SMALL)

@@ -5,9 +5,11 @@ from dataclasses import asdict
 import pytest
 
 from drlnb.planning.distribution import PRESETS, DistributionMachine, Link, best
+from drlnb.planning.distribution.machine import ACTORS
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
+    ActorsInstalled,
     AskMissing,
     DistributionPlanned,
     HostCompleted,
@@ -53,8 +55,12 @@ class Publisher:
     def measured(self, **figures):
         return self.feed(LinkMeasured, hosts=("a",), figures=figures)
 
-    def late(self):
-        return self.feed(DeadlinePassed, name=DEADLINE)
+    def installed(self, host, n_late=0, version=1):
+        times = {"publish_s": 0.3, "applied_s": 0.2}
+        return self.feed(ActorsInstalled, host=host, version=version, n_actors=3, n_late=n_late, **times)
+
+    def late(self, name=DEADLINE):
+        return self.feed(DeadlinePassed, name=name)
 
     def silent(self, host, version=1, sends=False):
         return self.feed(HostUnreachable, host=host, version=version, reason="timed out", sends=sends)
@@ -302,6 +308,76 @@ def test_the_last_host_goes_while_a_version_is_under_way():
     assert names(out) == ["HostDropped", "VersionPublished", "VersionPublished"]
     assert only(SendParameters, publisher.hosts("b")).version == 2
     assert publisher.held("a") == publisher.silent("a") == publisher.misses("a") == (), "it is no host any more"
+
+
+def test_actors_are_waited_for_where_that_is_asked():
+    """Until each host has said that its own have the version, in whatever order; only then the next one leaves."""
+    publisher = Publisher(hosts=("a", "b"), confirm="actors")
+    assert only(SendParameters, publisher.publish()).confirm_s == 60.0
+    assert publisher.publish(2) == publisher.held("a") == publisher.installed("b") == ()
+    assert publisher.held("b") == (SetDeadline(name=ACTORS, after_s=61.0),)
+    assert publisher.held("b") == publisher.installed("b") == publisher.installed("a", version=2) == (), "no news"
+    published, *_, sent, _ = publisher.installed("a")
+    assert published == VersionPublished(version=1, publish_s=8.0, n_hosts=2)
+    assert (sent.version, sent.confirm_s) == (2, 60.0)
+    assert publisher.installed("a") == publisher.late(ACTORS) == (), "of the version before"
+
+
+def test_no_actor_is_waited_for_where_that_is_not_asked():
+    """Hosts are not told to watch them, and what one says of its own changes nothing."""
+    publisher = Publisher(hosts=("a",), confirm="hosts")
+    assert only(SendParameters, publisher.publish()).confirm_s == 0.0
+    assert publisher.installed("a") == ()
+    assert publisher.held("a") == (VersionPublished(version=1, publish_s=2.0, n_hosts=1),)
+
+
+def test_late_actors_end_the_wait_and_their_host_stays():
+    """Whether it says so, or nothing is heard of it until the deadline; the next version is a new chance."""
+    publisher = Publisher(hosts=("a", "b", "c"), confirm="actors", deadline_s=2.0)
+    publisher.publish()
+    for host in "abc":
+        out = publisher.held(host)
+    assert out == (SetDeadline(name=ACTORS, after_s=3.0),)
+    assert publisher.installed("a", n_late=1) == publisher.installed("b") == ()
+    assert publisher.late(ACTORS) == (VersionPublished(version=1, publish_s=6.0, n_hosts=3, late=("a", "c")),)
+    assert publisher.installed("c") == publisher.late(ACTORS) == (), "the version is over"
+    assert only(SendParameters, publisher.publish(2)).hosts == ("a", "b", "c")
+    for host in "abc":
+        publisher.held(host, 2)
+        out = publisher.installed(host, version=2)
+    assert out == (VersionPublished(version=2, publish_s=6.0, n_hosts=3),)
+
+
+def test_nobody_waits_for_the_actors_of_a_host_that_is_gone():
+    """Nor are they late; a host that comes meanwhile is waited for, with a deadline of its own."""
+    publisher = Publisher(hosts=("a", "b"), confirm="actors")
+    publisher.publish()
+    publisher.held("a"), publisher.held("b")
+    publisher.installed("b", n_late=1)
+    assert only(SendParameters, publisher.hosts("a", "x")).confirm_s == 60.0
+    assert publisher.late(ACTORS) == (), "it does not count before all hosts hold the version"
+    assert publisher.held("x") == (SetDeadline(name=ACTORS, after_s=61.0),)
+    publisher.installed("x")
+    assert publisher.hosts("x") == (
+        HostDropped(host="a", reason="it is gone"),
+        VersionPublished(version=1, publish_s=8.0, n_hosts=1),
+    )
+
+
+def test_readers_that_hold_every_slot_do_not_drop_their_host():
+    """It has every byte and no place for them: waited for as long as any host that is late, then named."""
+    publisher = Publisher(hosts=("a", "b"), confirm="actors")
+    publisher.publish()
+    publisher.held("a"), publisher.installed("a")
+    for _ in range(2):
+        assert publisher.late() == (AskMissing(version=1, hosts=("b",)),)
+        assert publisher.misses("b") == (SetDeadline(name=DEADLINE, after_s=5.0),)
+    assert publisher.late() == (VersionPublished(version=1, publish_s=7.0, n_hosts=1, late=("b",)),)
+    pace = publisher.machine.state.publication.pace
+    assert publisher.held("b") == (), "a slot is free at last"
+    assert publisher.machine.state.publication.pace == pace, "readers are no measure of the network"
+    assert publisher.hosts("a", "b") == (), "nobody misses anything"
+    assert only(SendParameters, publisher.publish(2)).hosts == ("a", "b")
 
 
 def test_old_news_change_nothing():

@@ -11,6 +11,7 @@ from drlnb.planning.distribution import DistributionMachine
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.planning.distribution.trees import relay as relay_plan
 from drlnb.records.columns.distribution import (
+    ActorsInstalled,
     HostCompleted,
     HostDropped,
     HostsChanged,
@@ -93,8 +94,8 @@ class Wire:
 class Learner:
     """A machine on node ``learner``, and the sender that carries out its commands."""
 
-    def __init__(self, wire, planner, n_hosts, cards=None):
-        self.wire, self.machine = wire, DistributionMachine({"planner": planner})
+    def __init__(self, wire, planner, n_hosts, cards=None, **config):
+        self.wire, self.machine = wire, DistributionMachine({"planner": planner, **config})
         self.hosts = tuple(f"h{i}" for i in range(n_hosts))
         link = wire.node("learner")
         for host in self.hosts:
@@ -104,6 +105,7 @@ class Learner:
             link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed, cards
         )
         wire.relays["learner"].senders[TASK] = self.sender
+        wire.handlers["learner"]["drlnb_applied"] = self.applied
         self.effects = {"SendParameters": self.sender.send, "AskMissing": self.sender.ask}
 
     def feed(self, kind, **values):
@@ -117,9 +119,16 @@ class Learner:
             if effect is not None and (coroutine := effect(record)) is not None:
                 self.wire._keep(coroutine)
 
-    async def publish(self, version, payload):
+    async def applied(self, run, task, attempt, **about):
+        assert ((run, task), attempt) == (TASK, 1)
+        self.sender.applied(**about)
+
+    def ask(self, version, payload):
         self.payload = payload
         self.feed(PublishAsked, version=version, n_bytes=len(payload))
+
+    async def publish(self, version, payload):
+        self.ask(version, payload)
         await self.wire.settle()
 
     def of(self, kind):
@@ -148,12 +157,12 @@ class JumpingLoop(asyncio.SelectorEventLoop):
         super()._run_once()
 
 
-def play(tmp_path, scene, planner="relay:m=3", n_hosts=5, cards=None):
-    """Run a scene with a learner and hosts."""
+def play(tmp_path, scene, planner="relay:m=3", n_hosts=5, cards=None, **config):
+    """Run a scene with a learner and hosts; on a clock that jumps if cards are emulated or the machine has settings."""
 
     async def go():
         wire = Wire(tmp_path)
-        learner = Learner(wire, planner, n_hosts, cards)
+        learner = Learner(wire, planner, n_hosts, cards, **config)
         learner.feed(HostsChanged, hosts=learner.hosts)
         try:
             await scene(wire, learner)
@@ -162,7 +171,7 @@ def play(tmp_path, scene, planner="relay:m=3", n_hosts=5, cards=None):
             learner.sender.close()
             wire.close()
 
-    with asyncio.Runner(loop_factory=JumpingLoop if cards else None) as runner:
+    with asyncio.Runner(loop_factory=JumpingLoop if cards or config else None) as runner:
         runner.run(asyncio.wait_for(go(), 20.0))
 
 
@@ -365,6 +374,86 @@ def test_a_version_that_waits_for_slow_readers_is_reported_when_it_is_there(tmp_
             view.close()
 
     play(tmp_path, scene)
+
+
+def test_a_version_without_a_slot_does_not_count_as_held(tmp_path):
+    """Past the deadline either: the host says that it misses nothing and readers do not find it, and is waited for."""
+
+    async def scene(wire, learner):
+        views = []
+        for version in range(1, 5):
+            await learner.publish(version, model(version))
+            views.append(StoreView(wire.relays["h0"].path(*TASK)))
+            views[-1].refresh()
+        learner.ask(5, model(5))
+        while len([r for r in learner.of(HostCompleted) if r.version == 5]) < 4:
+            await asyncio.sleep(0)
+        for n in (1, 2):
+            learner.feed(DeadlinePassed, name=DEADLINE)
+            while len(learner.of(RangesMissing)) < n:
+                assert learner.of(VersionPublished)[-1].version == 4
+                await asyncio.sleep(0)
+        learner.feed(DeadlinePassed, name=DEADLINE)
+        assert learner.of(VersionPublished)[-1] == VersionPublished.match(version=5, n_hosts=4, late=("h0",))
+        assert not learner.of(HostDropped)
+        views[0].release()
+        await wire.settle()
+        assert learner.held("h0") == (5, model(5))
+        assert learner.of(HostCompleted)[-1] == HostCompleted.match(host="h0", version=5)
+        for view in views:
+            view.close()
+
+    play(tmp_path, scene)
+
+
+def test_actors_are_confirmed_when_the_last_one_has_applied_a_version(tmp_path):
+    """A host without actors at once; who leaves is not waited for; whoever has a newer version has this one."""
+
+    async def scene(wire, learner):
+        await learner.publish(1, model(1))
+        assert {(e.host, e.n_actors, e.n_late) for e in learner.of(ActorsInstalled)} == {("h0", 0, 0), ("h1", 0, 0)}
+        views = [StoreView(wire.relays["h0"].path(*TASK)) for _ in range(3)]
+        for view in views:
+            view.refresh()
+        learner.ask(2, model(2))
+        for leave in (StoreView.refresh, StoreView.refresh, StoreView.close):
+            await asyncio.sleep(0.5)
+            assert learner.of(VersionPublished)[-1].version == 1
+            leave(views.pop())
+        await wire.settle()
+        assert learner.of(ActorsInstalled)[-1] == ActorsInstalled.match(host="h0", version=2, n_late=0)
+        assert learner.of(ActorsInstalled)[-1].applied_s == pytest.approx(1.5, abs=0.01)
+        assert learner.of(VersionPublished)[-1] == VersionPublished.match(version=2, n_hosts=2, late=())
+
+    play(tmp_path, scene, "star", n_hosts=2, confirm="actors")
+
+
+def test_actors_that_do_not_apply_a_version_are_counted(tmp_path):
+    """After the version's own deadline nobody waits for them or looks any more; a size of its own ends the watch."""
+
+    async def scene(wire, learner):
+        await learner.publish(1, model(1))
+        views = [StoreView(wire.relays["h0"].path(*TASK)) for _ in range(3)]
+        learner.ask(2, model(2))
+        while len(learner.of(HostCompleted)) < 4:
+            await asyncio.sleep(0)
+        views[0].refresh()
+        await wire.settle()
+        late = learner.of(ActorsInstalled)[-1]
+        assert late == ActorsInstalled.match(host="h0", version=2, n_actors=3, n_late=2)
+        assert late.applied_s == pytest.approx(1.0, abs=0.01)
+        assert learner.of(VersionPublished)[-1] == VersionPublished.match(version=2, n_hosts=2, late=("h0",))
+        n_before = len(learner.of(ActorsInstalled))
+        learner.ask(3, model(3))
+        while len(learner.of(HostCompleted)) < 6:
+            await asyncio.sleep(0)
+        wire.relays["h0"].drop(*TASK)
+        await wire.settle()
+        assert [event.host for event in learner.of(ActorsInstalled)[n_before:]] == ["h1"]
+        for view in views:
+            view.close()
+
+    play(tmp_path, scene, "star", n_hosts=2, confirm="actors", deadline_s=1.0)
 
 
 def test_a_task_that_is_over_waits_for_no_slow_reader(tmp_path):

@@ -165,6 +165,21 @@ def test_a_copy_holds_no_slot(store):
     view.close()
 
 
+def test_readers_that_are_behind_are_counted(store):
+    """A newer version, or one of a later attempt, counts as this one."""
+    assert store.readers(1, 1) == (0, 0)
+    store.write(1, bytes(store.n_bytes))
+    views = [StoreView(store.path) for _ in range(3)]
+    views[0].refresh()
+    assert [store.readers(1, 1), store.readers(1, 2)] == [(3, 2), (3, 3)]
+    store.write(1, bytes(store.n_bytes), attempt=2)
+    views[1].refresh()
+    assert [store.readers(1, 9), store.readers(2, 1), store.readers(1, 1)] == [(3, 2), (3, 2), (3, 1)]
+    for view in views:
+        view.close()
+    assert store.readers(2, 1) == (0, 0)
+
+
 def test_the_least_applied_version_is_known(store):
     """Of living readers; one that has left does not count."""
     assert store.applied() is None
