@@ -25,11 +25,11 @@ BUDGETS = {
     "fleet": 3_970,
     "views": 4_110,
     "sim": 2_808,
-    "bench": 2_795,
+    "bench": 2_820,
     "widgets": 1_460,
     "cli": 1_065,
     "records": 1_069,
-    "distribution": 580,
+    "distribution": 600,
     "report": 500,
     "drlnb": 132,
 }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from distributed import Client, Worker, wait
+from distributed.comm import get_address_host
 from distributed.protocol import to_serialize
 
 from drlnb.bench.distribution import netns
@@ -63,7 +64,8 @@ class Learner:
             Seconds after which a host is killed; 0: none is.
         """
         assert self.publisher is not None
-        array, before = self._version(n_bytes), self._counters()
+        array, before_again = self._version(n_bytes), self._sent_again()
+        before = self._counters()
         self.publisher.plan = plan
         publication = self.publisher.publish({"w": array})
         if kill_after_s:
@@ -71,9 +73,10 @@ class Learner:
             self._kill()
         report = publication.result(timeout_s=_VERSION_S)
         moved = np.array(self._counters()) - before
+        again = np.array(self._sent_again()) - before_again
         reply = {"publish_s": report.publish_s, "predicted_s": report.predicted_s, "failed": sorted(report.failed)}
-        # (sent, received) of the learner, then of each host.
-        reply["moved"] = moved.tolist()
+        # (sent, received) of the learner, then of each host; and what of it was sent again.
+        reply |= {"moved": moved.tolist(), "again": again.tolist()}
         reply["wrong"] = self._wrong(report.version, array) if check or kill_after_s else []
         return reply
 
@@ -99,6 +102,12 @@ class Learner:
 
     def _counters(self) -> list[tuple[int, int]]:
         return netns.counters(self.hub, self.n_hosts + 1) if self.hub else []
+
+    def _sent_again(self) -> list[int]:
+        by_address = self.client.run(netns.sent_again) if self.hub else {}
+        by_host = {get_address_host(address): n_bytes for address, n_bytes in by_address.items()}
+        hosts = [by_host.get(netns.host_address(number), 0) for number in range(1, self.n_hosts + 1)]
+        return [netns.sent_again(), *hosts]
 
     def _kill(self) -> None:
         """Kill a host."""

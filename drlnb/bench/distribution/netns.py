@@ -10,12 +10,14 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-__all__ = ["HUB", "connect", "counters", "host_address", "join", "unshare_network"]
+__all__ = ["HUB", "connect", "counters", "host_address", "join", "sent_again", "unshare_network"]
 
 #: Address of the bridge, where the scheduler is.
 HUB = "10.231.0.1"
 _PREFIX = 16
 _CLONE_NEWNET = 0x40000000
+#: What an Ethernet frame of 1,500 bytes carries beside its headers, time stamps included.
+_SEGMENT_BYTES = 1448
 #: A token bucket as one card has it: a burst of two large segments, and a queue as short as a switch's.
 _SHAPED = "root tbf rate {rate_mbit}mbit burst 128kb latency 40ms"
 
@@ -80,6 +82,16 @@ def counters(hub: int, n: int) -> list[tuple[int, int]]:
     fields = {name.strip(): rest.split() for name, _, rest in (line.partition(":") for line in text.splitlines())}
     # What a host sends, its interface at the hub receives: columns 0 and 8.
     return [(int(fields[f"v{i}"][0]), int(fields[f"v{i}"][8])) for i in range(n)]
+
+
+def sent_again() -> int:
+    """Return the bytes that TCP has sent again from this process's namespace, full segments assumed."""
+    names, values = (
+        line.split()
+        for line in Path("/proc/self/net/snmp").read_text(encoding="ascii").splitlines()
+        if line[:4] == "Tcp:"
+    )
+    return int(values[names.index("RetransSegs")]) * _SEGMENT_BYTES
 
 
 def _batch(program: str, commands: Iterable[str]) -> None:

@@ -85,7 +85,7 @@ class Measured:
 def plans(n: int) -> list[str]:
     """Return the plans that are compared at n hosts: each kind at numbers that suit it."""
     relays = [f"relay:m={m}" for m in dict.fromkeys((max(2, isqrt(n)), max(2, n // 2), n))]
-    chunked = ["chain:c=64", "chain:c=128", "multitree:m=4,c=16", "multitree:m=4,c=32"]
+    chunked = ["chain:c=64", "chain:c=128", "multitree:m=2,c=64", "multitree:m=4,c=16"]
     return ["star", f"tree:k={max(2, isqrt(n))}", "binomial", *relays, *(chunked if n >= 4 else chunked[:2])]
 
 
@@ -214,10 +214,16 @@ def _bytes(measured: Measured) -> Iterator[Row]:
     title = f"{n} hosts, relay and multitree: the learner sends, at most"
     yield row(f"egress-learner-{n}", title, once.max(axis=0).tolist(), "versions", bar=Bar("value", at_most=1.05))
     shares = {plan: (n - 1) * size / min(n, int(plan.partition("=")[2])) for plan in measured.of("relay")}
-    busiest = np.array([moved[plan][:, 1:, 0].max(axis=1) / share - 1 for plan, share in shares.items()])
-    title = f"{n} hosts, relay: the busiest relay sends (n - 1) S / m but for at most"
+    again = {plan: np.array([turn["again"] for turn in measured.turns[plan]])[:, 1:] for plan in shares}
+    busiest = np.array([
+        (moved[plan][:, 1:, 0] - again[plan]).max(axis=1) / share - 1 for plan, share in shares.items()
+    ])
+    title = f"{n} hosts, relay: the busiest relay sends (n - 1) S / m once but for at most"
     worst = np.abs(busiest).max(axis=0).tolist()
     yield row(f"egress-host-{n}", title, worst, "of it", bar=Bar("value", at_most=0.03))
+    lost = np.array([again[plan].max(axis=1) / share for plan, share in shares.items()])
+    title = f"{n} hosts, relay: a relay sends again, since the queue of a receiver's card was full, at most"
+    yield row(f"sent-again-{n}", title, lost.max(axis=0).tolist(), "of it")
     received = np.array([each[:, 1:, 1].sum(axis=1) / (n * size) - 1 for each in moved.values()])
     title = f"{n} hosts, every plan: all hosts receive n S but for at most"
     worst = np.abs(received).max(axis=0).tolist()

@@ -16,7 +16,7 @@ from drlnb.records.errors import ConfigError
 N, SIZE, L = 16, 20_000_000, 1.6
 TIMES = {
     "star": 16.74, "tree:k=4": 7.32, "binomial": 5.23, "relay:m=4": 5.0, "relay:m=8": 3.1, "relay:m=16": 2.1,
-    "chain:c=64": 1.3, "chain:c=128": 1.2, "multitree:m=4,c=16": 1.6, "multitree:m=4,c=32": 1.4,
+    "chain:c=64": 1.3, "chain:c=128": 1.2, "multitree:m=2,c=64": 1.4, "multitree:m=4,c=16": 1.6,
 }  # fmt: skip
 
 
@@ -28,13 +28,14 @@ def simulated_once():
         yield
 
 
-def turn(plan, times, *, learner=1.0, busiest=1.0, received=1.0, wrong=()):
+def turn(plan, times, *, learner=1.0, busiest=1.0, again=0.0, received=1.0, wrong=()):
     """Return what one version came to: relays send their share, all others nothing of note."""
     kind, _, m = plan.partition(":m=")
     share = (N - 1) / int(m) if kind == "relay" else 0.0
-    hosts = [[round(share * busiest * SIZE), round(received * SIZE)] for _ in range(N)]
-    moved = [[round(learner * SIZE), 0], *hosts]
-    return {"publish_s": times * L, "predicted_s": 0.0, "failed": [], "wrong": list(wrong), "moved": moved}
+    hosts = [[round(share * (busiest + again) * SIZE), round(received * SIZE)] for _ in range(N)]
+    reply = {"publish_s": times * L, "predicted_s": 0.0, "failed": [], "wrong": list(wrong)}
+    reply["moved"] = [[round(learner * SIZE), 0], *hosts]
+    return reply | {"again": [0, *[round(share * again * SIZE)] * N]}
 
 
 def measured(shaped=True, killed=None, **how):
@@ -101,6 +102,14 @@ def test_bytes_that_should_not_be_are_seen(how, row, value):
     rows = rows_of(measured(**how))
     assert rows[row].value == pytest.approx(value, abs=1e-4)
     assert {name for name in ("egress-learner-16", "egress-host-16", "ingress-16") if not rows[name].holds} == {row}
+
+
+def test_what_the_network_lost_is_told_apart():
+    """TCP sends it again: the plan has not sent too much."""
+    rows = rows_of(measured(again=0.05))
+    assert rows["egress-host-16"].holds
+    assert rows["sent-again-16"].value == pytest.approx(0.05, abs=1e-4)
+    assert rows_of(measured())["sent-again-16"].value == 0.0
 
 
 def test_a_killed_relay_must_be_mended_before_the_deadline():
