@@ -13,7 +13,7 @@ import dask
 import numpy as np
 import pytest
 import torch
-from distributed import Client, wait
+from distributed import Client, wait, worker_client
 
 import drlnb.distribution
 from drlnb.distribution import Emulated, Link, Publisher
@@ -370,3 +370,16 @@ def test_a_host_that_stood_still_comes_back(make_foreign):
                 os.kill(pid, signal.SIGCONT)
             wait_until(lambda: publisher.publish({"w": np.ones(10)}).result(20.0).n_hosts, "the host is back", 20.0)
             assert publisher.hosts == (host,)
+
+
+def publish_in_a_task():
+    """Publish from a Dask task, as clients do that reach no worker; return where it arrived."""
+    with worker_client() as here, Publisher(here, task="inner") as publisher:
+        report = publisher.publish({"w": np.arange(1000)}).result(30.0)
+        here.rpc.collect()
+        return report.n_hosts, report.failed
+
+
+def test_a_task_publishes_for_a_client_that_reaches_the_scheduler_alone(client):
+    """To all workers, its own among them."""
+    assert client.submit(publish_in_a_task, pure=False).result(60.0) == (4, {})
