@@ -262,8 +262,7 @@ class SwapPlan:
         n = len(profile.rows)
         if rows.shape != (n, 2) or not ((rows[:, 0] == range(n)) & np.isin(rows[:, 1], (0, 1))).all():
             raise ValueError(f"a plan as array must be {n} rows (number, 0 or 1), got shape {rows.shape}")
-        plan = cls.keeping(profile)
-        return replace(plan, actions=tuple([SWAP if swapped else KEEP for swapped in rows[:, 1]]))
+        return cls.keeping(profile).having({profile.rows[i].key: SWAP for i in np.flatnonzero(rows[:, 1])})
 
     def problem(self, profile: SwapProfile, pins: Mapping[str, str] | None = None) -> str:
         """Return why it cannot be carried out on a profile's rows, in a line; empty if it can.
