@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, SwapProfile, at, rate
+from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, SwapProfile, at, rate
 
 __all__ = ["Lane", "Prediction", "Stall", "Walker", "predict", "room", "walker"]
 
@@ -67,19 +67,17 @@ class Walker:
         self.derive_s = [row.derive_s_per_sample * n_samples for row in rows]
         self.source = [profile.number.get(row.derive_from, -1) if row.derive_from else -1 for row in rows]
         self.last = [row.packed_ticks[-1] for row in rows]
-        self.born, self.used, self.freed = (_by_tick(len(ticks), which) for which in (
-            (row.born_tick for row in rows), self.last, (row.packed_ticks[0] for row in rows)))  # fmt: skip
+        self.born = _by_tick(len(ticks), [(row.born_tick,) for row in rows])
+        self.packs = _by_tick(len(ticks), [row.packed_ticks for row in rows])
+        self.used = _by_tick(len(ticks), [row.packed_ticks[-1:] for row in rows])
+        self.freed = _by_tick(len(ticks), [row.packed_ticks[:1] for row in rows])
         self.out_s = [size / rate(profile.link.d2h, size) for size in self.size]
         self.in_s = [size / rate(profile.link.h2d, size) for size in self.size]
         self.in_both_s = [size / rate(profile.link.h2d_both, size) for size in self.size]
         self.block_rows = {each.path: [profile.number[key] for key in each.rows] for each in profile.blocks}
         self.spans = {each.path: (each.first_tick, each.last_tick) for each in profile.blocks}
-        self.inputs = {
-            path: [i for i, row in enumerate(rows) if row.born_tick < first <= row.packed_ticks[-1] and any(
-                first <= tick <= last for tick in row.packed_ticks)]
-            for path, (first, last) in self.spans.items()
-        }  # fmt: skip
-        self.packs = [[i for i, row in enumerate(rows) if tick in row.packed_ticks] for tick in range(len(ticks))]
+        #: Rows that come from outside and are needed to make the forward pass again.
+        self.inputs = {path: _entering(profile, *span) for path, span in self.spans.items()}
         self.left = [row.squeeze_left_frac for row in rows]
 
     def walk(
@@ -95,12 +93,22 @@ class Walker:
         return walk
 
 
-def _by_tick(n_ticks: int, ticks: Iterable[int]) -> list[list[int]]:
+def _by_tick(n_ticks: int, ticks_of: Iterable[Sequence[int]]) -> list[list[int]]:
     """Return the rows of each tick; what is there before the first one counts to it."""
     rows: list[list[int]] = [[] for _ in range(n_ticks)]
-    for row, tick in enumerate(ticks):
-        rows[max(tick, 0)].append(row)
+    for row, ticks in enumerate(ticks_of):
+        for tick in ticks:
+            rows[max(tick, 0)].append(row)
     return rows
+
+
+def _entering(profile: SwapProfile, first: int, last: int) -> list[int]:
+    """Return the rows that are made before a span of ticks and packed within it."""
+    return [
+        i
+        for i, row in enumerate(profile.rows)
+        if row.born_tick < first and any(first <= tick <= last for tick in row.packed_ticks)
+    ]
 
 
 class _Walk:

@@ -208,7 +208,8 @@ class SwapPlan:
         """Return the plan that keeps every row of a profile."""
         if profile is None:
             return cls()
-        return cls(profile_key=profile.key, keys=tuple(profile.number), actions=(KEEP,) * len(profile.rows))
+        kept: tuple[Action, ...] = (KEEP,)
+        return cls(profile_key=profile.key, keys=tuple(profile.number), actions=kept * len(profile.rows))
 
     @cached_property
     def key(self) -> str | None:
