@@ -1,0 +1,147 @@
+"""Say what a tier does, and hold what every tier has: counted bytes, and places that are used again."""
+
+import threading
+import weakref
+from collections import defaultdict, deque
+from typing import Protocol
+
+import torch
+
+__all__ = ["Held", "Meter", "Place", "Places", "Ticket", "Tier", "flat"]
+
+#: Offsets of places: pages of the file system and of the host's memory.
+_ALIGNED = 4096
+
+
+class Meter:
+    """Bytes of saved storages that are on the device because of us, and the most there were."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        #: Since :meth:`restart`.
+        self.peak_bytes = 0
+        self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
+
+    def add(self, n_bytes: int) -> None:
+        """Count bytes in, or out if negative."""
+        with self._lock:
+            self.n_bytes += n_bytes
+            self.peak_bytes = max(self.peak_bytes, self.n_bytes)
+
+    def restart(self) -> None:
+        """Begin a new peak."""
+        with self._lock:
+            self.peak_bytes = self.n_bytes
+
+
+class Held:
+    """Keeps a storage alive, and counts its bytes until it is dropped."""
+
+    __slots__ = ("__weakref__", "_meter", "_n_bytes", "storage")
+
+    def __init__(self, meter: Meter, storage: torch.UntypedStorage) -> None:
+        self._meter, self.storage, self._n_bytes = meter, storage, storage.nbytes()
+        meter.add(self._n_bytes)
+
+    def __del__(self) -> None:
+        self._meter.add(-self._n_bytes)
+
+
+class Ticket(Protocol):
+    """One storage in a tier; its place is free again once nothing refers to the ticket."""
+
+    #: Seconds that the copy to the tier took; 0: it is not finished.
+    copy_s: float
+
+    def load(self) -> None:
+        """Begin to bring the bytes back, unless this was done or the storage has not left yet."""
+
+    def wait(self) -> Held:
+        """Return the bytes on the device, once what runs next there may read them."""
+
+    def forget(self) -> None:
+        """Give up what :meth:`load` has brought."""
+
+
+class Tier(Protocol):
+    """A place outside of the device's memory."""
+
+    name: str
+    #: Why it takes nothing more; empty while it works.
+    broken: str
+    #: Of the copies out so far; 0 before the first one.
+    s_per_byte: float
+
+    def store(self, held: Held) -> Ticket | None:
+        """Begin to copy a storage out, which stays alive until that is done; None if there is no place for it."""
+
+    def drain(self) -> None:
+        """Wait until every copy out is done."""
+
+    def close(self) -> None:
+        """End its threads; what tickets still refer to can be waited for."""
+
+
+class Place:
+    """A range of a file or slab; free again once nothing refers to it."""
+
+    __slots__ = ("_freed", "last_read", "offset", "size")
+
+    def __init__(self, freed: "_Freed", offset: int, size: int, last_read: object) -> None:
+        self._freed, self.offset, self.size = freed, offset, size
+        #: Event of the last copy out of it: the next copy into it waits for this one.
+        self.last_read = last_read
+
+    def __del__(self) -> None:
+        # Only an append: a place may be collected in any thread, at any time.
+        self._freed.append((self.offset, self.size, self.last_read))
+
+
+class Places:
+    """Hands out ranges of a file or slab, the same ones again in every step.
+
+    Parameters
+    ----------
+    limit_bytes
+        Size of the slab; None: a file, which grows.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit_bytes, self._end_bytes = limit_bytes, 0
+        self._freed: _Freed = deque()
+        self._free: defaultdict[int, list[tuple[int, object]]] = defaultdict(list)
+        self._n_taken = 0
+
+    @property
+    def n_taken(self) -> int:
+        """How many places are in use."""
+        while self._freed:
+            offset, size, last_read = self._freed.popleft()
+            self._free[size].append((offset, last_read))
+            self._n_taken -= 1
+        return self._n_taken
+
+    def take(self, n_bytes: int) -> Place | None:
+        """Return a place of at least that size; None if the slab is full."""
+        size = -(-n_bytes // _ALIGNED) * _ALIGNED
+        if self.n_taken == 0 and self._limit_bytes is None:  # sizes of another batch need not stay cut out
+            self._free.clear()
+            self._end_bytes = 0
+        fitting = min((free for free, places in self._free.items() if free >= size and places), default=None)
+        whole = self._limit_bytes is None or self._end_bytes + size <= self._limit_bytes
+        if fitting is None and not whole:
+            return None
+        self._n_taken += 1
+        if fitting is not None and (fitting == size or not whole):
+            offset, last_read = self._free[fitting].pop()
+            return Place(self._freed, offset, fitting, last_read)
+        self._end_bytes += size
+        return Place(self._freed, self._end_bytes - size, size, None)
+
+
+_Freed = deque[tuple[int, int, object]]
+
+
+def flat(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return the bytes of a storage; shape ``(n_bytes,)``, uint8."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))
