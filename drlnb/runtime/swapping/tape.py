@@ -297,7 +297,8 @@ class Tape:
     def restored(self, saved: Saved) -> Held:
         """Return a storage's contents on the device, and ask for those that are needed after it."""
         began_s = time.perf_counter()
-        self._prefetch(saved)
+        if graph_task() != -1:
+            self._prefetch(saved)
         fetched = saved.held is None and saved.buffer is None
         held = saved.restored()
         waited_s = time.perf_counter() - began_s if fetched else 0.0
@@ -341,7 +342,7 @@ class Tape:
         """Keep, from the next step on, what is needed again at once."""
         if saved.ticket is not None:
             gap_s = time.perf_counter() - saved.packed_s
-            if gap_s < self._gap_copies * saved.n_bytes * self.tier.s_per_byte:
+            if gap_s < self._gap_copies * saved.n_bytes * self.tier.out.s_per_byte:
                 self.reasons.setdefault(saved.key, "it is needed again before a copy would be there and back")
 
     def saved_at(self, where: Identity) -> Saved | None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-__all__ = ["Held", "Meter", "Place", "Places", "Ticket", "Tier", "flat"]
+__all__ = ["Held", "Meter", "Place", "Places", "Rate", "Ticket", "Tier", "flat"]
 
 #: Offsets of places: pages of the file system and of the host's memory.
 _ALIGNED = 4096
@@ -32,6 +32,22 @@ class Meter:
         """Begin a new peak."""
         with self._lock:
             self.peak_bytes = self.n_bytes
+
+
+class Rate:
+    """How long copies took."""
+
+    def __init__(self) -> None:
+        self._n_bytes, self._copy_s = 0, 0.0
+
+    def add(self, n_bytes: int, copy_s: float) -> None:
+        """Count a copy that is done."""
+        self._n_bytes, self._copy_s = self._n_bytes + n_bytes, self._copy_s + copy_s
+
+    @property
+    def s_per_byte(self) -> float:
+        """Mean so far; 0 before the first one."""
+        return self._copy_s / self._n_bytes if self._n_bytes else 0.0
 
 
 class Held:
@@ -69,8 +85,9 @@ class Tier(Protocol):
     name: str
     #: Why it takes nothing more; empty while it works.
     broken: str
-    #: Of the copies out so far; 0 before the first one.
-    s_per_byte: float
+    #: Of the copies so far.
+    out: "Rate"
+    back: "Rate"
 
     def store(self, held: Held) -> Ticket | None:
         """Begin to copy a storage out, which stays alive until that is done; None if there is no place for it."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from drlnb.runtime.swapping.tiers.base import Held, Meter, Place, Places, flat
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Place, Places, Rate, flat
 
 __all__ = ["IN_FLIGHT_BYTES", "FileTier"]
 
@@ -49,7 +49,7 @@ class FileTier:
 
     def __init__(self, meter: Meter, folder: Path | None = None, in_flight_bytes: int = IN_FLIGHT_BYTES) -> None:
         self.meter, self.broken = meter, ""
-        self._copied_bytes, self._copied_s = 0, 0.0
+        self.out, self.back = Rate(), Rate()
         self.file = tempfile.TemporaryFile(dir=folder, prefix="drlnb-swap-")  # noqa: SIM115 - lives with its tickets
         self.places = Places()
         self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
@@ -72,15 +72,6 @@ class FileTier:
         ticket = _FileTicket(self, place, held)
         self._writing.append((n_bytes, self.writer.submit(ticket.write)))
         return ticket
-
-    @property
-    def s_per_byte(self) -> float:
-        """What writing took so far."""
-        return self._copied_s / self._copied_bytes if self._copied_bytes else 0.0
-
-    def written(self, n_bytes: int, copy_s: float) -> None:
-        """Note a copy that is done."""
-        self._copied_bytes, self._copied_s = self._copied_bytes + n_bytes, self._copied_s + copy_s
 
     def drain(self) -> None:
         """Wait until everything is written."""
@@ -133,7 +124,7 @@ class _FileTicket:
             self._tier.broken = str(problem)
             return
         self.copy_s = time.perf_counter() - began_s
-        self._tier.written(self._n_bytes, self.copy_s)
+        self._tier.out.add(self._n_bytes, self.copy_s)
         self._source = None
 
     def load(self) -> None:
@@ -155,11 +146,12 @@ class _FileTicket:
         self._loading = None
 
     def _read(self) -> Held:
-        buffer = self._tier.buffer(self._n_bytes)
+        began_s, buffer = time.perf_counter(), self._tier.buffer(self._n_bytes)
         rest = memoryview(buffer)
         while rest:
             n_read = os.preadv(self._tier.file.fileno(), [rest], self._place.offset + self._n_bytes - len(rest))
             if n_read == 0:
                 raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
             rest = rest[n_read:]
+        self._tier.back.add(self._n_bytes, time.perf_counter() - began_s)
         return Held(self._tier.meter, torch.from_numpy(buffer).untyped_storage())

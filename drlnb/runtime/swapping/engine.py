@@ -1,0 +1,451 @@
+"""Run training steps of any module under a byte budget: :class:`Swapper`."""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from drlnb.planning.registry import Planner
+from drlnb.planning.swapping.cost import predict
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import BLOCK, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile, read, written
+from drlnb.records.units import bytes_of, said_bytes
+from drlnb.runtime.swapping.attribution import Attribution, Call
+from drlnb.runtime.swapping.blocks import recomputed
+from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.measure import Recording, profile_of
+from drlnb.runtime.swapping.memory import fixed_bytes, kept_tensors
+from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep, plan_table
+from drlnb.runtime.swapping.squeeze import squeeze
+from drlnb.runtime.swapping.tape import Tape
+from drlnb.runtime.swapping.tiers.base import Meter, Tier
+from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES, FileTier
+from drlnb.runtime.swapping.torch_private import SwapUnavailable, compiled
+
+__all__ = ["Swapper"]
+
+_T = TypeVar("_T")
+#: Smallest storages that are moved: below, a copy's start costs more than it moves (TransformerEngine: 256 Ki elements).
+_MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
+#: Steps under the plan of the smallest peak before the one that is recorded: the optimiser's state appears in the first.
+_COLD_STEPS = 1
+
+
+class Swapper:
+    """Keeps the training steps of a module within a budget, with gradients equal to those of plain PyTorch, bit by bit.
+
+    The first steps swap everything that is large enough; the second one is recorded, and then the planner chooses.
+
+    Parameters
+    ----------
+    module
+        The model, on one device.
+    budget
+        Bytes that a step may use, as a number or a text such as ``8GiB``: on CUDA of the device's memory; on the CPU for
+        parameters, gradients, buffers and what autograd saves.  None: any number.
+    planner
+        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner; ``all`` and ``none`` need no profile.
+    tier
+        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by
+        the caller, which then closes it.
+    seed
+        Of a planner's random moves.
+    min_bytes
+        Smaller storages stay; None: 64 KiB on the CPU, 1 MiB on CUDA.
+    folder
+        Where the file tier's file is; None: where temporary files go.
+
+    Raises
+    ------
+    TypeError
+        If it is not a module.
+    ValueError
+        If the budget cannot be read or is below the module's own size, the planner is unknown, or the module is on
+        several devices.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        budget: str | int | None = None,
+        planner: str | Planner[SwapView, SwapPlan] = "auto",
+        tier: str | Callable[[Meter], Tier] = "auto",
+        seed: int = 0,
+        min_bytes: int | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
+        self.module, self._device = module, _device(module)
+        self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
+        self._planner_name, self._seed = str(getattr(self._planner, "name", planner)), seed
+        self._budget_bytes: int | None = None
+        self.set_budget(budget)
+        self._meter = Meter()
+        self._tier = _made(tier, self._device, self._meter, Path(folder) if folder is not None else None)
+        self._attribution = Attribution(module, entered=self._entered, left=self._left)
+        self._tape = Tape(
+            self._meter,
+            self._tier,
+            self._attribution,
+            action=self._action,
+            min_bytes=_MIN_BYTES[self._device.type] if min_bytes is None else min_bytes,
+            window_bytes=IN_FLIGHT_BYTES,
+        )
+        self._recipes = Recipes(self._tape)
+        self._plan: SwapPlan | None = None
+        self._own_plan = False  # given by the caller: no planner replaces it
+        self._profile: SwapProfile | None = None
+        self._recording: Recording | None = None
+        self._reason, self._n_steps, self._open = "", 0, False
+        self._step = SwapStep()
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def step(self, n_samples: int | None = None) -> Iterator[SwapStep]:
+        """Run the training step inside the ``with`` block under the plan.
+
+        Parameters
+        ----------
+        n_samples
+            Samples of the step; None: the leading size of the first tensor that the module is called with.
+
+        Raises
+        ------
+        RuntimeError
+            If a step is open already.
+        BudgetExceeded
+            If the device had too little memory; the next step runs under the plan of the smallest peak.
+        """
+        if self._open:
+            raise RuntimeError("a step is open already: steps do not nest")
+        self._step = step = SwapStep(n_samples)
+        if self._does_nothing():
+            yield step
+            return
+        recording = self._wants_recording()
+        began_s = time.perf_counter()
+        try:
+            with self._hooks(recording):
+                self._open = True
+                yield step
+        except torch.OutOfMemoryError as problem:
+            table = plan_table(self._current(), self._profile, step.n_samples or 1, self._tape.reasons)
+            self._plan, self._own_plan = None, False
+            self._n_steps = 0
+            raise BudgetExceeded(f"{problem}; the step ran under this plan:\n{table}") from problem
+        finally:
+            self._open = False
+            self._tape.end()
+            self._note(step, time.perf_counter() - began_s)
+        self._n_steps += 1
+        if recording and step.n_samples:
+            self._learn({step.n_samples: (recording, recording.ticks_s())})
+            self._solve(step.n_samples)
+
+    @contextmanager
+    def _hooks(self, recording: Recording | None) -> Iterator[None]:
+        blocks = self._current().blocks
+        self._tape.begin(kept_tensors(self.module))
+        self._recipes.begin()
+        self._recording = self._tape.watch = recording
+        self._meter.restart()
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(recomputed(self.module, blocks))
+                stack.enter_context(self._attribution)
+                stack.enter_context(saved_tensors_hooks(self._tape.pack, self._tape.unpack))
+                yield
+        finally:
+            self._recording = self._tape.watch = None
+            self._recipes.begin()
+
+    def run(self, step_fn: Callable[[], _T], n_samples: int | None = None) -> _T:
+        """Run a step, once more under the plan of the smallest peak if the memory did not suffice.
+
+        Parameters
+        ----------
+        step_fn
+            One training step; random numbers, buffers and gradients are as before when it is called again.
+        n_samples
+            As for :meth:`step`.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the memory does not suffice either way.
+        """
+        before = _State(self.module, self._device)
+        try:
+            with self.step(n_samples):
+                return step_fn()
+        except BudgetExceeded:
+            before.restore()
+        with self.step(n_samples):
+            return step_fn()
+
+    def _does_nothing(self) -> bool:
+        if compiled(self.module):
+            reason = "the module is compiled: hooks of saved tensors would break its code"
+        elif self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            reason = "the step is recorded into a CUDA graph"
+        else:
+            reason = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
+        if reason and reason != self._reason:
+            warnings.warn(f"swapping does nothing from now on: {reason}", RuntimeWarning, stacklevel=4)
+        self._reason = reason
+        return bool(reason)
+
+    def _wants_recording(self) -> Recording | None:
+        known = self._profile is not None or self._own_plan or self._planner_name in {"none", "all"}
+        if known or self._budget_bytes is None or self._n_steps < _COLD_STEPS:
+            return None
+        return Recording(self._tape, self._attribution, self._recipes)
+
+    def _action(self, key: RowKey) -> Action:
+        if self._plan is None:
+            return SWAP if self._budget_bytes is not None or self._planner_name == "all" else KEEP
+        action = self._plan.action_of.get(key)
+        if action is None:
+            self._step.n_unknown += 1
+        return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
+
+    def _entered(self, call: Call) -> None:
+        self._recipes.entered(call)
+        if self._recording is not None:
+            self._recording.entered(call)
+
+    def _left(self, call: Call, output: object) -> None:
+        self._recipes.left(call, output)
+        if self._recording is not None:
+            self._recording.left(call, output)
+        squeeze(self._tape, call, output)
+
+    def _note(self, step: SwapStep, step_s: float) -> None:
+        tape = self._tape
+        step.n_samples = step.n_samples or self._attribution.n_samples
+        step.step_s, step.plan_key = step_s, self._plan.key if self._plan else None
+        step.n_saved, step.n_packs, step.swapped_bytes = tape.n_saved, tape.n_packs, tape.swapped_bytes
+        step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
+        if self._device.type == "cuda":
+            step.peak_bytes = torch.cuda.max_memory_allocated(self._device)
+        else:
+            step.peak_bytes = fixed_bytes(self.module) + self._meter.peak_bytes
+
+    # -- plans -------------------------------------------------------------------------------------------------------
+
+    def profile(self, step_fn: Callable[[int], object], batches: Sequence[int]) -> SwapProfile:
+        """Record steps of one or two batch sizes and return the profile; no plan changes.
+
+        Parameters
+        ----------
+        step_fn
+            Makes one training step of the given number of samples.
+        batches
+            One or two numbers of samples; small ones do.
+
+        Raises
+        ------
+        ValueError
+            If the steps save different tensors, or the numbers are wrong.
+        """
+        if not 1 <= len(batches) <= 2 or min(batches) < 1:
+            raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
+        recordings = {}
+        plan, own, self._plan = self._plan, self._own_plan, None
+        try:
+            for n_samples in batches:
+                recording = Recording(self._tape, self._attribution, self._recipes)
+                self._own_plan = True  # this step is recorded here
+                with self.step(n_samples), self._watched(recording):
+                    step_fn(n_samples)
+                    recordings[n_samples] = (recording, recording.ticks_s())
+        finally:
+            self._plan, self._own_plan = plan, own
+        return self._learn(recordings)
+
+    @contextmanager
+    def _watched(self, recording: Recording) -> Iterator[None]:
+        self._recording = self._tape.watch = recording
+        yield
+
+    def _learn(self, recordings: Mapping[int, tuple[Recording, tuple[list[float], list[float]]]]) -> SwapProfile:
+        self._profile = profile_of(
+            recordings,
+            tier=self._tier,
+            device_kind=torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
+            shape_key=self._shape_key(),
+            fixed_bytes=fixed_bytes(self.module),
+        )
+        return self._profile
+
+    def _solve(self, n_samples: int) -> None:
+        view = SwapView(profile=self._profile, n_samples=n_samples, budget_bytes=self._budget_bytes, seed=self._seed)
+        self._plan = SWAPPING.ask(self._planner, view)
+
+    def _current(self) -> SwapPlan:
+        return self._plan or SwapPlan()
+
+    def apply(self, plan: SwapPlan) -> None:
+        """Follow a plan from the next step on, whatever the planner says.
+
+        Parameters
+        ----------
+        plan
+            Of a profile of this module.
+
+        Raises
+        ------
+        ValueError
+            If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
+        """
+        problem = plan.problem(self._profile) if self._profile else ""
+        if problem or plan.n_micro > 1:
+            raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
+        self._plan, self._own_plan = plan, True
+
+    def set_budget(self, budget: str | int | None) -> None:
+        """Change the budget from the next step on.
+
+        Parameters
+        ----------
+        budget
+            As at construction.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be read, or is below the module's own size.
+        """
+        n_bytes = None if budget is None else bytes_of(budget)
+        own_bytes = fixed_bytes(self.module)
+        if n_bytes is not None and n_bytes <= own_bytes:
+            raise ValueError(
+                f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and "
+                f"buffers, got {said_bytes(n_bytes)}"
+            )
+        changed, self._budget_bytes = n_bytes != self._budget_bytes, n_bytes
+        if changed and hasattr(self, "_profile") and not self._own_plan:
+            self._plan = None
+            if self._profile is not None and self._step.n_samples:
+                self._solve(self._step.n_samples)
+
+    def report(self) -> SwapReport:
+        """Return what it does now; printed: a table of the plan with the reason of each row."""
+        plan, n_samples = self._current(), self._step.n_samples
+        predicted = None
+        if self._profile is not None and n_samples and plan.keys:
+            predicted = predict(self._profile, plan, n_samples, self._budget_bytes)
+        return SwapReport(
+            active=not self._reason,
+            reason=self._reason,
+            tier=self._tier.name,
+            budget_bytes=self._budget_bytes,
+            planner=self._planner_name,
+            plan=plan,
+            profile=self._profile,
+            predicted=predicted,
+            step=replace(self._step),
+            kept_because=dict(self._tape.reasons),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write profile and plan.
+
+        Parameters
+        ----------
+        path
+            Of the file, a line of JSON each.
+
+        Raises
+        ------
+        ValueError
+            If there is no profile yet.
+        """
+        if self._profile is None:
+            raise ValueError("there is no profile to save yet: run two steps, or profile()")
+        text = f"{written(self._profile)}\n{written(self._current())}\n"
+        Path(path).write_text(text, encoding="utf-8")
+
+    def load(self, path: str | Path) -> None:
+        """Take over what :meth:`save` has written, and follow its plan.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, or is of another module.
+        """
+        profile_text, _, plan_text = Path(path).read_text(encoding="utf-8").partition("\n")
+        profile = read(SwapProfile, profile_text)
+        if profile.shape_key != self._shape_key():
+            raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {self._shape_key()}")
+        self._profile = profile
+        self.apply(read(SwapPlan, plan_text))
+
+    def _shape_key(self) -> str:
+        shapes = repr([(name, tuple(each.shape)) for name, each in self.module.named_parameters()])
+        return f"{type(self.module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
+
+    def close(self) -> None:
+        """End the tier's threads; graphs that are still alive can be run."""
+        self._tier.close()
+
+    def __enter__(self) -> "Swapper":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+@dataclass(init=False)
+class _State:
+    """What a step changes before its optimiser runs."""
+
+    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+        self._device = device if device.type == "cuda" else None
+        self._random = torch.get_rng_state(), torch.cuda.get_rng_state(device) if self._device else None
+        self._buffers = [(each, each.detach().clone()) for each in module.buffers()]
+        self._grads = [(each, None if each.grad is None else each.grad.clone()) for each in module.parameters()]
+
+    def restore(self) -> None:
+        """Put it back."""
+        torch.set_rng_state(self._random[0])
+        if self._device:
+            torch.cuda.set_rng_state(self._random[1], self._device)
+        with torch.no_grad():
+            for buffer, kept in self._buffers:
+                buffer.copy_(kept)
+            for parameter, gradient in self._grads:
+                parameter.grad = gradient
+
+
+def _device(module: torch.nn.Module) -> torch.device:
+    devices = {each.device for each in kept_tensors(module)} or {torch.device("cpu")}
+    if len(devices) > 1:
+        raise ValueError(f"the module must be on one device, it is on {', '.join(sorted(map(str, devices)))}")
+    return devices.pop()
+
+
+def _made(tier: str | Callable[[Meter], Tier], device: torch.device, meter: Meter, folder: Path | None) -> Tier:
+    if not isinstance(tier, str):
+        return tier(meter)
+    name = {"cpu": "file", "cuda": "cuda"}.get(device.type, "") if tier == "auto" else tier
+    if name == "file" and device.type == "cpu":
+        return FileTier(meter, folder)
+    raise ValueError(f"tier must be auto, file (on the CPU) or cuda (on CUDA), got {tier!r} on {device}")
