@@ -83,7 +83,8 @@ class Attribution:
         ordinal = self._counts.get(path, 0)
         self._counts[path] = ordinal + 1
         module = call.module
-        return (path, ordinal), _BACKWARD if inside or module is None else type(module).__name__
+        layer_type = "(outside)" if module is None else type(module).__name__
+        return (path, ordinal), _BACKWARD if inside else layer_type
 
     def _mine(self, module: torch.nn.Module) -> bool:
         # A checkpoint calls modules again within the backward pass: their storages have their names already.

@@ -159,6 +159,8 @@ class Swapper:
         self._recipes.begin()
         self._recording = self._tape.watch = recording
         self._meter.restart()
+        if self._budget_bytes is not None:
+            self._meter.limit_bytes = self._budget_bytes - fixed_bytes(self.module)
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         try:

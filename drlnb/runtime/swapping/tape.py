@@ -232,7 +232,8 @@ class Tape:
 
     def end(self) -> None:
         """End a step: what was brought back for nothing goes, and nothing is under way any more."""
-        self.tier.drain()
+        while self.tier.relieve():
+            pass
         for key in self._ahead:
             saved = self.rows.get(key)
             if saved is not None and saved.ticket is not None:
@@ -276,6 +277,9 @@ class Tape:
             self.swapped_bytes += saved.n_bytes if saved.ticket else 0
         if action not in {SWAP, SQUEEZE, DERIVE} or (action == SWAP and saved.ticket is None):
             saved.held = held
+        del held  # a copy that is done lets go of it
+        while self.meter.n_bytes > self.meter.limit_bytes and self.tier.relieve():
+            pass
         return saved
 
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:
@@ -320,12 +324,16 @@ class Tape:
             self._near(saved)
         if saved.key in self._order:
             self._cursor = max(self._cursor, self._order.index(saved.key) + 1)
-        while self._cursor < len(self._order) and sum(self._ahead.values()) < self._window_bytes:
+        while self._cursor < len(self._order):
             ahead = self.rows.get(self._order[self._cursor])
-            self._cursor += 1
             if ahead is not None and ahead.ticket is not None and ahead.buffer is None:
+                ahead_bytes = sum(self._ahead.values()) + ahead.n_bytes
+                room_bytes = min(self._window_bytes, self.meter.limit_bytes - self.meter.n_bytes)
+                if ahead_bytes > room_bytes:
+                    return
                 ahead.ticket.load()
                 self._ahead[ahead.key] = ahead.n_bytes
+            self._cursor += 1
 
     def _audit(self) -> None:
         """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""

@@ -1,7 +1,7 @@
 """Say what a tier does, and hold what every tier has: counted bytes, and places that are used again."""
 
+import math
 import threading
-import weakref
 from collections import defaultdict, deque
 from typing import Protocol
 
@@ -18,6 +18,8 @@ class Meter:
 
     def __init__(self) -> None:
         self.n_bytes = 0
+        #: What the plan leaves room for; above it, copies that are under way are waited for.
+        self.limit_bytes = math.inf
         #: Since :meth:`restart`.
         self.peak_bytes = 0
         self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
@@ -92,8 +94,8 @@ class Tier(Protocol):
     def store(self, held: Held) -> Ticket | None:
         """Begin to copy a storage out, which stays alive until that is done; None if there is no place for it."""
 
-    def drain(self) -> None:
-        """Wait until every copy out is done."""
+    def relieve(self) -> bool:
+        """Wait until the oldest copy out is done and its source gone; False if none is under way."""
 
     def close(self) -> None:
         """End its threads; what tickets still refer to can be waited for."""

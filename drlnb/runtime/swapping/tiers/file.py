@@ -62,8 +62,8 @@ class FileTier:
         if self.broken:
             return None
         n_bytes = held.storage.nbytes()
-        while self._writing and sum(size for size, _ in self._writing) + n_bytes > self._in_flight_bytes:
-            self._writing.popleft()[1].result()
+        while sum(size for size, _ in self._writing) + n_bytes > self._in_flight_bytes and self.relieve():
+            pass
         while self._writing and self._writing[0][1].done():
             self._writing.popleft()
         place = self.places.take(n_bytes)
@@ -73,10 +73,12 @@ class FileTier:
         self._writing.append((n_bytes, self.writer.submit(ticket.write)))
         return ticket
 
-    def drain(self) -> None:
-        """Wait until everything is written."""
-        while self._writing:
+    def relieve(self) -> bool:
+        """Wait until the oldest storage is written."""
+        if self._writing:
             self._writing.popleft()[1].result()
+            return True
+        return False
 
     def close(self) -> None:
         """End both threads; the file goes with its last ticket."""
