@@ -1,12 +1,12 @@
-"""Write durations and sizes for people, and read sizes: milliseconds below a second, binary units, no exponents."""
+"""Write durations for people, in milliseconds below a second, without exponents; write and read sizes such as 11GiB."""
 
 import math
 import re
 
-__all__ = ["bytes_of", "said_bytes", "said_s"]
+__all__ = ["read_bytes", "said_bytes", "said_s"]
 
-#: Letters before the B of a size, binary or decimal.
-_PREFIXES = "KMGT"
+_SIZE = re.compile(r"([0-9]*\.?[0-9]+) *([kMGT]i?)?B?")
+_POWERS = "kMGT"
 
 
 def said_s(seconds: float, digits: int = 3) -> str:
@@ -32,34 +32,32 @@ def said_s(seconds: float, digits: int = 3) -> str:
     return f"{_plain(seconds, digits)} s"
 
 
-def _plain(value: float, digits: int) -> str:
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+def read_bytes(size: str | float) -> int:
+    """Return a number of bytes.
 
-
-def bytes_of(size: str | int) -> int:
-    """Read a size in bytes: a number, or a text such as ``8GiB`` (binary), ``500 MB`` (decimal) or ``4096``.
+    Parameters
+    ----------
+    size
+        The number, or a text such as ``11GiB`` (1024s), ``8 GB`` (1000s) or ``512MiB``.
 
     Raises
     ------
     ValueError
-        If it cannot be read, or is not above 0.
+        If it is no such text, or not above 0.
 
     Examples
     --------
-    >>> bytes_of("1.5KiB"), bytes_of("2 MB"), bytes_of(7)
-    (1536, 2000000, 7)
+    >>> read_bytes("1.5KiB"), read_bytes("2 GB")
+    (1536, 2000000000)
     """
-    match = re.fullmatch(rf"\s*([0-9.]+)\s*(?:([{_PREFIXES}])(i?))?B?\s*", str(size), re.IGNORECASE)
-    try:
-        number = float(match[1]) if match else math.nan
-    except ValueError:
-        number = math.nan
-    if match and number > 0:
-        base = 1024 if match[3] else 1000
-        return round(number * base ** (_PREFIXES.index(match[2].upper()) + 1 if match[2] else 0))
-    raise ValueError(f"a size must be a number of bytes above 0, or a text such as 8GiB, got {size!r}")
+    match = _SIZE.fullmatch(str(size).strip().replace("K", "k"))
+    if match is None:
+        raise ValueError(f"a size must be a number of bytes such as 11GiB, got {size!r}")
+    number, unit = match.groups(default="")
+    n_bytes = float(number) * (1024 if unit.endswith("i") else 1000) ** (_POWERS.find(unit[:1]) + 1 if unit else 0)
+    if not 1 <= n_bytes < 2**63:
+        raise ValueError(f"a size must be from 1 byte to 2**63, got {size!r}")
+    return int(n_bytes)
 
 
 def said_bytes(n_bytes: float) -> str:
@@ -70,7 +68,13 @@ def said_bytes(n_bytes: float) -> str:
     >>> said_bytes(1536), said_bytes(3 << 30), said_bytes(12)
     ('1.5 KiB', '3.0 GiB', '12 B')
     """
-    for power, prefix in reversed(list(enumerate(_PREFIXES, 1))):
+    for power in range(len(_POWERS), 0, -1):
         if n_bytes >= 1024**power:
-            return f"{n_bytes / 1024**power:.1f} {prefix}iB"
+            return f"{n_bytes / 1024**power:.1f} {_POWERS[power - 1].upper()}iB"
     return f"{n_bytes:.0f} B"
+
+
+def _plain(value: float, digits: int) -> str:
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 __all__ = ["NETS", "alexnet", "impala", "inception_v3", "nature_cnn", "resnet50", "transformer", "vgg16"]
 
@@ -52,7 +51,7 @@ def vgg16(size: int = 224, *, norm: bool = False) -> nn.Module:
         *layers, nn.Flatten(), nn.Linear(512, _CLASSES))  # fmt: skip
 
 
-class _Bottleneck(nn.Module):
+class _Bottleneck(nn.Module):  # type: ignore[misc]  # torch is skipped
     """Three convolutions beside a shortcut (He et al., arXiv 1512.03385)."""
 
     def __init__(self, before: int, width: int, stride: int) -> None:
@@ -100,7 +99,7 @@ def _conv(before: int, width: int, kernel: int | tuple[int, int], stride: int = 
     )
 
 
-class _Branches(nn.Module):
+class _Branches(nn.Module):  # type: ignore[misc]  # torch is skipped
     """Branches side by side, their channels put together."""
 
     def __init__(self, *branches: nn.Module) -> None:
@@ -150,7 +149,7 @@ def _inception_e(before: int) -> nn.Module:
 
 
 def inception_v3(size: int = 299) -> nn.Module:
-    """Return Inception v3 (Szegedy et al., arXiv 1512.00567); for small images no layer of the stem makes them smaller."""
+    """Return Inception v3 (Szegedy et al., arXiv 1512.00567); small images keep their size through the stem."""
     large = size > 32
     pools: list[nn.Module] = [nn.MaxPool2d(3, 2)] if large else []
     stem = [
@@ -200,7 +199,7 @@ def nature_cnn() -> nn.Module:
     )  # fmt: skip
 
 
-class _Residual(nn.Module):
+class _Residual(nn.Module):  # type: ignore[misc]  # torch is skipped
     """Two convolutions on top of their input."""
 
     def __init__(self, width: int) -> None:
@@ -208,7 +207,7 @@ class _Residual(nn.Module):
         self.conv1, self.conv2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv2(F.relu(self.conv1(F.relu(x))))
+        return x + self.conv2(torch.relu(self.conv1(torch.relu(x))))
 
 
 def impala(scale: int = 1) -> nn.Module:
@@ -221,7 +220,7 @@ def impala(scale: int = 1) -> nn.Module:
     return nn.Sequential(*layers, *head)
 
 
-class _Attention(nn.Module):
+class _Attention(nn.Module):  # type: ignore[misc]  # torch is skipped
     """One layer of a transformer, normalised first."""
 
     def __init__(self, width: int, n_heads: int) -> None:
@@ -234,7 +233,8 @@ class _Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n, steps, width = x.shape
         heads = self.qkv(self.norm1(x)).view(n, steps, 3, self._n_heads, -1).permute(2, 0, 3, 1, 4)
-        y = F.scaled_dot_product_attention(*heads.unbind(0), is_causal=True)
+        q, k, v = heads.unbind(0)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(n, steps, width))
         return x + self.mlp(self.norm2(x))
 

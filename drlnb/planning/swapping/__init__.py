@@ -1,5 +1,7 @@
 """Plan what leaves the device's memory during a training step (seed 004)."""
 
+from drlnb.planning.swapping.cost import Prediction, predict
+from drlnb.planning.swapping.heuristics import portfolio
 from drlnb.planning.swapping.planner import SWAPPING, NoSwap, SwapView
 from drlnb.planning.swapping.profile import (
     ACTIONS,
@@ -26,6 +28,7 @@ __all__ = [
     "SWAP",
     "SWAPPING",
     "NoSwap",
+    "Prediction",
     "SavedRow",
     "SwapBlock",
     "SwapLink",
@@ -34,6 +37,6 @@ __all__ = [
     "SwapView",
     "Tick",
     "facts",
+    "portfolio",
+    "predict",
 ]
-
-SWAPPING.register("none", NoSwap)

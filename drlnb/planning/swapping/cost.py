@@ -80,6 +80,11 @@ class Walker:
         self.inputs = {path: _entering(profile, *span) for path, span in self.spans.items()}
         self.left = [row.squeeze_left_frac for row in rows]
 
+    def again_s(self, path: str) -> float:
+        """Return the seconds of a block's forward pass."""
+        first, last = self.spans[path]
+        return sum(self.forward_s[first : last + 1])
+
     def walk(
         self, actions: Sequence[str], blocks: Iterable[str], room_bytes: float, *, logged: bool = False
     ) -> "_Walk":
@@ -198,7 +203,7 @@ class _Walk:
         n, (first, last) = self._n, self._n.spans[path]
         self.resident += sum(n.size[row] for row in n.block_rows[path])
         self._stand("backward", last, max(n.forward_bytes[first : last + 1]))
-        self._work(f"again {path}", sum(n.forward_s[first : last + 1]))
+        self._work(f"again {path}", n.again_s(path))
 
     def _fetch(self, row: int) -> None:
         n, out = self._n, (self._out_end[row], row)

@@ -79,8 +79,8 @@ def analytic(trace: SwapTrace, device: str, n_samples: int) -> SwapProfile:
 
     References
     ----------
-    Ours: the roofline of Williams, Waterman and Patterson (2009), a constant per launch, and a backward pass of twice the
-    arithmetic.
+    Ours: the roofline of Williams, Waterman and Patterson (2009), a constant per launch, and a backward pass of twice
+    the arithmetic.
     """
     card = DEVICES[device]
     ticks = [_tick(op, card, n_samples) for op in trace.ops]

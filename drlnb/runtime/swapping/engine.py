@@ -13,10 +13,9 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from drlnb.planning.registry import Planner
-from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping import SWAPPING, SwapView, predict
 from drlnb.planning.swapping.profile import BLOCK, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile, read, written
-from drlnb.records.units import bytes_of, said_bytes
+from drlnb.records.units import read_bytes, said_bytes
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.derive import Recipes
@@ -330,7 +329,7 @@ class Swapper:
         ValueError
             If it cannot be read, or is below the module's own size.
         """
-        n_bytes = None if budget is None else bytes_of(budget)
+        n_bytes = None if budget is None else read_bytes(budget)
         own_bytes = fixed_bytes(self.module)
         if n_bytes is not None and n_bytes <= own_bytes:
             raise ValueError(

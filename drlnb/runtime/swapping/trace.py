@@ -1,4 +1,4 @@
-"""Trace what a module's forward pass does and saves for its backward pass, on the meta device: no numbers, no memory."""
+"""Trace what a module's forward pass does and saves for its backward pass, on the meta device: no memory."""
 
 import itertools
 from collections import defaultdict
@@ -89,7 +89,7 @@ class _Made:
         return self.flops, sum(self.read.values()), sum(self.wrote.values()), idle, self.gradient_bytes
 
 
-class _Flops(TorchDispatchMode):
+class _Flops(TorchDispatchMode):  # type: ignore[misc]  # torch is skipped
     """Counts the floating-point operations of what is called within."""
 
     n = 0
@@ -103,13 +103,15 @@ class _Flops(TorchDispatchMode):
         return out
 
 
-class _Recorder(TorchFunctionMode):
+class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is skipped
     """Notes every operation, every saved storage and every call of a module."""
 
-    def __init__(self, module: nn.Module, held: set[int]) -> None:
+    def __init__(self, module: nn.Module, held: set[int], inputs: set[int]) -> None:
         super().__init__()
         self._paths = {each: path for path, each in module.named_modules()}
         self._held = held
+        #: Storages that are there before the first operation.
+        self.inputs = inputs
         #: Keeps what was seen, so that no address comes twice.
         self._alive: list[Tensor] = []
         self.ops: list[_Made] = []
@@ -172,10 +174,22 @@ class _Recorder(TorchFunctionMode):
         n_bytes = tensor.untyped_storage().nbytes()
         return _Saved((path, self._ordinals[path] - 1), layer, n_bytes, tensor.dtype, place, plane=self._plane)
 
-    def last_writer(self, saved: _Saved) -> str:
-        """Return the name of the operation whose result a saved storage is; empty for an input."""
-        writers = self.writers.get(saved.memory)
-        return self.ops[writers[-1]].name if writers else ""
+    def row(self, saved: _Saved, bytes_per_sample: int, source: RowKey | None) -> SavedRow:
+        """Return a saved storage as a row that can be derived from another one, or from none."""
+        writers = self.writers.get(saved.memory, [])
+        of_relu = bool(writers) and self.ops[writers[-1]].name in {"relu", "relu_"}
+        kind, left = squeezed(saved.consumers, saved.dtype, of_relu=of_relu, plane=saved.plane)
+        return SavedRow(
+            key=saved.key,
+            layer_type=saved.layer_type,
+            bytes_per_sample=float(bytes_per_sample),
+            born_tick=writers[0] if writers else -1 if saved.memory in self.inputs else saved.ticks[0],
+            packed_ticks=tuple(saved.ticks),
+            consumers=tuple(saved.consumers),
+            squeeze_kind=kind,
+            squeeze_left_frac=left,
+            derive_from=source,
+        )
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -199,7 +213,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.itemsize
+    return int(tensor.numel() * tensor.itemsize)
 
 
 def _record(module: nn.Module, sample: Sequence[Tensor], n_samples: int) -> _Recorder:
@@ -208,7 +222,8 @@ def _record(module: nn.Module, sample: Sequence[Tensor], n_samples: int) -> _Rec
     for name, parameter in module.named_parameters():
         state[name].requires_grad_(parameter.requires_grad)
     given = [torch.empty((n_samples, *each.shape[1:]), dtype=each.dtype, device="meta") for each in sample]
-    recorder = _Recorder(module, {each.untyped_storage()._cdata for each in state.values()})
+    held, inputs = ({each.untyped_storage()._cdata for each in tensors} for tensors in (state.values(), given))
+    recorder = _Recorder(module, held, inputs)
     with recorder.watching():
         torch.func.functional_call(module, state, tuple(given), tie_weights=False)
     return recorder
@@ -234,19 +249,13 @@ def trace(module: nn.Module, *sample: Tensor, name: str = "") -> SwapTrace:
     two, three = (_record(module, sample, n) for n in (2, 3))
     scales = [a.n_bytes != b.n_bytes for a, b in zip(two.saved.values(), three.saved.values(), strict=True)]
     saved = list(itertools.compress(two.saved.values(), scales))
-    per_sample = [b.n_bytes - a.n_bytes for a, b in zip(saved, itertools.compress(three.saved.values(), scales))]
+    larger = itertools.compress(three.saved.values(), scales)
     keys = {each.memory: each.key for each in saved}
     chains = [_chain(two, each.memory, keys) for each in saved]
     rows = [
-        SavedRow(
-            key=each.key, layer_type=each.layer_type, bytes_per_sample=float(size),
-            born_tick=two.writers.get(each.memory, [-1])[0], packed_ticks=tuple(each.ticks),
-            consumers=tuple(each.consumers), squeeze_kind=kind, squeeze_left_frac=left,
-            derive_from=keys.get(source),
-        )
-        for each, size, (source, _) in zip(saved, per_sample, chains, strict=True)
-        for kind, left in [squeezed(each.consumers, each.dtype, of_relu=two.last_writer(each).startswith("relu"), plane=each.plane)]
-    ]  # fmt: skip
+        two.row(each, other.n_bytes - each.n_bytes, keys.get(source))
+        for each, other, (source, _) in zip(saved, larger, chains, strict=True)
+    ]
     return SwapTrace(
         shape_key=f"{name or type(module).__name__} " + " ".join("x".join(map(str, each.shape[1:])) for each in sample),
         param_bytes=float(sum(map(_size, module.parameters()))),
@@ -273,7 +282,7 @@ def _ops(two: _Recorder, three: _Recorder, scales: Sequence[bool]) -> Iterator[O
 
 
 def _chain(run: _Recorder, place: int, keys: Mapping[int, RowKey]) -> tuple[int, tuple[int, ...]]:
-    """Return the saved storage that another one can be computed from, as far back as may be, and by which operations."""
+    """Return the saved storage that another one can be computed from, as far back as may be, and how."""
     source, ops = -1, tuple[int, ...]()
     best = source, ops
     while place in run.writers:
