@@ -108,6 +108,12 @@ class SavedRow:
         path, ordinal = self.key
         return f"{path}#{ordinal}"
 
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What can be done with it outside of blocks."""
+        derivable = (DERIVE,) if self.derive_from else ()
+        return (KEEP, SWAP, *((SQUEEZE,) if self.squeeze_kind else ()), *derivable)
+
     def bytes(self, n_samples: int) -> float:
         """Return its size."""
         return self.bytes_fixed + self.bytes_per_sample * n_samples

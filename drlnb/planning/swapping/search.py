@@ -54,14 +54,8 @@ class Search:
         self._scores: dict[Choice, tuple[float, float]] = {}
 
     def _options(self, row: SavedRow, actions: Collection[str]) -> tuple[Action, ...]:
-        possible: dict[Action, bool] = {
-            KEEP: True,
-            SWAP: SWAP in actions,
-            SQUEEZE: SQUEEZE in actions and bool(row.squeeze_kind),
-            DERIVE: DERIVE in actions and row.derive_from in self.profile.number,
-        }
         pin = self.view.pins.get(row.name)
-        return tuple([action for action, can in possible.items() if (can if pin is None else action == pin)])
+        return tuple([each for each in row.actions if (each in {KEEP, *actions} if pin is None else each == pin)])
 
     def choice(self, wanted: Sequence[Action], blocks: Iterable[str] = ()) -> Choice:
         """Return the allowed choice nearest to a wanted one: no DERIVE from a DERIVE, BLOCK within blocks alone."""
