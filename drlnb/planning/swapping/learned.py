@@ -1,31 +1,23 @@
-"""Learn plans by trials: the seed's table of costs to the letter, and one that corrects the cost model.
+"""Learn plans by trials: the seed's table of costs, to the letter.
 
 A learner is told the cost of the plan that has just run and answers with the next one, so it works the same on measured
 steps and on predicted ones.
 """
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from drlnb.planning.codec import from_plain, to_plain
-from drlnb.planning.swapping.heuristics import fastest
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
-from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, Action, SwapPlan
+from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
 
-__all__ = ["OVERFLOW", "Learned", "QFine", "QTable", "cost", "learn", "predicted_cost", "swapped_types"]
+__all__ = ["OVERFLOW", "Learned", "QTable", "cost", "learn", "predicted_cost", "swapped_types"]
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
 OVERFLOW = 5.0
-#: Steps of the plan in force that its spread is taken from, and the spreads by which a trial must be better.
-_STEPS, _SPREADS = 12, 2.0
-#: Standard deviations of a normal distribution per median absolute deviation.
-_MAD = 1.4826
-#: Rows of a unit where the profile has no blocks.
-_UNIT_ROWS = 8
 
 
 def cost(time_frac: float, memory_frac: float, w: float) -> float:
@@ -89,7 +81,7 @@ class QTable:
         if self.best is None or measured < self.best[0]:
             self.best = measured, self.plan
         values = [self.table.get((self.plan ^ 1 << each, each), 0.0) for each in range(self.n_types)]
-        least = range(self.n_types)
+        least = list(range(self.n_types))
         if generator.random() >= self.epsilon:
             least = [each for each, value in enumerate(values) if value == min(values)]
         chosen = int(least[generator.integers(len(least))])
@@ -99,15 +91,6 @@ class QTable:
             self.table[self.plan, self.changed] = before + self.alpha * (target - before)
         self.plan, self.changed = self.plan ^ 1 << chosen, chosen
         return self.plan
-
-    def dumps(self) -> str:
-        """Return what was learned as JSON."""
-        return json.dumps(to_plain(self))
-
-    @classmethod
-    def loads(cls, text: str) -> "QTable":
-        """Return what :meth:`dumps` has written."""
-        return from_plain(cls, json.loads(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,21 +164,17 @@ class TablePlanner:
     def __init__(
         self, n_trials: int, pretrain_fraction: float, alpha: float, gamma: float, epsilon: float, w: float
     ) -> None:
-        shares = {"pretrain_fraction": pretrain_fraction, "alpha": alpha, "gamma": gamma, "epsilon": epsilon, "w": w}
-        for name, value in shares.items():
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f"{name} must be a number from 0 to 1, got {value:g}")
-        if n_trials < 2:
-            raise ValueError(f"n_trials must be >= 2, got {n_trials}")
+        if not all(0.0 <= share <= 1.0 for share in (pretrain_fraction, alpha, gamma, epsilon, w)) or n_trials < 2:
+            raise ValueError("n_trials must be >= 2, and every other parameter a number from 0 to 1")
         self._n_trials, self._fraction, self._w = n_trials, pretrain_fraction, w
-        self._rates = {"alpha": alpha, "gamma": gamma, "epsilon": epsilon}
+        self._new = partial(QTable, alpha=alpha, gamma=gamma, epsilon=epsilon)
 
     def plan(self, view: SwapView) -> SwapPlan:
         """Return the plan of the cheapest trial."""
         if view.profile is None or view.budget_bytes is None:
             return SwapPlan.keeping(view.profile)
         search = Search(view, (SWAP,))
-        table = QTable(n_types=len(view.profile.types), **self._rates)
+        table = self._new(n_types=len(view.profile.types))
         costs: dict[int, float] = {}
 
         def measure(bits: int) -> float:
@@ -205,128 +184,9 @@ class TablePlanner:
 
         first = min(self._n_trials - 1, max(1, round(self._fraction * self._n_trials)))
         learn(table, measure, first, search.generator)
-        table = QTable.loads(table.dumps())
+        table = read(QTable, written(table))
         learn(table, measure, self._n_trials - first, search.generator)
         return search.plan(swapped_types(search, table.best[1] if table.best else 0))
-
-
-# ------------------------------------------------------------------ beside the search
-class QFine:
-    """Begins with the search's plan and corrects the cost model by what trials measure.
-
-    The value of a move is the predicted change of the cost plus what such moves cost beyond their predictions so far; a
-    plan has no effect beyond its own steps, so nothing is discounted.  A trial that is not better than the plan in
-    force by two spreads is rolled back.
-
-    Parameters
-    ----------
-    search
-        What is allowed.
-    start
-        The first plan in force.
-    alpha, epsilon
-        Step size, share of random moves.
-    w
-        Weight of the memory.
-    """
-
-    def __init__(
-        self, search: Search, start: Choice, *, alpha: float = 0.5, epsilon: float = 0.1, w: float = 0.0
-    ) -> None:
-        self._search, self._alpha, self._epsilon, self._w = search, alpha, epsilon, w
-        self.kept, self._steps = start, list[float]()
-        #: (unit, action) -> what such moves cost beyond their predictions.
-        self.errors: dict[tuple[int, Action], float] = {}
-        self._units = list(_units(search))
-        self._trial: tuple[tuple[int, Action], Choice] | None = None
-
-    def _moved(self, unit: int, action: Action) -> Choice:
-        wanted = list(self.kept.actions)
-        for i in self._units[unit]:
-            wanted[i] = action if action in self._search.options[i] else wanted[i]
-        return self._search.choice(wanted, self.kept.blocks)
-
-    def _value(self, move: tuple[int, Action], choice: Choice) -> float:
-        return predicted_cost(self._search, choice, self._w) - self._predicted() + self.errors.get(move, 0.0)
-
-    def _predicted(self) -> float:
-        return predicted_cost(self._search, self.kept, self._w)
-
-    def propose(self) -> Choice:
-        """Return the choice of the next trial; the one in force if no move changes it."""
-        moves = [(unit, action) for unit in range(len(self._units)) for action in (KEEP, SWAP, DERIVE)]
-        trials = [(move, choice) for move in moves if (choice := self._moved(*move)) != self.kept]
-        trials = [pair for pair in trials if self._search.score(pair[1])[0] <= self._search.score(self.kept)[0]]
-        if not trials:
-            self._trial = None
-            return self.kept
-        if self._search.generator.random() < self._epsilon:
-            self._trial = trials[self._search.generator.integers(len(trials))]
-        else:
-            self._trial = min(trials, key=lambda pair: self._value(*pair))
-        return self._trial[1]
-
-    def observe(self, costs: Sequence[float]) -> bool:
-        """Learn from the measured costs of the steps of a trial, or of the plan in force; return whether the trial stays.
-
-        Raises
-        ------
-        ValueError
-            If there are none.
-        """
-        if not costs:
-            raise ValueError("a trial needs at least one step")
-        if self._trial is None or not self._steps:
-            self._steps = [*self._steps, *costs][-_STEPS:]
-            return False
-        (move, choice), self._trial = self._trial, None
-        middle = float(np.median(self._steps))
-        spread = _MAD * float(np.median(np.abs(np.array(self._steps) - middle)))
-        change = float(np.median(costs)) - middle
-        error = change - self._value(move, choice)
-        self.errors[move] = self.errors.get(move, 0.0) + self._alpha * error
-        if change >= -_SPREADS * spread / len(costs) ** 0.5:
-            return False
-        self.kept, self._steps = choice, list(costs)[-_STEPS:]
-        return True
-
-
-def _units(search: Search) -> Iterator[list[int]]:
-    """Yield the rows of each innermost block, and runs of those that lie in none."""
-    blocks = search.profile.blocks
-    inner = [a for a in blocks if not any(set(b.rows) < set(a.rows) for b in blocks)]
-    yield from ([search.profile.number[key] for key in block.rows] for block in inner)
-    covered = {key for block in inner for key in block.rows}
-    others = [i for i, row in enumerate(search.profile.rows) if row.key not in covered]
-    yield from (others[i : i + _UNIT_ROWS] for i in range(0, len(others), _UNIT_ROWS))
-
-
-class FinePlanner:
-    """The search's plan, tried on by :class:`QFine` on the cost model itself.
-
-    Parameters
-    ----------
-    n_trials
-        Number of trials.
-    """
-
-    name = "qfine"
-
-    def __init__(self, n_trials: int) -> None:
-        if n_trials < 1:
-            raise ValueError(f"n_trials must be >= 1, got {n_trials}")
-        self._n_trials = n_trials
-
-    def plan(self, view: SwapView) -> SwapPlan:
-        """Return the plan in force after the trials; it is never slower than the search's by the cost model."""
-        if view.profile is None or view.budget_bytes is None:
-            return SwapPlan.keeping(view.profile)
-        search = Search(view)
-        fine = QFine(search, fastest(search)[0])
-        fine.observe([predicted_cost(search, fine.kept, 0.0)])
-        for _ in range(self._n_trials):
-            fine.observe([predicted_cost(search, fine.propose(), 0.0)])
-        return search.plan(fine.kept)
 
 
 SWAPPING.register(
@@ -334,4 +194,3 @@ SWAPPING.register(
     TablePlanner,
     {"n_trials": 300, "pretrain_fraction": 0.8, "alpha": 0.5, "gamma": 0.9, "epsilon": 0.2, "w": 0.5},
 )
-SWAPPING.register("qfine", FinePlanner, {"n_trials": 20})

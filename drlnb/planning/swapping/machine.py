@@ -221,10 +221,7 @@ def _setting_changed(state: Swapping, event: SettingChanged, out: Out) -> None:
         state.pins = dict(event.value)
     else:
         return
-    waits = state.phase in {"cold", "profiling"}
     _plan_anew(state, f"{event.key} was changed", out)
-    if waits and state.profile is not None:
-        state.phase = "settled"
 
 
 def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
