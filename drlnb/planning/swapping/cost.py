@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, SwapProfile, at, rate
+from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, Affine, Rates, SwapPlan, SwapProfile
 
 __all__ = ["Lane", "Prediction", "Stall", "Walker", "predict", "room", "walker"]
 
@@ -57,10 +57,10 @@ class Walker:
     def __init__(self, profile: SwapProfile, n_samples: int) -> None:
         self.profile = profile
         ticks, rows = profile.ticks, profile.rows
-        self.forward_s = [at(tick.forward_s, n_samples) for tick in ticks]
-        self.backward_s = [at(tick.backward_s, n_samples) for tick in ticks]
-        self.forward_bytes = [at(tick.forward_transient_bytes, n_samples) for tick in ticks]
-        self.backward_bytes = [at(tick.backward_transient_bytes, n_samples) for tick in ticks]
+        self.forward_s = [_at(tick.forward_s, n_samples) for tick in ticks]
+        self.backward_s = [_at(tick.backward_s, n_samples) for tick in ticks]
+        self.forward_bytes = [_at(tick.forward_transient_bytes, n_samples) for tick in ticks]
+        self.backward_bytes = [_at(tick.backward_transient_bytes, n_samples) for tick in ticks]
         #: Greatest transient of a backward tick and those that come after it.
         self.ahead_bytes = list(itertools.accumulate(self.backward_bytes, max))
         self.size = [row.bytes(n_samples) for row in rows]
@@ -71,9 +71,9 @@ class Walker:
         self.packs = _by_tick(len(ticks), [row.packed_ticks for row in rows])
         self.used = _by_tick(len(ticks), [row.packed_ticks[-1:] for row in rows])
         self.freed = _by_tick(len(ticks), [row.packed_ticks[:1] for row in rows])
-        self.out_s = [size / rate(profile.link.d2h, size) for size in self.size]
-        self.in_s = [size / rate(profile.link.h2d, size) for size in self.size]
-        self.in_both_s = [size / rate(profile.link.h2d_both, size) for size in self.size]
+        self.out_s = [size / _rate(profile.link.d2h, size) for size in self.size]
+        self.in_s = [size / _rate(profile.link.h2d, size) for size in self.size]
+        self.in_both_s = [size / _rate(profile.link.h2d_both, size) for size in self.size]
         self.block_rows = {each.path: [profile.number[key] for key in each.rows] for each in profile.blocks}
         self.spans = {each.path: (each.first_tick, each.last_tick) for each in profile.blocks}
         #: Rows that come from outside and are needed to make the forward pass again.
@@ -96,6 +96,17 @@ class Walker:
         for i in reversed(range(len(self.forward_s))):
             walk.backward(i)
         return walk
+
+
+def _at(pair: Affine, n_samples: int) -> float:
+    """Return a + b B."""
+    return pair[0] + pair[1] * n_samples
+
+
+def _rate(rates: Rates, n_bytes: float) -> float:
+    """Return the rate of a copy in bytes per second: that of the greatest measured size that it reaches."""
+    reached = [speed for size, speed in rates if size <= n_bytes]
+    return reached[-1] if reached else rates[0][1]
 
 
 def _by_tick(n_ticks: int, ticks_of: Iterable[Sequence[int]]) -> list[list[int]]:

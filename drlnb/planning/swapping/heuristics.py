@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan
 from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
@@ -118,6 +117,21 @@ def fastest(search: Search) -> list[Choice]:
     return sorted(dict.fromkeys(choices), key=search.score)
 
 
+def portfolio(search: Search, n_choices: int = 3) -> list[Choice]:
+    """Return the choices that are worth a trial, by the cost model the best first.
+
+    Parameters
+    ----------
+    search
+        What is allowed.
+    n_choices
+        Most choices of the search; where minibatches may be cut, parts under the plan that keeps all come on top.
+    """
+    kept = search.every(KEEP)
+    parts = [n for n in _PARTS if search.view.splittable and n <= search.view.n_samples]
+    return sorted([*fastest(search)[:n_choices], *[replace(kept, n_micro=n) for n in parts]], key=search.score)
+
+
 #: Name -> how it chooses.
 RULES: dict[str, Rule] = {
     "all": lambda search: search.every(SWAP),
@@ -128,6 +142,7 @@ RULES: dict[str, Rule] = {
     "greedy": lambda search: greedy(search, search.every(KEEP)),
     "oracle": oracle,
     "hybrid": lambda search: fastest(search)[0],
+    "auto": lambda search: portfolio(search)[0],
 }
 
 
@@ -156,37 +171,5 @@ class Searched:
         return search.plan(self._rule(search))
 
 
-def portfolio(view: SwapView, n_plans: int = 3) -> tuple[SwapPlan, ...]:
-    """Return the plans that are worth a trial, by the cost model the best first: of the search, and of smaller parts.
-
-    Parameters
-    ----------
-    view
-        The step; it has a profile.
-    n_plans
-        Most plans of the search.
-    """
-    search = Search(view)
-    plans = [search.plan(choice) for choice in fastest(search)[:n_plans]]
-    if view.splittable:
-        plans += [replace(SwapPlan.keeping(view.profile), n_micro=n) for n in _PARTS if n <= view.n_samples]
-    said = [(predict(search.profile, plan, view.n_samples, view.budget_bytes), plan) for plan in plans]
-    said.sort(key=lambda pair: (not pair[0].fits, pair[0].step_s if pair[0].fits else pair[0].peak_bytes))
-    return tuple([plan for _, plan in said])
-
-
-class Auto:
-    """Takes the plan of the portfolio that the cost model expects to be the fastest."""
-
-    name = "auto"
-
-    def plan(self, view: SwapView) -> SwapPlan:
-        """Return the best plan of the portfolio."""
-        if view.profile is None or view.budget_bytes is None:
-            return SwapPlan.keeping(view.profile)
-        return portfolio(view)[0]
-
-
 for _name in RULES:
     SWAPPING.register(_name, partial(Searched, _name), {"actions": "all"})
-SWAPPING.register("auto", Auto)

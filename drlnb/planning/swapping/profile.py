@@ -36,9 +36,7 @@ __all__ = [
     "SwapPlan",
     "SwapProfile",
     "Tick",
-    "at",
     "facts",
-    "rate",
     "read",
     "written",
 ]
@@ -60,23 +58,6 @@ Affine = tuple[float, float]
 #: (size of a copy in bytes, bytes per second) of each size that was measured, ascending.
 Rates = tuple[tuple[int, float], ...]
 _T = TypeVar("_T")
-
-
-def at(pair: Affine, n_samples: int) -> float:
-    """Return a + b B.
-
-    Examples
-    --------
-    >>> at((1.0, 0.5), 4)
-    3.0
-    """
-    return pair[0] + pair[1] * n_samples
-
-
-def rate(rates: Rates, n_bytes: float) -> float:
-    """Return the rate of a copy in bytes per second: that of the greatest measured size that it reaches."""
-    reached = [speed for size, speed in rates if size <= n_bytes]
-    return reached[-1] if reached else rates[0][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +88,12 @@ class SavedRow:
         """Its key as one word."""
         path, ordinal = self.key
         return f"{path}#{ordinal}"
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """What can be done with it outside of blocks."""
+        derivable = (DERIVE,) if self.derive_from else ()
+        return (KEEP, SWAP, *((SQUEEZE,) if self.squeeze_kind else ()), *derivable)
 
     def bytes(self, n_samples: int) -> float:
         """Return its size."""
@@ -184,10 +171,6 @@ class SwapProfile:
         """Layer types in the order of their first row."""
         return tuple(dict.fromkeys(row.layer_type for row in self.rows))
 
-    def saved_bytes(self, n_samples: int) -> float:
-        """Return the bytes of all rows."""
-        return sum(row.bytes(n_samples) for row in self.rows)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SwapPlan:
@@ -249,21 +232,6 @@ class SwapPlan:
         if strict and others:
             raise ValueError(f"an array holds keep and swap alone, this plan has {', '.join(others)}")
         return np.array([(i, action == SWAP) for i, action in enumerate(self.actions)], np.int64).reshape(-1, 2)
-
-    @classmethod
-    def from_array(cls, profile: SwapProfile, array: npt.ArrayLike) -> Self:
-        """Return the plan of :meth:`as_array`.
-
-        Raises
-        ------
-        ValueError
-            If the array is not one row (number, 0 or 1) for each of the profile's rows, in order.
-        """
-        rows = np.asarray(array)
-        n = len(profile.rows)
-        if rows.shape != (n, 2) or not ((rows[:, 0] == range(n)) & np.isin(rows[:, 1], (0, 1))).all():
-            raise ValueError(f"a plan as array must be {n} rows (number, 0 or 1), got shape {rows.shape}")
-        return cls.keeping(profile).having({profile.rows[i].key: SWAP for i in np.flatnonzero(rows[:, 1])})
 
     def problem(self, profile: SwapProfile, pins: Mapping[str, str] | None = None) -> str:
         """Return why it cannot be carried out on a profile's rows, in a line; empty if it can.

@@ -26,6 +26,8 @@ class Choice:
 
     actions: tuple[Action, ...]
     blocks: frozenset[str] = frozenset()
+    #: Parts that the minibatch is cut into.
+    n_micro: int = 1
 
 
 class Search:
@@ -40,8 +42,7 @@ class Search:
     """
 
     def __init__(self, view: SwapView, actions: Collection[str] = ACTIONS) -> None:
-        if view.profile is None:
-            raise ValueError("a search needs a profile")
+        assert view.profile is not None, "a search needs a profile"
         self.profile, self.view = view.profile, view
         self.numbers: Walker = walker(view.profile, view.n_samples)
         self.room = room(view.profile, view.budget_bytes)
@@ -54,14 +55,8 @@ class Search:
         self._scores: dict[Choice, tuple[float, float]] = {}
 
     def _options(self, row: SavedRow, actions: Collection[str]) -> tuple[Action, ...]:
-        possible: dict[Action, bool] = {
-            KEEP: True,
-            SWAP: SWAP in actions,
-            SQUEEZE: SQUEEZE in actions and bool(row.squeeze_kind),
-            DERIVE: DERIVE in actions and row.derive_from in self.profile.number,
-        }
         pin = self.view.pins.get(row.name)
-        return tuple([action for action, can in possible.items() if (can if pin is None else action == pin)])
+        return tuple([each for each in row.actions if (each in {KEEP, *actions} if pin is None else each == pin)])
 
     def choice(self, wanted: Sequence[Action], blocks: Iterable[str] = ()) -> Choice:
         """Return the allowed choice nearest to a wanted one: no DERIVE from a DERIVE, BLOCK within blocks alone."""
@@ -83,8 +78,9 @@ class Search:
     def score(self, choice: Choice) -> tuple[float, float]:
         """Return the bytes beyond the budget, and the seconds of a step; smaller is better."""
         if choice not in self._scores:
-            walk = self.numbers.walk(choice.actions, choice.blocks, self.room)
-            self._scores[choice] = max(0.0, walk.peak - self.room), walk.t
+            numbers = walker(self.profile, math.ceil(self.view.n_samples / choice.n_micro))
+            walk = numbers.walk(choice.actions, choice.blocks, self.room)
+            self._scores[choice] = max(0.0, walk.peak - self.room), walk.t * choice.n_micro
         return self._scores[choice]
 
     def innermost(self) -> list[str]:
@@ -94,7 +90,8 @@ class Search:
     def plan(self, choice: Choice) -> SwapPlan:
         """Return a choice as a plan."""
         order = [path for path in self.numbers.spans if path in choice.blocks]
-        return replace(SwapPlan.keeping(self.profile), actions=choice.actions, blocks=tuple(order))
+        kept = SwapPlan.keeping(self.profile)
+        return replace(kept, actions=choice.actions, blocks=tuple(order), n_micro=choice.n_micro)
 
 
 def best(search: Search, choices: Iterable[Choice]) -> Choice:

@@ -59,7 +59,8 @@ class SwapTraceChanged(Event):
 class SwapPlanned(Decision):
     """Which plan the executor follows; planner ``none`` keeps every tensor on the device."""
 
-    round: int
+    #: 0: the plan changes between two steps.
+    round: int = 0
     planner: str
     #: Key of the plan that rides in the compute command; ``None`` = no swapping.
     plan_key: str | None

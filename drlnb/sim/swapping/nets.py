@@ -1,14 +1,14 @@
 """Read the traces of known networks that travel with the package, and find how large a batch a device holds."""
 
-from collections.abc import Callable
 from functools import cache
 from importlib import resources
 
+from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.profile import SwapPlan
 from drlnb.planning.swapping.trace import SwapTrace, analytic, unpacked
 
-__all__ = ["largest", "net_names", "net_trace", "plain_batch"]
+__all__ = ["net_names", "net_trace", "plain_batch"]
 
 _FOLDER = resources.files("drlnb.sim.swapping") / "nets"
 
@@ -22,23 +22,6 @@ def net_names() -> tuple[str, ...]:
 def net_trace(name: str) -> SwapTrace:
     """Return the trace of a network."""
     return unpacked((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
-
-
-def largest(fits: Callable[[int], bool]) -> int:
-    """Return the largest batch that fits, by bisection; 0 if not even one sample does.
-
-    Examples
-    --------
-    >>> largest(lambda n: n <= 100)
-    100
-    """
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def plain_batch(trace: SwapTrace, device: str, budget_bytes: float) -> int:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from drlnb.planning.registry import PlannerFailed
-from drlnb.planning.swapping import SWAPPING, SwapView, predict
-from drlnb.planning.swapping.profile import SwapPlan
+from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
+from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.trace import GIB, analytic
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.units import read_bytes
@@ -76,11 +76,8 @@ def _rows(arguments: argparse.Namespace, plain: int, base: float, budget_bytes: 
                 "ratio": throughput / base,
                 "spread": None,
                 "n_samples": n_samples,
-                "fits": said.fits,
-                "step_s": said.step_s,
                 "stall_s": said.stall_s,
-                "hidden_frac": said.hidden_frac,
-                "peak_bytes": said.peak_bytes,
+                **{key: getattr(said, key) for key in ("fits", "step_s", "hidden_frac", "peak_bytes")},
                 "n_of": {action: plan.actions.count(action) for action in dict.fromkeys(plan.actions)},
             }
 
