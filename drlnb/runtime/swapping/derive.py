@@ -26,7 +26,7 @@ _CHAIN = 3
 
 
 def _copied(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
-    """Copy parameters: they may be written before the backward pass, which autograd allows for those it did not save."""
+    """Copy parameters: writing them before the backward pass is allowed where autograd did not save them."""
     return [None if each is None else each.detach().clone() for each in tensors]
 
 

@@ -1,5 +1,7 @@
 """Run training steps of any module under a byte budget: :class:`Swapper`."""
 
+import math
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from drlnb.planning.registry import Planner
-from drlnb.planning.swapping import SWAPPING, SwapView, predict
+from drlnb.planning.swapping.cost import predict
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import BLOCK, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile, read, written
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.runtime.swapping.attribution import Attribution, Call
@@ -26,7 +29,9 @@ from drlnb.runtime.swapping.squeeze import squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES, FileTier
-from drlnb.runtime.swapping.torch_private import SwapUnavailable, compiled
+from drlnb.runtime.swapping.tiers.slab import SlabTier
+from drlnb.runtime.swapping.tiers.streams import CudaStreams
+from drlnb.runtime.swapping.torch_private import compiled
 
 __all__ = ["Swapper"]
 
@@ -35,6 +40,12 @@ _T = TypeVar("_T")
 _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
 #: Steps under the plan of the smallest peak before the one that is recorded: the optimiser's state appears in the first.
 _COLD_STEPS = 1
+#: No swap where a storage is needed again within that many times its copy, as long as no plan knows better.
+_GAP_COPIES = 2.0
+#: Most of the host's memory that a slab takes, and most bytes of it.
+_SLAB_FRAC, _SLAB_BYTES = 0.4, 16 << 30
+#: Sources that wait for their copies on CUDA.
+_STASH_BYTES = 256 << 20
 
 
 class Swapper:
@@ -87,7 +98,7 @@ class Swapper:
         self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
         self._planner_name, self._seed = str(getattr(self._planner, "name", planner)), seed
         self._budget_bytes: int | None = None
-        self.set_budget(budget)
+        self._outside_bytes = 0  # on CUDA: what is allocated at the beginning of a step, the optimiser's state included
         self._meter = Meter()
         self._tier = _made(tier, self._device, self._meter, Path(folder) if folder is not None else None)
         self._attribution = Attribution(module, entered=self._entered, left=self._left)
@@ -106,6 +117,7 @@ class Swapper:
         self._recording: Recording | None = None
         self._reason, self._n_steps, self._open = "", 0, False
         self._step = SwapStep()
+        self.set_budget(budget)
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -133,12 +145,13 @@ class Swapper:
             return
         recording = self._wants_recording()
         began_s = time.perf_counter()
+        self._tape.gap_copies = 0.0 if self._plan else _GAP_COPIES
         try:
             with self._hooks(recording):
                 self._open = True
                 yield step
         except torch.OutOfMemoryError as problem:
-            table = plan_table(self._current(), self._profile, step.n_samples or 1, self._tape.reasons)
+            table = plan_table(self._current(), self._profile, step.n_samples or 1, self._tape.others)
             self._plan, self._own_plan = None, False
             self._n_steps = 0
             raise BudgetExceeded(f"{problem}; the step ran under this plan:\n{table}") from problem
@@ -157,11 +170,13 @@ class Swapper:
         self._tape.begin(kept_tensors(self.module))
         self._recipes.begin()
         self._recording = self._tape.watch = recording
-        self._meter.restart()
-        if self._budget_bytes is not None:
-            self._meter.limit_bytes = self._budget_bytes - fixed_bytes(self.module)
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
+            self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
+        self._meter.restart()
+        self._meter.limit_bytes = math.inf
+        if self._budget_bytes is not None:
+            self._meter.limit_bytes = self._budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
                 stack.enter_context(recomputed(self.module, blocks))
@@ -195,6 +210,11 @@ class Swapper:
             before.restore()
         with self.step(n_samples):
             return step_fn()
+
+    def _fixed_bytes(self) -> int:
+        """Return what stays on the device beside saved storages."""
+        own_bytes = fixed_bytes(self.module)
+        return max(own_bytes, self._outside_bytes)
 
     def _does_nothing(self) -> bool:
         if compiled(self.module):
@@ -242,7 +262,7 @@ class Swapper:
         if self._device.type == "cuda":
             step.peak_bytes = torch.cuda.max_memory_allocated(self._device)
         else:
-            step.peak_bytes = fixed_bytes(self.module) + self._meter.peak_bytes
+            step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
 
     # -- plans -------------------------------------------------------------------------------------------------------
 
@@ -287,7 +307,8 @@ class Swapper:
             tier=self._tier,
             device_kind=torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
             shape_key=self._shape_key(),
-            fixed_bytes=fixed_bytes(self.module),
+            fixed_bytes=self._fixed_bytes(),
+            others=self._tape.others,
         )
         return self._profile
 
@@ -337,7 +358,7 @@ class Swapper:
                 f"buffers, got {said_bytes(n_bytes)}"
             )
         changed, self._budget_bytes = n_bytes != self._budget_bytes, n_bytes
-        if changed and hasattr(self, "_profile") and not self._own_plan:
+        if changed and not self._own_plan:
             self._plan = None
             if self._profile is not None and self._step.n_samples:
                 self._solve(self._step.n_samples)
@@ -358,7 +379,7 @@ class Swapper:
             profile=self._profile,
             predicted=predicted,
             step=replace(self._step),
-            kept_because=dict(self._tape.reasons),
+            kept_because=self._tape.others | ({} if self._plan else self._tape.near),
         )
 
     def save(self, path: str | Path) -> None:
@@ -449,4 +470,8 @@ def _made(tier: str | Callable[[Meter], Tier], device: torch.device, meter: Mete
     name = {"cpu": "file", "cuda": "cuda"}.get(device.type, "") if tier == "auto" else tier
     if name == "file" and device.type == "cpu":
         return FileTier(meter, folder)
+    if name == "cuda" and device.type == "cuda":
+        ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        slab_bytes = min(int(_SLAB_FRAC * ram_bytes), _SLAB_BYTES)
+        return SlabTier(meter, CudaStreams(device), slab_bytes, _STASH_BYTES)
     raise ValueError(f"tier must be auto, file (on the CPU) or cuda (on CUDA), got {tier!r} on {device}")

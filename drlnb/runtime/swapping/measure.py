@@ -1,7 +1,7 @@
 """Record what a training step saves and how long its parts take, and make a profile of it."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -149,6 +149,7 @@ def profile_of(
     device_kind: str,
     shape_key: str,
     fixed_bytes: float,
+    others: Collection[RowKey] = (),
 ) -> SwapProfile:
     """Make a profile of one or two recorded steps.
 
@@ -160,6 +161,8 @@ def profile_of(
         Has measured its copies.
     device_kind, shape_key, fixed_bytes
         As in the profile.
+    others
+        Storages that no plan moves.
 
     Raises
     ------
@@ -180,7 +183,7 @@ def profile_of(
         )
         for i in range(n_ticks)
     ]
-    rows = [_row(key, [each.rows[key] for each in seen], samples, ticks) for key in last.rows]
+    rows = [_row(key, [each.rows[key] for each in seen], samples, ticks, others) for key in last.rows if key not in others]
     return SwapProfile(
         device_kind=device_kind,
         torch_version=torch.__version__,
@@ -193,8 +196,11 @@ def profile_of(
     )
 
 
-def _row(key: RowKey, seen: Sequence[_Row], samples: Sequence[int], ticks: Sequence[Tick]) -> SavedRow:
+def _row(
+    key: RowKey, seen: Sequence[_Row], samples: Sequence[int], ticks: Sequence[Tick], others: Collection[RowKey]
+) -> SavedRow:
     row = seen[-1]
+    source = None if row.source in others else row.source
     fixed, per_sample = _line([each.n_bytes for each in seen], samples)
     kind, n_ticks = row.squeeze_kind, len(ticks)
     packed = tuple(sorted({min(tick, n_ticks - 1) for tick in row.ticks}))
@@ -209,8 +215,8 @@ def _row(key: RowKey, seen: Sequence[_Row], samples: Sequence[int], ticks: Seque
         consumers=tuple(row.consumers),
         squeeze_kind=kind,
         squeeze_left_frac=_LEFT_FRAC.get(kind, 1 / row.itemsize) if kind else 1.0,
-        derive_from=row.source,
-        derive_s_per_sample=sum(tick.forward_s[1] for tick in made) if row.source else 0.0,
+        derive_from=source,
+        derive_s_per_sample=sum(tick.forward_s[1] for tick in made) if source else 0.0,
     )
 
 

@@ -1,7 +1,7 @@
 """Keep a smaller form of a saved tensor where the operation that saved it gets bit by bit the same gradient from it.
 
-A max-pool never reads the values of its input (``void``), its indices fit in fewer bits (``narrow``), and a ReLU reads of
-its result only where it is not positive (``mask``).  Which operation a tensor was saved by is seen when the module that
+A max-pool never reads the values of its input (``void``), its indices fit in fewer bits (``narrow``), and a ReLU reads
+of its result only where it is not positive (``mask``).  Which operation a tensor was saved by is seen when the module that
 runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept in full.
 """
 
@@ -79,10 +79,8 @@ def _form(kind: str, tensor: torch.Tensor, plane: int, meter: Meter) -> _Form | 
     dtype, device, size, stride = tensor.dtype, tensor.device, tensor.size(), tensor.stride()
     if kind == "void":
         return lambda: torch.empty_strided(size, stride, dtype=dtype, device=device)
-    if kind == "mask":
-        small = ~(tensor <= 0)  # not `> 0`: a NaN lets the gradient through
-    else:
-        small = tensor.to(torch.int16 if plane <= 1 << 15 else torch.int32)
+    fitting = torch.int16 if plane <= 1 << 15 else torch.int32
+    small = ~(tensor <= 0) if kind == "mask" else tensor.to(fitting)  # not `> 0`: a NaN lets the gradient through
     if small.stride() != stride or plane > 1 << 31:
         return None  # not dense: what is made of it would lie otherwise
     held = Held(meter, small.untyped_storage())

@@ -24,6 +24,8 @@ Identity = tuple[int, int]
 #: Type, offset, shape and strides of a tensor.
 Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
 
+_HELD = "something else holds it"
+
 
 def identity(tensor: torch.Tensor) -> Identity:
     """Return which storage a tensor views, and in which state of its contents."""
@@ -183,8 +185,6 @@ class Tape:
         Smaller storages stay.
     window_bytes
         So many bytes may come back before they are needed.
-    gap_copies
-        A storage that is needed again within that many times its copy stays, from the next step on.
     """
 
     def __init__(
@@ -196,13 +196,17 @@ class Tape:
         action: Callable[[RowKey], Action],
         min_bytes: int,
         window_bytes: int,
-        gap_copies: float = 2.0,
     ) -> None:
         self.meter, self.tier, self._attribution, self._action = meter, tier, attribution, action
-        self._min_bytes, self._window_bytes, self._gap_copies = min_bytes, window_bytes, gap_copies
+        self._min_bytes, self._window_bytes = min_bytes, window_bytes
+        #: A storage that is needed again within that many times its copy stays, from the next step on.
+        self.gap_copies = 0.0
         self.watch: Watch | None = None
-        #: Why a storage that the plan would move stays.
-        self.reasons: dict[RowKey, str] = {}
+        #: Storages that something else holds, or of which less than half is saved: no plan moves them.
+        self.others: dict[RowKey, str] = {}
+        #: Storages that are needed again at once: while there is no plan, they stay.
+        self.near: dict[RowKey, str] = {}
+        self._uncounted = Meter()
         #: Handles that were read by :meth:`handle_of`.
         self._probed: list[object] | None = None
         self._pinned: Collection[int] = ()
@@ -267,11 +271,12 @@ class Tape:
 
     def _first(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Saved:
         key, layer_type = self._attribution.name()
-        action = KEEP if key in self.reasons else self._action(key)
+        stays = key in self.others or (key in self.near and self.gap_copies > 0)
+        action = KEEP if stays else self._action(key)
         saved = Saved(key, layer_type, tensor, action)
         self._saved[saved.identity] = self.rows[key] = saved
         self.n_saved += 1
-        held = saved.hold(self.meter, storage)
+        held = saved.hold(self._uncounted if self.others.get(key) == _HELD else self.meter, storage)
         if action == SWAP:
             saved.ticket = self.tier.store(held)
             self.swapped_bytes += saved.n_bytes if saved.ticket else 0
@@ -338,20 +343,20 @@ class Tape:
     def _audit(self) -> None:
         """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""
         for saved in list(self.rows.values()):
-            if saved.ticket is None or saved.key in self.reasons:
+            if saved.ticket is None or saved.key in self.others:
                 continue
             viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
             if viewed_bytes < saved.n_bytes / 2:
-                self.reasons[saved.key] = "less than half of the storage is saved"
+                self.others[saved.key] = "less than half of the storage is saved"
             elif saved.ticket.copy_s > 0 and not saved.ref.expired():
-                self.reasons[saved.key] = "something else holds it"
+                self.others[saved.key] = _HELD
 
     def _near(self, saved: Saved) -> None:
         """Keep, from the next step on, what is needed again at once."""
         if saved.ticket is not None:
             gap_s = time.perf_counter() - saved.packed_s
-            if gap_s < self._gap_copies * saved.n_bytes * self.tier.out.s_per_byte:
-                self.reasons.setdefault(saved.key, "it is needed again before a copy would be there and back")
+            if gap_s < self.gap_copies * saved.n_bytes * self.tier.out.s_per_byte:
+                self.near[saved.key] = "it is needed again before a copy would be there and back"
 
     def saved_at(self, where: Identity) -> Saved | None:
         """Return the entry of a storage in one state of its contents, if autograd keeps it."""

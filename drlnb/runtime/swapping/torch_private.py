@@ -10,7 +10,7 @@ __all__ = ["NormBase", "StorageRef", "SwapUnavailable", "compiled", "graph_task"
 
 
 class SwapUnavailable(RuntimeError):
-    """This build of torch lacks something that swapping needs."""
+    """Raised where a build of torch lacks something that swapping needs."""
 
 
 def _private(home: str, name: str) -> Any:  # whatever torch has there

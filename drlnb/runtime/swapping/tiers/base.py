@@ -104,16 +104,14 @@ class Tier(Protocol):
 class Place:
     """A range of a file or slab; free again once nothing refers to it."""
 
-    __slots__ = ("_freed", "last_read", "offset", "size")
+    __slots__ = ("_freed", "offset", "size")
 
-    def __init__(self, freed: "_Freed", offset: int, size: int, last_read: object) -> None:
+    def __init__(self, freed: "deque[tuple[int, int]]", offset: int, size: int) -> None:
         self._freed, self.offset, self.size = freed, offset, size
-        #: Event of the last copy out of it: the next copy into it waits for this one.
-        self.last_read = last_read
 
     def __del__(self) -> None:
         # Only an append: a place may be collected in any thread, at any time.
-        self._freed.append((self.offset, self.size, self.last_read))
+        self._freed.append((self.offset, self.size))
 
 
 class Places:
@@ -127,16 +125,16 @@ class Places:
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self._limit_bytes, self._end_bytes = limit_bytes, 0
-        self._freed: _Freed = deque()
-        self._free: defaultdict[int, list[tuple[int, object]]] = defaultdict(list)
+        self._freed: deque[tuple[int, int]] = deque()
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
         self._n_taken = 0
 
     @property
     def n_taken(self) -> int:
         """How many places are in use."""
         while self._freed:
-            offset, size, last_read = self._freed.popleft()
-            self._free[size].append((offset, last_read))
+            offset, size = self._freed.popleft()
+            self._free[size].append(offset)
             self._n_taken -= 1
         return self._n_taken
 
@@ -152,13 +150,9 @@ class Places:
             return None
         self._n_taken += 1
         if fitting is not None and (fitting == size or not whole):
-            offset, last_read = self._free[fitting].pop()
-            return Place(self._freed, offset, fitting, last_read)
+            return Place(self._freed, self._free[fitting].pop(), fitting)
         self._end_bytes += size
-        return Place(self._freed, self._end_bytes - size, size, None)
-
-
-_Freed = deque[tuple[int, int, object]]
+        return Place(self._freed, self._end_bytes - size, size)
 
 
 def flat(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -58,7 +58,10 @@ class CheckedStreams:
     def __init__(self, seed: int = 0) -> None:
         self._random = np.random.default_rng(seed)
         self._clocks = [[0] * len(_SIDES) for _ in _SIDES]
-        self._queues: dict[Side, deque[tuple[int, Callable[[], object], _Event | None]]] = {"out": deque(), "back": deque()}
+        self._queues: dict[Side, deque[tuple[int, Callable[[], object], _Event | None]]] = {
+            "out": deque(),
+            "back": deque(),
+        }
         self._given, self._ran = {"out": 0, "back": 0}, {"out": 0, "back": 0}
         self._accesses: list[_Access] = []
         #: Seconds of virtual time on each stream.

@@ -1,10 +1,12 @@
 """Swap to one slab of host memory by copies on two side streams, so that a copy out overlaps one back.
 
-Each order below stops a race.  Out: the copy waits for what has written the source (an event of the computing stream),
-and for the last copy back out of the same place.  The source is dropped only after the computing stream was told to wait
+Each order below stops a race.  Out: the copy waits for what has written the source (an event of the computing stream).
+The source is dropped only after the computing stream was told to wait
 for the copy: what is allocated there next then comes after it.  Back: the buffer is allocated on the computing stream,
-whose event the copy waits for, since what used that memory before may still run; it also waits for the copy out.  The
-computing stream waits for the copy before it reads the buffer, and before a buffer that nobody wanted is dropped.
+whose event the copy waits for, since what used that memory before may still run; it also waits for the copy out.
+The
+computing stream waits for the copy before it reads the buffer, and before a buffer that nobody wanted is dropped: so the
+next copy into the same place, which waits for the computing stream, comes after the copy out of it.
 """
 
 import weakref
@@ -85,8 +87,6 @@ class _SlabTicket:
         self._arrived: object = None
         streams = tier.streams
         streams.wait("out", streams.record(None))
-        if place.last_read is not None:
-            streams.wait("out", place.last_read)
         self._began = streams.record("out")
         streams.copy("out", self._slab(), flat(held.storage))
         self.stored = streams.record("out")
@@ -117,7 +117,7 @@ class _SlabTicket:
         streams.wait("back", streams.record(None))
         streams.wait("back", self.stored)
         streams.copy("back", memory, self._slab())
-        self._arrived = self._place.last_read = streams.record("back")
+        self._arrived = streams.record("back")
         self._buffer = Held(self._tier.meter, memory.untyped_storage())
 
     def wait(self) -> Held:
