@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from drlnb.runtime.swapping.engine import Swapper
     from drlnb.runtime.swapping.memory import fix_malloc
     from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
-    from drlnb.runtime.swapping.solve import BudgetTooSmall, max_batch, simulate, solve, trace
+    from drlnb.runtime.swapping.solve import BudgetTooSmall, max_batch, simulate, solve
     from drlnb.runtime.swapping.torch_private import SwapUnavailable
+    from drlnb.runtime.swapping.trace import trace
 
 __all__ = [
     "BudgetExceeded",
@@ -45,7 +46,7 @@ _HOMES = {
     "max_batch": "drlnb.runtime.swapping.solve",
     "simulate": "drlnb.runtime.swapping.solve",
     "solve": "drlnb.runtime.swapping.solve",
-    "trace": "drlnb.runtime.swapping.solve",
+    "trace": "drlnb.runtime.swapping.trace",
 }
 
 

@@ -4,7 +4,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -16,13 +16,14 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.planner import SWAPPING, SwapView
-from drlnb.planning.swapping.profile import BLOCK, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile, read, written
+from drlnb.planning.swapping.planner import SwapView
+from drlnb.planning.swapping.profile import BLOCK, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
+from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.measure import Recording, profile_of
+from drlnb.runtime.swapping.measure import Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import fixed_bytes, kept_tensors
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep, plan_table
 from drlnb.runtime.swapping.squeeze import squeeze
@@ -95,9 +96,7 @@ class Swapper:
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
         self.module, self._device = module, _device(module)
-        self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
-        self._planner_name, self._seed = str(getattr(self._planner, "name", planner)), seed
-        self._budget_bytes: int | None = None
+        self._chooser = Chooser(planner, seed)
         self._outside_bytes = 0  # on CUDA: what is allocated at the beginning of a step, the optimiser's state included
         self._meter = Meter()
         self._tier = _made(tier, self._device, self._meter, Path(folder) if folder is not None else None)
@@ -111,9 +110,6 @@ class Swapper:
             window_bytes=IN_FLIGHT_BYTES,
         )
         self._recipes = Recipes(self._tape)
-        self._plan: SwapPlan | None = None
-        self._own_plan = False  # given by the caller: no planner replaces it
-        self._profile: SwapProfile | None = None
         self._recording: Recording | None = None
         self._reason, self._n_steps, self._open = "", 0, False
         self._step = SwapStep()
@@ -145,24 +141,25 @@ class Swapper:
             return
         recording = self._wants_recording()
         began_s = time.perf_counter()
-        self._tape.gap_copies = 0.0 if self._plan else _GAP_COPIES
+        self._tape.gap_copies = 0.0 if self._chooser.plan else _GAP_COPIES
         try:
             with self._hooks(recording):
                 self._open = True
                 yield step
         except torch.OutOfMemoryError as problem:
-            table = plan_table(self._current(), self._profile, step.n_samples or 1, self._tape.others)
-            self._plan, self._own_plan = None, False
-            self._n_steps = 0
+            table = plan_table(self._current(), self._chooser.profile, step.n_samples or 1, self._tape.others)
+            self._chooser.overflowed()
             raise BudgetExceeded(f"{problem}; the step ran under this plan:\n{table}") from problem
         finally:
             self._open = False
             self._tape.end()
             self._note(step, time.perf_counter() - began_s)
         self._n_steps += 1
-        if recording and step.n_samples:
-            self._learn({step.n_samples: (recording, recording.ticks_s())})
-            self._solve(step.n_samples)
+        if recording is None:
+            self._chooser.measured(step, link_of(self._tier))
+        elif step.n_samples:
+            profile = self._profile_of({step.n_samples: (recording, recording.ticks_s())})
+            self._chooser.take(profile, step.n_samples)
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
@@ -175,8 +172,8 @@ class Swapper:
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
         self._meter.restart()
         self._meter.limit_bytes = math.inf
-        if self._budget_bytes is not None:
-            self._meter.limit_bytes = self._budget_bytes - self._fixed_bytes()
+        if self._chooser.budget_bytes is not None:
+            self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
                 stack.enter_context(recomputed(self.module, blocks))
@@ -229,15 +226,15 @@ class Swapper:
         return bool(reason)
 
     def _wants_recording(self) -> Recording | None:
-        known = self._profile is not None or self._own_plan or self._planner_name in {"none", "all"}
-        if known or self._budget_bytes is None or self._n_steps < _COLD_STEPS:
-            return None
-        return Recording(self._tape, self._attribution, self._recipes)
+        if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS:
+            return Recording(self._tape, self._attribution, self._recipes)
+        return None
 
     def _action(self, key: RowKey) -> Action:
-        if self._plan is None:
-            return SWAP if self._budget_bytes is not None or self._planner_name == "all" else KEEP
-        action = self._plan.action_of.get(key)
+        chooser = self._chooser
+        if chooser.plan is None:
+            return SWAP if chooser.name == "all" or (chooser.budget_bytes and chooser.name != "none") else KEEP
+        action = chooser.plan.action_of.get(key)
         if action is None:
             self._step.n_unknown += 1
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
@@ -256,7 +253,7 @@ class Swapper:
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape
         step.n_samples = step.n_samples or self._attribution.n_samples
-        step.step_s, step.plan_key = step_s, self._plan.key if self._plan else None
+        step.step_s, step.plan_key = step_s, self._current().key
         step.n_saved, step.n_packs, step.swapped_bytes = tape.n_saved, tape.n_packs, tape.swapped_bytes
         step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
         if self._device.type == "cuda":
@@ -283,41 +280,37 @@ class Swapper:
         """
         if not 1 <= len(batches) <= 2 or min(batches) < 1:
             raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
-        recordings = {}
-        plan, own, self._plan = self._plan, self._own_plan, None
+        chooser, recordings = self._chooser, {}
+        before = chooser.plan, chooser.is_given
+        chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
         try:
             for n_samples in batches:
                 recording = Recording(self._tape, self._attribution, self._recipes)
-                self._own_plan = True  # this step is recorded here
                 with self.step(n_samples), self._watched(recording):
                     step_fn(n_samples)
                     recordings[n_samples] = (recording, recording.ticks_s())
         finally:
-            self._plan, self._own_plan = plan, own
-        return self._learn(recordings)
+            chooser.plan, chooser.is_given = before
+        chooser.profile = self._profile_of(recordings)
+        return chooser.profile
 
     @contextmanager
     def _watched(self, recording: Recording) -> Iterator[None]:
         self._recording = self._tape.watch = recording
         yield
 
-    def _learn(self, recordings: Mapping[int, tuple[Recording, tuple[list[float], list[float]]]]) -> SwapProfile:
-        self._profile = profile_of(
+    def _profile_of(self, recordings: Recordings) -> SwapProfile:
+        return profile_of(
             recordings,
-            tier=self._tier,
+            link=link_of(self._tier),
             device_kind=torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
             shape_key=self._shape_key(),
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
-        return self._profile
-
-    def _solve(self, n_samples: int) -> None:
-        view = SwapView(profile=self._profile, n_samples=n_samples, budget_bytes=self._budget_bytes, seed=self._seed)
-        self._plan = SWAPPING.ask(self._planner, view)
 
     def _current(self) -> SwapPlan:
-        return self._plan or SwapPlan()
+        return self._chooser.plan or SwapPlan()
 
     def apply(self, plan: SwapPlan) -> None:
         """Follow a plan from the next step on, whatever the planner says.
@@ -332,10 +325,7 @@ class Swapper:
         ValueError
             If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
         """
-        problem = plan.problem(self._profile) if self._profile else ""
-        if problem or plan.n_micro > 1:
-            raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
-        self._plan, self._own_plan = plan, True
+        self._chooser.give(plan)
 
     def set_budget(self, budget: str | int | None) -> None:
         """Change the budget from the next step on.
@@ -357,29 +347,25 @@ class Swapper:
                 f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and "
                 f"buffers, got {said_bytes(n_bytes)}"
             )
-        changed, self._budget_bytes = n_bytes != self._budget_bytes, n_bytes
-        if changed and not self._own_plan:
-            self._plan = None
-            if self._profile is not None and self._step.n_samples:
-                self._solve(self._step.n_samples)
+        self._chooser.set_budget(n_bytes)
 
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
-        plan, n_samples = self._current(), self._step.n_samples
+        chooser, plan, n_samples = self._chooser, self._current(), self._step.n_samples
         predicted = None
-        if self._profile is not None and n_samples and plan.keys:
-            predicted = predict(self._profile, plan, n_samples, self._budget_bytes)
+        if chooser.profile is not None and n_samples and plan.keys:
+            predicted = predict(chooser.profile, plan, n_samples, chooser.budget_bytes)
         return SwapReport(
             active=not self._reason,
             reason=self._reason,
             tier=self._tier.name,
-            budget_bytes=self._budget_bytes,
-            planner=self._planner_name,
+            budget_bytes=chooser.budget_bytes,
+            planner=chooser.name,
             plan=plan,
-            profile=self._profile,
+            profile=chooser.profile,
             predicted=predicted,
             step=replace(self._step),
-            kept_because=self._tape.others | ({} if self._plan else self._tape.near),
+            kept_because=self._tape.others | ({} if chooser.plan else self._tape.near),
         )
 
     def save(self, path: str | Path) -> None:
@@ -395,10 +381,7 @@ class Swapper:
         ValueError
             If there is no profile yet.
         """
-        if self._profile is None:
-            raise ValueError("there is no profile to save yet: run two steps, or profile()")
-        text = f"{written(self._profile)}\n{written(self._current())}\n"
-        Path(path).write_text(text, encoding="utf-8")
+        self._chooser.save(Path(path))
 
     def load(self, path: str | Path) -> None:
         """Take over what :meth:`save` has written, and follow its plan.
@@ -413,12 +396,7 @@ class Swapper:
         ValueError
             If the file cannot be read, or is of another module.
         """
-        profile_text, _, plan_text = Path(path).read_text(encoding="utf-8").partition("\n")
-        profile = read(SwapProfile, profile_text)
-        if profile.shape_key != self._shape_key():
-            raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {self._shape_key()}")
-        self._profile = profile
-        self.apply(read(SwapPlan, plan_text))
+        self._chooser.load(Path(path), self._shape_key())
 
     def _shape_key(self) -> str:
         shapes = repr([(name, tuple(each.shape)) for name, each in self.module.named_parameters()])

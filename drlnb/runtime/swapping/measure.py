@@ -15,7 +15,7 @@ from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Tier
 from drlnb.runtime.swapping.torch_private import graph_task, storage_number
 
-__all__ = ["Recording", "profile_of"]
+__all__ = ["Recording", "Recordings", "link_of", "profile_of"]
 
 #: A block is worth to be run again if that many storages go.
 _BLOCK_ROWS = 2
@@ -133,6 +133,10 @@ class Recording:
         return forward_s, backward_s
 
 
+#: Number of samples -> what was recorded, and its :meth:`Recording.ticks_s` at the end of the step.
+Recordings = Mapping[int, tuple[Recording, tuple[list[float], list[float]]]]
+
+
 def _line(values: Sequence[float], samples: Sequence[int]) -> Affine:
     """Return (a, b) of a + b B through the values at one or two numbers of samples, neither below zero."""
     if len(values) == 1 or samples[0] == samples[-1]:
@@ -143,9 +147,9 @@ def _line(values: Sequence[float], samples: Sequence[int]) -> Affine:
 
 
 def profile_of(
-    recordings: Mapping[int, tuple[Recording, tuple[list[float], list[float]]]],
+    recordings: Recordings,
     *,
-    tier: Tier,
+    link: SwapLink,
     device_kind: str,
     shape_key: str,
     fixed_bytes: float,
@@ -157,9 +161,7 @@ def profile_of(
     ----------
     recordings
         Number of samples -> what was recorded, and its :meth:`Recording.ticks_s` at the step's end.
-    tier
-        Has measured its copies.
-    device_kind, shape_key, fixed_bytes
+    link, device_kind, shape_key, fixed_bytes
         As in the profile.
     others
         Storages that no plan moves.
@@ -183,7 +185,9 @@ def profile_of(
         )
         for i in range(n_ticks)
     ]
-    rows = [_row(key, [each.rows[key] for each in seen], samples, ticks, others) for key in last.rows if key not in others]
+    rows = [
+        _row(key, [each.rows[key] for each in seen], samples, ticks, others) for key in last.rows if key not in others
+    ]
     return SwapProfile(
         device_kind=device_kind,
         torch_version=torch.__version__,
@@ -191,7 +195,7 @@ def profile_of(
         rows=tuple(rows),
         ticks=tuple(ticks),
         blocks=tuple(_blocks(last, rows)),
-        link=_link(tier),
+        link=link,
         fixed_bytes=fixed_bytes,
     )
 
@@ -230,7 +234,8 @@ def _blocks(recording: Recording, rows: Sequence[SavedRow]) -> list[SwapBlock]:
     return blocks
 
 
-def _link(tier: Tier) -> SwapLink:
+def link_of(tier: Tier) -> SwapLink:
+    """Return the rates of a tier, as measured by its copies so far."""
     d2h, h2d = (
         ((0, 1 / rate.s_per_byte if rate.s_per_byte else _UNKNOWN_BYTES_PER_S),) for rate in (tier.out, tier.back)
     )
