@@ -144,26 +144,27 @@ class Recipes:
                 x = source.guard.view(held.storage)
                 for operation in operations:
                     x = operation(x)
-                source.saved.unpacked(id(source))
                 return Held(self._tape.meter, x.untyped_storage())
 
             def again() -> Held:
                 source.guard.check()
-                return run(self._tape.restored(source.saved))
+                made = run(self._tape.restored(source.saved))
+                source.saved.unpacked(id(source))
+                return made
 
-            modules = tuple([recipe.module for recipe in chain[1]])
-            if self._is_exact(full, (*modules, source.guard.geometry), lambda: run(source.saved.restored())):
+            case = (*[recipe.module for recipe in chain[1]], full.storage.device, source.guard.geometry)
+            if case not in self._tested:
+                with torch.no_grad():
+                    self._tested[case] = _same(run(source.saved.restored()), full)
+                source.saved.rest()
+            if self._tested[case]:
                 saved.again = again
         if saved.again is not None:
             handle.full = None
 
-    def _is_exact(self, full: Held, case: tuple[object, ...], run: Callable[[], Held]) -> bool:
-        if case not in self._tested:
-            with torch.no_grad():
-                made = run().storage
-            same = made.nbytes() == full.storage.nbytes()
-            self._tested[case] = same and torch.equal(flat(made), flat(full.storage))
-        return self._tested[case]
+
+def _same(one: Held, other: Held) -> bool:
+    return one.storage.nbytes() == other.storage.nbytes() and torch.equal(flat(one.storage), flat(other.storage))
 
 
 def _as_then(operation: _Operation, device: str) -> _Operation:

@@ -132,7 +132,11 @@ class Saved:
         """Note that a handle was read: after the last one the buffer goes, until another pass begins."""
         self._waiting.discard(handle)
         if not self._waiting:
-            self.buffer, self._waiting = None, set(self._live)
+            self.rest()
+
+    def rest(self) -> None:
+        """Drop the buffer until another pass begins."""
+        self.buffer, self._waiting = None, set(self._live)
 
     def left(self, handle: int) -> None:
         """Note that autograd dropped a handle."""

@@ -52,7 +52,9 @@ def mlp() -> nn.Module:
 
 
 def transformer() -> nn.Module:
-    return nn.Sequential(nn.Flatten(2), nn.Linear(1024, 32), Attention(32), Attention(32), nn.Flatten(), nn.Linear(96, 10))
+    return nn.Sequential(
+        nn.Flatten(2), nn.Linear(1024, 32), Attention(32), Attention(32), nn.Flatten(), nn.Linear(96, 10)
+    )
 
 
 #: Name -> its maker; each takes images of shape ``(n, 3, 32, 32)`` and gives ``(n, 10)``.
@@ -72,7 +74,7 @@ def plain_step(net: nn.Module, x: torch.Tensor, autocast: bool = False) -> None:
     """Compute a loss and its gradients."""
     with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
         out = net(x)
-    functional.cross_entropy(out.float(), torch.arange(len(x)) % 10).backward()
+    functional.cross_entropy(out.float().flatten(1), torch.arange(len(x)) % 10).backward()
 
 
 def state(net: nn.Module) -> dict[str, torch.Tensor]:

@@ -50,7 +50,9 @@ class FileTier:
     def __init__(self, meter: Meter, folder: Path | None = None, in_flight_bytes: int = IN_FLIGHT_BYTES) -> None:
         self.meter, self.broken = meter, ""
         self.out, self.back = Rate(), Rate()
-        self.file = tempfile.TemporaryFile(dir=folder, prefix="drlnb-swap-")  # noqa: SIM115 - lives with its tickets
+        self.file, path = tempfile.mkstemp(dir=folder, prefix="drlnb-swap-")
+        Path(path).unlink()
+        self._close_file = weakref.finalize(self, os.close, self.file)  # a ticket keeps the tier, and so the file
         self.places = Places()
         self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
         self._in_flight_bytes = in_flight_bytes
@@ -85,6 +87,8 @@ class FileTier:
         self.broken = self.broken or "it is closed"
         self.writer.shutdown()
         self.reader.shutdown()
+        if self.places.n_taken == 0:
+            self._close_file()
 
     def buffer(self, n_bytes: int) -> npt.NDArray[np.uint8]:
         """Return memory to read into: fresh pages would cost a fault each, so it is used again and again."""
@@ -121,7 +125,7 @@ class _FileTicket:
         try:
             rest = memoryview(flat(source.storage).numpy())
             while rest:
-                rest = rest[os.pwrite(self._tier.file.fileno(), rest, self._place.offset + self._n_bytes - len(rest)) :]
+                rest = rest[os.pwrite(self._tier.file, rest, self._place.offset + self._n_bytes - len(rest)) :]
         except OSError as problem:
             self._tier.broken = str(problem)
             return
@@ -151,7 +155,7 @@ class _FileTicket:
         began_s, buffer = time.perf_counter(), self._tier.buffer(self._n_bytes)
         rest = memoryview(buffer)
         while rest:
-            n_read = os.preadv(self._tier.file.fileno(), [rest], self._place.offset + self._n_bytes - len(rest))
+            n_read = os.preadv(self._tier.file, [rest], self._place.offset + self._n_bytes - len(rest))
             if n_read == 0:
                 raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
             rest = rest[n_read:]
