@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 
@@ -128,7 +129,7 @@ class Recording:
         forward_s = [max(b - a, 0.0) for a, b in zip(self._ends_s, [*self._ends_s[1:], began_s], strict=True)]
         backward_s = [0.0] * n_ticks
         needs = [(at_s, self.rows[key].ticks[-1], wait_s) for at_s, key, wait_s in self._needs if key in self.rows]
-        for (at_s, tick, waited_s), (next_s, _, _) in zip(needs, [*needs[1:], (now_s, 0, 0.0)], strict=True):
+        for (at_s, tick, waited_s), (next_s, _, _) in pairwise([*needs, (now_s, 0, 0.0)]):
             backward_s[min(tick, n_ticks - 1)] += max(next_s - at_s - waited_s, 0.0)
         return forward_s, backward_s
 

@@ -66,7 +66,7 @@ def made(name: str, seed: int = 0, **kinds) -> nn.Module:
     return NETS[name]().to(**kinds)
 
 
-def images(n: int = 4, seed: int = 1, **kinds) -> torch.Tensor:
+def images(n: int = 2, seed: int = 1, **kinds) -> torch.Tensor:
     return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(seed)).to(**kinds)
 
 

@@ -69,7 +69,7 @@ def stepping(action=SWAP, tier="file", **more) -> Iterator[Step]:
 @contextmanager
 def swapper(net, *, planner="all", tier="file", **more) -> Iterator[Swapper]:
     """Give a swapper that moves everything, and close it."""
-    with Swapper(net, planner=planner, tier=TIERS[tier], min_bytes=0, **more) as made:
+    with Swapper(net, planner=planner, tier=TIERS.get(tier, tier), min_bytes=0, **more) as made:
         yield made
 
 

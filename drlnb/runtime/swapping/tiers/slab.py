@@ -1,12 +1,11 @@
 """Swap to one slab of host memory by copies on two side streams, so that a copy out overlaps one back.
 
 Each order below stops a race.  Out: the copy waits for what has written the source (an event of the computing stream).
-The source is dropped only after the computing stream was told to wait
-for the copy: what is allocated there next then comes after it.  Back: the buffer is allocated on the computing stream,
-whose event the copy waits for, since what used that memory before may still run; it also waits for the copy out.
-The
-computing stream waits for the copy before it reads the buffer, and before a buffer that nobody wanted is dropped: so the
-next copy into the same place, which waits for the computing stream, comes after the copy out of it.
+The source is dropped only after the computing stream was told to wait for the copy: what is allocated there next then
+comes after it.  Back: the buffer is allocated on the computing stream, whose event the copy waits for: what used that
+memory before may still run, and the copy out, for which the computing stream has waited, must have ended.  The computing
+stream waits for the copy before it reads the buffer, and before a buffer that nobody wanted is dropped: so the next copy
+into the same place, which waits for the computing stream, comes after the copy out of it.
 """
 
 import weakref
@@ -82,7 +81,7 @@ class _SlabTicket:
 
     def __init__(self, tier: SlabTier, place: Place, held: Held) -> None:
         self._tier, self._place, self.n_bytes = tier, place, held.storage.nbytes()
-        self._source: Held | None = held
+        self._source: Held | None = None
         self._buffer: Held | None = None
         self._arrived: object = None
         streams = tier.streams
@@ -90,6 +89,7 @@ class _SlabTicket:
         self._began = streams.record("out")
         streams.copy("out", self._slab(), flat(held.storage))
         self.stored = streams.record("out")
+        self._source = held
 
     def _slab(self) -> torch.Tensor:
         return self._tier.slab[self._place.offset : self._place.offset + self.n_bytes]
@@ -115,7 +115,6 @@ class _SlabTicket:
         streams = self._tier.streams
         memory = streams.empty(self.n_bytes)
         streams.wait("back", streams.record(None))
-        streams.wait("back", self.stored)
         streams.copy("back", memory, self._slab())
         self._arrived = streams.record("back")
         self._buffer = Held(self._tier.meter, memory.untyped_storage())
