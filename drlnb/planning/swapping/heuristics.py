@@ -103,7 +103,8 @@ def starts(search: Search) -> list[Choice]:
     rules: list[tuple[Action, ...]] = [(KEEP,), (DERIVE,), (SWAP,), (DERIVE, SWAP)]
     mixes = [search.every(*more, *rule) for rule in rules for more in ((), (SQUEEZE,))]
     mixes += [search.every(*rule, blocks=inner) for rule in ((SQUEEZE,), (SWAP,))] if inner else []
-    return [*mixes, capuchin(search)]
+    papers = [_consumed(search, "conv2d"), _consumed(search, "linear", otherwise=True), capuchin(search)]
+    return [*mixes, *papers, best(search, type_choices(search))]
 
 
 def fastest(search: Search) -> list[Choice]:

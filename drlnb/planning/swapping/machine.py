@@ -74,13 +74,9 @@ class Swapping:
         return name not in self.overflowed and (name in self.steps_s or said is None or said.fits)
 
     def safest(self) -> str:
-        """Return the plan of the smallest expected peak, of those that never overflowed if there is any."""
-
-        def peak(name: str) -> tuple[bool, float]:
-            said = self.predicted(name)
-            return name in self.overflowed, said.peak_bytes if said else 0.0
-
-        return min(self.plans, key=peak)
+        """Return the plan of the smallest expected peak."""
+        said = {name: self.predicted(name) for name in self.plans}
+        return min(said, key=lambda name: each.peak_bytes if (each := said[name]) else 0.0)
 
 
 class SwapMachine(Machine[Swapping]):
@@ -108,14 +104,16 @@ class SwapMachine(Machine[Swapping]):
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
         state = self.state
+        if state.profile is not None:
+            problems = [plan.problem(state.profile, _meant(state)) for plan in state.plans.values()]
+            yield not any(problems), "every plan can be carried out and obeys the pins"
+            if any(problems):
+                return
         yield state.fits(state.running) or state.running == state.safest(), "the running plan fits, or none is smaller"
         medians = {name: median(steps) for name, steps in state.steps_s.items() if steps and state.fits(name)}
         best = min(medians.values(), default=0.0)
         kept = state.phase != "settled" or medians.get(state.running, 0.0) <= best * _NOISE
         yield kept, "no plan that was tried is faster than the one that is kept"
-        if state.profile is not None:
-            problems = [plan.problem(state.profile, _meant(state)) for plan in state.plans.values()]
-            yield not any(problems), "every plan can be carried out and obeys the pins"
         yield (state.phase == "trialling") or not state.candidates, "candidates wait during trials alone"
         yield {state.running, *state.candidates} <= state.plans.keys(), "what runs and what waits is known"
 
