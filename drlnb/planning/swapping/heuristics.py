@@ -10,7 +10,7 @@ from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan
 from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
 
-__all__ = ["RULES", "Rule", "Searched", "fastest", "portfolio", "type_choices"]
+__all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "portfolio", "type_choices"]
 
 #: Chooses among the plans of a search.
 Rule = Callable[[Search], Choice]
@@ -103,7 +103,8 @@ def starts(search: Search) -> list[Choice]:
     rules: list[tuple[Action, ...]] = [(KEEP,), (DERIVE,), (SWAP,), (DERIVE, SWAP)]
     mixes = [search.every(*more, *rule) for rule in rules for more in ((), (SQUEEZE,))]
     mixes += [search.every(*rule, blocks=inner) for rule in ((SQUEEZE,), (SWAP,))] if inner else []
-    return [*mixes, capuchin(search)]
+    papers = [_consumed(search, "conv2d"), _consumed(search, "linear", otherwise=True), capuchin(search)]
+    return [*mixes, *papers, best(search, type_choices(search))]
 
 
 def fastest(search: Search) -> list[Choice]:
@@ -169,6 +170,22 @@ class Searched:
             return SwapPlan.keeping(view.profile)
         search = Search(view, self._actions)
         return search.plan(self._rule(search))
+
+
+def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
+    """Return a planner's plans that are worth a trial, the best first: ``auto`` has several, each other one its own.
+
+    Parameters
+    ----------
+    planner
+        Its name.
+    view
+        The step; it has a profile.
+    """
+    if planner == "auto":
+        search = Search(view)
+        return tuple(map(search.plan, portfolio(search)))
+    return (SWAPPING.ask(SWAPPING.build(planner), view),)
 
 
 for _name in RULES:

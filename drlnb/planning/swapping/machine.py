@@ -1,7 +1,7 @@
 """Decide which plan a task's steps follow: profile, search, try out, keep the best measured one, watch for drift."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final
@@ -52,7 +52,7 @@ class Swapping:
     running: str = NONE
     #: Names of the plans that are still to be tried.
     candidates: list[str] = field(default_factory=list)
-    #: Name -> seconds of its measured steps since the last change; the first step of a trial is not among them.
+    #: Name -> seconds of its steps within trials since the last change, the first of each left out; empty: it fits.
     steps_s: dict[str, list[float]] = field(default_factory=dict)
     #: The running plan has made its first step.
     warm: bool = False
@@ -69,18 +69,14 @@ class Swapping:
         return predict(self.profile, self.plans[name], self.n_samples, self.budget_bytes)
 
     def fits(self, name: str) -> bool:
-        """Return whether a plan may be run: expected to fit, and it never overflowed."""
+        """Return whether a plan may be run: it was measured or is expected to fit, and never overflowed."""
         said = self.predicted(name)
-        return name not in self.overflowed and (said is None or said.fits)
+        return name not in self.overflowed and (name in self.steps_s or said is None or said.fits)
 
     def safest(self) -> str:
-        """Return the plan of the smallest expected peak, of those that never overflowed if there is any."""
-
-        def peak(name: str) -> tuple[bool, float]:
-            said = self.predicted(name)
-            return name in self.overflowed, said.peak_bytes if said else 0.0
-
-        return min(self.plans, key=peak)
+        """Return the plan of the smallest expected peak."""
+        said = {name: self.predicted(name) for name in self.plans}
+        return min(said, key=lambda name: each.peak_bytes if (each := said[name]) else 0.0)
 
 
 class SwapMachine(Machine[Swapping]):
@@ -108,15 +104,16 @@ class SwapMachine(Machine[Swapping]):
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
         state = self.state
-        fits = state.fits(state.running) or state.running == state.safest() or state.running in state.steps_s
-        yield fits, "the running plan fits, or none has a smaller peak"
+        if state.profile is not None:
+            problems = [plan.problem(state.profile, _meant(state)) for plan in state.plans.values()]
+            yield not any(problems), "every plan can be carried out and obeys the pins"
+            if any(problems):
+                return
+        yield state.fits(state.running) or state.running == state.safest(), "the running plan fits, or none is smaller"
         medians = {name: median(steps) for name, steps in state.steps_s.items() if steps and state.fits(name)}
         best = min(medians.values(), default=0.0)
         kept = state.phase != "settled" or medians.get(state.running, 0.0) <= best * _NOISE
         yield kept, "no plan that was tried is faster than the one that is kept"
-        if state.profile is not None:
-            problems = [plan.problem(state.profile, _meant(state)) for plan in state.plans.values()]
-            yield not any(problems), "every plan can be carried out and obeys the pins"
         yield (state.phase == "trialling") or not state.candidates, "candidates wait during trials alone"
         yield {state.running, *state.candidates} <= state.plans.keys(), "what runs and what waits is known"
 
@@ -173,16 +170,20 @@ def _run(state: Swapping, name: str, reason: str, out: Out) -> None:
 
 
 # ------------------------------------------------------------------ plans anew
-def _plan_anew(state: Swapping, reason: str, out: Out) -> None:
+def _plan_anew(state: Swapping, reason: str, out: Out, overflowed: Collection[str] = ()) -> None:
     """Follow a plan that is found at once, while others are searched for."""
     _forget(state)
+    state.overflowed.update(overflowed)
     if state.profile is None:
+        if state.budget_bytes is not None and state.phase == "cold":
+            state.phase = "profiling"
+            out.append(words.TakeSwapProfile())
         return
-    if state.fits(NONE):
+    if state.fits(NONE) and state.planner in {"auto", "none"}:
         state.phase = "settled"
         _run(state, NONE, f"{reason}; all fits", out)
         return
-    quick = [_add(state, _ruled(state, rule)) for rule in ("capuchin", "all")]
+    quick = [NONE, *[_add(state, _ruled(state, rule)) for rule in ("capuchin", "all")]]
     name = next((each for each in quick if state.fits(each)), state.safest())
     state.phase = "quick"
     _run(
@@ -194,6 +195,7 @@ def _plan_anew(state: Swapping, reason: str, out: Out) -> None:
     out.append(words.SearchSwapPlan(
         planner=state.planner, profile=facts(state.profile), n_samples=state.n_samples,
         budget_bytes=int(state.budget_bytes or 0), seed=state.seed, pins=_meant(state),
+        splittable=state.splittable,
     ))  # fmt: skip
 
 
@@ -232,7 +234,8 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     found = [from_plain(SwapPlan, plan) for plan in event.plans]
     fitting = [plan for plan in found if state.profile and not plan.problem(state.profile, _meant(state))]
     names = [_add(state, plan) for plan in fitting]
-    state.candidates = [name for name in dict.fromkeys([*names, state.running]) if state.fits(name)]
+    names += [state.running] if state.planner == "auto" else []
+    state.candidates = [name for name in dict.fromkeys(names) if state.fits(name)]
     state.phase = "trialling"
     if not any(state.fits(name) for name in state.plans):
         out.append(words.SwapUnavailable(reason="no plan fits the budget; the one of the smallest peak goes on"))
@@ -272,6 +275,10 @@ def _step_measured(state: Swapping, event: words.SwapStepMeasured, out: Out) -> 
     if event.peak_bytes > _PEAK_SLACK * said.peak_bytes:
         slack = (1.0 + state.profile.slack_frac) * event.peak_bytes / said.peak_bytes - 1.0
         state.profile = replace(state.profile, slack_frac=slack)
+    if state.budget_bytes is not None and event.peak_bytes > state.budget_bytes:
+        _leave(state, "its peak was above the budget", out)
+        return
+    state.steps_s.setdefault(state.running, [])
     if not state.warm:
         state.warm = True
     elif state.phase == "trialling":
@@ -297,18 +304,28 @@ def _count(state: Swapping, step_s: float, out: Out) -> None:
 
 def _overflowed(state: Swapping, event: words.SwapStepOverflowed, out: Out) -> None:
     """Never run a plan again that did not fit."""
-    if event.plan_key not in state.plans:
-        return
-    state.overflowed.add(event.plan_key)
-    state.candidates = [name for name in state.candidates if name != event.plan_key]
-    if event.plan_key != state.running:
-        return
-    best = _best(state) or state.safest()
-    out.append(words.SwapPlanRolledBack(plan_key=event.plan_key, to_key=best, reason="it did not fit"))
-    if state.phase == "trialling":
-        _next_trial(state, out)
-    else:
-        _run(state, best, "the plan before did not fit", out)
+    if event.plan_key == state.running:
+        _leave(state, "it did not fit", out)
+    elif event.plan_key in state.plans:
+        state.overflowed.add(event.plan_key)
+        state.candidates = [name for name in state.candidates if name != event.plan_key]
+
+
+def _leave(state: Swapping, reason: str, out: Out) -> None:
+    """Give the running plan up: the best one that was measured goes on, or the one of the smallest peak."""
+    again = state.running in state.overflowed
+    state.overflowed.add(state.running)
+    other = _best(state) or state.safest()
+    if len(state.plans) == 1:  # nothing was searched for, since all was expected to fit
+        _plan_anew(state, reason, out, overflowed={NONE})
+    elif other != state.running:
+        out.append(words.SwapPlanRolledBack(plan_key=state.running, to_key=other, reason=reason))
+        if state.phase == "trialling":
+            _next_trial(state, out)
+        else:
+            _run(state, other, f"the plan before: {reason}", out)
+    elif not again:
+        out.append(words.SwapUnavailable(reason=f"{reason}, and no plan is smaller"))
 
 
 def _link_measured(state: Swapping, event: words.SwapLinkMeasured, out: Out) -> None:
