@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drlnb.planning.swapping import Prediction, SwapPlan, SwapProfile
+    from drlnb.planning.swapping.cost import Prediction
+    from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
     from drlnb.runtime.swapping.engine import Swapper
     from drlnb.runtime.swapping.memory import fix_malloc
     from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
@@ -35,9 +36,9 @@ __all__ = [
 _HOMES = {
     "BudgetExceeded": "drlnb.runtime.swapping.report",
     "BudgetTooSmall": "drlnb.runtime.swapping.solve",
-    "Prediction": "drlnb.planning.swapping",
-    "SwapPlan": "drlnb.planning.swapping",
-    "SwapProfile": "drlnb.planning.swapping",
+    "Prediction": "drlnb.planning.swapping.cost",
+    "SwapPlan": "drlnb.planning.swapping.profile",
+    "SwapProfile": "drlnb.planning.swapping.profile",
     "SwapReport": "drlnb.runtime.swapping.report",
     "SwapStep": "drlnb.runtime.swapping.report",
     "SwapUnavailable": "drlnb.runtime.swapping.torch_private",

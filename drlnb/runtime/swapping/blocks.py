@@ -49,14 +49,14 @@ def recomputed(module: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     finally:
         for path, forward in before.items():
             if forward is None:
-                vars(known[path]).pop("forward", None)
+                del known[path].forward
             else:
                 known[path].forward = forward
 
 
 def _checkpointed(module: nn.Module, forward: Callable[_P, _T]) -> Callable[_P, _T]:
     def outer(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        runs = []
+        runs: list[None] = []
 
         def inner(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             runs.append(None)

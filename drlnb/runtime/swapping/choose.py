@@ -6,11 +6,10 @@ from pathlib import Path
 
 from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Planner
-from drlnb.planning.swapping.heuristics import portfolio
+from drlnb.planning.swapping.heuristics import candidates
 from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
-from drlnb.planning.swapping.search import Search
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
@@ -106,7 +105,7 @@ class Chooser:
             return
         self.budget_bytes = budget_bytes
         if self._machine is not None:
-            self._tell(SettingChanged(t=self._t(), key=BUDGET_KEY, value=budget_bytes))
+            self._tell(SettingChanged(t=self._t(), key=BUDGET_KEY, value=budget_bytes, task=None))
         else:
             self._solve()
 
@@ -167,19 +166,16 @@ class Chooser:
         return records
 
     def _search(self, command: words.SearchSwapPlan) -> None:
-        if self.profile is None:
-            return
+        profile = from_plain(SwapProfile, command.profile)
         view = SwapView(
-            profile=self.profile,
+            profile=profile,
             n_samples=command.n_samples,
             budget_bytes=command.budget_bytes,
             seed=command.seed,
             pins=command.pins,
         )
-        search = Search(view)
-        plans = tuple([facts(search.plan(choice)) for choice in portfolio(search)])
-        self._tell(
-            words.SwapPlanFound(
-                t=self._t(), profile_key=self.profile.key, budget_bytes=command.budget_bytes, plans=plans
-            )
+        plans = tuple(map(facts, candidates(command.planner, view)))
+        event = words.SwapPlanFound(
+            t=self._t(), profile_key=profile.key, budget_bytes=command.budget_bytes, plans=plans
         )
+        self._tell(event)

@@ -92,24 +92,32 @@ class Recipes:
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._made: dict[Identity, _Recipe] = {}
+        self._wanted = False
         self._tested: dict[tuple[object, ...], bool] = {}
 
-    def begin(self) -> None:
-        """Forget the last step."""
+    def begin(self, *, wanted: bool) -> None:
+        """Forget the last step.
+
+        Parameters
+        ----------
+        wanted
+            Something of the next one is derived, or may be.
+        """
         self._made.clear()
+        self._wanted = wanted
 
     def entered(self, call: Call) -> None:
         """Note the input of a module whose output could be computed again."""
-        tensors = [each for each in call.inputs if isinstance(each, torch.Tensor)]
-        if type(call.module) in _OPERATIONS and "forward" not in vars(call.module) and len(tensors) == 1:
-            (x,) = tensors
-            if type(x) is torch.Tensor and x.layout is torch.strided and not x.is_inference():
+        module, tensors = call.module, [each for each in call.inputs if isinstance(each, torch.Tensor)]
+        if self._wanted and type(module) in _OPERATIONS and "forward" not in vars(module) and len(tensors) == 1:
+            x = tensors[0]
+            if type(x) in {torch.Tensor, nn.Parameter} and x.layout is torch.strided and not x.is_inference():
                 call.source = _Source(identity(x), Guard(x), StorageRef(x.untyped_storage()))
 
     def left(self, call: Call, output: object) -> None:
         """Note how an output was made, and let go of what the plan derives among what was saved during the call."""
         source, module = call.source, call.module
-        if isinstance(source, _Source) and module is not None and type(output) is torch.Tensor:
+        if isinstance(source, _Source) and module is not None and isinstance(output, torch.Tensor):
             operation = _as_then(_OPERATIONS[type(module)](module), output.device.type)
             refs = (source.ref, StorageRef(output.untyped_storage()))
             self._made[identity(output)] = _Recipe(type(module), operation, source.made_of, source.guard, refs)
@@ -164,7 +172,7 @@ class Recipes:
 
 
 def _same(one: Held, other: Held) -> bool:
-    return one.storage.nbytes() == other.storage.nbytes() and torch.equal(flat(one.storage), flat(other.storage))
+    return bool(one.storage.nbytes() == other.storage.nbytes() and torch.equal(flat(one.storage), flat(other.storage)))
 
 
 def _as_then(operation: _Operation, device: str) -> _Operation:

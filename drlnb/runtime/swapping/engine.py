@@ -1,12 +1,11 @@
 """Run training steps of any module under a byte budget: :class:`Swapper`."""
 
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
@@ -17,40 +16,35 @@ from torch.autograd.graph import saved_tensors_hooks
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SwapView
-from drlnb.planning.swapping.profile import BLOCK, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recording, Recordings, link_of, profile_of
-from drlnb.runtime.swapping.memory import fixed_bytes, kept_tensors
-from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep, plan_table
+from drlnb.runtime.swapping.memory import StepState, device_of, fixed_bytes, kept_tensors
+from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
-from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES, FileTier
-from drlnb.runtime.swapping.tiers.slab import SlabTier
-from drlnb.runtime.swapping.tiers.streams import CudaStreams
+from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
+from drlnb.runtime.swapping.tiers.made import made_tier
 from drlnb.runtime.swapping.torch_private import compiled
 
 __all__ = ["Swapper"]
 
 _T = TypeVar("_T")
-#: Smallest storages that are moved: below, a copy's start costs more than it moves (TransformerEngine: 256 Ki elements).
+#: Smallest storages that are moved: below, a copy's start costs more (TransformerEngine: 256 Ki elements).
 _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
-#: Steps under the plan of the smallest peak before the one that is recorded: the optimiser's state appears in the first.
+#: Steps that swap everything before the one that is recorded: the optimiser's state appears in the first.
 _COLD_STEPS = 1
 #: No swap where a storage is needed again within that many times its copy, as long as no plan knows better.
 _GAP_COPIES = 2.0
-#: Most of the host's memory that a slab takes, and most bytes of it.
-_SLAB_FRAC, _SLAB_BYTES = 0.4, 16 << 30
-#: Sources that wait for their copies on CUDA.
-_STASH_BYTES = 256 << 20
 
 
 class Swapper:
-    """Keeps the training steps of a module within a budget, with gradients equal to those of plain PyTorch, bit by bit.
+    """Keeps the training steps of a module within a budget, with the gradients of plain PyTorch, bit by bit.
 
     The first steps swap everything that is large enough; the second one is recorded, and then the planner chooses.
 
@@ -59,10 +53,11 @@ class Swapper:
     module
         The model, on one device.
     budget
-        Bytes that a step may use, as a number or a text such as ``8GiB``: on CUDA of the device's memory; on the CPU for
-        parameters, gradients, buffers and what autograd saves.  None: any number.
+        Bytes that a step may use, as a number or a text such as ``8GiB``: on CUDA of the device's memory; on the CPU
+        for parameters, gradients, buffers and what autograd saves.  None: any number.
     planner
-        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner; ``all`` and ``none`` need no profile.
+        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner; ``all`` and ``none`` need no
+        profile.
     tier
         Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by
         the caller, which then closes it.
@@ -95,11 +90,12 @@ class Swapper:
     ) -> None:
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
-        self.module, self._device = module, _device(module)
+        self.module, self._device = module, device_of(module)
         self._chooser = Chooser(planner, seed)
+        self.set_budget(budget)
         self._outside_bytes = 0  # on CUDA: what is allocated at the beginning of a step, the optimiser's state included
         self._meter = Meter()
-        self._tier = _made(tier, self._device, self._meter, Path(folder) if folder is not None else None)
+        self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
         self._attribution = Attribution(module, entered=self._entered, left=self._left)
         self._tape = Tape(
             self._meter,
@@ -113,7 +109,6 @@ class Swapper:
         self._recording: Recording | None = None
         self._reason, self._n_steps, self._open = "", 0, False
         self._step = SwapStep()
-        self.set_budget(budget)
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -147,9 +142,9 @@ class Swapper:
                 self._open = True
                 yield step
         except torch.OutOfMemoryError as problem:
-            table = plan_table(self._current(), self._chooser.profile, step.n_samples or 1, self._tape.others)
+            report = self.report()
             self._chooser.overflowed()
-            raise BudgetExceeded(f"{problem}; the step ran under this plan:\n{table}") from problem
+            raise BudgetExceeded(f"{problem}; the step ran so: {report}") from problem
         finally:
             self._open = False
             self._tape.end()
@@ -165,7 +160,7 @@ class Swapper:
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         blocks = self._current().blocks
         self._tape.begin(kept_tensors(self.module))
-        self._recipes.begin()
+        self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -182,7 +177,7 @@ class Swapper:
                 yield
         finally:
             self._recording = self._tape.watch = None
-            self._recipes.begin()
+            self._recipes.begin(wanted=False)
 
     def run(self, step_fn: Callable[[], _T], n_samples: int | None = None) -> _T:
         """Run a step, once more under the plan of the smallest peak if the memory did not suffice.
@@ -199,7 +194,7 @@ class Swapper:
         BudgetExceeded
             If the memory does not suffice either way.
         """
-        before = _State(self.module, self._device)
+        before = StepState(self.module, self._device)
         try:
             with self.step(n_samples):
                 return step_fn()
@@ -296,6 +291,7 @@ class Swapper:
 
     @contextmanager
     def _watched(self, recording: Recording) -> Iterator[None]:
+        self._recipes.begin(wanted=True)
         self._recording = self._tape.watch = recording
         yield
 
@@ -411,45 +407,3 @@ class Swapper:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-@dataclass(init=False)
-class _State:
-    """What a step changes before its optimiser runs."""
-
-    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
-        self._device = device if device.type == "cuda" else None
-        self._random = torch.get_rng_state(), torch.cuda.get_rng_state(device) if self._device else None
-        self._buffers = [(each, each.detach().clone()) for each in module.buffers()]
-        self._grads = [(each, None if each.grad is None else each.grad.clone()) for each in module.parameters()]
-
-    def restore(self) -> None:
-        """Put it back."""
-        torch.set_rng_state(self._random[0])
-        if self._device:
-            torch.cuda.set_rng_state(self._random[1], self._device)
-        with torch.no_grad():
-            for buffer, kept in self._buffers:
-                buffer.copy_(kept)
-            for parameter, gradient in self._grads:
-                parameter.grad = gradient
-
-
-def _device(module: torch.nn.Module) -> torch.device:
-    devices = {each.device for each in kept_tensors(module)} or {torch.device("cpu")}
-    if len(devices) > 1:
-        raise ValueError(f"the module must be on one device, it is on {', '.join(sorted(map(str, devices)))}")
-    return devices.pop()
-
-
-def _made(tier: str | Callable[[Meter], Tier], device: torch.device, meter: Meter, folder: Path | None) -> Tier:
-    if not isinstance(tier, str):
-        return tier(meter)
-    name = {"cpu": "file", "cuda": "cuda"}.get(device.type, "") if tier == "auto" else tier
-    if name == "file" and device.type == "cpu":
-        return FileTier(meter, folder)
-    if name == "cuda" and device.type == "cuda":
-        ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        slab_bytes = min(int(_SLAB_FRAC * ram_bytes), _SLAB_BYTES)
-        return SlabTier(meter, CudaStreams(device), slab_bytes, _STASH_BYTES)
-    raise ValueError(f"tier must be auto, file (on the CPU) or cuda (on CUDA), got {tier!r} on {device}")

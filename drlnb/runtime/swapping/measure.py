@@ -90,12 +90,12 @@ class Recording:
         tick = self._attribution.tick - 1
         first = self._first.pop(id(call), tick)
         for tensor in tensors_in(output):
-            self._made.setdefault(storage_number(tensor.untyped_storage()), tick)
+            self._made[storage_number(tensor.untyped_storage())] = tick
         for node in nodes(output):
             for name, kind in KINDS.get(node.name(), {}).items():
-                handle = self._tape.handle_of(node, name)
-                if handle is not None and handle.saved.key in self.rows:
-                    self.rows[handle.saved.key].kinds[id(handle)] = kind
+                read = self._tape.handle_of(node, name)
+                if read is not None and read.saved.key in self.rows:
+                    self.rows[read.saved.key].kinds[id(read)] = kind
         for handle in call.pending:
             if isinstance(handle, Handle) and handle.saved.key in self.rows:
                 row = self.rows[handle.saved.key]

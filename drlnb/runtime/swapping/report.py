@@ -6,13 +6,14 @@ from dataclasses import dataclass
 import torch
 
 from drlnb.planning.swapping.cost import Prediction
-from drlnb.planning.swapping.profile import KEEP, RowKey, SwapPlan, SwapProfile
+from drlnb.planning.swapping.profile import RowKey, SwapPlan, SwapProfile
+from drlnb.planning.swapping.table import plan_table
 from drlnb.records.units import said_bytes, said_s
 
-__all__ = ["BudgetExceeded", "SwapReport", "SwapStep", "plan_table"]
+__all__ = ["BudgetExceeded", "SwapReport", "SwapStep"]
 
 
-class BudgetExceeded(torch.OutOfMemoryError):
+class BudgetExceeded(torch.OutOfMemoryError):  # type: ignore[misc]  # torch is skipped
     """The device's memory did not suffice for a step; the message holds the plan that it ran under."""
 
 
@@ -63,34 +64,8 @@ class SwapReport:
         budget = "no budget" if self.budget_bytes is None else f"budget {said_bytes(self.budget_bytes)}"
         said = f"peak {said_bytes(self.step.peak_bytes)}, step {said_s(self.step.step_s)}, {self.step.n_saved} storages"
         moved = f"{said_bytes(self.step.swapped_bytes)} swapped to {self.tier}, waited {said_s(self.step.stall_s)}"
-        table = plan_table(self.plan, self.profile, self.step.n_samples or 1, self.kept_because)
-        return f"planner {self.planner}, {budget}: {said}, {moved}\n{table}"
-
-
-def plan_table(
-    plan: SwapPlan, profile: SwapProfile | None, n_samples: int, kept_because: Mapping[RowKey, str] | None = None
-) -> str:
-    """Return a plan as text, a line per row: layer, type, MiB, action and why.
-
-    Parameters
-    ----------
-    plan, profile
-        What is done, and with what; without a profile the table is empty.
-    n_samples
-        Samples of a step.
-    kept_because
-        Why rows stay that the plan would move.
-    """
-    reasons, lines = kept_because or {}, [f"{'row':<28} {'layer type':<18} {'MiB':>9}  action"]
-    for row in profile.rows if profile is not None else ():
-        action = plan.action_of.get(row.key, KEEP)
-        why = (
-            f": {row.squeeze_kind}"
-            if action == "squeeze"
-            else f": from {row.derive_from}"
-            if action == "derive"
-            else ""
-        )
-        why = f", but kept: {reasons[row.key]}" if row.key in reasons and action != KEEP else why
-        lines.append(f"{row.name:<28} {row.layer_type:<18} {row.bytes(n_samples) / 2**20:>9.2f}  {action}{why}")
-    return "\n".join(lines)
+        lines = [f"planner {self.planner}, {budget}: {said}, {moved}"]
+        lines += [f"{path}#{ordinal} stays: {reason}" for (path, ordinal), reason in self.kept_because.items()]
+        if self.profile is not None and self.plan.keys:
+            lines.append(plan_table(self.profile, self.plan, self.step.n_samples or 1))
+        return "\n".join(lines)

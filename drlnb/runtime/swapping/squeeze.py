@@ -1,8 +1,8 @@
 """Keep a smaller form of a saved tensor where the operation that saved it gets bit by bit the same gradient from it.
 
 A max-pool never reads the values of its input (``void``), its indices fit in fewer bits (``narrow``), and a ReLU reads
-of its result only where it is not positive (``mask``).  Which operation a tensor was saved by is seen when the module that
-runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept in full.
+of its result only where it is not positive (``mask``).  Which operation a tensor was saved by is seen when the module
+that runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept in full.
 """
 
 from collections import deque

@@ -24,6 +24,8 @@ Identity = tuple[int, int]
 #: Type, offset, shape and strides of a tensor.
 Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
 
+#: Storages that the next operation may make: their room is free before it runs.
+_COMING = 2
 _HELD = "something else holds it"
 
 
@@ -117,10 +119,12 @@ class Saved:
         if self.held is not None:
             return self.held
         if self.buffer is None:
-            fetch = self.again or (self.ticket and self.ticket.wait)
-            if fetch is None:
+            if self.again is not None:
+                self.buffer = self.again()
+            elif self.ticket is not None:
+                self.buffer = self.ticket.wait()
+            else:
                 raise RuntimeError(f"swapping lost {self.key}: a defect of drlnb")
-            self.buffer = fetch()
         return self.buffer
 
     def joined(self, handle: int) -> None:
@@ -217,6 +221,8 @@ class Tape:
         self._saved: weakref.WeakValueDictionary[Identity, Saved] = weakref.WeakValueDictionary()
         #: Those of this step, by key.
         self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
+        self._sizes: list[int] = []  # of the storages that the last step packed: the next one needs room, too
+        self._packed: list[int] = []
         self._order: list[RowKey] = []  # of the last step: in which storages were needed
         self._needed: dict[RowKey, None] = {}  # of this step
         self._ahead: dict[RowKey, int] = {}  # bytes asked for and not yet needed
@@ -235,6 +241,7 @@ class Tape:
         self._pinned = {storage_number(each.untyped_storage()) for each in pinned}
         self.rows.clear()
         self._needed, self._task, self._cursor = {}, -1, 0
+        self._sizes, self._packed = self._packed, []
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
         self.stall_s = 0.0
 
@@ -280,6 +287,7 @@ class Tape:
         saved = Saved(key, layer_type, tensor, action)
         self._saved[saved.identity] = self.rows[key] = saved
         self.n_saved += 1
+        self._packed.append(saved.n_bytes)
         held = saved.hold(self._uncounted if self.others.get(key) == _HELD else self.meter, storage)
         if action == SWAP:
             saved.ticket = self.tier.store(held)
@@ -287,7 +295,8 @@ class Tape:
         if action not in {SWAP, SQUEEZE, DERIVE} or (action == SWAP and saved.ticket is None):
             saved.held = held
         del held  # a copy that is done lets go of it
-        while self.meter.n_bytes > self.meter.limit_bytes and self.tier.relieve():
+        coming_bytes = sum(self._sizes[self.n_saved : self.n_saved + _COMING])
+        while self.meter.n_bytes + coming_bytes > self.meter.limit_bytes and self.tier.relieve():
             pass
         return saved
 
@@ -324,6 +333,8 @@ class Tape:
 
     def _prefetch(self, saved: Saved) -> None:
         self._ahead.pop(saved.key, None)
+        if saved.ticket is not None and saved.buffer is None:
+            saved.ticket.load()  # before those that come after it
         if graph_task() != self._task:
             self._task, self._cursor = graph_task(), 0
             self._audit()
@@ -336,9 +347,8 @@ class Tape:
         while self._cursor < len(self._order):
             ahead = self.rows.get(self._order[self._cursor])
             if ahead is not None and ahead.ticket is not None and ahead.buffer is None:
-                ahead_bytes = sum(self._ahead.values()) + ahead.n_bytes
-                room_bytes = min(self._window_bytes, self.meter.limit_bytes - self.meter.n_bytes)
-                if ahead_bytes > room_bytes:
+                window_bytes = self._window_bytes - sum(self._ahead.values())
+                if ahead.n_bytes > min(window_bytes, self.meter.limit_bytes - self.meter.n_bytes):
                     return
                 ahead.ticket.load()
                 self._ahead[ahead.key] = ahead.n_bytes

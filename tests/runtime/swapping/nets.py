@@ -86,7 +86,8 @@ def state(net: nn.Module) -> dict[str, torch.Tensor]:
 def differing(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> list[str]:
     """Return the names whose bits differ."""
     assert one.keys() == other.keys()
-    return [
-        name for name in one
-        if not torch.equal(one[name].contiguous().view(-1).view(torch.uint8), other[name].contiguous().view(-1).view(torch.uint8))
-    ]  # fmt: skip
+    return [name for name in one if not torch.equal(_bits(one[name]), _bits(other[name]))]
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)

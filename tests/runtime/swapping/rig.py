@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-import torch._dynamo  # checkpoints load it when they are first used: seconds that are no test's fault
+import torch._dynamo  # noqa: F401 - checkpoints load it on first use: seconds that are no test's fault
 from torch.autograd.graph import saved_tensors_hooks
 
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, SwapProfile
@@ -67,9 +67,9 @@ def stepping(action=SWAP, tier="file", **more) -> Iterator[Step]:
 
 
 @contextmanager
-def swapper(net, *, planner="all", tier="file", **more) -> Iterator[Swapper]:
+def swapper(net, *, planner="all", tier="file", min_bytes=0, **more) -> Iterator[Swapper]:
     """Give a swapper that moves everything, and close it."""
-    with Swapper(net, planner=planner, tier=TIERS.get(tier, tier), min_bytes=0, **more) as made:
+    with Swapper(net, planner=planner, tier=TIERS.get(tier, tier), min_bytes=min_bytes, **more) as made:
         yield made
 
 

@@ -1,4 +1,4 @@
-"""C1 and C2: gradients, statistics and random numbers are plain's, bit by bit, for every action, tier and kind of net."""
+"""C1 and C2: gradients, statistics and random numbers are plain's, bit by bit, for every action, tier and net."""
 
 import itertools
 

@@ -67,7 +67,7 @@ def test_trap_3_a_graph_can_be_run_again_and_its_tensors_read():
         assert torch.equal(loss.grad_fn.next_functions[0][0]._saved_self, y)
         first, again = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
         assert torch.equal(first, again)
-        assert torch.equal(first, 2 * x.exp() * x.exp())
+        assert torch.equal(first, 2 * x.detach().exp() * x.detach().exp())
         assert step.n_places == 1
         loss.backward()
         assert torch.equal(first, x.grad)
@@ -80,7 +80,7 @@ def test_trap_4_inside_of_a_checkpoint_nothing_is_seen():
     inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Tanh())
     with stepping(module=inner) as step, step.open() as tape:
         checkpoint(inner, x * 1, use_reentrant=False).sum().backward()
-        assert [key for key, _ in tape.rows.items()] == []
+        assert list(tape.rows) == []
         assert (tape.n_saved, tape.n_packs) == (1, 1)
         assert step.attribution.call.path == ""
 
@@ -107,11 +107,12 @@ def test_trap_6_a_backward_pass_that_raises_leaves_nothing():
             raise ArithmeticError("in the backward pass")
 
     with stepping() as step:
-        with pytest.raises(ArithmeticError), step.open():
+        with step.open():
             y = leaf(64).exp()
-            z = Fails.apply(y * y).exp().exp()
+            z = Fails.apply(y * y).exp().exp().sum()
             step.away()
-            z.sum().backward()
+            with pytest.raises(ArithmeticError):
+                z.backward()
         del y, z
         gc.collect()  # the error's traceback holds the graph
         assert (step.meter.n_bytes, step.n_places) == (0, 0)

@@ -23,7 +23,7 @@ def test_trap_8_parameters_and_their_views_stay():
     net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
     with stepping(module=net) as step, step.open() as tape:
         net(leaf(8, 4)).sum().backward()
-        assert sorted({key for key in tape._order} | set(tape._needed)) == [("0", 0), ("1", 0), ("1", 1), ("1", 2)]
+        assert sorted(tape._needed) == [("0", 0), ("1", 0), ("1", 1), ("1", 2)]
 
 
 @pytest.mark.parametrize("steps", [1, 2])

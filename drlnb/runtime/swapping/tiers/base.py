@@ -68,8 +68,9 @@ class Held:
 class Ticket(Protocol):
     """One storage in a tier; its place is free again once nothing refers to the ticket."""
 
-    #: Seconds that the copy to the tier took; 0: it is not finished.
-    copy_s: float
+    @property
+    def copy_s(self) -> float:
+        """Seconds that the copy to the tier took; 0: it is not finished."""
 
     def load(self) -> None:
         """Begin to bring the bytes back, unless this was done or the storage has not left yet."""
@@ -91,7 +92,7 @@ class Tier(Protocol):
     out: "Rate"
     back: "Rate"
 
-    def store(self, held: Held) -> Ticket | None:
+    def store(self, held: Held, /) -> Ticket | None:
         """Begin to copy a storage out, which stays alive until that is done; None if there is no place for it."""
 
     def relieve(self) -> bool:

@@ -72,7 +72,7 @@ class FileTier:
         if place is None:
             return None
         ticket = _FileTicket(self, place, held)
-        self._writing.append((n_bytes, self.writer.submit(ticket.write)))
+        self._writing.append((n_bytes, self.writer.submit(_write, [ticket])))
         return ticket
 
     def relieve(self) -> bool:
@@ -136,7 +136,10 @@ class _FileTicket:
     def load(self) -> None:
         """Begin to read it, unless it is still here."""
         if self._source is None and self._loading is None and self._tier.broken != "it is closed":
-            self._loading = self._tier.reader.submit(self._read)
+            self._loading = self._tier.reader.submit(_read, [(self, self._room())])
+
+    def _room(self) -> Held:
+        return Held(self._tier.meter, torch.from_numpy(self._tier.buffer(self._n_bytes)).untyped_storage())
 
     def wait(self) -> Held:
         """Return what was read."""
@@ -145,19 +148,32 @@ class _FileTicket:
             return source
         self.load()
         loading, self._loading = self._loading, None
-        return loading.result() if loading else self._read()
+        try:
+            return loading.result() if loading else self.read(self._room())
+        finally:
+            del loading  # or an error would hold this frame, and with it the graph
 
     def forget(self) -> None:
         """Drop what was read."""
         self._loading = None
 
-    def _read(self) -> Held:
-        began_s, buffer = time.perf_counter(), self._tier.buffer(self._n_bytes)
-        rest = memoryview(buffer)
+    def read(self, held: Held) -> Held:
+        """Read it."""
+        began_s, rest = time.perf_counter(), memoryview(flat(held.storage).numpy())
         while rest:
             n_read = os.preadv(self._tier.file, [rest], self._place.offset + self._n_bytes - len(rest))
             if n_read == 0:
                 raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
             rest = rest[n_read:]
         self._tier.back.add(self._n_bytes, time.perf_counter() - began_s)
-        return Held(self._tier.meter, torch.from_numpy(buffer).untyped_storage())
+        return held
+
+
+# A ticket in a box: once the future is done, the thread holds no ticket any more, and its place is free.
+def _write(box: list[_FileTicket]) -> None:
+    box.pop().write()
+
+
+def _read(box: list[tuple[_FileTicket, Held]]) -> Held:
+    ticket, held = box.pop()
+    return ticket.read(held)

@@ -1,11 +1,11 @@
 """Swap to one slab of host memory by copies on two side streams, so that a copy out overlaps one back.
 
-Each order below stops a race.  Out: the copy waits for what has written the source (an event of the computing stream).
-The source is dropped only after the computing stream was told to wait for the copy: what is allocated there next then
-comes after it.  Back: the buffer is allocated on the computing stream, whose event the copy waits for: what used that
-memory before may still run, and the copy out, for which the computing stream has waited, must have ended.  The computing
-stream waits for the copy before it reads the buffer, and before a buffer that nobody wanted is dropped: so the next copy
-into the same place, which waits for the computing stream, comes after the copy out of it.
+Each order below stops a race.  Out: the copy waits for what has written the source, an event of the computing stream.
+The source is dropped only after the computing stream was told to wait for the copy: what is allocated there next comes
+after it.  Back: the buffer is allocated on the computing stream, whose event the copy waits for: what used that memory
+before may still run, and the copy out, which the computing stream has waited for, must have ended.  The computing
+stream waits for the copy before it reads the buffer, and before it drops one that nobody wanted: so the next copy into
+the same place, which waits for the computing stream, comes after the copy out of it.
 """
 
 import weakref
