@@ -331,6 +331,25 @@ def test_pins_are_obeyed_by_every_plan():
     assert task.state.pins["gone#0"] == SWAP, "it may come back with another profile"
 
 
+def test_a_row_that_is_pinned_to_be_derived_needs_its_source():
+    """It is kept or swapped then; where the user wants something else of the source, that wish comes first."""
+    task = settled()
+    changed(task, PIN_KEY, {"l1#0": "derive"})
+    task.found()
+    task.settle()
+    for plan in task.state.plans.values():
+        assert plan.action_of["l1", 0] == "derive"
+        assert plan.action_of["l0", 0] in {KEEP, SWAP}
+    rows = (replace(OF.rows[0], squeeze_kind="mask", squeeze_left_frac=0.5), *OF.rows[1:])
+    task.of = replace(OF, rows=rows)
+    changed(task, PIN_KEY, {"l1#0": "derive", "l0#0": "squeeze"})
+    task.profiled()
+    task.found()
+    for plan in task.state.plans.values():
+        assert plan.action_of["l0", 0] == "squeeze"
+        assert plan.action_of["l1", 0] != "derive"
+
+
 def test_other_settings_are_not_ours():
     """The task's other machines see them, too."""
     assert changed(settled(), "rl.learning_rate", 0.1) == ()
