@@ -67,7 +67,7 @@ class QTable:
     #: (plan after the change, changed type) -> cost.
     table: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def step(self, measured: float, generator: np.random.Generator) -> int:
+    def step(self, measured: float, generator: "np.random.Generator") -> int:
         """Return the plan of the next trial.
 
         Parameters
@@ -106,7 +106,7 @@ class Learned:
     found_at: int
 
 
-def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: np.random.Generator) -> Learned:
+def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: "np.random.Generator") -> Learned:
     """Run trials of the seed's learner, at least one.
 
     Parameters

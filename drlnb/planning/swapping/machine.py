@@ -11,7 +11,7 @@ from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.swapping.cost import Prediction, predict
 from drlnb.planning.swapping.heuristics import Searched
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
-from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
+from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.records.base import Facts
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
@@ -133,7 +133,12 @@ def _meant(state: Swapping) -> dict[str, str]:
     """Return the pins that the profile's rows can obey; without a budget nothing is moved."""
     if state.profile is None or state.budget_bytes is None:
         return {}
-    return {row.name: state.pins[row.name] for row in state.profile.rows if state.pins.get(row.name) in row.actions}
+    pins = {row.name: state.pins[row.name] for row in state.profile.rows if state.pins.get(row.name) in row.actions}
+    for row in state.profile.rows:  # a pinned source that is not there whole is the stronger wish
+        source = "{}#{}".format(*row.derive_from) if row.derive_from else ""
+        if pins.get(row.name) == DERIVE and pins.get(source, KEEP) not in {KEEP, SWAP}:
+            del pins[row.name]
+    return pins
 
 
 def _view(state: Swapping) -> SwapView:
@@ -231,9 +236,9 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     now = state.profile is not None and (state.profile.key, int(state.budget_bytes or 0))
     if state.phase != "quick" or (event.profile_key, event.budget_bytes) != now:
         return
-    found = [from_plain(SwapPlan, plan) for plan in event.plans]
-    fitting = [plan for plan in found if state.profile and not plan.problem(state.profile, _meant(state))]
-    names = [_add(state, plan) for plan in fitting]
+    plans = [from_plain(SwapPlan, plan) for plan in event.plans]
+    sound = [plan for plan in plans if state.profile and not plan.problem(state.profile, _meant(state))]
+    names = [_add(state, plan) for plan in sound]
     names += [state.running] if state.planner == "auto" else []
     state.candidates = [name for name in dict.fromkeys(names) if state.fits(name)]
     state.phase = "trialling"

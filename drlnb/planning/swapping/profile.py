@@ -92,8 +92,8 @@ class SavedRow:
     @property
     def actions(self) -> tuple[Action, ...]:
         """What can be done with it outside of blocks."""
-        derivable = (DERIVE,) if self.derive_from else ()
-        return (KEEP, SWAP, *((SQUEEZE,) if self.squeeze_kind else ()), *derivable)
+        exact: dict[Action, bool] = {SQUEEZE: bool(self.squeeze_kind), DERIVE: self.derive_from is not None}
+        return (KEEP, SWAP, *[action for action, holds in exact.items() if holds])
 
     def bytes(self, n_samples: int) -> float:
         """Return its size."""

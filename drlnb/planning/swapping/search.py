@@ -47,6 +47,8 @@ class Search:
         self.numbers: Walker = walker(view.profile, view.n_samples)
         self.room = room(view.profile, view.budget_bytes)
         self.generator = np.random.default_rng(view.seed)
+        pinned = [row for row in view.profile.rows if view.pins.get(row.name) == DERIVE]
+        self._pinned_sources = {row.derive_from for row in pinned}
         self.options = [self._options(row, actions) for row in view.profile.rows]
         free = {row.key for row in view.profile.rows if row.name not in view.pins}
         self.blocks = {
@@ -56,7 +58,10 @@ class Search:
 
     def _options(self, row: SavedRow, actions: Collection[str]) -> tuple[Action, ...]:
         pin = self.view.pins.get(row.name)
-        return tuple([each for each in row.actions if (each in {KEEP, *actions} if pin is None else each == pin)])
+        wanted = {KEEP, *actions} if pin is None else {pin}
+        if row.key in self._pinned_sources:
+            wanted &= {KEEP, SWAP}
+        return tuple([each for each in row.actions if each in wanted])
 
     def choice(self, wanted: Sequence[Action], blocks: Iterable[str] = ()) -> Choice:
         """Return the allowed choice nearest to a wanted one: no DERIVE from a DERIVE, BLOCK within blocks alone."""
@@ -145,7 +150,7 @@ def _moves(search: Search, choice: Choice) -> Iterator[Choice]:
 
 
 def _toggled(search: Search, choice: Choice, path: str) -> Choice:
-    """Take a block in, in place of those that it overlaps with, or out."""
+    """Choose a block in place of those that it overlaps with, or choose it no longer."""
     if path in choice.blocks:
         return search.choice(choice.actions, choice.blocks - {path})
     apart = {other for other in choice.blocks if not search.blocks[other] & search.blocks[path]}

@@ -154,7 +154,7 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is skipped
         return int(tensor.untyped_storage()._cdata)
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """Note a saved tensor under its storage and the number of writes to it."""
+        """Record a saved tensor under its storage and the number of writes to it."""
         place = self._place(tensor)
         if tensor.dtype != torch.int64 and tensor.ndim > 1:
             self._plane = tensor.shape[-1] * tensor.shape[-2]

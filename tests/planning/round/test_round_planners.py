@@ -7,7 +7,8 @@ from drlnb.planning.batching import BatchPlan
 from drlnb.planning.distribution import star
 from drlnb.planning.replay import replay
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.swapping import SWAP, SwapPlan
+from drlnb.planning.swapping import SwapPlan
+from drlnb.planning.swapping.profile import SWAP
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned
 from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
