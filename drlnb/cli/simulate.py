@@ -81,6 +81,17 @@ _DISTRIBUTION = (
     option("--fail", nargs="+", default=[], metavar="HOST@S", help="hosts that are gone after so many seconds"),
     _JSON,
 )
+_SWAPPING = (
+    option("--net", default="resnet50_32", metavar="NAME", help="network, such as resnet50_32 (default) or vgg16_224"),
+    option("--multiple", nargs="+", type=float, default=[1.7], metavar="X",
+           help="batches, as multiples of the largest one that fits without a plan (default 1.7)"),
+    option("--planner", nargs="+", default=["compared"], metavar="NAME",
+           help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind"),
+    option("--preset", choices=["2080ti", "h200_tf32"], default="2080ti", help="device (default 2080ti)"),
+    option("--budget", default="11GiB", metavar="SIZE", help="of the device's memory (default 11GiB)"),
+    _number("--seed", "S", 0, "of searches", least=0),
+    _JSON,
+)  # fmt: skip
 
 
 def _run(module: str, args: argparse.Namespace) -> int:
@@ -93,6 +104,9 @@ _KINDS = {
     "leasing": Command("who holds which slot when", partial(_run, "drlnb.sim.leasing.report"), _LEASING),
     "distribution": Command(
         "which way parameters take to hosts", partial(_run, "drlnb.sim.distribution.report"), _DISTRIBUTION
+    ),
+    "swapping": Command(
+        "what leaves the device's memory during a training step", partial(_run, "drlnb.sim.swapping.report"), _SWAPPING
     ),
     "warmup": Command("when collectors start", partial(_run, "drlnb.sim.warmup.report"), _WARMUP),
 }

@@ -13,6 +13,7 @@ from drlnb.planning.registry import Answer, Planners, RecordedPlanners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.planning.seats.rules import SeatsSettings
+from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import InvalidTransition, JournalError
 from drlnb.records.journal import Stream, StreamOpened
@@ -51,6 +52,8 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Any
             machine = SeatsMachine(SeatsSettings.from_mapping(header.config))
         elif header.machine == "distribution":
             machine = DistributionMachine(header.config, planners)
+        elif header.machine == "swapping":
+            machine = SwapMachine(header.config)
         else:
             raise JournalError(f"{header.stream}: unknown machine {header.machine!r}")
         if header.snapshot is not None:

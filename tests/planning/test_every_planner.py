@@ -13,7 +13,7 @@ from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionView,
 from drlnb.planning.leasing.planners import HOLD, HoldView
 from drlnb.planning.placement import PLACEMENT, PlacementView
 from drlnb.planning.registry import Answer, PlannerFailed, PlannerKind, Planners, Recorded, RecordedPlanners, plan_of
-from drlnb.planning.swapping import SWAPPING, SwapView
+from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView, facts
 from drlnb.planning.warmup import WARMUP, WarmupPlan, WarmupView
 from drlnb.records.base import Record, shared
 from drlnb.records.columns.batching import BatchPlanned
@@ -22,6 +22,7 @@ from drlnb.records.columns.leasing import HoldPlanned
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
 from drlnb.records.columns.swapping import SwapPlanned
 from drlnb.records.columns.warmup import WarmupPlanned
+from tests.planning.swapping.swap_words import profiles
 from tests.strategies import fewer
 
 NAMES = ["n0", "n1", "n2", "n3"]
@@ -104,7 +105,15 @@ def histories(draw):
 VIEWS = {
     HOLD: holds(),
     BATCHING: batches(),
-    SWAPPING: st.builds(SwapView, round=st.integers(1, 9)),
+    SWAPPING: st.builds(
+        SwapView,
+        round=st.integers(1, 9),
+        profile=st.none() | profiles(n_rows=3),
+        n_samples=st.integers(1, 9),
+        budget_bytes=st.none() | st.floats(1.0, 500.0),
+        splittable=st.booleans(),
+        seed=st.integers(0, 9),
+    ),
     DISTRIBUTION: versions(),
     PLACEMENT: pools(),
     WARMUP: histories(),
@@ -119,7 +128,8 @@ def journalled(kind, view, plan):
     if kind is BATCHING:
         return [BatchPlanned(round=view.round, planner="p", collectors=view.collectors, n_steps=plan.n_steps)]
     if kind is SWAPPING:
-        return [SwapPlanned(round=view.round, planner="p", plan_key=plan.key)]
+        plan_of = None if plan.key is None else facts(plan)
+        return [SwapPlanned(round=view.round, planner="p", plan_key=plan.key, plan=plan_of)]
     if kind is DISTRIBUTION:
         said = {"version": view.version, "planner": "p", "hosts": view.hosts, "n_bytes": view.model_bytes}
         said |= {"n_messages": plan.n_messages(), "digest": plan.digest(), "predicted_s": plan.predicted_s}
@@ -296,8 +306,8 @@ def test_a_replay_asks_the_journal_where_the_registry_knows_nobody():
     planners = RecordedPlanners()
     assert planners.make(DISTRIBUTION, "chain").name == "chain"
     own = planners.make(SWAPPING, "own:tuner")
-    planners.answer = Answer([SwapPlanned(round=1, planner="own:tuner", plan_key="k")])
-    assert SWAPPING.ask(own, SwapView(round=1)).key == "k"
+    planners.answer = Answer([SwapPlanned(planner="own:tuner", plan_key="k", plan=facts(SwapPlan(n_micro=2)))])
+    assert SWAPPING.ask(own, SwapView(round=1)) == SwapPlan(n_micro=2)
     with pytest.raises(PlannerFailed, match="the journal holds no plan of swapping here"):
         SWAPPING.ask(own, SwapView(round=1))
 

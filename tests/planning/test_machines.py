@@ -18,12 +18,15 @@ from drlnb.planning.round.machine import RULES as ROUND
 from drlnb.planning.seats.machine import RULES as SEATS
 from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.planning.seats.rules import SeatsSettings
+from drlnb.planning.swapping.machine import RULES as SWAPPING
+from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.planning.warmup.machine import RULES as WARMUP
 from drlnb.records import round as words
 from drlnb.records.base import Event, from_plain, record_types
 from drlnb.records.common import ClockRelated, DeadlinePassed, LoopLagged
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.seats import SeatsOpened, TaskLeft
+from tests.planning.swapping.swap_task import Task
 from tests.planning.warmup.warmup_words import Starts
 
 
@@ -137,7 +140,7 @@ def test_a_machine_without_laws_is_none():
         Machine("bare", Counting(1), {}).check()
 
 
-# ------------------------------------------------------------------ the five machines
+# ------------------------------------------------------------------ the machines
 def a_table():
     table = LeaseTable(LeasingSettings(), epoch=3)
     table.handle(slot_added("n0/a"))
@@ -173,7 +176,21 @@ def some_seats():
     return machine, lambda: SeatsMachine(SeatsSettings())
 
 
-MACHINES = {"lease table": a_table, "pool": a_pool, "round": a_round, "warm-up": a_warmup, "seats": some_seats}
+def a_swapper():
+    task = Task()
+    task.profiled()
+    task.found()
+    return task.machine, lambda: SwapMachine(task.config)
+
+
+MACHINES = {
+    "swapper": a_swapper,
+    "lease table": a_table,
+    "pool": a_pool,
+    "round": a_round,
+    "warm-up": a_warmup,
+    "seats": some_seats,
+}
 
 
 @pytest.fixture(params=MACHINES)
@@ -239,7 +256,7 @@ def test_what_no_table_knows_is_a_defect_but_for_warm_up(pair):
             machine.handle(event)
 
 
-@pytest.mark.parametrize("rules", [LEASING, ROUND, SEATS, WARMUP])
+@pytest.mark.parametrize("rules", [LEASING, ROUND, SEATS, SWAPPING, WARMUP])
 def test_a_table_holds_a_rule_for_each_of_its_events(rules):
     """Keys are classes of events; each rule says what it does."""
     for kind, rule in rules.items():
@@ -250,7 +267,7 @@ def test_a_table_holds_a_rule_for_each_of_its_events(rules):
 def test_every_event_has_a_machine():
     """An event that no machine knows could be journalled and never replayed."""
     pool = PoolMachine(LeasingSettings(), 1)._rules
-    known = {*LEASING, *ROUND, *SEATS, *WARMUP, *DISTRIBUTION, *pool}
+    known = {*LEASING, *ROUND, *SEATS, *WARMUP, *DISTRIBUTION, *SWAPPING, *pool}
     events = {
         kind
         for kind in record_types().values()

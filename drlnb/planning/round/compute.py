@@ -5,7 +5,7 @@ from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.moves import drop, end, enter
 from drlnb.planning.round.state import RoundState
-from drlnb.planning.swapping import SWAPPING, SwapView
+from drlnb.planning.swapping import SWAPPING, SwapView, facts
 from drlnb.records import round as words
 from drlnb.records.base import Row
 from drlnb.records.columns import leasing, swapping
@@ -119,8 +119,16 @@ def _send_batches(state: RoundState, out: Out) -> None:
     if not fresh or hold.fence is None or hold.slot is None:
         return
     if len(hold.sent) == len(fresh):  # the round's first
-        key = state.swap_plan_key = SWAPPING.ask(state.planner(SWAPPING), SwapView(round=state.round)).key
-        out.append(swapping.SwapPlanned(round=state.round, planner=state.planner(SWAPPING).name, plan_key=key))
+        plan = SWAPPING.ask(state.planner(SWAPPING), SwapView(round=state.round))
+        key = state.swap_plan_key = plan.key
+        out.append(
+            swapping.SwapPlanned(
+                round=state.round,
+                planner=state.planner(SWAPPING).name,
+                plan_key=key,
+                plan=None if key is None else facts(plan),
+            )
+        )
     out.extend(
         words.ComputeGradient(
             **_work(state, hold.fence, hold.slot),

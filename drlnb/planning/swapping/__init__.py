@@ -1,7 +1,7 @@
 """Plan what leaves the device's memory during a training step (seed 004)."""
 
-from drlnb.planning.swapping.planner import SWAPPING, NoSwap, SwapPlan, SwapView
+from drlnb.planning.swapping import fine, heuristics, learned
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import SwapPlan, facts
 
-__all__ = ["SWAPPING", "NoSwap", "SwapPlan", "SwapView"]
-
-SWAPPING.register("none", NoSwap)
+__all__ = ["SWAPPING", "SwapPlan", "SwapView", "facts", "fine", "heuristics", "learned"]

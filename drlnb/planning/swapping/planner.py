@@ -1,25 +1,31 @@
-"""Plan which tensors leave the device during a training step; `none` keeps them all."""
+"""Ask which saved tensors leave the device during a training step; `none` keeps them all."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Answer, PlannerKind
+from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
 from drlnb.records.columns.swapping import SwapPlanned
 
-__all__ = ["SWAPPING", "NoSwap", "SwapPlan", "SwapView"]
+__all__ = ["SWAPPING", "NoSwap", "SwapView"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapView:
-    """The training step that is about to be made."""
+    """The training step that is about to be made; without a profile or a budget nothing is swapped."""
 
-    round: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapPlan:
-    """The key of a plan in the store of plans; None: nothing is swapped."""
-
-    key: str | None
+    round: int = 0
+    profile: SwapProfile | None = None
+    n_samples: int = 0
+    #: Bytes that the step may use, what stays anyway included; None: any number.
+    budget_bytes: float | None = None
+    #: A minibatch may be cut into parts: no statistics of batches, and a loss that is a mean.
+    splittable: bool = False
+    #: Of random moves.
+    seed: int = 0
+    #: Name of a row -> the action that the user wants for it.
+    pins: Mapping[str, str] = field(default_factory=dict)
 
 
 class NoSwap:
@@ -28,21 +34,25 @@ class NoSwap:
     name = "none"
 
     def plan(self, view: SwapView) -> SwapPlan:
-        """Return a plan without a key."""
-        return SwapPlan(key=None)
+        """Return the plan that keeps all."""
+        return SwapPlan.keeping(view.profile)
 
 
 def _problem(view: SwapView, plan: object) -> str:
     """Return why a plan does not fit to its view; empty if it does."""
-    fits = isinstance(plan, SwapPlan) and (plan.key is None or isinstance(plan.key, str))
-    return "" if fits else f"a plan must be a SwapPlan with a text or None as its key, got {plan!r}"
+    if not isinstance(plan, SwapPlan):
+        return f"a plan must be a SwapPlan, got {plan!r}"
+    return "" if view.profile is None else plan.problem(view.profile, view.pins)
 
 
 def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
     """Return the plan that a journal holds."""
     planned = answer.next(SwapPlanned)
-    return SwapPlan(key=planned.plan_key) if planned else None
+    if planned is None:
+        return None
+    return SwapPlan.keeping(view.profile) if planned.plan is None else from_plain(SwapPlan, planned.plan)
 
 
 #: The decision what leaves the device's memory.
 SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind("swapping", "none", problem=_problem, recorded=_recorded)
+SWAPPING.register("none", NoSwap)

@@ -1,12 +1,133 @@
-"""Define the records of swapping: what leaves the device's memory during a training step (seed 004)."""
+"""Define the records of swapping: what leaves the device's memory during a training step (seed 004).
 
-from drlnb.records.base import Decision
+Profiles, links and plans ride as plain data; :mod:`drlnb.planning.swapping.profile` says what they hold.
+"""
+
+from drlnb.records.base import Command, Decision, Event, Facts
+
+
+class SwapProfileTaken(Event):
+    """What a training step saves for its backward pass was measured, or traced."""
+
+    profile: Facts
+    #: Samples of the steps from now on.
+    n_samples: int
+
+
+class SwapLinkMeasured(Event):
+    """The rates between device and tier were measured."""
+
+    link: Facts
+
+
+class SwapStepMeasured(Event):
+    """A training step was made under a plan; where nothing is tried out, the median of a round's steps."""
+
+    plan_key: str
+    step_s: float
+    #: Greatest number of bytes in use.
+    peak_bytes: int
+    swapped_bytes: int = 0
+    #: Seconds that the computation waited for copies.
+    stall_s: float = 0.0
+    #: Saved storages.
+    n_saved: int = 0
+
+
+class SwapStepOverflowed(Event):
+    """A training step did not fit into the memory; it was made again under the plan of the smallest peak."""
+
+    plan_key: str
+
+
+class SwapPlanFound(Event):
+    """A search that was commanded has ended; no plan means that none fits."""
+
+    #: Key of the profile that was searched.
+    profile_key: str
+    budget_bytes: int
+    #: Plans, the best first.
+    plans: tuple[Facts, ...]
+
+
+class SwapTraceChanged(Event):
+    """A step saved other tensors than the profile knows: the unknown ones stayed on the device."""
+
+    shape_key: str
 
 
 class SwapPlanned(Decision):
     """Which plan the executor follows; planner ``none`` keeps every tensor on the device."""
 
-    round: int
+    #: 0: the plan changes between two steps.
+    round: int = 0
     planner: str
     #: Key of the plan that rides in the compute command; ``None`` = no swapping.
     plan_key: str | None
+    #: The plan itself where it is a new one.
+    plan: Facts | None = None
+    reason: str = ""
+    #: What the cost model expects of a step; 0: it does not say.
+    predicted_s: float = 0.0
+    predicted_bytes: int = 0
+
+
+class SwapTrialStarted(Decision):
+    """The next steps try a plan out."""
+
+    plan_key: str
+    #: Steps that are measured, after one that is not.
+    n_steps: int
+
+
+class SwapPlanKept(Decision):
+    """All candidates have been tried; this plan was the best."""
+
+    plan_key: str
+    #: Median of its steps.
+    step_s: float
+    n_tried: int
+
+
+class SwapPlanRolledBack(Decision):
+    """A plan was worse than the one before, or did not fit; the one before goes on."""
+
+    plan_key: str
+    to_key: str
+    reason: str
+
+
+class SwapUnavailable(Decision):
+    """Nothing is swapped, and why."""
+
+    reason: str
+
+
+class MeasureSwapLink(Command):
+    """Measure the rates between device and tier: :class:`SwapLinkMeasured`."""
+
+
+class TakeSwapProfile(Command):
+    """Measure what a step saves after the next optimiser step: :class:`SwapProfileTaken`."""
+
+
+class SearchSwapPlan(Command):
+    """Search for plans, away from any event loop: :class:`SwapPlanFound`."""
+
+    planner: str
+    profile: Facts
+    n_samples: int
+    budget_bytes: int
+    #: Of the search's random moves.
+    seed: int
+    #: Row -> the action that the user wants for it.
+    pins: Facts
+    #: A minibatch may be cut into parts.
+    splittable: bool = False
+
+
+class ApplySwapPlan(Command):
+    """Follow this plan from the next step on."""
+
+    plan_key: str
+    plan: Facts

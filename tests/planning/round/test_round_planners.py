@@ -8,6 +8,7 @@ from drlnb.planning.distribution import star
 from drlnb.planning.replay import replay
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.swapping import SwapPlan
+from drlnb.planning.swapping.profile import SWAP
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned
 from drlnb.records.columns.distribution import DistributionPlanned, LinkMeasured, MeasureLink, SendParameters
@@ -114,7 +115,7 @@ OWN = {
         "round 1: batching planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
     ),
     "swapping": (
-        lambda view: SwapPlan(key=f"plan-{view.round}"),
+        lambda view: SwapPlan(keys=(("fc", 0),), actions=(SWAP,), n_micro=view.round),
         broken,
         "round 1: swapping planner own:mine raised RuntimeError: no plan for 1",
     ),

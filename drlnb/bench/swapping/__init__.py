@@ -1,0 +1,1 @@
+"""Networks that swapping is measured on."""

@@ -1,0 +1,78 @@
+"""Find how large a batch a budget holds under a planner, and what each batch would cost."""
+
+from collections.abc import Callable, Iterable
+
+from drlnb.planning.registry import Planner
+from drlnb.planning.swapping.cost import Prediction, predict
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
+
+__all__ = ["batch_curve", "largest", "max_batch"]
+
+#: No step has more samples.
+_MOST_SAMPLES = 2**24
+
+
+def largest(fits: Callable[[int], bool]) -> int:
+    """Return the largest batch that fits, by bisection; 0 if not even one sample does.
+
+    Examples
+    --------
+    >>> largest(lambda n: n <= 100)
+    100
+    """
+    low, high = 0, 1
+    while high <= _MOST_SAMPLES and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _predicted(
+    profile: SwapProfile, planner: Planner[SwapView, SwapPlan], n_samples: int, budget_bytes: float
+) -> Prediction:
+    view = SwapView(profile=profile, n_samples=n_samples, budget_bytes=budget_bytes)
+    return predict(profile, SWAPPING.ask(planner, view), n_samples, budget_bytes)
+
+
+def max_batch(
+    profile: SwapProfile, budget_bytes: float, planner: str = "auto", min_throughput_frac: float = 0.8
+) -> int:
+    """Return the largest batch that fits a budget at a speed.
+
+    Parameters
+    ----------
+    profile
+        What the step saves.
+    budget_bytes
+        Bytes that the step may use, what stays anyway included.
+    planner
+        Name of a planner of swapping.
+    min_throughput_frac
+        Samples per second, relative to those of the largest batch without a plan; 0: any speed.
+
+    Returns
+    -------
+    int
+        Samples; 0 if not even one fits.
+    """
+    kept, chosen = SWAPPING.build("none"), SWAPPING.build(planner)
+    plain = largest(lambda n: _predicted(profile, kept, n, budget_bytes).fits)
+    least = min_throughput_frac * plain / _predicted(profile, kept, plain, budget_bytes).step_s if plain else 0.0
+
+    def fits(n_samples: int) -> bool:
+        said = _predicted(profile, chosen, n_samples, budget_bytes)
+        return n_samples <= plain or (said.fits and n_samples / said.step_s >= least)
+
+    return largest(fits)
+
+
+def batch_curve(
+    profile: SwapProfile, budget_bytes: float, batches: Iterable[int], planner: str = "auto"
+) -> tuple[tuple[int, float, float], ...]:
+    """Return (samples, seconds of a step, peak bytes) of each batch that fits: what memory costs where it is short."""
+    chosen = SWAPPING.build(planner)
+    said = [(n, _predicted(profile, chosen, n, budget_bytes)) for n in batches]
+    return tuple([(n, each.step_s, each.peak_bytes) for n, each in said if each.fits])

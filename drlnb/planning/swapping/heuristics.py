@@ -1,0 +1,192 @@
+"""Plan by rules, by trying all plans of a kind, and by search; `auto` takes what is predicted to be fastest."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan
+from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
+
+__all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "portfolio", "type_choices"]
+
+#: Chooses among the plans of a search.
+Rule = Callable[[Search], Choice]
+#: Layer types beyond this number, those of the fewest bytes, are kept.
+_MOST_TYPES = 8
+#: Plans that an exhaustive search walks at most.
+_MOST_PLANS = 2**16
+#: Parts that a minibatch may be cut into.
+_PARTS = (2, 4)
+
+
+def _swapping(search: Search, rows: Iterable[int]) -> Choice:
+    chosen = set(rows)
+    return search.choice([SWAP if i in chosen else KEEP for i in range(len(search.options))])
+
+
+def _consumed(search: Search, *names: str, otherwise: bool = False) -> Choice:
+    """Swap the rows that these operations read, or those that others read."""
+    rows = enumerate(search.profile.rows)
+    return _swapping(search, [i for i, row in rows if any((name in names) != otherwise for name in row.consumers)])
+
+
+def capuchin(search: Search) -> Choice:
+    """Swap what is not needed for longest until the step fits; then compute again what is faster than swapped.
+
+    References
+    ----------
+    Peng et al., Capuchin (ASPLOS 2020), as a rule over saved storages.
+    """
+    n = search.numbers
+    ends = list(itertools.accumulate(n.forward_s))
+    starts = list(itertools.accumulate(reversed(n.backward_s), initial=ends[-1]))
+    free_s = [starts[len(ends) - 1 - last] - ends[last] - n.out_s[i] - n.in_s[i] for i, last in enumerate(n.last)]
+    order = sorted((i for i, options in enumerate(search.options) if SWAP in options), key=lambda i: -free_s[i])
+    choice = search.every(KEEP)
+    for i in order:
+        if search.score(choice)[0] == 0.0:
+            break
+        choice = search.choice([*choice.actions[:i], SWAP, *choice.actions[i + 1 :]])
+    derived = [i for i, options in enumerate(search.options) if DERIVE in options]
+    for i in sorted(derived, key=lambda i: n.derive_s[i] / max(1.0, n.size[i])):
+        other = search.choice([*choice.actions[:i], DERIVE, *choice.actions[i + 1 :]])
+        choice = best(search, (choice, other))
+    return choice
+
+
+def type_choices(search: Search) -> Iterator[Choice]:
+    """Yield the plans that swap all rows of some layer types: the seed's grain."""
+    size = dict.fromkeys(search.profile.types, 0.0)
+    for row, n_bytes in zip(search.profile.rows, search.numbers.size, strict=True):
+        size[row.layer_type] += n_bytes
+    types = sorted(size, key=lambda name: -size[name])[:_MOST_TYPES]
+    for bits in itertools.product((False, True), repeat=len(types)):
+        chosen = set(itertools.compress(types, bits))
+        yield _swapping(search, [i for i, row in enumerate(search.profile.rows) if row.layer_type in chosen])
+
+
+def oracle(search: Search) -> Choice:
+    """Walk every plan.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 65,536.
+    """
+    wholes = list(_antichains(search, sorted(search.blocks)))
+    n_plans = math.prod(map(len, search.options)) * len(wholes)
+    if n_plans > _MOST_PLANS:
+        raise ValueError(f"there must be at most {_MOST_PLANS} plans to try them all, got {n_plans}")
+    return best(
+        search, (search.choice(wanted, blocks) for blocks in wholes for wanted in itertools.product(*search.options))
+    )
+
+
+def _antichains(search: Search, paths: list[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the sets of blocks no two of which overlap."""
+    if not paths:
+        yield ()
+        return
+    first, *others = paths
+    yield from _antichains(search, others)
+    apart = [other for other in others if not search.blocks[other] & search.blocks[first]]
+    for blocks in _antichains(search, apart):
+        yield (first, *blocks)
+
+
+def starts(search: Search) -> list[Choice]:
+    """Return where a search may begin: what the rules plan, and mixes of them, squeezed and not."""
+    inner = search.innermost()
+    rules: list[tuple[Action, ...]] = [(KEEP,), (DERIVE,), (SWAP,), (DERIVE, SWAP)]
+    mixes = [search.every(*more, *rule) for rule in rules for more in ((), (SQUEEZE,))]
+    mixes += [search.every(*rule, blocks=inner) for rule in ((SQUEEZE,), (SWAP,))] if inner else []
+    papers = [_consumed(search, "conv2d"), _consumed(search, "linear", otherwise=True), capuchin(search)]
+    return [*mixes, *papers, best(search, type_choices(search))]
+
+
+def fastest(search: Search) -> list[Choice]:
+    """Return the plans that a search from several starts finds, the best first."""
+    first = starts(search)
+    if search.score(first[0])[0] == 0.0:  # all fits: nothing is faster than to keep it
+        return first[:1]
+    bases = [first[0], search.every(SQUEEZE), search.every(SQUEEZE, DERIVE), best(search, first)]
+    choices = [*first, *[greedy(search, base) for base in dict.fromkeys(bases)]]
+    choices.append(climbed(search, best(search, choices)))
+    return sorted(dict.fromkeys(choices), key=search.score)
+
+
+def portfolio(search: Search, n_choices: int = 3) -> list[Choice]:
+    """Return the choices that are worth a trial, by the cost model the best first.
+
+    Parameters
+    ----------
+    search
+        What is allowed.
+    n_choices
+        Most choices of the search; where minibatches may be cut, parts under the plan that keeps all come on top.
+    """
+    kept = search.every(KEEP)
+    parts = [n for n in _PARTS if search.view.splittable and n <= search.view.n_samples]
+    return sorted([*fastest(search)[:n_choices], *[replace(kept, n_micro=n) for n in parts]], key=search.score)
+
+
+#: Name -> how it chooses.
+RULES: dict[str, Rule] = {
+    "all": lambda search: search.every(SWAP),
+    "vdnn_conv": lambda search: _consumed(search, "conv2d"),
+    "vdnn_all": lambda search: _consumed(search, "linear", otherwise=True),
+    "capuchin": capuchin,
+    "types_exhaustive": lambda search: best(search, type_choices(search)),
+    "greedy": lambda search: greedy(search, search.every(KEEP)),
+    "oracle": oracle,
+    "hybrid": lambda search: fastest(search)[0],
+    "auto": lambda search: portfolio(search)[0],
+}
+
+
+class Searched:
+    """Plans by one rule; keeps everything where there is no profile or no budget.
+
+    Parameters
+    ----------
+    name
+        Of the rule.
+    actions
+        Names of the actions that it may use beside ``keep``, joined by ``+``; ``all``: each that is exact for a row.
+    """
+
+    def __init__(self, name: str, actions: str = "all") -> None:
+        self.name, self._rule = name, RULES[name]
+        self._actions = ACTIONS if actions == "all" else tuple(actions.split("+"))
+        if unknown := [action for action in self._actions if action not in ACTIONS]:
+            raise ValueError(f"actions must be some of {', '.join(ACTIONS)} joined by +, got {unknown[0]!r}")
+
+    def plan(self, view: SwapView) -> SwapPlan:
+        """Return the rule's plan."""
+        if view.profile is None or view.budget_bytes is None:
+            return SwapPlan.keeping(view.profile)
+        search = Search(view, self._actions)
+        return search.plan(self._rule(search))
+
+
+def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
+    """Return a planner's plans that are worth a trial, the best first: ``auto`` has several, each other one its own.
+
+    Parameters
+    ----------
+    planner
+        Its name.
+    view
+        The step; it has a profile.
+    """
+    if planner == "auto":
+        search = Search(view)
+        return tuple(map(search.plan, portfolio(search)))
+    return (SWAPPING.ask(SWAPPING.build(planner), view),)
+
+
+for _name in RULES:
+    SWAPPING.register(_name, partial(Searched, _name), {"actions": "all"})

@@ -1,0 +1,181 @@
+"""Choose the plan of a swapper's next step: by a planner, or for ``auto`` by the machine that tries plans out."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from drlnb.planning.codec import from_plain
+from drlnb.planning.registry import Planner
+from drlnb.planning.swapping.heuristics import candidates
+from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
+from drlnb.records.base import Event, Record
+from drlnb.records.columns import swapping as words
+from drlnb.records.common import SettingChanged
+from drlnb.runtime.swapping.report import SwapStep
+
+__all__ = ["Chooser"]
+
+
+class Chooser:
+    """Knows the profile and the plan of one module's steps.
+
+    Parameters
+    ----------
+    planner
+        Name of a planner with parameters, or a planner of the user's own.
+    seed
+        Of searches.
+
+    Raises
+    ------
+    ValueError
+        If there is no planner of the name.
+    """
+
+    def __init__(self, planner: str | Planner[SwapView, SwapPlan], seed: int) -> None:
+        self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
+        self.name, self._seed = str(getattr(self._planner, "name", planner)), seed
+        self._machine: SwapMachine | None = None
+        self._running = ""  # the machine's name of the plan
+        self._began_s = time.perf_counter()
+        self._n_samples = 0
+        self.budget_bytes: int | None = None
+        self.profile: SwapProfile | None = None
+        #: None: nothing is known yet.
+        self.plan: SwapPlan | None = None
+        #: The caller gave the plan: no planner replaces it.
+        self.is_given = False
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether the planner waits for a profile."""
+        waits = self.profile is None and not self.is_given and self.budget_bytes is not None
+        return waits and self.name not in {"none", "all"}
+
+    def take(self, profile: SwapProfile, n_samples: int) -> None:
+        """Plan for a profile."""
+        self.profile, self._n_samples = profile, n_samples
+        if self.name != "auto":
+            self._solve()
+            return
+        if self._machine is None:
+            config = {"planner": "auto", "budget_bytes": self.budget_bytes, "seed": self._seed}
+            self._machine = SwapMachine(config)
+        self._tell(words.SwapProfileTaken(t=self._t(), profile=facts(profile), n_samples=n_samples))
+
+    def _solve(self) -> None:
+        if self.profile is not None and not self.is_given:
+            view = SwapView(
+                profile=self.profile, n_samples=self._n_samples, budget_bytes=self.budget_bytes, seed=self._seed
+            )
+            self.plan = SWAPPING.ask(self._planner, view)
+
+    def measured(self, step: SwapStep, link: SwapLink) -> None:
+        """Learn from a step."""
+        if self._machine is None or self.is_given or self.profile is None:
+            return
+        if step.n_unknown:
+            self._tell(words.SwapTraceChanged(t=self._t(), shape_key=self.profile.shape_key))
+            return
+        event = words.SwapStepMeasured(
+            t=self._t(),
+            plan_key=self._running,
+            step_s=step.step_s,
+            peak_bytes=step.peak_bytes,
+            swapped_bytes=step.swapped_bytes,
+            stall_s=step.stall_s,
+            n_saved=step.n_saved,
+        )
+        if any(isinstance(record, words.MeasureSwapLink) for record in self._tell(event)):
+            self._tell(words.SwapLinkMeasured(t=self._t(), link=facts(link)))
+
+    def overflowed(self) -> None:
+        """Learn that a step did not fit."""
+        self.is_given = False
+        if self._machine is not None and self.profile is not None:
+            self._tell(words.SwapStepOverflowed(t=self._t(), plan_key=self._running))
+        else:
+            self.plan = self.profile = None
+
+    def set_budget(self, budget_bytes: int | None) -> None:
+        """Plan for another budget."""
+        if budget_bytes == self.budget_bytes:
+            return
+        self.budget_bytes = budget_bytes
+        if self._machine is not None:
+            self._tell(SettingChanged(t=self._t(), key=BUDGET_KEY, value=budget_bytes, task=None))
+        else:
+            self._solve()
+
+    def give(self, plan: SwapPlan) -> None:
+        """Follow a plan of the caller's.
+
+        Raises
+        ------
+        ValueError
+            If it does not fit to the profile, or cuts the minibatch, which the step must do itself.
+        """
+        problem = plan.problem(self.profile) if self.profile else ""
+        if problem or plan.n_micro > 1:
+            raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
+        self.plan, self.is_given = plan, True
+
+    def save(self, path: Path) -> None:
+        """Write profile and plan, a line of JSON each.
+
+        Raises
+        ------
+        ValueError
+            If there is no profile yet.
+        """
+        if self.profile is None:
+            raise ValueError("there is no profile to save yet: run two steps, or profile()")
+        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n", encoding="utf-8")
+
+    def load(self, path: Path, shape_key: str) -> None:
+        """Follow a saved plan.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, or is of another module.
+        """
+        profile_text, _, plan_text = path.read_text(encoding="utf-8").partition("\n")
+        profile = read(SwapProfile, profile_text)
+        if profile.shape_key != shape_key:
+            raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {shape_key}")
+        self.profile = profile
+        self.give(read(SwapPlan, plan_text))
+
+    def _t(self) -> float:
+        return time.perf_counter() - self._began_s
+
+    def _tell(self, event: Event) -> Iterable[Record]:
+        """Give the machine an event, and carry out what it commands."""
+        records = self._machine.handle(event) if self._machine is not None else ()
+        for record in records:
+            if isinstance(record, words.ApplySwapPlan):
+                self._running = record.plan_key
+                self.plan = from_plain(SwapPlan, record.plan)
+            elif isinstance(record, words.TakeSwapProfile):
+                self.profile = self.plan = None
+            elif isinstance(record, words.SearchSwapPlan):
+                self._search(record)
+        return records
+
+    def _search(self, command: words.SearchSwapPlan) -> None:
+        profile = from_plain(SwapProfile, command.profile)
+        view = SwapView(
+            profile=profile,
+            n_samples=command.n_samples,
+            budget_bytes=command.budget_bytes,
+            seed=command.seed,
+            pins=command.pins,
+        )
+        plans = tuple(map(facts, candidates(command.planner, view)))
+        event = words.SwapPlanFound(
+            t=self._t(), profile_key=profile.key, budget_bytes=command.budget_bytes, plans=plans
+        )
+        self._tell(event)

@@ -1,0 +1,399 @@
+"""Run training steps of any module under a byte budget: :class:`Swapper`."""
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from drlnb.planning.registry import Planner
+from drlnb.planning.swapping.cost import predict
+from drlnb.planning.swapping.planner import SwapView
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
+from drlnb.records.units import read_bytes, said_bytes
+from drlnb.runtime.swapping.attribution import Attribution, Call
+from drlnb.runtime.swapping.blocks import recomputed
+from drlnb.runtime.swapping.choose import Chooser
+from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.measure import Recording, Recordings, link_of, profile_of
+from drlnb.runtime.swapping.memory import StepState, device_of, fixed_bytes, kept_tensors
+from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
+from drlnb.runtime.swapping.squeeze import squeeze
+from drlnb.runtime.swapping.tape import Tape
+from drlnb.runtime.swapping.tiers.base import Meter, Tier
+from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
+from drlnb.runtime.swapping.tiers.made import made_tier
+from drlnb.runtime.swapping.torch_private import compiled
+
+__all__ = ["Swapper"]
+
+_T = TypeVar("_T")
+#: Smallest storages that are moved: below, a copy's start costs more (TransformerEngine: 256 Ki elements).
+_MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
+#: Steps that swap everything before the one that is recorded: the optimiser's state appears in the first.
+_COLD_STEPS = 1
+#: No swap where a storage is needed again within that many times its copy, as long as no plan knows better.
+_GAP_COPIES = 2.0
+
+
+class Swapper:
+    """Keeps the training steps of a module within a budget, with the gradients of plain PyTorch, bit by bit.
+
+    The first steps swap everything that is large enough; the second one is recorded, and then the planner chooses.
+
+    Parameters
+    ----------
+    module
+        The model, on one device.
+    budget
+        Bytes that a step may use, as a number or a text such as ``8GiB``: on CUDA of the device's memory; on the CPU
+        for parameters, gradients, buffers and what autograd saves.  None: any number.
+    planner
+        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner; ``all`` and ``none`` need no
+        profile.
+    tier
+        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by
+        the caller, which then closes it.
+    seed
+        Of a planner's random moves.
+    min_bytes
+        Smaller storages stay; None: 64 KiB on the CPU, 1 MiB on CUDA.
+    folder
+        Where the file tier's file is; None: where temporary files go.
+
+    Raises
+    ------
+    TypeError
+        If it is not a module.
+    ValueError
+        If the budget cannot be read or is below the module's own size, the planner is unknown, or the module is on
+        several devices.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        budget: str | int | None = None,
+        planner: str | Planner[SwapView, SwapPlan] = "auto",
+        tier: str | Callable[[Meter], Tier] = "auto",
+        seed: int = 0,
+        min_bytes: int | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
+        self.module, self._device = module, device_of(module)
+        self._chooser = Chooser(planner, seed)
+        self.set_budget(budget)
+        self._outside_bytes = 0  # on CUDA: what is allocated at the beginning of a step, the optimiser's state included
+        self._meter = Meter()
+        self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
+        self._attribution = Attribution(module, entered=self._entered, left=self._left)
+        self._tape = Tape(
+            self._meter,
+            self._tier,
+            self._attribution,
+            action=self._action,
+            min_bytes=_MIN_BYTES[self._device.type] if min_bytes is None else min_bytes,
+            window_bytes=IN_FLIGHT_BYTES,
+        )
+        self._recipes = Recipes(self._tape)
+        self._recording: Recording | None = None
+        self._reason, self._n_steps, self._open = "", 0, False
+        self._step = SwapStep()
+
+    # -- a step ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def step(self, n_samples: int | None = None) -> Iterator[SwapStep]:
+        """Run the training step inside the ``with`` block under the plan.
+
+        Parameters
+        ----------
+        n_samples
+            Samples of the step; None: the leading size of the first tensor that the module is called with.
+
+        Raises
+        ------
+        RuntimeError
+            If a step is open already.
+        BudgetExceeded
+            If the device had too little memory; the next step runs under the plan of the smallest peak.
+        """
+        if self._open:
+            raise RuntimeError("a step is open already: steps do not nest")
+        self._step = step = SwapStep(n_samples)
+        if self._does_nothing():
+            yield step
+            return
+        recording = self._wants_recording()
+        began_s = time.perf_counter()
+        self._tape.gap_copies = 0.0 if self._chooser.plan else _GAP_COPIES
+        try:
+            with self._hooks(recording):
+                self._open = True
+                yield step
+        except torch.OutOfMemoryError as problem:
+            report = self.report()
+            self._chooser.overflowed()
+            raise BudgetExceeded(f"{problem}; the step ran so: {report}") from problem
+        finally:
+            self._open = False
+            self._tape.end()
+            self._note(step, time.perf_counter() - began_s)
+        self._n_steps += 1
+        if recording is None:
+            self._chooser.measured(step, link_of(self._tier))
+        elif step.n_samples:
+            profile = self._profile_of({step.n_samples: (recording, recording.ticks_s())})
+            self._chooser.take(profile, step.n_samples)
+
+    @contextmanager
+    def _hooks(self, recording: Recording | None) -> Iterator[None]:
+        blocks = self._current().blocks
+        self._tape.begin(kept_tensors(self.module))
+        self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
+        self._recording = self._tape.watch = recording
+        if self._device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self._device)
+            self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
+        self._meter.restart()
+        self._meter.limit_bytes = math.inf
+        if self._chooser.budget_bytes is not None:
+            self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(recomputed(self.module, blocks))
+                stack.enter_context(self._attribution)
+                stack.enter_context(saved_tensors_hooks(self._tape.pack, self._tape.unpack))
+                yield
+        finally:
+            self._recording = self._tape.watch = None
+            self._recipes.begin(wanted=False)
+
+    def run(self, step_fn: Callable[[], _T], n_samples: int | None = None) -> _T:
+        """Run a step, once more under the plan of the smallest peak if the memory did not suffice.
+
+        Parameters
+        ----------
+        step_fn
+            One training step; random numbers, buffers and gradients are as before when it is called again.
+        n_samples
+            As for :meth:`step`.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the memory does not suffice either way.
+        """
+        before = StepState(self.module, self._device)
+        try:
+            with self.step(n_samples):
+                return step_fn()
+        except BudgetExceeded:
+            before.restore()
+        with self.step(n_samples):
+            return step_fn()
+
+    def _fixed_bytes(self) -> int:
+        """Return what stays on the device beside saved storages."""
+        own_bytes = fixed_bytes(self.module)
+        return max(own_bytes, self._outside_bytes)
+
+    def _does_nothing(self) -> bool:
+        if compiled(self.module):
+            reason = "the module is compiled: hooks of saved tensors would break its code"
+        elif self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            reason = "the step is recorded into a CUDA graph"
+        else:
+            reason = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
+        if reason and reason != self._reason:
+            warnings.warn(f"swapping does nothing from now on: {reason}", RuntimeWarning, stacklevel=4)
+        self._reason = reason
+        return bool(reason)
+
+    def _wants_recording(self) -> Recording | None:
+        if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS:
+            return Recording(self._tape, self._attribution, self._recipes)
+        return None
+
+    def _action(self, key: RowKey) -> Action:
+        chooser = self._chooser
+        if chooser.plan is None:
+            return SWAP if chooser.name == "all" or (chooser.budget_bytes and chooser.name != "none") else KEEP
+        action = chooser.plan.action_of.get(key)
+        if action is None:
+            self._step.n_unknown += 1
+        return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
+
+    def _entered(self, call: Call) -> None:
+        self._recipes.entered(call)
+        if self._recording is not None:
+            self._recording.entered(call)
+
+    def _left(self, call: Call, output: object) -> None:
+        self._recipes.left(call, output)
+        if self._recording is not None:
+            self._recording.left(call, output)
+        squeeze(self._tape, call, output)
+
+    def _note(self, step: SwapStep, step_s: float) -> None:
+        tape = self._tape
+        step.n_samples = step.n_samples or self._attribution.n_samples
+        step.step_s, step.plan_key = step_s, self._current().key
+        step.n_saved, step.n_packs, step.swapped_bytes = tape.n_saved, tape.n_packs, tape.swapped_bytes
+        step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
+        if self._device.type == "cuda":
+            step.peak_bytes = torch.cuda.max_memory_allocated(self._device)
+        else:
+            step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
+
+    # -- plans -------------------------------------------------------------------------------------------------------
+
+    def profile(self, step_fn: Callable[[int], object], batches: Sequence[int]) -> SwapProfile:
+        """Record steps of one or two batch sizes and return the profile; no plan changes.
+
+        Parameters
+        ----------
+        step_fn
+            Makes one training step of the given number of samples.
+        batches
+            One or two numbers of samples; small ones do.
+
+        Raises
+        ------
+        ValueError
+            If the steps save different tensors, or the numbers are wrong.
+        """
+        if not 1 <= len(batches) <= 2 or min(batches) < 1:
+            raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
+        chooser, recordings = self._chooser, {}
+        before = chooser.plan, chooser.is_given
+        chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
+        try:
+            for n_samples in batches:
+                recording = Recording(self._tape, self._attribution, self._recipes)
+                with self.step(n_samples), self._watched(recording):
+                    step_fn(n_samples)
+                    recordings[n_samples] = (recording, recording.ticks_s())
+        finally:
+            chooser.plan, chooser.is_given = before
+        chooser.profile = self._profile_of(recordings)
+        return chooser.profile
+
+    @contextmanager
+    def _watched(self, recording: Recording) -> Iterator[None]:
+        self._recipes.begin(wanted=True)
+        self._recording = self._tape.watch = recording
+        yield
+
+    def _profile_of(self, recordings: Recordings) -> SwapProfile:
+        return profile_of(
+            recordings,
+            link=link_of(self._tier),
+            device_kind=torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
+            shape_key=self._shape_key(),
+            fixed_bytes=self._fixed_bytes(),
+            others=self._tape.others,
+        )
+
+    def _current(self) -> SwapPlan:
+        return self._chooser.plan or SwapPlan()
+
+    def apply(self, plan: SwapPlan) -> None:
+        """Follow a plan from the next step on, whatever the planner says.
+
+        Parameters
+        ----------
+        plan
+            Of a profile of this module.
+
+        Raises
+        ------
+        ValueError
+            If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
+        """
+        self._chooser.give(plan)
+
+    def set_budget(self, budget: str | int | None) -> None:
+        """Change the budget from the next step on.
+
+        Parameters
+        ----------
+        budget
+            As at construction.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be read, or is below the module's own size.
+        """
+        n_bytes = None if budget is None else read_bytes(budget)
+        own_bytes = fixed_bytes(self.module)
+        if n_bytes is not None and n_bytes <= own_bytes:
+            raise ValueError(
+                f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and "
+                f"buffers, got {said_bytes(n_bytes)}"
+            )
+        self._chooser.set_budget(n_bytes)
+
+    def report(self) -> SwapReport:
+        """Return what it does now; printed: a table of the plan with the reason of each row."""
+        chooser, plan, n_samples = self._chooser, self._current(), self._step.n_samples
+        predicted = None
+        if chooser.profile is not None and n_samples and plan.keys:
+            predicted = predict(chooser.profile, plan, n_samples, chooser.budget_bytes)
+        return SwapReport(
+            active=not self._reason,
+            reason=self._reason,
+            tier=self._tier.name,
+            budget_bytes=chooser.budget_bytes,
+            planner=chooser.name,
+            plan=plan,
+            profile=chooser.profile,
+            predicted=predicted,
+            step=replace(self._step),
+            kept_because=self._tape.others | ({} if chooser.plan else self._tape.near),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write profile and plan to a path, a line of JSON each.
+
+        Raises
+        ------
+        ValueError
+            If there is no profile yet.
+        """
+        self._chooser.save(Path(path))
+
+    def load(self, path: str | Path) -> None:
+        """Read what :meth:`save` has written to a path, and follow its plan.
+
+        Raises
+        ------
+        ValueError
+            If the file cannot be read, or is of another module.
+        """
+        self._chooser.load(Path(path), self._shape_key())
+
+    def _shape_key(self) -> str:
+        shapes = repr([(name, tuple(each.shape)) for name, each in self.module.named_parameters()])
+        return f"{type(self.module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
+
+    def close(self) -> None:
+        """End the tier's threads; graphs that are still alive can be run."""
+        self._tier.close()
+
+    def __enter__(self) -> "Swapper":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

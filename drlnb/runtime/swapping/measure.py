@@ -1,0 +1,243 @@
+"""Record what a training step saves and how long its parts take, and make a profile of it."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import torch
+
+from drlnb.planning.swapping.profile import Affine, RowKey, SavedRow, SwapBlock, SwapLink, SwapProfile, Tick
+from drlnb.runtime.swapping.attribution import Attribution, Call
+from drlnb.runtime.swapping.blocks import can_run_again
+from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.squeeze import KINDS, nodes, tensors_in
+from drlnb.runtime.swapping.tape import Handle, Saved, Tape
+from drlnb.runtime.swapping.tiers.base import Tier
+from drlnb.runtime.swapping.torch_private import graph_task, storage_number
+
+__all__ = ["Recording", "Recordings", "link_of", "profile_of"]
+
+#: A block is worth to be run again if that many storages go.
+_BLOCK_ROWS = 2
+#: Share of a value's bytes that each smaller form leaves; of 8-byte indices, 4 are always enough.
+_LEFT_FRAC = {"void": 0.0, "narrow": 0.5}
+#: Copies are measured at this rate until the first one was made.
+_UNKNOWN_BYTES_PER_S = 1e9
+
+
+@dataclass(slots=True)
+class _Row:
+    """What was seen of one storage."""
+
+    layer_type: str
+    n_bytes: int
+    itemsize: int
+    born_tick: int
+    ticks: list[int] = field(default_factory=list)
+    #: Classes of the modules that packed it, in small letters: conv2d, linear.
+    consumers: dict[str, None] = field(default_factory=dict)
+    #: Name of each handle's operation, where it is one that takes less.
+    kinds: dict[int, str] = field(default_factory=dict)
+    handles: set[int] = field(default_factory=set)
+    source: RowKey | None = None
+
+    @property
+    def squeeze_kind(self) -> str:
+        """The form that will do for all its handles; empty: none."""
+        kinds = set(self.kinds.values())
+        if len(self.kinds) < len(self.handles) or not (kinds <= {"mask", "void"} or kinds == {"narrow"}):
+            return ""
+        return "mask" if "mask" in kinds else next(iter(kinds))
+
+
+@dataclass(slots=True)
+class _Block:
+    """What was seen of one submodule."""
+
+    first_tick: int
+    last_tick: int
+    n_calls: int
+    again: bool
+
+
+class Recording:
+    """Watches one training step.
+
+    Parameters
+    ----------
+    tape, attribution, recipes
+        What the step is made with.
+    """
+
+    def __init__(self, tape: Tape, attribution: Attribution, recipes: Recipes) -> None:
+        self._tape, self._attribution, self._recipes = tape, attribution, recipes
+        self.rows: dict[RowKey, _Row] = {}
+        self.blocks: dict[str, _Block] = {}
+        self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
+        self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
+        self._ends_s = [time.perf_counter()]
+        self._needs: list[tuple[float, RowKey, float]] = []
+        self.n_samples = 0
+
+    def entered(self, call: Call) -> None:
+        """Record a call that begins."""
+        self._first[id(call)] = self._attribution.tick
+
+    def left(self, call: Call, output: object) -> None:
+        """Record a call that has ended: the end of a tick."""
+        self._ends_s.append(time.perf_counter())
+        tick = self._attribution.tick - 1
+        first = self._first.pop(id(call), tick)
+        for tensor in tensors_in(output):
+            self._made[storage_number(tensor.untyped_storage())] = tick
+        for node in nodes(output):
+            for name, kind in KINDS.get(node.name(), {}).items():
+                read = self._tape.handle_of(node, name)
+                if read is not None and read.saved.key in self.rows:
+                    self.rows[read.saved.key].kinds[id(read)] = kind
+        for handle in call.pending:
+            if isinstance(handle, Handle) and handle.saved.key in self.rows:
+                row = self.rows[handle.saved.key]
+                row.source = row.source or self._recipes.source_of(handle.saved)
+        if call.path and call.module is not None:
+            block = self.blocks.setdefault(call.path, _Block(first, tick, 0, can_run_again(call.module)))
+            block.n_calls += 1
+            block.again = block.again and any(True for _ in tensors_in(call.inputs)) and output is not None
+
+    def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
+        """Record a saved tensor."""
+        saved, tick = handle.saved, self._attribution.tick
+        if graph_task() != -1:
+            return
+        if saved.key not in self.rows:
+            born = min(self._made.get(saved.identity[0], tick), tick)
+            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), born)
+        row = self.rows[saved.key]
+        row.handles.add(id(handle))
+        row.ticks.append(tick)
+        row.consumers.setdefault(type(self._attribution.call.module).__name__.lower())
+
+    def unpacked(self, saved: Saved, waited_s: float) -> None:
+        """Record that a storage is needed for the first time."""
+        self._needs.append((time.perf_counter() - waited_s, saved.key, waited_s))
+
+    def ticks_s(self) -> tuple[list[float], list[float]]:
+        """Return the seconds of each tick, forward and backward, waits for copies left out."""
+        now_s, n_ticks = time.perf_counter(), len(self._ends_s)
+        began_s = self._needs[0][0] if self._needs else now_s
+        forward_s = [max(b - a, 0.0) for a, b in zip(self._ends_s, [*self._ends_s[1:], began_s], strict=True)]
+        backward_s = [0.0] * n_ticks
+        needs = [(at_s, self.rows[key].ticks[-1], wait_s) for at_s, key, wait_s in self._needs if key in self.rows]
+        for (at_s, tick, waited_s), (next_s, _, _) in pairwise([*needs, (now_s, 0, 0.0)]):
+            backward_s[min(tick, n_ticks - 1)] += max(next_s - at_s - waited_s, 0.0)
+        return forward_s, backward_s
+
+
+#: Number of samples -> what was recorded, and its :meth:`Recording.ticks_s` at the end of the step.
+Recordings = Mapping[int, tuple[Recording, tuple[list[float], list[float]]]]
+
+
+def _line(values: Sequence[float], samples: Sequence[int]) -> Affine:
+    """Return (a, b) of a + b B through the values at one or two numbers of samples, neither below zero."""
+    if len(values) == 1 or samples[0] == samples[-1]:
+        return 0.0, values[-1] / samples[-1]
+    slope = (values[-1] - values[0]) / (samples[-1] - samples[0])
+    slope = min(max(slope, 0.0), values[-1] / samples[-1])
+    return values[-1] - slope * samples[-1], slope
+
+
+def profile_of(
+    recordings: Recordings,
+    *,
+    link: SwapLink,
+    device_kind: str,
+    shape_key: str,
+    fixed_bytes: float,
+    others: Collection[RowKey] = (),
+) -> SwapProfile:
+    """Make a profile of one or two recorded steps.
+
+    Parameters
+    ----------
+    recordings
+        Number of samples -> what was recorded, and its :meth:`Recording.ticks_s` at the step's end.
+    link, device_kind, shape_key, fixed_bytes
+        As in the profile.
+    others
+        Storages that no plan moves.
+
+    Raises
+    ------
+    ValueError
+        If the steps saved different storages.
+    """
+    samples = sorted(recordings)
+    seen = [recordings[n][0] for n in samples]
+    last = seen[-1]
+    if any(each.rows.keys() != last.rows.keys() or len(each.rows) != len(last.rows) for each in seen):
+        raise ValueError(f"steps of {' and '.join(map(str, samples))} samples save different tensors")
+    times = [recordings[n][1] for n in samples]
+    n_ticks = min(len(forward) for forward, _ in times)
+    ticks = [
+        Tick(
+            forward_s=_line([forward[i] for forward, _ in times], samples),
+            backward_s=_line([backward[i] for _, backward in times], samples),
+        )
+        for i in range(n_ticks)
+    ]
+    rows = [
+        _row(key, [each.rows[key] for each in seen], samples, ticks, others) for key in last.rows if key not in others
+    ]
+    return SwapProfile(
+        device_kind=device_kind,
+        torch_version=torch.__version__,
+        shape_key=shape_key,
+        rows=tuple(rows),
+        ticks=tuple(ticks),
+        blocks=tuple(_blocks(last, rows)),
+        link=link,
+        fixed_bytes=fixed_bytes,
+    )
+
+
+def _row(
+    key: RowKey, seen: Sequence[_Row], samples: Sequence[int], ticks: Sequence[Tick], others: Collection[RowKey]
+) -> SavedRow:
+    row = seen[-1]
+    source = None if row.source in others else row.source
+    fixed, per_sample = _line([each.n_bytes for each in seen], samples)
+    kind, n_ticks = row.squeeze_kind, len(ticks)
+    packed = tuple(sorted({min(tick, n_ticks - 1) for tick in row.ticks}))
+    made = ticks[max(row.born_tick - 1, 0) : row.born_tick + 1]
+    return SavedRow(
+        key=key,
+        layer_type=row.layer_type,
+        bytes_per_sample=per_sample,
+        bytes_fixed=fixed,
+        born_tick=min(row.born_tick, packed[0]),
+        packed_ticks=packed,
+        consumers=tuple(row.consumers),
+        squeeze_kind=kind,
+        squeeze_left_frac=_LEFT_FRAC.get(kind, 1 / row.itemsize) if kind else 1.0,
+        derive_from=source,
+        derive_s_per_sample=sum(tick.forward_s[1] for tick in made) if source else 0.0,
+    )
+
+
+def _blocks(recording: Recording, rows: Sequence[SavedRow]) -> list[SwapBlock]:
+    blocks = []
+    for path, block in recording.blocks.items():
+        span = (block.first_tick, block.last_tick)
+        inside = [row.key for row in rows if span[0] <= row.born_tick and row.packed_ticks[-1] <= span[1]]
+        if block.again and block.n_calls == 1 and len(inside) >= _BLOCK_ROWS:
+            blocks.append(SwapBlock(path=path, first_tick=span[0], last_tick=span[1], rows=tuple(inside)))
+    return blocks
+
+
+def link_of(tier: Tier) -> SwapLink:
+    """Return the rates of a tier, as measured by its copies so far."""
+    d2h, h2d = (
+        ((0, 1 / rate.s_per_byte if rate.s_per_byte else _UNKNOWN_BYTES_PER_S),) for rate in (tier.out, tier.back)
+    )
+    return SwapLink(d2h=d2h, h2d=h2d, d2h_both=d2h, h2d_both=h2d)

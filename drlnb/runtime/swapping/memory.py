@@ -1,0 +1,81 @@
+"""Measure and mend what a process holds in memory."""
+
+import ctypes
+from collections.abc import Iterator
+
+import torch
+
+from drlnb.runtime.swapping.torch_private import storage_number
+
+__all__ = ["StepState", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
+
+#: ``mallopt``'s name for the size from which memory is mapped and, once freed, given back; and that size.
+_M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 128 << 10
+
+
+def fix_malloc() -> bool:
+    """Have freed tensors leave the process: glibc's threshold would grow to 32 MiB and keep hundreds of MiB of heap.
+
+    Returns
+    -------
+    bool
+        Whether this C library has such a threshold.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES) == 1
+
+
+def kept_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Yield parameters and buffers."""
+    yield from module.parameters()
+    yield from module.buffers()
+
+
+def fixed_bytes(module: torch.nn.Module) -> int:
+    """Return the bytes of parameters, their gradients and buffers, each storage once."""
+    sizes = {storage_number(each.untyped_storage()): each.untyped_storage().nbytes() for each in kept_tensors(module)}
+    gradients = sum(each.numel() * each.element_size() for each in module.parameters() if each.requires_grad)
+    return int(sum(sizes.values()) + gradients)
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return the device of a module.
+
+    Raises
+    ------
+    ValueError
+        If it is on several.
+    """
+    devices = {each.device for each in kept_tensors(module)} or {torch.device("cpu")}
+    if len(devices) > 1:
+        raise ValueError(f"the module must be on one device, it is on {', '.join(sorted(map(str, devices)))}")
+    return devices.pop()
+
+
+class StepState:
+    """What a step changes before its optimiser runs.
+
+    Parameters
+    ----------
+    module
+        Its gradients and buffers are copied.
+    device
+        Its random numbers are remembered, with the CPU's.
+    """
+
+    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+        self._device = device if device.type == "cuda" else None
+        self._random = torch.get_rng_state(), torch.cuda.get_rng_state(device) if self._device else None
+        self._buffers = [(each, each.detach().clone()) for each in module.buffers()]
+        self._grads = [(each, None if each.grad is None else each.grad.clone()) for each in module.parameters()]
+
+    def restore(self) -> None:
+        """Put it back."""
+        torch.set_rng_state(self._random[0])
+        if self._device:
+            torch.cuda.set_rng_state(self._random[1], self._device)
+        with torch.no_grad():
+            for buffer, kept in self._buffers:
+                buffer.copy_(kept)
+            for parameter, gradient in self._grads:
+                parameter.grad = gradient

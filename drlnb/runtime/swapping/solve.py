@@ -1,0 +1,77 @@
+"""Plan and predict for a profile, without a step being run: what ``drlnb.swap`` offers beside the swapper."""
+
+from drlnb.planning.swapping import capacity
+from drlnb.planning.swapping.cost import Prediction, predict
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
+from drlnb.records.units import read_bytes, said_bytes
+
+__all__ = ["BudgetTooSmall", "max_batch", "simulate", "solve"]
+
+
+class BudgetTooSmall(ValueError):
+    """No plan that was found fits.
+
+    Parameters
+    ----------
+    smallest_bytes
+        Peak of the one that needs the least.
+    plan
+        That plan.
+    """
+
+    def __init__(self, smallest_bytes: int, plan: SwapPlan, budget_bytes: int) -> None:
+        self.smallest_bytes, self.plan = smallest_bytes, plan
+        super().__init__(f"the least that was found is {said_bytes(smallest_bytes)}, got {said_bytes(budget_bytes)}")
+
+
+def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: str = "auto", seed: int = 0) -> SwapPlan:
+    """Return a planner's plan for a step.
+
+    Parameters
+    ----------
+    profile
+        What the step saves.
+    n_samples
+        Samples of the step.
+    budget
+        Bytes that it may use, or a text such as ``8GiB``; what stays anyway included.
+    planner
+        Name of a planner, with parameters.
+    seed
+        Of the planner's random moves.
+
+    Raises
+    ------
+    ValueError
+        If the budget cannot be read, the planner is unknown, or (:class:`BudgetTooSmall`) its plan does not fit.
+    """
+    budget_bytes = read_bytes(budget)
+    view = SwapView(profile=profile, n_samples=n_samples, budget_bytes=budget_bytes, seed=seed)
+    plan = SWAPPING.ask(SWAPPING.build(planner), view)
+    said = predict(profile, plan, n_samples, budget_bytes)
+    if not said.fits:
+        least = SWAPPING.ask(SWAPPING.build("all"), view)
+        peaks = [(int(predict(profile, each, n_samples, budget_bytes).peak_bytes), each) for each in (plan, least)]
+        raise BudgetTooSmall(*min(peaks, key=lambda pair: pair[0]), budget_bytes)
+    return plan
+
+
+def simulate(profile: SwapProfile, plan: SwapPlan, *, n_samples: int, budget: str | int | None = None) -> Prediction:
+    """Return what the cost model expects of a step; parameters as for :func:`solve`, no budget: any number of bytes."""
+    return predict(profile, plan, n_samples, None if budget is None else read_bytes(budget))
+
+
+def max_batch(
+    profile: SwapProfile, *, budget: str | int, planner: str = "auto", min_throughput_frac: float = 0.8
+) -> int:
+    """Return the largest number of samples that fits at a speed; 0 if not even one does.
+
+    Parameters
+    ----------
+    profile, budget, planner
+        As for :func:`solve`.
+    min_throughput_frac
+        Samples per second, relative to those of the largest batch without a plan; 0: any speed.
+    """
+    return capacity.max_batch(profile, read_bytes(budget), planner, min_throughput_frac)

@@ -1,0 +1,118 @@
+"""Keep a smaller form of a saved tensor where the operation that saved it gets bit by bit the same gradient from it.
+
+A max-pool never reads the values of its input (``void``), its indices fit in fewer bits (``narrow``), and a ReLU reads
+of its result only where it is not positive (``mask``).  Which operation a tensor was saved by is seen when the module
+that runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept in full.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from drlnb.planning.swapping.profile import SQUEEZE
+from drlnb.runtime.swapping.attribution import Call
+from drlnb.runtime.swapping.tape import Geometry, Handle, Tape
+from drlnb.runtime.swapping.tiers.base import Held, Meter
+
+__all__ = ["KINDS", "nodes", "squeeze", "tensors_in"]
+
+#: Operation of the graph -> name under which it holds a tensor -> form that will do.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "MaxPool2DWithIndicesBackward0": {"_saved_self": "void", "_saved_result1": "narrow"},
+    "ReluBackward0": {"_saved_result": "mask"},
+}
+_Form = Callable[[], torch.Tensor]
+#: So many operations back of a module's output are looked at.
+_DEPTH = 64
+#: (form, device, type, memory format) -> whether it gave the same gradients.
+_tested: dict[tuple[object, ...], bool] = {}
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors in what a module takes or returns."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from tensors_in(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from tensors_in(each)
+
+
+def nodes(output: object) -> Iterator[torch.autograd.graph.Node]:
+    """Yield the operations that made a module's output, the last ones first."""
+    waiting = deque(tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None)
+    seen = set(waiting)
+    while waiting and len(seen) < _DEPTH:
+        node = waiting.popleft()
+        yield node
+        for before, _ in node.next_functions:
+            if before is not None and before not in seen:
+                seen.add(before)
+                waiting.append(before)
+
+
+def squeeze(tape: Tape, call: Call, output: object) -> None:
+    """Release what the plan squeezes among the tensors that were saved during a module's call."""
+    wanted = {each for each in call.pending if isinstance(each, Handle) and each.full and each.saved.action == SQUEEZE}
+    for node in nodes(output) if wanted else ():
+        for name, kind in KINDS.get(node.name(), {}).items():
+            handle = tape.handle_of(node, name)
+            if handle in wanted and handle.full is not None:
+                wanted.discard(handle)
+                pooled = tape.handle_of(node, "_saved_self")
+                plane = pooled.guard.geometry[2][-2:].numel() if pooled else 1 << 31
+                _apply(kind, handle, handle.full, plane, tape.meter)
+        if not wanted:
+            return
+
+
+def _apply(kind: str, handle: Handle, full: Held, plane: int, meter: Meter) -> None:
+    form = _form(kind, handle.guard.view(full.storage), plane, meter)
+    if form is not None and _is_exact(kind, full.storage.device, handle.guard.geometry):
+        handle.squeezed, handle.full = form, None
+
+
+def _form(kind: str, tensor: torch.Tensor, plane: int, meter: Meter) -> _Form | None:
+    """Return what makes the tensor, or one that will do, from less; None if nothing does."""
+    dtype, device, size, stride = tensor.dtype, tensor.device, tensor.size(), tensor.stride()
+    if kind == "void":
+        return lambda: torch.empty_strided(size, stride, dtype=dtype, device=device)
+    fitting = torch.int16 if plane <= 1 << 15 else torch.int32
+    small = ~(tensor <= 0) if kind == "mask" else tensor.to(fitting)  # not `> 0`: a NaN lets the gradient through
+    if small.stride() != stride or plane > 1 << 31:
+        return None  # not dense: what is made of it would lie otherwise
+    held = Held(meter, small.untyped_storage())
+    return lambda: (held, small.to(dtype))[1]
+
+
+def _is_exact(kind: str, device: torch.device, geometry: Geometry) -> bool:
+    """Return whether a form gives the same gradients here; tried once per device, type and memory format."""
+    dtype, _, size, stride = geometry
+    shaped = torch.empty_strided(size, stride, device="meta")
+    last = len(size) == 4 and shaped.is_contiguous(memory_format=torch.channels_last)
+    case = (kind, device.type, device.index, dtype, last)
+    if case not in _tested:
+        x = (torch.arange(1536, device=device) * 787 % 1536 / 768 - 1).reshape(4, 6, 8, 8)
+        x = x.to(torch.float32 if kind == "narrow" else dtype)
+        _tested[case] = _same_gradient(kind, x.to(memory_format=torch.channels_last if last else torch.preserve_format))
+    return _tested[case]
+
+
+def _same_gradient(kind: str, x: torch.Tensor) -> bool:
+    meter, window = Meter(), ([3, 3], [2, 2], [1, 1], [1, 1], False)
+    pooled, indices = torch.ops.aten.max_pool2d_with_indices(x, *window)
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+    if kind == "mask":
+        x[0, 0, 0, 0], x[0, 0, 0, 1] = torch.nan, torch.inf
+        result, backward = torch.relu(x), torch.ops.aten.threshold_backward
+        form = _form(kind, result, 64, meter)
+        grads = [backward(x, result, 0), backward(x, form(), 0)] if form else []
+    elif kind == "narrow":
+        form = _form(kind, indices, 64, meter)
+        grads = [backward(pooled, x, *window, each) for each in (indices, form())] if form else []
+    else:
+        unread = torch.full_like(x, torch.nan)
+        grads = [backward(pooled, each, *window, indices) for each in (x, unread)]
+    return len(grads) == 2 and torch.equal(grads[0].nan_to_num(7.0), grads[1].nan_to_num(7.0))

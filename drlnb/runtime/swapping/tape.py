@@ -1,0 +1,380 @@
+"""Keep what autograd saves, one entry per storage, and give it back bit by bit equal.
+
+The hooks of saved tensors see every tensor that autograd keeps for the backward pass.  Autograd then holds a
+:class:`Handle`; the handles of one storage, at one state of its contents, share a :class:`Saved`.  Everything lives and
+dies with the handles: a graph that is never run, kept for a second run or left by an exception needs no cleaning up.
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable
+from typing import Protocol
+
+import torch
+
+from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey
+from drlnb.runtime.swapping.attribution import Attribution
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Ticket, Tier
+from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, in_compiler, storage_number
+
+__all__ = ["Geometry", "Guard", "Handle", "Identity", "Kept", "Saved", "Tape", "Watch", "identity"]
+
+#: Number of a storage, and the write counter of its contents.
+Identity = tuple[int, int]
+#: Type, offset, shape and strides of a tensor.
+Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
+
+#: Storages that the next operation may make: their room is free before it runs.
+_COMING = 2
+_HELD = "something else holds it"
+
+
+def identity(tensor: torch.Tensor) -> Identity:
+    """Return which storage a tensor views, and in which state of its contents."""
+    return storage_number(tensor.untyped_storage()), tensor._version
+
+
+class Guard:
+    """Sees later changes of a tensor's contents: with hooks, autograd leaves this check to us."""
+
+    __slots__ = ("_tensor", "_version", "geometry")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # Without its graph: the live output of an operation, kept by that operation, is a cycle that nobody collects.
+        self._tensor, self._version = tensor.detach(), tensor._version
+        #: Type, offset, shape and strides.
+        self.geometry: Geometry = (tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride())
+        self._tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)  # the write counter stays shared
+
+    def check(self) -> None:
+        """Raise if the contents were written since."""
+        _unchanged(self._tensor, self._version, self.geometry[2])
+
+    def view(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """Return the tensor as it was, over a storage."""
+        dtype, offset, size, stride = self.geometry
+        return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
+
+
+def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
+    if tensor._version != saved:
+        raise RuntimeError(
+            f"a tensor of shape {tuple(shape)} that the backward pass needs was modified by an inplace operation: it "
+            f"is at version {tensor._version}, and was saved at version {saved}"
+        )
+
+
+class Kept:
+    """A saved tensor that is no business of ours: a parameter, a small one, a subclass."""
+
+    __slots__ = ("_tensor", "_version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor, self._version = tensor.detach(), tensor._version
+
+    def tensor(self) -> torch.Tensor:
+        """Return it."""
+        _unchanged(self._tensor, self._version, self._tensor.shape)
+        return self._tensor
+
+
+class Saved:
+    """One storage that autograd keeps, in one state of its contents."""
+
+    __slots__ = (
+        "__weakref__", "_live", "_waiting", "action", "again", "buffer", "held", "identity", "key", "layer_type",
+        "n_bytes", "packed_s", "ref", "source", "ticket", "views",
+    )  # fmt: skip
+
+    def __init__(self, key: RowKey, layer_type: str, tensor: torch.Tensor, action: Action) -> None:
+        storage = tensor.untyped_storage()
+        self.key, self.layer_type, self.n_bytes, self.action = key, layer_type, storage.nbytes(), action
+        self.identity = identity(tensor)
+        #: While it lives, no other storage gets the same number.
+        self.ref = StorageRef(storage)
+        #: The storage: as long as it stays on the device.
+        self.held: Held | None = None
+        #: The same, for those that may still hold it.
+        self.source: weakref.ref[Held] | None = None
+        self.ticket: Ticket | None = None
+        #: Computes it again.
+        self.again: Callable[[], Held] | None = None
+        #: What came back; stays until the last handle was unpacked.
+        self.buffer: Held | None = None
+        self.views: set[Geometry] = set()
+        self.packed_s = time.perf_counter()
+        self._live: set[int] = set()
+        self._waiting: set[int] = set()
+
+    def hold(self, meter: Meter, storage: torch.UntypedStorage) -> Held:
+        """Return its storage, counted once however many hold it."""
+        held = self.source() if self.source else None
+        if held is None:
+            held = Held(meter, storage)
+            self.source = weakref.ref(held)
+        return held
+
+    def restored(self) -> Held:
+        """Return its contents on the device."""
+        if self.held is not None:
+            return self.held
+        if self.buffer is None:
+            if self.again is not None:
+                self.buffer = self.again()
+            elif self.ticket is not None:
+                self.buffer = self.ticket.wait()
+            else:
+                raise RuntimeError(f"swapping lost {self.key}: a defect of drlnb")
+        return self.buffer
+
+    def joined(self, handle: int) -> None:
+        """Count a new handle."""
+        self._live.add(handle)
+        self._waiting.add(handle)
+
+    def unpacked(self, handle: int) -> None:
+        """Count a handle that was read: after the last one the buffer goes, until another pass begins."""
+        self._waiting.discard(handle)
+        if not self._waiting:
+            self.rest()
+
+    def rest(self) -> None:
+        """Drop the buffer until another pass begins."""
+        self.buffer, self._waiting = None, set(self._live)
+
+    def left(self, handle: int) -> None:
+        """Forget a handle that autograd dropped."""
+        self._live.discard(handle)
+        self.unpacked(handle)
+
+
+class Handle:
+    """What autograd holds for one saved tensor."""
+
+    __slots__ = ("__weakref__", "full", "guard", "saved", "squeezed")
+
+    def __init__(self, saved: Saved, guard: Guard) -> None:
+        self.saved, self.guard = saved, guard
+        #: The storage, until it is settled that something smaller will do for this handle.
+        self.full: Held | None = None
+        #: Makes the tensor from that.
+        self.squeezed: Callable[[], torch.Tensor] | None = None
+        saved.views.add(guard.geometry)
+        saved.joined(id(self))
+
+    def __del__(self) -> None:
+        self.saved.left(id(self))
+
+
+class Watch(Protocol):
+    """Sees what a tape does; for profiles."""
+
+    def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
+        """Record a saved tensor."""
+
+    def unpacked(self, saved: Saved, waited_s: float) -> None:
+        """Record that a storage is needed, and for how long it was waited for."""
+
+
+class Tape:
+    """The two hooks, and what they know of one step.
+
+    Parameters
+    ----------
+    meter
+        Counts the bytes of saved storages that are on the device.
+    tier
+        Where storages go.
+    attribution
+        Names them.
+    action
+        What the plan does with one.
+    min_bytes
+        Smaller storages stay.
+    window_bytes
+        So many bytes may come back before they are needed.
+    """
+
+    def __init__(
+        self, meter: Meter, tier: Tier, attribution: Attribution, *,
+        action: Callable[[RowKey], Action], min_bytes: int, window_bytes: int,
+    ) -> None:  # fmt: skip
+        self.meter, self.tier, self._attribution, self._action = meter, tier, attribution, action
+        self._min_bytes, self._window_bytes = min_bytes, window_bytes
+        #: A storage that is needed again within that many times its copy stays, from the next step on.
+        self.gap_copies = 0.0
+        self.watch: Watch | None = None
+        #: Storages that something else holds, or of which less than half is saved: no plan moves them.
+        self.others: dict[RowKey, str] = {}
+        #: Storages that are needed again at once: while there is no plan, they stay.
+        self.near: dict[RowKey, str] = {}
+        self._uncounted = Meter()
+        #: Handles that were read by :meth:`handle_of`.
+        self._probed: list[object] | None = None
+        self._pinned: Collection[int] = ()
+        self._saved: weakref.WeakValueDictionary[Identity, Saved] = weakref.WeakValueDictionary()
+        #: Those of this step, by key.
+        self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
+        self._sizes: list[int] = []  # of the storages that the last step packed: the next one needs room, too
+        self._packed: list[int] = []
+        self._order: list[RowKey] = []  # of the last step: in which storages were needed
+        self._needed: dict[RowKey, None] = {}  # of this step
+        self._ahead: dict[RowKey, int] = {}  # bytes asked for and not yet needed
+        self._task, self._cursor = -1, 0
+        self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
+        self.stall_s = 0.0
+
+    def begin(self, pinned: Iterable[torch.Tensor]) -> None:
+        """Begin a step.
+
+        Parameters
+        ----------
+        pinned
+            Tensors that are there whatever happens (parameters, buffers): their storages, and views of them, stay.
+        """
+        self._pinned = {storage_number(each.untyped_storage()) for each in pinned}
+        self.rows.clear()
+        self._needed, self._task, self._cursor = {}, -1, 0
+        self._sizes, self._packed = self._packed, []
+        self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
+        self.stall_s = 0.0
+
+    def end(self) -> None:
+        """End a step: what was brought back for nothing goes, and nothing is under way any more."""
+        while self.tier.relieve():
+            pass
+        for key in self._ahead:
+            saved = self.rows.get(key)
+            if saved is not None and saved.ticket is not None:
+                saved.ticket.forget()
+        self._ahead.clear()
+        self._order = list(self._needed) or self._order
+
+    def pack(self, tensor: torch.Tensor) -> Handle | Kept:
+        """Adopt a tensor that autograd saves."""
+        if not self._is_ours(tensor):
+            return Kept(tensor)
+        storage = tensor.untyped_storage()
+        saved = self._saved.get(identity(tensor)) or self._first(tensor, storage)
+        self.n_packs += 1
+        handle = Handle(saved, Guard(tensor))
+        if saved.action in {SQUEEZE, DERIVE} and saved.again is None:
+            handle.full = saved.hold(self.meter, storage)
+        if handle.full is not None or self.watch is not None:
+            self._attribution.call.pending.append(handle)
+        if self.watch is not None:
+            self.watch.packed(handle, tensor)
+        return handle
+
+    def _is_ours(self, tensor: torch.Tensor) -> bool:
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
+            return False
+        if tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg() or in_compiler():
+            return False
+        storage = tensor.untyped_storage()
+        return storage.nbytes() >= self._min_bytes and storage_number(storage) not in self._pinned
+
+    def _first(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Saved:
+        key, layer_type = self._attribution.name()
+        stays = key in self.others or (key in self.near and self.gap_copies > 0)
+        action = KEEP if stays else self._action(key)
+        saved = Saved(key, layer_type, tensor, action)
+        self._saved[saved.identity] = self.rows[key] = saved
+        self.n_saved += 1
+        self._packed.append(saved.n_bytes)
+        held = saved.hold(self._uncounted if self.others.get(key) == _HELD else self.meter, storage)
+        if action == SWAP:
+            saved.ticket = self.tier.store(held)
+            self.swapped_bytes += saved.n_bytes if saved.ticket else 0
+        if action not in {SWAP, SQUEEZE, DERIVE} or (action == SWAP and saved.ticket is None):
+            saved.held = held
+        del held  # a copy that is done lets go of it
+        coming_bytes = sum(self._sizes[self.n_saved : self.n_saved + _COMING])
+        while self.meter.n_bytes + coming_bytes > self.meter.limit_bytes and self.tier.relieve():
+            pass
+        return saved
+
+    def unpack(self, handle: Handle | Kept) -> torch.Tensor:
+        """Give a tensor back to autograd: any number of times, in any order, in any thread."""
+        if self._probed is not None:
+            self._probed.append(handle)
+            return torch.empty(0)
+        if isinstance(handle, Kept):
+            return handle.tensor()
+        handle.guard.check()
+        with torch.no_grad():
+            if handle.squeezed is not None:
+                tensor = handle.squeezed()
+            else:
+                tensor = handle.guard.view((handle.full or self.restored(handle.saved)).storage)
+        handle.saved.unpacked(id(handle))
+        return tensor
+
+    def restored(self, saved: Saved) -> Held:
+        """Return a storage's contents on the device, and ask for those that are needed after it."""
+        began_s = time.perf_counter()
+        if graph_task() != -1:
+            self._prefetch(saved)
+        fetched = saved.held is None and saved.buffer is None
+        held = saved.restored()
+        waited_s = time.perf_counter() - began_s if fetched else 0.0
+        self.stall_s += waited_s
+        self.n_fetched += fetched
+        if self.watch is not None and saved.key not in self._needed:
+            self.watch.unpacked(saved, waited_s)
+        self._needed.setdefault(saved.key)
+        return held
+
+    def _prefetch(self, saved: Saved) -> None:
+        self._ahead.pop(saved.key, None)
+        if saved.ticket is not None and saved.buffer is None:
+            saved.ticket.load()  # before those that come after it
+        if graph_task() != self._task:
+            self._task, self._cursor = graph_task(), 0
+            self._audit()
+            if not self._order:
+                self._order = list(self.rows)[::-1]
+        if saved.key not in self._needed:
+            self._near(saved)
+        if saved.key in self._order:
+            self._cursor = max(self._cursor, self._order.index(saved.key) + 1)
+        while self._cursor < len(self._order):
+            ahead = self.rows.get(self._order[self._cursor])
+            if ahead is not None and ahead.ticket is not None and ahead.buffer is None:
+                window_bytes = self._window_bytes - sum(self._ahead.values())
+                if ahead.n_bytes > min(window_bytes, self.meter.limit_bytes - self.meter.n_bytes):
+                    return
+                ahead.ticket.load()
+                self._ahead[ahead.key] = ahead.n_bytes
+            self._cursor += 1
+
+    def _audit(self) -> None:
+        """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""
+        for saved in list(self.rows.values()):
+            if saved.ticket is None or saved.key in self.others:
+                continue
+            viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
+            if viewed_bytes < saved.n_bytes / 2:
+                self.others[saved.key] = "less than half of the storage is saved"
+            elif saved.ticket.copy_s > 0 and not saved.ref.expired():
+                self.others[saved.key] = _HELD
+
+    def _near(self, saved: Saved) -> None:
+        """Keep, from the next step on, what is needed again at once."""
+        if saved.ticket is not None:
+            gap_s = time.perf_counter() - saved.packed_s
+            if gap_s < self.gap_copies * saved.n_bytes * self.tier.out.s_per_byte:
+                self.near[saved.key] = "it is needed again before a copy would be there and back"
+
+    def saved_at(self, where: Identity) -> Saved | None:
+        """Return the entry of a storage in one state of its contents, if autograd keeps it."""
+        return self._saved.get(where)
+
+    def handle_of(self, node: object, name: str) -> Handle | None:
+        """Return the handle that a node of the graph holds under a name such as ``_saved_self``."""
+        self._probed = []
+        try:
+            getattr(node, name, None)
+            return next((each for each in self._probed if isinstance(each, Handle)), None)
+        finally:
+            self._probed = None

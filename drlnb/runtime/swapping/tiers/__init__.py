@@ -1,0 +1,1 @@
+"""Places that saved tensors go to, and come back from."""

@@ -1,0 +1,161 @@
+"""Declare what a tier does, and hold what every tier has: counted bytes, and places that are used again."""
+
+import math
+import threading
+from collections import defaultdict, deque
+from typing import Protocol
+
+import torch
+
+__all__ = ["Held", "Meter", "Place", "Places", "Rate", "Ticket", "Tier", "flat"]
+
+#: Offsets of places: pages of the file system and of the host's memory.
+_ALIGNED = 4096
+
+
+class Meter:
+    """Bytes of saved storages that are on the device because of us, and the most there were."""
+
+    def __init__(self) -> None:
+        self.n_bytes = 0
+        #: What the plan leaves room for; above it, copies that are under way are waited for.
+        self.limit_bytes = math.inf
+        #: Since :meth:`restart`.
+        self.peak_bytes = 0
+        self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
+
+    def add(self, n_bytes: int) -> None:
+        """Count bytes in, or out if negative."""
+        with self._lock:
+            self.n_bytes += n_bytes
+            self.peak_bytes = max(self.peak_bytes, self.n_bytes)
+
+    def restart(self) -> None:
+        """Begin a new peak."""
+        with self._lock:
+            self.peak_bytes = self.n_bytes
+
+
+class Rate:
+    """How long copies took."""
+
+    def __init__(self) -> None:
+        self._n_bytes, self._copy_s = 0, 0.0
+
+    def add(self, n_bytes: int, copy_s: float) -> None:
+        """Count a copy that is done."""
+        self._n_bytes, self._copy_s = self._n_bytes + n_bytes, self._copy_s + copy_s
+
+    @property
+    def s_per_byte(self) -> float:
+        """Mean so far; 0 before the first one."""
+        return self._copy_s / self._n_bytes if self._n_bytes else 0.0
+
+
+class Held:
+    """Keeps a storage alive, and counts its bytes until it is dropped."""
+
+    __slots__ = ("__weakref__", "_meter", "_n_bytes", "storage")
+
+    def __init__(self, meter: Meter, storage: torch.UntypedStorage) -> None:
+        self._meter, self.storage, self._n_bytes = meter, storage, storage.nbytes()
+        meter.add(self._n_bytes)
+
+    def __del__(self) -> None:
+        self._meter.add(-self._n_bytes)
+
+
+class Ticket(Protocol):
+    """One storage in a tier; its place is free again once nothing refers to the ticket."""
+
+    @property
+    def copy_s(self) -> float:
+        """Seconds that the copy to the tier took; 0: it is not finished."""
+
+    def load(self) -> None:
+        """Begin to bring the bytes back, unless this was done or the storage has not left yet."""
+
+    def wait(self) -> Held:
+        """Return the bytes on the device, once what runs next there may read them."""
+
+    def forget(self) -> None:
+        """Give up what :meth:`load` has brought."""
+
+
+class Tier(Protocol):
+    """A place outside of the device's memory."""
+
+    name: str
+    #: Why it takes nothing more; empty while it works.
+    broken: str
+    #: Of the copies so far.
+    out: "Rate"
+    back: "Rate"
+
+    def store(self, held: Held, /) -> Ticket | None:
+        """Begin to copy a storage out, which stays alive until that is done; None if there is no place for it."""
+
+    def relieve(self) -> bool:
+        """Wait until the oldest copy out is done and its source gone; False if none is under way."""
+
+    def close(self) -> None:
+        """End its threads; what tickets still refer to can be waited for."""
+
+
+class Place:
+    """A range of a file or slab; free again once nothing refers to it."""
+
+    __slots__ = ("_freed", "offset", "size")
+
+    def __init__(self, freed: "deque[tuple[int, int]]", offset: int, size: int) -> None:
+        self._freed, self.offset, self.size = freed, offset, size
+
+    def __del__(self) -> None:
+        # Only an append: a place may be collected in any thread, at any time.
+        self._freed.append((self.offset, self.size))
+
+
+class Places:
+    """Hands out ranges of a file or slab, the same ones again in every step.
+
+    Parameters
+    ----------
+    limit_bytes
+        Size of the slab; None: a file, which grows.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self._limit_bytes, self._end_bytes = limit_bytes, 0
+        self._freed: deque[tuple[int, int]] = deque()
+        self._free: defaultdict[int, list[int]] = defaultdict(list)
+        self._n_taken = 0
+
+    @property
+    def n_taken(self) -> int:
+        """How many places are in use."""
+        while self._freed:
+            offset, size = self._freed.popleft()
+            self._free[size].append(offset)
+            self._n_taken -= 1
+        return self._n_taken
+
+    def take(self, n_bytes: int) -> Place | None:
+        """Return a place of at least that size; None if the slab is full."""
+        size = -(-n_bytes // _ALIGNED) * _ALIGNED
+        if self.n_taken == 0 and self._limit_bytes is None:  # sizes of another batch need not stay cut out
+            self._free.clear()
+            self._end_bytes = 0
+        fitting = min((free for free, places in self._free.items() if free >= size and places), default=None)
+        whole = self._limit_bytes is None or self._end_bytes + size <= self._limit_bytes
+        if fitting is None and not whole:
+            return None
+        self._n_taken += 1
+        if fitting is not None and (fitting == size or not whole):
+            return Place(self._freed, self._free[fitting].pop(), fitting)
+        self._end_bytes += size
+        return Place(self._freed, self._end_bytes - size, size)
+
+
+def flat(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return the bytes of a storage; shape ``(n_bytes,)``, uint8."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage, 0, (storage.nbytes(),), (1,))

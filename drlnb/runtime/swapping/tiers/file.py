@@ -1,0 +1,179 @@
+"""Swap to a file: saved tensors of the CPU, whose memory they leave for the disk or its cache.
+
+The file has no name; ``pwrite`` and ``preadv`` run in one thread each and release the interpreter.  The file's cache is
+memory that the kernel takes back when it needs it; a file in a memory file system is no saving, only a stand-in.
+"""
+
+import os
+import tempfile
+import time
+import weakref
+from collections import defaultdict, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Place, Places, Rate, flat
+
+__all__ = ["IN_FLIGHT_BYTES", "FileTier"]
+
+#: Copies under way together, each way, have at most about this many bytes.
+IN_FLIGHT_BYTES = 64 << 20
+#: Alignment of torch's own buffers on the CPU; kernels may choose their loops by it.
+_ALIGNED = 64
+_Idle = defaultdict[int, list[npt.NDArray[np.uint8]]]
+
+
+class FileTier:
+    """Holds saved tensors in a file without a name.
+
+    Parameters
+    ----------
+    meter
+        Counts what comes back.
+    folder
+        Where the file is; None: where temporary files go.
+    in_flight_bytes
+        Bound on the bytes that wait to be written, and on those of idle buffers.
+
+    Raises
+    ------
+    OSError
+        If no file can be made there.
+    """
+
+    name = "file"
+
+    def __init__(self, meter: Meter, folder: Path | None = None, in_flight_bytes: int = IN_FLIGHT_BYTES) -> None:
+        self.meter, self.broken = meter, ""
+        self.out, self.back = Rate(), Rate()
+        self.file, path = tempfile.mkstemp(dir=folder, prefix="drlnb-swap-")
+        Path(path).unlink()
+        self._close_file = weakref.finalize(self, os.close, self.file)  # a ticket keeps the tier, and so the file
+        self.places = Places()
+        self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
+        self._in_flight_bytes = in_flight_bytes
+        self._writing: deque[tuple[int, Future[None]]] = deque()
+        self._idle: _Idle = defaultdict(list)
+
+    def store(self, held: Held) -> "_FileTicket | None":
+        """Begin to write a storage; waits while too many bytes are under way."""
+        if self.broken:
+            return None
+        n_bytes = held.storage.nbytes()
+        while sum(size for size, _ in self._writing) + n_bytes > self._in_flight_bytes and self.relieve():
+            pass
+        while self._writing and self._writing[0][1].done():
+            self._writing.popleft()
+        place = self.places.take(n_bytes)
+        if place is None:
+            return None
+        ticket = _FileTicket(self, place, held)
+        self._writing.append((n_bytes, self.writer.submit(_write, [ticket])))
+        return ticket
+
+    def relieve(self) -> bool:
+        """Wait until the oldest storage is written."""
+        if self._writing:
+            self._writing.popleft()[1].result()
+            return True
+        return False
+
+    def close(self) -> None:
+        """End both threads; the file goes with its last ticket."""
+        self.broken = self.broken or "it is closed"
+        self.writer.shutdown()
+        self.reader.shutdown()
+        if self.places.n_taken == 0:
+            self._close_file()
+
+    def buffer(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Return memory to read into: fresh pages would cost a fault each, so it is used again and again."""
+        idle = self._idle[n_bytes]
+        whole = idle.pop() if idle else np.empty(n_bytes + _ALIGNED, np.uint8)
+        start = -whole.ctypes.data % _ALIGNED
+        lent = whole[start : start + n_bytes]
+        weakref.finalize(lent, _give_back, self._idle, whole, self._in_flight_bytes).atexit = False
+        return lent
+
+
+def _give_back(idle: _Idle, whole: npt.NDArray[np.uint8], limit_bytes: int) -> None:
+    if sum(n_bytes * len(same) for n_bytes, same in list(idle.items())) + whole.nbytes <= limit_bytes:
+        idle[whole.nbytes - _ALIGNED].append(whole)
+
+
+class _FileTicket:
+    """One storage in the file."""
+
+    __slots__ = ("_loading", "_n_bytes", "_place", "_source", "_tier", "copy_s")
+
+    def __init__(self, tier: FileTier, place: Place, held: Held) -> None:
+        self._tier, self._place, self._n_bytes = tier, place, held.storage.nbytes()
+        self._source: Held | None = held
+        self._loading: Future[Held] | None = None
+        self.copy_s = 0.0
+
+    def write(self) -> None:
+        """Write the storage and let go of it; one that cannot be written stays in memory, and nothing is lost."""
+        source = self._source
+        if source is None:
+            return
+        began_s = time.perf_counter()
+        try:
+            rest = memoryview(flat(source.storage).numpy())
+            while rest:
+                rest = rest[os.pwrite(self._tier.file, rest, self._place.offset + self._n_bytes - len(rest)) :]
+        except OSError as problem:
+            self._tier.broken = str(problem)
+            return
+        self.copy_s = time.perf_counter() - began_s
+        self._tier.out.add(self._n_bytes, self.copy_s)
+        self._source = None
+
+    def load(self) -> None:
+        """Begin to read it, unless it is still here."""
+        if self._source is None and self._loading is None and self._tier.broken != "it is closed":
+            self._loading = self._tier.reader.submit(_read, [(self, self._room())])
+
+    def _room(self) -> Held:
+        return Held(self._tier.meter, torch.from_numpy(self._tier.buffer(self._n_bytes)).untyped_storage())
+
+    def wait(self) -> Held:
+        """Return what was read."""
+        source = self._source
+        if source is not None:
+            return source
+        self.load()
+        loading, self._loading = self._loading, None
+        try:
+            return loading.result() if loading else self.read(self._room())
+        finally:
+            del loading  # or an error would hold this frame, and with it the graph
+
+    def forget(self) -> None:
+        """Drop what was read."""
+        self._loading = None
+
+    def read(self, held: Held) -> Held:
+        """Read it."""
+        began_s, rest = time.perf_counter(), memoryview(flat(held.storage).numpy())
+        while rest:
+            n_read = os.preadv(self._tier.file, [rest], self._place.offset + self._n_bytes - len(rest))
+            if n_read == 0:
+                raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
+            rest = rest[n_read:]
+        self._tier.back.add(self._n_bytes, time.perf_counter() - began_s)
+        return held
+
+
+# A ticket in a box: once the future is done, the thread holds no ticket any more, and its place is free.
+def _write(box: list[_FileTicket]) -> None:
+    box.pop().write()
+
+
+def _read(box: list[tuple[_FileTicket, Held]]) -> Held:
+    ticket, held = box.pop()
+    return ticket.read(held)

@@ -1,0 +1,50 @@
+"""Make the tier of a device."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from drlnb.runtime.swapping.tiers.base import Meter, Tier
+from drlnb.runtime.swapping.tiers.file import FileTier
+from drlnb.runtime.swapping.tiers.slab import SlabTier
+from drlnb.runtime.swapping.tiers.streams import CudaStreams
+
+__all__ = ["made_tier"]
+
+#: Most of the host's memory that a slab takes, and most bytes of it.
+_SLAB_FRAC, _SLAB_BYTES = 0.4, 16 << 30
+#: Sources that wait for their copies on CUDA.
+_STASH_BYTES = 256 << 20
+
+
+def made_tier(tier: str | Callable[[Meter], Tier], device: torch.device, meter: Meter, folder: Path | None) -> Tier:
+    """Return a tier.
+
+    Parameters
+    ----------
+    tier
+        ``auto``, ``file``, ``cuda``, or what makes one.
+    device
+        Of the saved tensors.
+    meter
+        Counts them.
+    folder
+        Of the file.
+
+    Raises
+    ------
+    ValueError
+        If the device has no such tier.
+    """
+    if not isinstance(tier, str):
+        return tier(meter)
+    name = {"cpu": "file", "cuda": "cuda"}.get(device.type, "") if tier == "auto" else tier
+    if name == "file" and device.type == "cpu":
+        return FileTier(meter, folder)
+    if name == "cuda" and device.type == "cuda":
+        ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        slab_bytes = min(int(_SLAB_FRAC * ram_bytes), _SLAB_BYTES)
+        return SlabTier(meter, CudaStreams(device), slab_bytes, _STASH_BYTES)
+    raise ValueError(f"tier must be auto, file (on the CPU) or cuda (on CUDA), got {tier!r} on {device}")

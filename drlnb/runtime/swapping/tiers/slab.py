@@ -1,0 +1,140 @@
+"""Swap to one slab of host memory by copies on two side streams, so that a copy out overlaps one back.
+
+Each order below stops a race.  Out: the copy waits for what has written the source, an event of the computing stream.
+The source is dropped only after the computing stream was told to wait for the copy: what is allocated there next comes
+after it.  Back: the buffer is allocated on the computing stream, whose event the copy waits for: what used that memory
+before may still run, and the copy out, which the computing stream has waited for, must have ended.  The computing
+stream waits for the copy before it reads the buffer, and before it drops one that nobody wanted: so the next copy into
+the same place, which waits for the computing stream, comes after the copy out of it.
+"""
+
+import weakref
+from collections import deque
+
+import torch
+
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Place, Places, Rate, flat
+from drlnb.runtime.swapping.tiers.streams import Streams
+
+__all__ = ["SlabTier"]
+
+
+class SlabTier:
+    """Holds saved tensors in one slab of the host.
+
+    Parameters
+    ----------
+    meter
+        Counts what is on the device.
+    streams
+        Where copies are made.
+    slab_bytes
+        Size of the slab; what does not fit stays on the device.
+    stash_bytes
+        So many bytes of sources may wait for their copies; above, the computing stream waits for the oldest.
+    """
+
+    name = "slab"
+
+    def __init__(self, meter: Meter, streams: Streams, slab_bytes: int, stash_bytes: int) -> None:
+        self.meter, self.streams, self.broken = meter, streams, ""
+        self.out, self.back = Rate(), Rate()
+        self.slab = streams.slab(slab_bytes)
+        self._places, self._stash_bytes = Places(slab_bytes), stash_bytes
+        self._leaving: deque[weakref.ref[_SlabTicket]] = deque()
+
+    def store(self, held: Held) -> "_SlabTicket | None":
+        """Begin to copy a storage out; None if the slab is full."""
+        place = None if self.broken else self._places.take(held.storage.nbytes())
+        if place is None:
+            return None
+        ticket = _SlabTicket(self, place, held)
+        self._leaving.append(weakref.ref(ticket))
+        while self._leaving and self._first_is_done():
+            self.relieve()
+        while sum(each.n_bytes for ref in self._leaving if (each := ref())) > self._stash_bytes and self.relieve():
+            pass
+        return ticket
+
+    def _first_is_done(self) -> bool:
+        ticket = self._leaving[0]()
+        return ticket is None or self.streams.done(ticket.stored)
+
+    def relieve(self) -> bool:
+        """Have the computing stream wait for the oldest copy out, and drop its source."""
+        if not self._leaving:
+            return False
+        ticket = self._leaving.popleft()()
+        if ticket is not None:
+            ticket.release()
+        return True
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self.broken = self.broken or "it is closed"
+
+
+class _SlabTicket:
+    """One storage in the slab."""
+
+    __slots__ = ("__weakref__", "_arrived", "_began", "_buffer", "_place", "_source", "_tier", "n_bytes", "stored")
+
+    def __init__(self, tier: SlabTier, place: Place, held: Held) -> None:
+        self._tier, self._place, self.n_bytes = tier, place, held.storage.nbytes()
+        self._source: Held | None = None
+        self._buffer: Held | None = None
+        self._arrived: object = None
+        streams = tier.streams
+        streams.wait("out", streams.record(None))
+        self._began = streams.record("out")
+        streams.copy("out", self._slab(), flat(held.storage))
+        self.stored = streams.record("out")
+        self._source = held
+
+    def _slab(self) -> torch.Tensor:
+        return self._tier.slab[self._place.offset : self._place.offset + self.n_bytes]
+
+    @property
+    def copy_s(self) -> float:
+        """Seconds of the copy out; 0: it is not finished."""
+        streams = self._tier.streams
+        return streams.seconds(self._began, self.stored) if streams.done(self.stored) else 0.0
+
+    def release(self) -> None:
+        """Drop the source, whose memory the computing stream uses again once the copy is done."""
+        source, self._source = self._source, None
+        if source is not None:
+            self._tier.streams.wait(None, self.stored)
+            self._tier.streams.drop(flat(source.storage))
+            self._tier.out.add(self.n_bytes, self.copy_s)
+
+    def load(self) -> None:
+        """Begin to copy it back, unless it is still here."""
+        if self._source is not None or self._buffer is not None:
+            return
+        streams = self._tier.streams
+        memory = streams.empty(self.n_bytes)
+        streams.wait("back", streams.record(None))
+        streams.copy("back", memory, self._slab())
+        self._arrived = streams.record("back")
+        self._buffer = Held(self._tier.meter, memory.untyped_storage())
+
+    def wait(self) -> Held:
+        """Return what was copied back; what computes next waits for it."""
+        if self._source is not None:
+            return self._source
+        self.load()
+        buffer, self._buffer = self._buffer, None
+        if buffer is None:
+            raise RuntimeError("a copy back was not begun: a defect of drlnb")
+        self._tier.streams.wait(None, self._arrived)
+        return buffer
+
+    def forget(self) -> None:
+        """Drop what was copied back: the computing stream waits, or it would use the memory during the copy."""
+        if self._buffer is not None:
+            self._tier.streams.drop(flat(self.wait().storage))
+
+    def __del__(self) -> None:
+        self.release()
+        self.forget()

@@ -1,0 +1,51 @@
+"""Reach the private names of torch that swapping needs: no other file does."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import torch
+
+__all__ = ["NormBase", "StorageRef", "SwapUnavailable", "compiled", "graph_task", "in_compiler", "storage_number"]
+
+
+class SwapUnavailable(RuntimeError):
+    """Raised where a build of torch lacks something that swapping needs."""
+
+
+def _private(home: str, name: str) -> Any:  # whatever torch has there
+    try:
+        return getattr(import_module(home), name)
+    except (ImportError, AttributeError):
+        raise SwapUnavailable(f"swapping needs {home}.{name}, which torch {torch.__version__} lacks") from None
+
+
+#: Refers to a storage without keeping its bytes; while it lives, no other storage gets the same number.
+StorageRef = _private("torch.multiprocessing.reductions", "StorageWeakRef")
+#: Base class of the modules that keep batch statistics.
+NormBase = _private("torch.nn.modules.batchnorm", "_NormBase")
+_current_graph_task = _private("torch._C", "_current_graph_task_id")
+_private("torch", "UntypedStorage")._cdata  # noqa: B018 - whether it is there
+
+
+def storage_number(storage: torch.UntypedStorage) -> int:
+    """Return the number of a storage: its address, which only a held :data:`StorageRef` keeps from being used again."""
+    return int(storage._cdata)
+
+
+def graph_task() -> int:
+    """Return the number of the backward pass that this thread is in; -1 outside of one."""
+    return int(_current_graph_task())
+
+
+def in_compiler() -> bool:
+    """Return whether this code is traced by a compiler, or recorded into a CUDA graph."""
+    capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    return bool(torch.compiler.is_compiling() or capturing)
+
+
+def compiled(module: torch.nn.Module) -> bool:
+    """Return whether torch.compile has taken a module, or one within it."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # not loaded: nothing is compiled
+    kind = getattr(dynamo, "OptimizedModule", ())
+    return any(isinstance(each, kind) or each._compiled_call_impl is not None for each in module.modules())

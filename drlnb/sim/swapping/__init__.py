@@ -1,0 +1,1 @@
+"""Simulate training steps under swap plans."""

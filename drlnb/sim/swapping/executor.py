@@ -1,0 +1,113 @@
+"""Pretend to make training steps under the plans that a task's machine decides, on the virtual clock."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from drlnb.planning.codec import from_plain
+from drlnb.planning.swapping import SwapPlan, SwapView, facts
+from drlnb.planning.swapping.cost import predict
+from drlnb.planning.swapping.heuristics import candidates
+from drlnb.planning.swapping.machine import SwapMachine
+from drlnb.planning.swapping.profile import SwapProfile
+from drlnb.records.base import Facts, shared
+from drlnb.records.columns import swapping as words
+from drlnb.records.journal import Stream
+from drlnb.sim.driver import Clock, Effects, Hosted
+
+__all__ = ["simulate_steps"]
+
+#: Seconds of a search in another process.
+_SEARCH_S = 1.0
+
+
+class _Executor:
+    """One executor that makes step after step; its device is what a profile says, which may change."""
+
+    def __init__(
+        self, clock: Clock, config: Facts, profile_at: Callable[[int], SwapProfile], n_samples: int, noise_frac: float
+    ) -> None:
+        machine, self.clock, self._config = SwapMachine(config), clock, config
+        self._profile_at, self._n_samples, self._noise_frac = profile_at, n_samples, noise_frac
+        self._generator = np.random.default_rng(config["seed"])
+        self._name, self._plan, self._done = "none", SwapPlan(), 0
+        effects: Effects = {words.ApplySwapPlan: self._apply, words.SearchSwapPlan: self._search,
+                   words.TakeSwapProfile: self._profile, words.MeasureSwapLink: self._link}  # fmt: skip
+        self.hosted = Hosted(
+            clock, machine, kind="swapping", config=config, stream="swapping", effects=effects, validate=True
+        )
+
+    def _apply(self, command: words.ApplySwapPlan) -> None:
+        self._name, self._plan = command.plan_key, from_plain(SwapPlan, command.plan)
+
+    def _profile(self, command: words.TakeSwapProfile) -> None:
+        profile = facts(self._profile_at(self._done))
+        self.clock.after(
+            0.0, lambda: self.hosted.feed(words.SwapProfileTaken, profile=profile, n_samples=self._n_samples)
+        )
+
+    def _link(self, command: words.MeasureSwapLink) -> None:
+        link = facts(self._profile_at(self._done).link)
+        self.clock.after(0.0, lambda: self.hosted.feed(words.SwapLinkMeasured, link=link))
+
+    def _search(self, command: words.SearchSwapPlan) -> None:
+        profile = from_plain(SwapProfile, command.profile)
+        view = SwapView(**shared(command, SwapView) | {"profile": profile})
+        plans = tuple(map(facts, candidates(command.planner, view)))
+        said = {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
+        self.clock.after(_SEARCH_S, lambda: self.hosted.feed(words.SwapPlanFound, **said))
+
+    def step(self, left: int) -> None:
+        """Make a step under the plan in force, and so many more after it."""
+        profile = self._profile_at(self._done)
+        plan = self._plan if self._plan.keys else SwapPlan.keeping(profile)
+        said = predict(profile, plan, self._n_samples, self._config["budget_bytes"])
+        step_s = said.step_s * float(np.exp(self._noise_frac * self._generator.standard_normal()))
+        self.clock.after(step_s, self._end, self._name, step_s, int(said.peak_bytes), said.fits, left)
+
+    def _end(self, name: str, step_s: float, peak_bytes: int, fits: bool, left: int) -> None:
+        self._done += 1
+        if fits:
+            self.hosted.feed(words.SwapStepMeasured, plan_key=name, step_s=step_s, peak_bytes=peak_bytes)
+        else:
+            self.hosted.feed(words.SwapStepOverflowed, plan_key=name)
+        if left:
+            self.step(left - 1)
+
+
+def simulate_steps(
+    profile_at: Callable[[int], SwapProfile],
+    n_samples: int,
+    budget_bytes: float,
+    *,
+    n_steps: int = 60,
+    planner: str = "auto",
+    noise_frac: float = 0.02,
+    seed: int = 0,
+) -> Stream:
+    """Make pretended steps under a machine of a real task; return its journal.
+
+    Parameters
+    ----------
+    profile_at
+        Steps made so far -> what the device is like then; a change is a drift.
+    n_samples
+        Samples of each step.
+    budget_bytes
+        What a step may use.
+    n_steps
+        Number of steps.
+    planner
+        Name of a planner of swapping.
+    noise_frac
+        Spread of the steps' times, relative to them.
+    seed
+        Of the noise and of searches.
+    """
+    clock = Clock()
+    config = {"planner": planner, "budget_bytes": budget_bytes, "seed": seed}
+    executor = _Executor(clock, config, profile_at, n_samples, noise_frac)
+    executor.hosted.feed(words.SwapTraceChanged, shape_key=profile_at(0).shape_key)
+    executor.step(n_steps - 1)
+    clock.run()
+    return executor.hosted.stream

@@ -1,0 +1,366 @@
+"""The swapper from outside: budgets, plans, reports, files, and what it answers to wrong input."""
+
+import gc
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from drlnb import swap
+from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan
+from drlnb.runtime.swapping.memory import fixed_bytes
+from drlnb.runtime.swapping.tiers.base import Meter
+from drlnb.runtime.swapping.tiers.file import FileTier
+from tests.runtime.swapping.nets import differing, images, made, plain_step, state
+from tests.runtime.swapping.rig import everywhere, profiled, swapper
+
+#: Parameters and gradients (2 x 7730 x 4), and buffers (5 x 72) of the residual net, counted by hand from its layers.
+FIXED_BYTES = 62_200
+
+
+def trained(swapped, net, x, n_steps):
+    for _ in range(n_steps):
+        net.zero_grad()
+        with swapped.step() as step:
+            plain_step(net, x)
+    return step
+
+
+@pytest.mark.parametrize("planner", ["auto", "hybrid", "greedy", "capuchin"])
+def test_a_step_stays_within_its_budget(planner):
+    """Plain needs more than the budget; the planner's plan does not, and its peak is the one that was predicted."""
+    plain, net, x = made("residual"), made("residual"), images()
+    with swapper(plain, planner="none", min_bytes=8192) as watched:
+        need_bytes = trained(watched, plain, x, 1).peak_bytes
+    budget = FIXED_BYTES + (need_bytes - FIXED_BYTES) * 6 // 10
+    plain = made("residual")
+    with swapper(net, planner=planner, budget=budget, min_bytes=8192) as swapped:
+        step = trained(swapped, net, x, 12)
+        report = swapped.report()
+        assert need_bytes > budget >= step.peak_bytes
+        assert report.predicted.fits
+        assert step.n_unknown == 0
+    for _ in range(12):
+        plain.zero_grad()
+        plain_step(plain, x)
+    assert differing(state(plain), state(net)) == []
+
+
+def test_with_room_enough_nothing_is_moved():
+    """If the step fits, the plan keeps everything."""
+    net, x = made("residual"), images()
+    with swapper(net, planner="auto", budget="1GiB") as swapped:
+        assert trained(swapped, net, x, 4).swapped_bytes == 0
+        assert swapped.report().plan.key is None
+        assert swapped.report().plan.keys
+
+
+def test_the_module_itself_is_counted():
+    """Parameters, gradients and buffers, each storage once."""
+    linear = nn.Linear(3, 2)
+    linear.register_buffer("again", linear.weight.detach())
+    assert fixed_bytes(linear) == 2 * (6 + 2) * 4
+    assert fixed_bytes(made("residual")) == FIXED_BYTES
+
+
+def test_the_budget_can_be_changed_between_steps():
+    """A smaller one is obeyed in the next step, None lets everything stay."""
+    net, x = made("residual"), images()
+    with swapper(net, planner="capuchin", budget="1GiB") as swapped:
+        wide = trained(swapped, net, x, 4).peak_bytes
+        narrow = FIXED_BYTES + (wide - FIXED_BYTES) // 2
+        swapped.set_budget(narrow)
+        assert trained(swapped, net, x, 1).peak_bytes <= narrow
+        swapped.set_budget(None)
+        assert trained(swapped, net, x, 1).swapped_bytes == 0
+
+
+def test_a_plan_of_one_batch_serves_another():
+    """Rows are known by module and number, so a short last batch follows the same plan."""
+    net = made("residual")
+    with swapper(net) as swapped:
+        swapped.apply(everywhere(profiled(swapped, net, images(2)), SWAP))
+        for n in (2, 1, 5):
+            with swapped.step() as step:
+                plain_step(net, images(n))
+            assert (step.n_samples, step.n_unknown) == (n, 0)
+            assert step.swapped_bytes > 0
+
+
+class Growing(nn.Module):
+    """A net that saves more once `more` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.more = nn.Linear(64, 64), nn.Linear(64, 64), False
+
+    def forward(self, x):
+        y = self.first(x).tanh()
+        return self.second(y.sin() if self.more else y).tanh()
+
+
+def test_what_the_plan_does_not_know_stays_and_is_learnt():
+    """A step that saves other tensors keeps them, and is recorded anew for the machine of `auto`."""
+    net, x = Growing(), torch.randn(32, 64)
+    with swapper(net, planner="auto", budget=fixed_bytes(net) + 25_000) as swapped:
+        n_rows = []
+        for more in (False, True):
+            net.more = more
+            steps = []
+            for _ in range(10):
+                with swapped.step() as step:
+                    net(x).square().sum().backward()
+                steps.append(step)
+            assert bool(sum(step.n_unknown for step in steps)) == more
+            assert steps[-1].n_unknown == 0
+            n_rows.append(len(swapped.report().profile.rows))
+        assert n_rows[1] == n_rows[0] + 1  # the input of the sine
+
+
+def test_two_recorded_batches_give_bytes_per_sample_and_those_that_do_not_grow():
+    """Of two batches, a row of the batch's size grows, and batch statistics do not."""
+    net = made("residual")
+    with swapper(net) as swapped:
+        profile = swapped.profile(lambda n: plain_step(net, images(n)), batches=(2, 4))
+    rows = {row.key: (row.bytes_per_sample, row.bytes_fixed) for row in profile.rows}
+    assert rows["1", 0] == (8 * 32 * 32 * 4, 0.0)  # input of the first batch normalisation
+    assert rows["1", 1] == (0.0, 8 * 4.0)  # its mean
+    assert profile.fixed_bytes == FIXED_BYTES
+    assert {block.path for block in profile.blocks} >= {"4", "5"}
+
+
+def test_solve_simulate_and_max_batch_work_on_a_recorded_profile():
+    """What the door offers without a step: a plan that fits, its prediction, and the largest batch."""
+    net = made("residual")
+    with swapper(net) as swapped:
+        profile = swapped.profile(lambda n: plain_step(net, images(n)), batches=(2, 4))
+    need_bytes = swap.simulate(profile, SwapPlan.keeping(profile), n_samples=64).peak_bytes
+    budget = int(need_bytes * 0.7)
+    plan = swap.solve(profile, n_samples=64, budget=budget, planner="greedy")
+    said = swap.simulate(profile, plan, n_samples=64, budget=budget)
+    assert said.fits
+    assert said.peak_bytes <= budget < need_bytes
+    plain = swap.max_batch(profile, budget=budget, planner="none", min_throughput_frac=0.0)
+    assert plain < 64 <= swap.max_batch(profile, budget=budget, planner="all", min_throughput_frac=0.0)
+    with pytest.raises(swap.BudgetTooSmall, match=r"the least that was found is 4.. MiB, got 64.0 KiB") as small:
+        swap.solve(profile, n_samples=64, budget="64KiB", planner="greedy")
+    assert small.value.smallest_bytes > 64 << 10
+    assert set(small.value.plan.actions) != {KEEP}
+
+
+def test_a_plan_is_saved_and_loaded(tmp_path):
+    """Another swapper of the same module follows it from its first step; one of another module refuses it."""
+    net, x, path = made("residual"), images(), tmp_path / "plan.json"
+    with swapper(net) as swapped:
+        with pytest.raises(ValueError, match="no profile to save yet"):
+            swapped.save(path)
+        plan = everywhere(profiled(swapped, net, x), SWAP)
+        swapped.apply(plan)
+        swapped.save(path)
+    with swapper(made("residual"), planner="auto", budget="1GiB") as other:
+        other.load(path)
+        assert other.report().plan == plan
+        assert trained(other, other.module, x, 2).plan_key == plan.key
+    with (
+        swapper(made("mlp")) as foreign,
+        pytest.raises(ValueError, match=r"plan of module Sequential-\w+, this one is"),
+    ):
+        foreign.load(path)
+
+
+def test_the_report_is_a_table_with_reasons():
+    """Each row with its action and why; what stays against the plan is named, too."""
+    net, x = made("residual"), images()
+    with swapper(net) as swapped:
+        swapped.apply(everywhere(profiled(swapped, net, x), SWAP))
+        trained(swapped, net, x, 2)
+        text = str(swapped.report())
+    assert "planner all, no budget: peak" in text
+    assert "0#0 stays: something else holds it" in text
+    assert "ReLU" in text
+
+
+def out_of_memory():
+    raise torch.OutOfMemoryError("no memory left")
+
+
+def out_of_memory_within(swapped, net, x):
+    with swapped.step():
+        plain_step(net, x)
+        out_of_memory()
+
+
+def test_memory_that_does_not_suffice_passes_as_budget_exceeded():
+    """The error is torch's kind with the plan in it; the next step swaps whatever it can."""
+    net, x = made("residual"), images()
+    with swapper(net, planner="capuchin", budget="1GiB") as swapped:
+        trained(swapped, net, x, 3)
+        with pytest.raises(swap.BudgetExceeded, match="no memory left; the step ran so: planner capuchin"):
+            out_of_memory_within(swapped, net, x)
+        assert issubclass(swap.BudgetExceeded, torch.OutOfMemoryError)
+        assert trained(swapped, net, x, 1).swapped_bytes > 0
+
+
+def test_run_makes_the_step_again_as_if_nothing_had_happened():
+    """Random numbers, batch statistics and gradients are as before the step that failed."""
+    plain, net, x = made("residual"), made("residual"), images()
+    tries = []
+
+    def step():
+        torch.rand(3)
+        plain_step(net, x)
+        tries.append(torch.rand(1).item())
+        if len(tries) == 1:
+            out_of_memory()
+
+    plain_step(net, x)
+    plain_step(plain, x)
+    with swapper(net) as swapped:
+        swapped.run(step)
+    plain_step(plain, x)
+    assert len(tries) == 2
+    assert tries[0] == tries[1]
+    assert differing(state(plain), state(net)) == []
+
+
+def test_a_step_that_fails_leaves_nothing_and_the_next_one_works():
+    """After any exception no byte is held, no place is taken, and steps can be made."""
+    net, x = made("residual"), images()
+    with swapper(net) as swapped:
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError), swapped.step():
+                net(x).sum() / 0 * (1 // 0)
+            gc.collect()
+            assert (swapped._meter.n_bytes, swapped._tier.places.n_taken) == (0, 0)
+        assert trained(swapped, net, x, 1).swapped_bytes > 0
+
+
+def test_a_nan_loss_is_the_users_affair():
+    """Gradients are NaN where plain's are."""
+    plain, net, x = made("residual"), made("residual"), images() * torch.nan
+    plain_step(plain, x)
+    with swapper(net) as swapped:
+        trained(swapped, net, x, 1)
+    assert differing(state(plain), state(net)) == []
+
+
+def test_graphs_outlive_the_swapper():
+    """A loss made within a step can be differentiated after the step, and after the swapper was closed."""
+    plain, net, x = made("residual"), made("residual"), images()
+    with swapper(net) as swapped, swapped.step():
+        loss = net(x).square().sum()
+    loss.backward()
+    plain(x).square().sum().backward()
+    assert differing(state(plain), state(net)) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({"budget": "0"}, ValueError, "size"),
+        ({"budget": "a lot"}, ValueError, "'a lot'"),
+        ({"budget": "1KiB"}, ValueError, "above the 60.7 KiB of the module's parameters.*got 1.0 KiB"),
+        ({"planner": "magic"}, ValueError, "magic"),
+        ({"tier": "cuda"}, ValueError, "tier must be auto, file .*'cuda' on cpu"),
+        ({"module": [1]}, TypeError, "needs a torch.nn.Module, got list"),
+        ({"module": nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1, device="meta")])}, ValueError, "one device"),
+        ({"folder": "/no/such/folder"}, OSError, "No such file"),
+    ],
+)
+def test_wrong_input_is_told_in_a_line(wrong, error, words):
+    """The message has the name, the limit and the value."""
+    arguments = {"module": made("residual"), **wrong}
+    with pytest.raises(error, match=words) as told:
+        swap.Swapper(arguments.pop("module"), **arguments)
+    assert "\n" not in str(told.value)
+
+
+def test_wrong_calls_are_told_in_a_line():
+    """Nested steps, a plan of other rows, a plan that cuts the batch, wrong batches to record."""
+    net, x = made("residual"), images()
+    with swapper(net) as swapped:
+        with swapped.step(), pytest.raises(RuntimeError, match="steps do not nest"), swapped.step():
+            pass
+        profile = profiled(swapped, net, x)
+        with pytest.raises(ValueError, match=f"not of the {len(profile.rows)} of"):
+            swapped.apply(SwapPlan(keys=(("9", 0),), actions=(SWAP,)))
+        with pytest.raises(ValueError, match=r"n_micro = 2"):
+            swapped.apply(SwapPlan(keys=tuple(profile.number), actions=(KEEP,) * len(profile.rows), n_micro=2))
+        with pytest.raises(ValueError, match=r"one or two numbers of samples, got \(1, 2, 3\)"):
+            swapped.profile(lambda n: None, batches=(1, 2, 3))
+    with pytest.warns(RuntimeWarning, match="does nothing from now on: tier file: it is closed"), swapped.step():
+        plain_step(net, x)
+
+
+def test_no_space_on_the_disk_costs_memory_and_one_warning(monkeypatch):
+    """What cannot be written stays in memory: the gradients are plain's, and nothing is swapped from then on."""
+    written = os.pwrite
+    left = [100_000]
+
+    def pwrite(fd, data, offset):
+        if left[0] < len(data):
+            raise OSError(28, "No space left on device")
+        left[0] -= len(data)
+        return written(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    plain, net, x = made("residual"), made("residual"), images()
+    plain_step(plain, x)
+    with swapper(net) as swapped:
+        step = trained(swapped, net, x, 1)
+        assert 0 < step.swapped_bytes < 340_000
+        assert differing(state(plain), state(net)) == []
+        with pytest.warns(RuntimeWarning, match="No space left on device"):
+            step = trained(swapped, net, x, 1)
+        assert step.swapped_bytes == 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trained(swapped, net, x, 1)  # told once
+        assert "No space left" in swapped.report().reason
+
+
+def test_a_short_read_is_an_error_not_a_wrong_gradient():
+    """A file that lost its end raises where its bytes are needed."""
+    with swapper(net := made("residual")) as swapped, swapped.step():
+        loss = net(images()).square().sum()
+        os.truncate(swapped._tier.file, 0)
+        while swapped._tier.relieve():
+            pass
+        os.truncate(swapped._tier.file, 0)
+        with pytest.raises(OSError, match="swap file ends before byte"):
+            loss.backward()
+
+
+def test_importing_the_door_loads_no_torch():
+    """Names load on first use."""
+    code = "import sys; from drlnb import swap; print('torch' in sys.modules, 'dask' in sys.modules, len(swap.__all__))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.split()[:2] == ["False", "False"]
+    assert all(getattr(swap, name) is not None for name in swap.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        swap.nothing  # noqa: B018
+
+
+def test_freed_tensors_leave_the_process_once_malloc_is_fixed():
+    """Glibc takes the threshold; in a process of its own, since it cannot be taken back."""
+    code = "from drlnb import swap; print(swap.fix_malloc())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "True\n"
+
+
+def test_places_of_a_file_are_used_again_in_every_step():
+    """The file does not grow with the steps, and starts anew when nothing is in it."""
+    tier = FileTier(Meter())
+    first = [tier.places.take(5000) for _ in range(3)]
+    assert [place.offset for place in first] == [0, 8192, 16384]
+    second = first.pop(1)
+    assert tier.places.take(100).offset == 24576
+    del second
+    assert tier.places.take(8192).offset == 8192
+    first.clear()
+    assert tier.places.n_taken == 0
+    assert tier.places.take(100).offset == 0
+    tier.close()

@@ -1,0 +1,191 @@
+"""Traps 15 to 21: the order of copies on streams, proven by vector clocks; each wait is taken away once and missed."""
+
+import pytest
+import torch
+
+from drlnb.runtime.swapping.tiers.base import Held, Meter, flat
+from drlnb.runtime.swapping.tiers.slab import SlabTier
+from tests.runtime.swapping.checked import CheckedStreams, RaceFound
+from tests.runtime.swapping.nets import differing, images, made, plain_step, state
+from tests.runtime.swapping.rig import stepping, swapper
+
+KIB = 1024
+
+
+class Forgetful(CheckedStreams):
+    """Leaves out the waits of one stream, or those for the events of another one."""
+
+    def __init__(self, side, of="any", seed=0):
+        super().__init__(seed)
+        self._left_out = (side, of)
+
+    def wait(self, side, event):
+        if side != self._left_out[0] or self._left_out[1] not in {"any", event.side}:
+            super().wait(side, event)
+
+
+class Bench:
+    """A slab tier, and a computing stream that writes what is stored and reads what is back."""
+
+    def __init__(self, streams, slab_bytes=64 * KIB, stash_bytes=0):
+        self.streams, self.meter = streams, Meter()
+        self.tier = SlabTier(self.meter, streams, slab_bytes, stash_bytes)
+
+    def store(self, value, n_bytes=8 * KIB):
+        memory = self.streams.empty(n_bytes)
+        self.streams.touch(memory, writes=True)
+        memory.fill_(value)
+        return self.tier.store(Held(self.meter, memory.untyped_storage()))
+
+    def read(self, ticket):
+        memory = flat(ticket.wait().storage)
+        self.streams.touch(memory, writes=False)
+        return memory.clone()
+
+
+def there_and_back(bench, n=6):
+    """Store some, bring them back in another order ahead of their use, and return whether all are as they were."""
+    tickets = [bench.store(i) for i in range(n)]
+    while bench.tier.relieve():
+        pass
+    good = True
+    for i in reversed(range(n)):
+        for ahead in tickets[max(i - 1, 0) : i + 1]:
+            ahead.load()
+        good &= bool((bench.read(tickets.pop()) == i).all())
+    return good
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_traps_15_16_20_every_delay_gives_the_same_numbers(seed):
+    """Copies out and back overlap on two streams, are as late as events allow, and no two accesses race."""
+    assert there_and_back(Bench(CheckedStreams(seed)))
+
+
+MISSED = {
+    "15: the buffer's memory may still be in use": ("back", None),
+    "15: the copy back may not be finished when it is read": (None, "back"),
+    "16: the source may not be written yet": ("out", None),
+    "16: the source may be used again before it was copied": (None, "out"),
+}
+
+
+@pytest.mark.parametrize("missing", MISSED)
+def test_traps_15_16_without_one_of_the_waits_a_race_is_found(missing):
+    """Each wait of the tier is needed: the checker finds what would happen without it."""
+    bench = Bench(Forgetful(*MISSED[missing]))
+    with pytest.raises(RaceFound, match="in no order") as found_race:
+        there_and_back(bench)
+    bench.streams.forgive()
+    assert found_race.traceback
+
+
+def test_trap_16_what_waits_for_its_copy_is_bounded_in_bytes():
+    """Sources are dropped once more than the bound wait, not once a number of them do."""
+    bench = Bench(CheckedStreams(), slab_bytes=1 << 20, stash_bytes=20 * KIB)
+    tickets = []
+    for i in range(8):
+        tickets.append(bench.store(i))
+        assert bench.meter.n_bytes <= 20 * KIB
+
+
+def test_trap_17_a_copy_back_that_nobody_wants_is_waited_for():
+    """Its memory goes back to the computing stream after the copy; without the wait that is a race."""
+    for streams, races in ((CheckedStreams(), False), (Forgetful(None, "back"), True)):
+        bench = Bench(streams)
+        ticket = bench.store(1)
+        while bench.tier.relieve():
+            pass
+        ticket.load()
+        if races:
+            with pytest.raises(RaceFound):
+                ticket.forget()
+            streams.forgive()
+        else:
+            ticket.forget()
+        assert bench.meter.n_bytes == 0
+
+
+def test_trap_18_a_place_is_written_again_after_its_last_copy_back():
+    """A slab of one place serves step after step; without the computing stream's wait for the copy back that races."""
+    for streams, races in ((CheckedStreams(1), False), (Forgetful(None, "back"), True)):
+        bench = Bench(streams, slab_bytes=8 * KIB)
+        first = bench.store(1)
+        while bench.tier.relieve():
+            pass
+        first.load()
+        back = first.wait()
+        del first
+        if races:
+            with pytest.raises(RaceFound, match="stream out writes 8192 bytes that stream back reads"):
+                bench.store(2)
+            streams.forgive()
+        else:
+            assert (bench.read(bench.store(2)) == 2).all()
+            assert (flat(back.storage) == 1).all()
+
+
+def test_trap_19_one_slab_is_pinned_once_and_a_full_one_takes_nothing():
+    """What does not fit stays on the device; freed places serve again."""
+    bench = Bench(CheckedStreams(), slab_bytes=16 * KIB)
+    first, second = bench.store(1), bench.store(2)
+    assert bench.store(3) is None
+    del first
+    third = bench.store(3)
+    assert (bench.read(second) == 2).all()
+    assert (bench.read(third) == 3).all()
+    assert bench.tier.slab.numel() == 16 * KIB
+
+
+def test_trap_20_a_copy_out_does_not_hold_up_a_copy_back():
+    """The two directions have a stream each: in virtual time they overlap."""
+    bench = Bench(CheckedStreams(), slab_bytes=1 << 20, stash_bytes=1 << 20)
+    early = bench.store(1)
+    while bench.tier.relieve():
+        pass
+    bench.streams.now_s.update({"out": 0.0, "back": 0.0, None: 0.0})
+    bench.streams.done = lambda event: False  # the device is busy all the time
+    late = bench.store(2, n_bytes=256 * KIB)
+    early.load()
+    assert bench.streams.now_s["back"] < bench.streams.now_s["out"] + 8 * KIB * 1e-9
+    assert (bench.read(late) == 2).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_traps_15_to_20_whole_steps_race_nowhere(seed):
+    """Three steps of a net, prefetch included, with random delays: gradients are plain's, bit by bit."""
+    plain, net, x = made("residual"), made("residual"), images()
+    streams = CheckedStreams(seed)
+    with swapper(net, tier=lambda meter: SlabTier(meter, streams, 1 << 20, 50_000)) as swap:
+        for _ in range(3):
+            plain.zero_grad()
+            net.zero_grad()
+            plain_step(plain, x)
+            with swap.step() as step:
+                plain_step(net, x)
+        assert step.swapped_bytes > 300_000
+    assert differing(state(plain), state(net)) == []
+
+
+def test_trap_21_under_a_compiler_every_tensor_is_left_alone(monkeypatch):
+    """While code is traced, the hooks keep what they are given."""
+    with stepping() as step, step.open() as tape:
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert type(tape.pack(torch.ones(64))).__name__ == "Kept"
+        monkeypatch.undo()
+        assert type(tape.pack(torch.ones(64))).__name__ == "Handle"
+
+
+def test_trap_21_a_compiled_model_is_left_alone_with_one_warning():
+    """Hooks of saved tensors would break what the compiler has made: the step is plain, and the report says why."""
+    net, x = made("mlp"), images()
+    with swapper(net) as swap:
+        net._compiled_call_impl = net._call_impl  # what net.compile() sets
+        with pytest.warns(RuntimeWarning, match="the module is compiled"), swap.step() as step:
+            plain_step(net, x)
+        with swap.step() as again:
+            plain_step(net, x)
+        report = swap.report()
+        assert (step.n_packs, again.n_packs, report.active) == (0, 0, False)
+        assert "the module is compiled" in report.reason
+        assert "swapping does nothing" in str(report)
