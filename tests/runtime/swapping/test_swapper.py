@@ -2,9 +2,11 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -364,3 +366,13 @@ def test_places_of_a_file_are_used_again_in_every_step():
     assert tier.places.n_taken == 0
     assert tier.places.take(100).offset == 0
     tier.close()
+
+
+def test_the_pages_example_stays_within_its_budget(capsys):
+    """Word for word: six steps of 64 pictures, within 6 MiB where plain asks for more."""
+    page = Path(__file__).parents[3] / "docs/swapping.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(code, {})
+    peak, swapped = (float(number) for number in re.findall(r"([\d.]+) MiB", capsys.readouterr().out.splitlines()[0]))
+    assert 4.0 < peak <= 6.0
+    assert swapped > 0.0
