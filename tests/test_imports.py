@@ -15,6 +15,8 @@ import pytest
 
 import drlnb
 
+pytestmark = pytest.mark.gates
+
 PACKAGE = Path(drlnb.__file__).parent
 HEAVY = {"torch", "dask", "distributed", "gymnasium", "plotly", "ipywidgets", "anywidget", "jupyterlab"}
 IMPURE = {"asyncio", "random", "threading", "socket", "subprocess", "logging", "multiprocessing"}

@@ -266,6 +266,7 @@ def figures(what, words):
     return [(row["value"], row.get("spread"), row["baseline"]) for row in report["rows"]]
 
 
+@pytest.mark.gates
 @pytest.mark.parametrize(("what", "option", "more"), OPTIONS, ids=lambda part: part.strip("-"))
 def test_every_option_changes_what_is_measured(what, option, more):
     """Another value gives other figures."""

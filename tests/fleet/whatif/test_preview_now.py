@@ -213,6 +213,7 @@ MATTERS = {
 }  # fmt: skip
 
 
+@pytest.mark.gates
 @pytest.mark.parametrize("key", [key for key in PREVIEWED if not key.startswith("warmup.")])
 def test_every_key_that_is_played_can_matter(key):
     """Each of them changes the figures of some run; none is taken and forgotten."""
@@ -279,6 +280,7 @@ def test_switches_are_told_apart_from_batches():
 
 
 # ------------------------------------------------------------------ keys of warm-up
+@pytest.mark.gates
 @pytest.mark.parametrize(
     ("planner", "key", "value"),
     [
