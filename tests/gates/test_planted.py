@@ -123,7 +123,7 @@ PLANTS = {
     "Any, often": ("house", SIM, f"{DOC}\nfrom typing import Any\n\n" + "x: Any = 1\n" * 401, ["say Any: "]),
     "a room above its budget": ("house", SIM, DOC + "x = 1\n" * 9000, ["room sim: 9,000 code lines"]),
     "a room without a budget": ("house", "drlnb/attic/planted.py", DOC + "x = 1\n", ["room attic: no budget"]),
-    "a product above its budget": ("house", SIM, DOC + "x = 1\n" * 32_001, ["code lines of the product: "]),
+    "a product above its budget": ("house", SIM, DOC + "x = 1\n" * 60_000, ["code lines of the product: "]),
     "a plan named twice": (
         "house",
         SIM,

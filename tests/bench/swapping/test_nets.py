@@ -68,6 +68,7 @@ def test_a_fresh_trace_of_a_large_net_is_the_shipped_one(name):
     assert packed(trace(net, sample, name=name)) == packed(net_trace(name))
 
 
+@pytest.mark.gates
 @pytest.mark.parametrize(("name", "shape"), [("alexnet_32", (2, 10)), ("impala", (2, 18)), ("nature_cnn", (2, 18))])
 def test_a_net_is_a_network(name, shape):
     """It maps a batch to outputs, each sample for itself, with gradients for every parameter."""

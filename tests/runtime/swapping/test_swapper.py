@@ -347,6 +347,7 @@ def test_importing_the_door_loads_no_torch():
         swap.nothing  # noqa: B018
 
 
+@pytest.mark.gates
 def test_freed_tensors_leave_the_process_once_malloc_is_fixed():
     """Glibc takes the threshold; in a process of its own, since it cannot be taken back."""
     code = "from drlnb import swap; print(swap.fix_malloc())"
