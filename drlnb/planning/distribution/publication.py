@@ -108,6 +108,7 @@ class Publication:
             return False
         self.waiting += hosts
         if self._holders():  # these came later: whoever holds the version sends it, the learner does not
+            self.predicted_s = 0.0  # they tell nothing of how long a version takes
             self._say("late", hosts, self._sends(dict.fromkeys(hosts, ((0, n_bytes),))), out)
             return True
         view = DistributionView(version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link)

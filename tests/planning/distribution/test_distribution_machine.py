@@ -125,6 +125,19 @@ def test_a_slow_network_is_not_taken_for_a_failure():
     assert deadline_s(publisher.publish(3, n_bytes=20_000_000)) == pytest.approx(4 * 15.0)
 
 
+def test_a_host_that_comes_much_later_is_no_measure_of_the_network():
+    """It gets the version an hour after the others: the next deadlines are those that they have taught."""
+    publisher = Publisher("relay:m=2", hosts=("a", "b"))
+    publisher.publish(n_bytes=60_000_000)
+    publisher.held("a")
+    publisher.held("b")
+    pace = publisher.machine.state.publication.pace
+    publisher.t += 3600.0
+    publisher.hosts("a", "b", "c")
+    publisher.held("c")
+    assert publisher.machine.state.publication.pace == pace
+
+
 def test_what_is_mended_has_as_much_time_as_the_network_needs():
     """A repair over a network that takes a hundred times the prediction is not given up after five seconds."""
     publisher = Publisher("relay:m=3", hosts=("a", "b", "c"))
