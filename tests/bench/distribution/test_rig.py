@@ -1,5 +1,6 @@
 """A rig of real processes: what it answers, and that nothing of it is left, however its bench ends."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,9 +22,14 @@ def interfaces():
 
 
 def processes():
-    """Return the processes of rigs."""
-    found = psutil.process_iter(["cmdline"])
-    return [process for process in found if "drlnb.bench.distribution.hub" in (process.info["cmdline"] or ())]
+    """Return the processes of rigs, but for those of a test that runs beside this one."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    rigs = []
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
+            if "drlnb.bench.distribution.hub" in (process.info["cmdline"] or ()):
+                rigs += [process] if process.environ().get("PYTEST_XDIST_WORKER") == worker else []
+    return rigs
 
 
 @pytest.fixture(params=["loopback", "netns"])
