@@ -63,7 +63,7 @@ def column_s(span_s: float, n_columns: int) -> float:
     >>> column_s(1000.0, 1000), column_s(1001.0, 1000)
     (1.0, 2.0)
     """
-    if span_s <= 0:
+    if span_s / n_columns <= 0.0:  # also a span so short that its part of a column is nothing
         return 2.0**-10
     return float(2.0 ** math.ceil(math.log2(span_s / n_columns)))
 

@@ -60,3 +60,9 @@ def test_a_long_bar_at_the_end_does_not_make_many():
     few = decimate.thinned({"start": start, "stop": stop, "lane": lane}, 540)
     assert len(few["start"]) <= 540
     assert (few["stop"] - few["start"]).sum() == pytest.approx(2000 + 4000)
+
+
+@pytest.mark.parametrize("span_s", [0.0, 5e-324, 1e-300])
+def test_a_span_of_nothing_has_a_column_width(span_s):
+    """The smallest number there is, over 1,200 columns, is 0."""
+    assert decimate.column_s(span_s, 1200) > 0.0
