@@ -1,6 +1,7 @@
 """Publish to real Dask workers: what readers see, who comes and goes, who publishes last, what is refused."""
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -199,6 +200,11 @@ class Actor:
         self.process.communicate()
 
 
+def on_hosts(publication, kind):
+    """Return the hosts that a kind of record of a publication names."""
+    return {record.host for record in list(publication.trace) if isinstance(record, kind)}
+
+
 @pytest.fixture
 def make_actor():
     """Start actors by the path of their store; they are gone after the test."""
@@ -222,9 +228,13 @@ def test_a_version_waits_for_the_actors_of_every_host(client, make_actor):
         quick, slow, other = (make_actor(path) for path in (first, first, second))
         assert [actor.refresh() for actor in (quick, slow, other)] == [1, 1, 1]
         publication = publisher.publish(version)
-        wait_until(lambda: sum(isinstance(r, ActorsInstalled) for r in publication.trace) == 2, "two have no actors")
+        installed = functools.partial(on_hosts, publication, ActorsInstalled)
+        wait_until(lambda: len(installed()) == 2, f"two have no actors: {publication.trace}")
         assert [quick.refresh(), other.refresh()] == [2, 2]
-        wait_until(lambda: sum(isinstance(r, ActorsInstalled) for r in publication.trace) == 3, "another one's have it")
+        try:
+            wait_until(lambda: len(installed()) == 3, "another one's have it", 20.0)
+        except AssertionError:
+            raise AssertionError(f"{publication.trace}") from None
         waiting = publisher.publish(version)
         assert not publication.done()
         assert slow.refresh() == 2

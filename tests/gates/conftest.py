@@ -83,7 +83,18 @@ GATES: dict[str, tuple[str, ...]] = {
     "sizes": (".ci/sizes.py",),
     "house": (".ci/house.py",),
     "doctest": ("-m", "pytest", "-q", "-p", "no:cacheprovider", "--doctest-modules", "drlnb/sim"),
-    "imports": ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_imports.py", "-k", "pure and planning"),
+    "imports": (
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "gates",
+        "tests/test_imports.py",
+        "-k",
+        "pure and planning",
+    ),
 }
 
 
