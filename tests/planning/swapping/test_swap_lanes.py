@@ -43,21 +43,21 @@ class Reading:
         return self.work[f"b{tick}"]
 
     def turn(self):
-        """When the forward pass is over."""
+        """Return when the forward pass is over."""
         return self.forward(len(self.of.ticks) - 1)[1]
 
     def need(self, each):
-        """The first work of the backward pass that reads a row, by its beginning."""
+        """Return when the first work of the backward pass that reads a row begins."""
         needs = [self.backward(each.packed_ticks[-1])[0]]
-        for other in self.named(DERIVE):
-            if other.derive_from == each.key:
-                needs.append(self.work[f"again {other.name}"][0])
-        for block in self.of.blocks:
-            ticks = range(block.first_tick, block.last_tick + 1)
-            if block.path in self.plan.blocks and each.born_tick < block.first_tick:
-                if set(ticks) & set(each.packed_ticks):
-                    needs.append(self.work[f"again {block.path}"][0])
-        return min(needs)
+        derived = [other.name for other in self.named(DERIVE) if other.derive_from == each.key]
+        entered = [
+            block.path
+            for block in self.of.blocks
+            if block.path in self.plan.blocks
+            and each.born_tick < block.first_tick
+            and set(range(block.first_tick, block.last_tick + 1)) & set(each.packed_ticks)
+        ]
+        return min(needs + [self.work[f"again {name}"][0] for name in derived + entered])
 
     def stays(self):
         """Yield (bytes, from, until) of each time that a row, or a part of it, is on the device for certain."""
@@ -194,7 +194,7 @@ def test_copies_come_back_in_the_order_in_which_they_are_needed(pair):
 @fewer(2)
 @given(planned())
 def test_what_is_made_again_is_made_from_what_is_there(pair):
-    """A derived row between its source's return and its own need; a block after what enters it, before its last tick."""
+    """A derived row between its source's return and its own need; a block after what enters it."""
     of, plan = pair
     read = Reading(of, plan)
     for each in read.named(DERIVE):
@@ -261,7 +261,7 @@ def test_a_swapped_row_that_is_packed_twice_stays_until_its_second_use():
 
 
 def test_copies_that_queue_behind_each_other():
-    """Four rows of four seconds each on a link that is busy all forward: the last leaves at 17, the first is back at 33."""
+    """Four rows of four seconds each on one link: the last has left at 17, the first is back at 33."""
     of = chain(4, link=SwapLink.of(2.5))
     read = Reading(of, acting(of, l0=SWAP, l1=SWAP, l2=SWAP, l3=SWAP))
     assert [read.out[f"l{i}#0"] for i in range(4)] == [(1.0, 5.0), (5.0, 9.0), (9.0, 13.0), (13.0, 17.0)]
@@ -274,7 +274,7 @@ def test_copies_that_queue_behind_each_other():
 
 
 def test_a_small_budget_holds_copies_back_and_a_large_one_does_not():
-    """With room for two rows, the next one comes only when one was freed; with room for all, as soon as the link is free."""
+    """With room for two rows, the next one comes when one was freed; with room for all, when the link is free."""
     of = chain(4, link=SwapLink.of(20.0))
     plan = acting(of, l0=SWAP, l1=SWAP, l2=SWAP, l3=SWAP)
     wide_open, narrow = Reading(of, plan), Reading(of, plan, budget=20.0)
@@ -288,7 +288,7 @@ def test_a_small_budget_holds_copies_back_and_a_large_one_does_not():
 
 @pytest.mark.parametrize(("n_bytes", "comes_at", "stall_s"), [(0.0, 3.0, 0.0), (10.0, 5.0, 0.0), (20.0, 7.0, 1.0)])
 def test_transients_leave_less_room_for_what_comes_back(n_bytes, comes_at, stall_s):
-    """Of 30 bytes, two rows and what a backward tick needs for itself leave room at once, a tick later, or not before."""
+    """Of 30 bytes, two rows and what a backward tick needs for itself leave room at once, a tick later, or never."""
     heavy = Tick(forward_s=(1.0, 0.0), backward_s=(2.0, 0.0), backward_transient_bytes=(n_bytes, 0.0))
     of = profile([row(f"l{i}", i - 1, i) for i in range(3)], [SECOND, heavy, SECOND])
     read = Reading(of, acting(of, l0=SWAP), budget=30.0)
