@@ -24,12 +24,7 @@ __all__ = ["gradients", "hooks", "memory", "overlap", "predicted", "squeezed"]
 #: Samples of a step of each network whose gradients are compared; bytes that move are counted in the first four.
 _BATCHES = {"alexnet_32": 4, "vgg16_bn_32": 2, "resnet50_32": 2, "inception_v3_32": 1,
             "impala": 2, "nature_cnn": 2, "transformer": 1}  # fmt: skip
-_PLANNERS = (
-    "all",
-    "capuchin",
-    "hybrid",
-    *[f"greedy:actions={each}" for each in ("swap", "squeeze", "derive", "block")],
-)
+_PLANNERS = ("all", "hybrid", "greedy:actions=derive", "greedy:actions=block")
 #: Steps until a planner's plan is followed: one swaps all, one is recorded.
 _BEFORE = 2
 #: Batches at which predictions are tested, and planners.

@@ -134,7 +134,7 @@ def test_capuchin_moves_what_waits_longest(name):
 
 
 def test_squeezing_a_policys_frames_costs_no_time():
-    """Of IMPALA's storages at a quarter over plain's batch: what is squeezed is not moved, and the step is no longer."""
+    """IMPALA at a quarter over plain's batch: what is squeezed is not moved, and the step is no longer."""
     view = view_of("impala", plain_batch(net_trace("impala"), "2080ti", GIB) * 5 // 4, GIB)
     plan = plan_of("hybrid", view)
     plain = predict(view.profile, SwapPlan.keeping(view.profile), view.n_samples)
