@@ -61,8 +61,7 @@ class Swapper:
         Name of a planner, with parameters (``hybrid:actions=swap``), or a planner; ``all`` and ``none`` need no
         profile.
     tier
-        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by
-        the caller, which then closes it.
+        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by the caller, who then closes it.
     seed
         Of a planner's random moves.
     min_bytes
@@ -96,7 +95,7 @@ class Swapper:
         self._chooser = Chooser(planner, seed)
         self.set_budget(budget)
         self._peak = DevicePeak(self._device)
-        self._outside_bytes = 0  # on CUDA: what is allocated at the beginning of a step, the optimiser's state included
+        self._own_bytes = self._outside_bytes = 0  # as a step begins: of the module; on CUDA of all that is there
         self._meter = Meter()
         self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
         self._attribution = Attribution(module, entered=self._entered, left=self._left)
@@ -110,8 +109,7 @@ class Swapper:
         )
         self._recipes = Recipes(self._tape)
         self._recording: Recording | None = None
-        self._reason, self._n_steps, self._open = "", 0, False
-        self._step = SwapStep()
+        self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -164,8 +162,10 @@ class Swapper:
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         blocks = self._current().blocks
         self._tape.begin(kept_tensors(self.module))
+        self._own_bytes = fixed_bytes(self.module)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
         self._recording = self._tape.watch = recording
+        self._tape.keeps_all = self._current().key is None
         if self._device.type == "cuda":
             self._peak.restart()
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
@@ -209,7 +209,7 @@ class Swapper:
 
     def _fixed_bytes(self) -> int:
         """Return what stays on the device beside saved storages."""
-        return max(fixed_bytes(self.module), self._outside_bytes)
+        return max(self._own_bytes, self._outside_bytes)
 
     def _does_nothing(self) -> bool:
         if compiled(self.module):

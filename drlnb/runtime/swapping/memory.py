@@ -33,9 +33,10 @@ def kept_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 def fixed_bytes(module: torch.nn.Module) -> int:
     """Return the bytes of parameters, their gradients and buffers, each storage once."""
-    sizes = {storage_number(each.untyped_storage()): each.untyped_storage().nbytes() for each in kept_tensors(module)}
-    gradients = sum(each.numel() * each.element_size() for each in module.parameters() if each.requires_grad)
-    return int(sum(sizes.values()) + gradients)
+    tensors = list(kept_tensors(module))
+    storages = {storage_number(storage): storage for storage in (each.untyped_storage() for each in tensors)}
+    gradients = sum(each.nbytes for each in tensors if isinstance(each, torch.nn.Parameter) and each.requires_grad)
+    return int(sum(storage.nbytes() for storage in storages.values()) + gradients)
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

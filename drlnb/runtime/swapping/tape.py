@@ -65,12 +65,13 @@ def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
 
 
 class Kept:
-    """A saved tensor that is no business of ours: a parameter, a small one, a subclass."""
+    """A saved tensor that stays: a parameter, a small one, a subclass; or any one where all stay."""
 
-    __slots__ = ("_tensor", "_version")
+    __slots__ = ("_saved", "_tensor", "_version")
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, saved: object = None) -> None:
         self._tensor, self._version = tensor.detach(), tensor._version
+        self._saved = saved  # lives as long, and is counted so
 
     def tensor(self) -> torch.Tensor:
         """Return it."""
@@ -204,6 +205,8 @@ class Tape:
         #: A storage that is needed again within that many times its copy stays, from the next step on.
         self.gap_copies = 0.0
         self.watch: Watch | None = None
+        #: The plan keeps every storage: unless somebody watches, what is saved needs no handle of its own.
+        self.keeps_all = False
         #: Storages that something else holds, or of which less than half is saved: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
@@ -259,6 +262,8 @@ class Tape:
         storage = tensor.untyped_storage()
         saved = self._saved.get(identity(tensor)) or self._first(tensor, storage)
         self.n_packs += 1
+        if self.keeps_all and self.watch is None and saved.action == KEEP:
+            return Kept(tensor, saved)
         handle = Handle(saved, Guard(tensor))
         if saved.action in {SQUEEZE, DERIVE} and saved.again is None:
             handle.full = saved.hold(self.meter, storage)
