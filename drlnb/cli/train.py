@@ -12,6 +12,7 @@ from drlnb.planning.declared import SECONDS
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
+from drlnb.records.units import read_bytes
 
 if TYPE_CHECKING:
     from drlnb.fleet.tasks.task import Task
@@ -29,6 +30,7 @@ _OPTIONS: Mapping[str, str] = {
     "n_collectors": "--collectors",
     "eval_episodes": "--eval-episodes",
     "eval_max_steps": "--eval-max-steps",
+    "memory_budget": "--swap-budget",
     "algo": "--algo",
     "env": "ENV",
     "group": "nothing: it is not an option yet",
@@ -143,6 +145,7 @@ def _tasks(args: argparse.Namespace) -> "list[Task]":
             n_collectors=args.collectors,
             eval_episodes=args.eval_episodes,
             eval_max_steps=args.eval_max_steps,
+            memory_budget=args.swap_budget,
             group=env if args.seeds else None,
             **hyper,
         )
@@ -194,6 +197,16 @@ def _whole(field: str) -> Callable[[str], int]:
     return at_least(least, most=most)
 
 
+def _size(text: str) -> int:
+    try:
+        return read_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_SWAP_BUDGET = (
+    "bytes that a task's gradient step may use on its device, such as 8GiB (default: any, nothing is swapped)"
+)
 _DESCRIPTION = (
     "Train every environment at once on a few slots. Without options a task uses the settings tuned "
     "for its environment, else Stable-Baselines3's defaults."
@@ -236,6 +249,7 @@ COMMAND = Command(
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
+        option("--swap-budget", type=_size, metavar="SIZE", help=_SWAP_BUDGET),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
         option("--env-timeout", type=number_or("none", SECONDS), default=60.0, metavar="S", help=_ENV_TIMEOUT),

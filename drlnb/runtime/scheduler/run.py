@@ -80,7 +80,7 @@ class LiveRun:
                 "wanted": "",
                 #: Settings of scheduling that were changed while it ran; its next attempt begins with them, and so
                 #: does the run when it is resumed.
-                "scheduling": dict(spec.get("scheduling", {}).get(task["name"], {})),
+                "scheduling": {**_own(task), **spec.get("scheduling", {}).get(task["name"], {})},
                 #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
                 "live": {},
                 "reason": "",
@@ -314,6 +314,12 @@ def note(row: Plain, action: str, key: str, value: object) -> Plain:
     return former
 
 
+def _own(task: Plain) -> Plain:
+    """Return the settings of scheduling that a task brings along."""
+    budget_bytes = task.get("memory_budget_bytes")
+    return {} if budget_bytes is None else {"swapping.memory_budget_bytes": budget_bytes}
+
+
 def forget(row: Plain, key: str, value: object, former: Plain) -> None:
     """Forget a value that a task has refused, unless another one was set meanwhile."""
     kind = "scheduling" if owner(key) else "live"
@@ -327,6 +333,8 @@ def forget(row: Plain, key: str, value: object, former: Plain) -> None:
 def with_changes(spec: Plain, changes: Mapping[str, object]) -> Plain:
     """Return planners and settings of a task's next attempt, with what a user has changed since the run began."""
     config, settings = as_config(changes), dict(spec.get("settings", {}))
-    warmup = {**settings.get("warmup", {}), **config["settings"].pop("warmup", {})}
-    settings |= config["settings"] | ({"warmup": warmup} if warmup else {})
+    for room in ("warmup", "swapping"):
+        of_room = {**settings.get(room, {}), **config["settings"].pop(room, {})}
+        settings |= {room: of_room} if of_room else {}
+    settings |= config["settings"]
     return {"planners": {**spec.get("planners", {}), **config["planners"]}, "settings": settings}

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 import torch
 
+from drlnb.records.units import said_bytes
 from drlnb.runtime.swapping.torch_private import storage_number
 
-__all__ = ["StepState", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
+__all__ = ["StepState", "budget_problem", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
 
 #: ``mallopt``'s name for the size from which memory is mapped and, once freed, given back; and that size.
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 128 << 10
@@ -36,6 +37,17 @@ def fixed_bytes(module: torch.nn.Module) -> int:
     sizes = {storage_number(each.untyped_storage()): each.untyped_storage().nbytes() for each in kept_tensors(module)}
     gradients = sum(each.numel() * each.element_size() for each in module.parameters() if each.requires_grad)
     return int(sum(sizes.values()) + gradients)
+
+
+def budget_problem(module: torch.nn.Module, budget_bytes: float | None) -> str:
+    """Return why a module's steps cannot have a budget: it is not above the module's own size; empty if they can."""
+    own_bytes = fixed_bytes(module)
+    if budget_bytes is None or budget_bytes > own_bytes:
+        return ""
+    return (
+        f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and buffers, "
+        f"got {said_bytes(budget_bytes)}"
+    )
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

@@ -5,20 +5,20 @@ from collections.abc import Callable
 import numpy as np
 
 from drlnb.planning.codec import from_plain
-from drlnb.planning.swapping import SwapPlan, SwapView, facts
+from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.heuristics import candidates
+from drlnb.planning.swapping.heuristics import searched
 from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.planning.swapping.profile import SwapProfile
-from drlnb.records.base import Facts, shared
+from drlnb.records.base import Facts
 from drlnb.records.columns import swapping as words
 from drlnb.records.journal import Stream
 from drlnb.sim.driver import Clock, Effects, Hosted
 
-__all__ = ["simulate_steps"]
+__all__ = ["SEARCH_S", "simulate_steps"]
 
 #: Seconds of a search in another process.
-_SEARCH_S = 1.0
+SEARCH_S = 1.0
 
 
 class _Executor:
@@ -51,11 +51,7 @@ class _Executor:
         self.clock.after(0.0, lambda: self.hosted.feed(words.SwapLinkMeasured, link=link))
 
     def _search(self, command: words.SearchSwapPlan) -> None:
-        profile = from_plain(SwapProfile, command.profile)
-        view = SwapView(**shared(command, SwapView) | {"profile": profile})
-        plans = tuple(map(facts, candidates(command.planner, view)))
-        said = {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
-        self.clock.after(_SEARCH_S, lambda: self.hosted.feed(words.SwapPlanFound, **said))
+        self.hosted.feed_after(SEARCH_S, words.SwapPlanFound, **searched(command))
 
     def step(self, left: int) -> None:
         """Make a step under the plan in force, and so many more after it."""

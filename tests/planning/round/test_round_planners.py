@@ -7,14 +7,15 @@ from drlnb.planning.batching import BatchPlan
 from drlnb.planning.distribution import star
 from drlnb.planning.replay import replay
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.swapping import SwapPlan
+from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.profile import SWAP
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned
 from drlnb.records.columns.distribution import DistributionPlanned, LinkMeasured, MeasureLink, SendParameters
 from drlnb.records.columns.leasing import RequestRefused
-from drlnb.records.columns.swapping import SwapPlanned
+from drlnb.records.columns.swapping import SwapPlanned, SwapProfileTaken
 from drlnb.records.journal import Stream, StreamOpened
+from tests.planning.swapping.swap_task import OF
 
 NODES = ("n0", "n1")
 
@@ -115,9 +116,9 @@ OWN = {
         "round 1: batching planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
     ),
     "swapping": (
-        lambda view: SwapPlan(keys=(("fc", 0),), actions=(SWAP,), n_micro=view.round),
+        lambda view: SwapPlan.keeping(view.profile).having({("l0", 0): SWAP}),
         broken,
-        "round 1: swapping planner own:mine raised RuntimeError: no plan for 1",
+        "round 1: swapping planner own:mine raised RuntimeError: no plan for 0",
     ),
     "distribution": (
         lambda view: star(len(view.hosts), view.model_bytes),
@@ -136,8 +137,11 @@ def replayed(master):
 @pytest.mark.parametrize("decision", OWN)
 def test_a_users_planner_plans_and_is_replayed_from_the_journal(decision):
     """Its plans come back from their records, whatever it was."""
-    master = Master(own={decision: Mine(OWN[decision][0])}, planners={decision: "own:mine"}, n_rounds=2)
+    config = {"planners": {decision: "own:mine"}, "swapping": {"memory_budget_bytes": 45}}
+    master = Master(own={decision: Mine(OWN[decision][0])}, n_rounds=2, **config)
     master.at_version_1(*NODES)
+    if decision == "swapping":
+        master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
     to_next_round(master)
     kind = {"batching": BatchPlanned, "swapping": SwapPlanned, "distribution": DistributionPlanned}[decision]
     assert {record.planner for record in of(kind, master.records)} == {"own:mine"}
@@ -149,11 +153,11 @@ def test_a_users_planner_plans_and_is_replayed_from_the_journal(decision):
 @pytest.mark.parametrize("decision", OWN)
 def test_a_users_planner_that_fails_ends_its_task(decision):
     """With one line that names planner, round and what is wrong; the replay fails at the same place."""
-    master = Master(own={decision: Mine(OWN[decision][1])}, planners={decision: "own:mine"})
+    config = {"planners": {decision: "own:mine"}, "swapping": {"memory_budget_bytes": 45}}
+    master = Master(own={decision: Mine(OWN[decision][1])}, **config)
     master.at_version_1(*NODES)
     if decision == "swapping":
-        master.arrived(0)
-        master.granted()
+        master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
     (end,) = of(words.EndTask, master.records)
     assert (end.state, end.reason) == ("failed", OWN[decision][2])
     assert master.phase == "ended"
