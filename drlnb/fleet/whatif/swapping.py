@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,8 +42,7 @@ _SWEPT, _MULTIPLES = ("all", "types_exhaustive", "capuchin", "hybrid:actions=swa
 _MOST_TYPES = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(NamedTuple):
     """One training step that is to be planned."""
 
     #: Of what, in words.
@@ -52,32 +53,31 @@ class Case:
     budget_bytes: int | None
     planner: str
     #: Row -> the action that the user wants.
-    pins: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = MappingProxyType({})
 
     @property
     def view(self) -> SwapView:
-        """What a planner sees of it."""
-        rows = {row.name: row.actions for row in self.profile.rows}
-        pins = {name: action for name, action in self.pins.items() if action in rows.get(name, ())}
-        return SwapView(
-            profile=self.profile, n_samples=self.n_samples, budget_bytes=self.budget_bytes, pins=pins
-        )  # fmt: skip
+        """What a planner sees of it: pins that no row can obey are left out."""
+        known = {row.name: row.actions for row in self.profile.rows}
+        pins = {name: action for name, action in self.pins.items() if action in known.get(name, ())}
+        return SwapView(profile=self.profile, n_samples=self.n_samples, budget_bytes=self.budget_bytes, pins=pins)
 
     def plan(self) -> SwapPlan:
-        """Return the planner's plan.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such planner, or it cannot plan this.
-        """
+        """Return the planner's plan; ConfigError if there is no such planner, or it cannot plan this."""
         try:
             return SWAPPING.ask(SWAPPING.build(self.planner), self.view)
         except (ValueError, PlannerFailed) as error:
             raise ConfigError(str(error)) from None
 
 
-def net_case(net: str, multiple: float, budget_bytes: int, preset: str, **more: object) -> Case:
+def net_case(
+    net: str,
+    multiple: float,
+    budget_bytes: int,
+    preset: str,
+    planner: str = "auto",
+    pins: Mapping[str, str] | None = None,
+) -> Case:
     """Return a step of a known network on a device that is not there.
 
     Parameters
@@ -88,8 +88,8 @@ def net_case(net: str, multiple: float, budget_bytes: int, preset: str, **more: 
         Batch, in multiples of the largest that fits without a plan.
     budget_bytes
         What the step may use.
-    **more
-        ``planner`` and ``pins`` of the case.
+    planner, pins
+        As of the case.
 
     Raises
     ------
@@ -99,33 +99,24 @@ def net_case(net: str, multiple: float, budget_bytes: int, preset: str, **more: 
     plain = plain_batch(net_trace(net), preset, budget_bytes)
     if not plain:
         raise ConfigError(f"the budget must hold {net} and one sample, got {budget_bytes / 2**20:.4g} MiB")
-    n_samples = max(1, int(plain * multiple))
-    return Case(of=f"{net} x{multiple:g}", profile=analytic(net_trace(net), preset, n_samples),
-                n_samples=n_samples, budget_bytes=budget_bytes, **more)  # fmt: skip
+    n = max(1, int(plain * multiple))
+    return Case(f"{net} x{multiple:g}", analytic(net_trace(net), preset, n), n, budget_bytes, planner, pins or {})
 
 
-def task_case(name: str, of: SwapFold, **changed: object) -> Case:
-    """Return the step of a task as its journal knows it.
-
-    Parameters
-    ----------
-    name
-        Of the task.
-    of
-        What its journal says; it has a profile.
-    **changed
-        ``budget_bytes``, ``planner`` or ``pins``, where others than those in force are meant.
-    """
+def task_case(name: str, of: SwapFold) -> Case:
+    """Return the step of a task as its journal knows it; ConfigError before it was profiled."""
+    if of.profile is None:
+        raise ConfigError("no step has been profiled yet: that takes a memory budget and two steps")
     budget_bytes = None if math.isnan(of.budget_bytes) else int(of.budget_bytes)
-    known = {"budget_bytes": budget_bytes, "planner": of.planner or "auto", "pins": of.pins, **changed}
-    return Case(of=name, profile=from_plain(SwapProfile, of.profile), n_samples=of.n_samples, **known)
+    return Case(name, from_plain(SwapProfile, of.profile), of.n_samples, budget_bytes, of.planner, of.pins)
 
 
-def in_force(of: SwapFold) -> SwapPlan | None:
-    """Return the plan that a task's steps follow, as its journal says; None: it knows none of the key."""
-    if of.running == "none":
-        return SwapPlan.keeping(from_plain(SwapProfile, of.profile))
-    return from_plain(SwapPlan, of.plans[of.running]) if of.running in of.plans else None
+def in_force(case: Case, of: SwapFold) -> SwapPlan:
+    """Return the plan that a task's steps follow, as its journal says, or what its planner would plan."""
+    known = of.plans.get(of.running)
+    if known is not None:
+        return from_plain(SwapPlan, known)
+    return SwapPlan.keeping(case.profile) if of.running == "none" else case.plan()
 
 
 def explain(case: Case, plan: SwapPlan) -> Explained:
@@ -146,7 +137,7 @@ def compare(case: Case) -> list[Row]:
     rows: list[Row] = []
     for name in dict.fromkeys([*COMPARED, case.planner]):
         with suppress(ConfigError):
-            plan = replace(case, planner=name).plan()
+            plan = case._replace(planner=name).plan()
             of, cut = explain(case, plan), plan.blocks or plan.n_micro > 1
             rows.append({
                 "planner": name, "time": of.numbers["step"], "slower": of.numbers["slower"],
@@ -179,7 +170,7 @@ def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
     for multiple in _MULTIPLES:
         n = int(plain * multiple)
         for name, curve in curves.items():
-            said = predict(profile, replace(case, n_samples=n, planner=name).plan(), n, budget)
+            said = predict(profile, case._replace(n_samples=n, planner=name).plan(), n, budget)
             curve.append(n / said.step_s if said.fits else math.nan)
     base = plain / predict(profile, kept, plain).step_s
     return {name: (np.array(_MULTIPLES), np.array(curve) / base) for name, curve in curves.items()}
@@ -196,7 +187,7 @@ def learnt(case: Case, n_trials: int = 300, w: float = 0.5, seed: int = 0) -> tu
     n = len(case.profile.types)
     if case.budget_bytes is None or n > _MOST_TYPES:
         raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
-    search = Search(replace(case, pins={}).view, (SWAP,))
+    search = Search(case._replace(pins={}).view, (SWAP,))
     costs = [predicted_cost(search, swapped_types(search, bits), w) for bits in range(2**n)]
     done = learn(QTable(n_types=n), costs.__getitem__, n_trials, np.random.default_rng(seed))
     return np.array(done.costs), min(costs), f"{case.of}, {2**n} sets, w = {w:g}"

@@ -8,6 +8,7 @@ from drlnb.records.base import Facts
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
+from drlnb.records.units import read_bytes
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["SwapFold"]
@@ -57,8 +58,11 @@ class SwapFold:
 
     def _opened(self, header: StreamOpened, t: float) -> None:
         config = header.config or {}
-        if not self.active and config.get("budget_bytes") is not None:
-            self.budget_bytes, self.planner = float(config["budget_bytes"]), str(config["planner"])
+        own, planners = config.get("swapping", {}), config.get("planners", {})
+        budget = own.get("memory_budget_bytes", config.get("budget_bytes"))
+        if not self.active and budget is not None:
+            self.budget_bytes, self.pins = float(read_bytes(budget)), dict(own.get("pin") or {})
+            self.planner = str(planners.get("swapping", config.get("planner", "auto")))
 
     def _profiled(self, event: words.SwapProfileTaken, t: float) -> None:
         self.profile, self.n_samples, self.unavailable = event.profile, event.n_samples, ""
@@ -69,7 +73,7 @@ class SwapFold:
 
     def _setting(self, event: SettingChanged, t: float) -> None:
         if event.key == "swapping.memory_budget_bytes":
-            self.budget_bytes = math.nan if event.value is None else float(event.value)
+            self.budget_bytes = math.nan if event.value is None else float(read_bytes(event.value))
             self._mark("budget", f"{event.key}: {event.value}")
         elif event.key == "swapping.planner":
             self.planner = str(event.value)

@@ -44,7 +44,7 @@ def choices(of: Sequence[Plain], *, live: bool = False) -> View:
     """
     can = np.array([each["fits"] == "yes" and not each["state"] for each in of], dtype=np.uint8)
     columns, looks = (
-        shown(CHOICES, "row time slower/1 peak fits counts/2"),
+        shown(CHOICES, "row time slower/1 peak fits counts/2", peak="peak, MiB", slower="x of keeping all"),
         theme.styles(each["planner"] for each in of),
     )
     body = listing(of, CHOICES, columns, looks, texts=("state",), tables={"rows": {"can": can}})

@@ -41,6 +41,15 @@ def points(x: str, y: str) -> tuple[Column, ...]:
     return table("points", f"line:name | line | what the points are of\nx | {x}\ny | {y}")
 
 
+NUMBERS = meanings(
+    """
+    step | step (s) | predicted seconds of a step
+    slower | of keeping all (x) | relative to a step in which everything stays, as if there were room
+    peak | peak (MiB) | predicted greatest number of bytes in use
+    plain | keeping all (MiB) | the same where everything stays
+    stall | waits (s) | that the work waits for copies
+    """
+)
 PLAN = table(
     "rows",
     """
@@ -73,15 +82,6 @@ TYPES = table(
     """,
 )
 MEMORY = points("time (ms) | since the step began", "bytes in use (MiB) | what stays anyway included")
-NUMBERS = meanings(
-    """
-    step | step (s) | predicted seconds of a step
-    slower | of keeping all (x) | relative to a step in which everything stays, as if there were room
-    peak | peak (MiB) | predicted greatest number of bytes in use
-    plain | keeping all (MiB) | the same where everything stays
-    stall | waits (s) | that the work waits for copies
-    """
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

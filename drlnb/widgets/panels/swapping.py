@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import ipywidgets
 
 from drlnb.fleet.training import Training
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
-from drlnb.records.errors import ConfigError
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import computed, measured
@@ -52,10 +51,12 @@ class _Steps(Source):
         return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time"}
 
     @property
-    def wish(self) -> dict[str, object]:
+    def wish(self) -> dict[str, Any]:
         """What the fields say and is not in force: key of the setting -> value."""
         of, given = self.of, self.panel.settings
-        wanted = {"memory_budget_bytes": round(given["budget_mib"] * 2**20)} if "budget_mib" in given else {}
+        wanted: dict[str, Any] = {}
+        if "budget_mib" in given:
+            wanted["memory_budget_bytes"] = round(given["budget_mib"] * 2**20)
         wanted |= {"planner": given["planner"]} if "planner" in given else {}
         now = {"memory_budget_bytes": of.budget_bytes, "planner": of.planner}
         return {f"swapping.{key}": value for key, value in wanted.items() if value != now[key]}
@@ -68,18 +69,16 @@ class _Steps(Source):
         return self.task.value, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
 
     def case(self) -> Case:
-        """Return the step that is planned; ConfigError before it was profiled."""
+        """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""
         with FOLDS:
-            if self.of.profile is None:
-                raise ConfigError("no step has been profiled yet: that takes a memory budget and two steps")
-            names = {"swapping.memory_budget_bytes": "budget_bytes", "swapping.planner": "planner"}
-            changed = {names[key]: value for key, value in self.wish.items()}
-            return whatif.task_case(str(self.task.value), self.of, **changed)
+            case, wish = whatif.task_case(str(self.task.value), self.of), self.wish
+        budget, planner = (wish.get(f"swapping.{key}") for key in ("memory_budget_bytes", "planner"))
+        return case._replace(budget_bytes=budget or case.budget_bytes, planner=planner or case.planner)
 
     def explained(self) -> Explained:
         """Return the plan in force, or a planner's where the fields say something else, and what it costs."""
-        case, known = self.case(), None if self.wish else whatif.in_force(self.of)
-        return whatif.explain(case, known or case.plan())
+        case = self.case()
+        return whatif.explain(case, case.plan() if self.wish else whatif.in_force(case, self.of))
 
     def draw(self, name: str) -> View | None:
         """Return what was measured of the steps."""

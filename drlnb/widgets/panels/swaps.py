@@ -144,7 +144,14 @@ class Swaps(Content):
         mib, planner, show = (self.source.value(name) for name in ("budget_mib", "planner", "show"))
         self.fields = self.source.fields() | {
             "budget_mib": ipywidgets.FloatLogSlider(
-                description="budget, MiB", value=mib, base=2, min=-6, max=20, step=0.05, continuous_update=False
+                description="budget, MiB",
+                value=mib,
+                base=2,
+                min=-6,
+                max=20,
+                step=0.05,
+                continuous_update=False,
+                readout_format=".5g",
             ),
             "planner": ipywidgets.Combobox(description="planner", options=(*whatif.COMPARED, "auto"), value=planner),
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
@@ -170,7 +177,7 @@ class Swaps(Content):
         key = self.source.key
         self.results = {**self.results, name: (key, _JOBS[name][2](self.source.case()))}
         self.panel.set(show=_JOBS[name][1])
-        return "done"
+        return self.draw(_JOBS[name][1]).sentence
 
     def result(self, name: str = "") -> Any:
         """Return what a button has computed, or the plan; a text: why there is nothing."""
@@ -186,8 +193,9 @@ class Swaps(Content):
         """Return the first picture, or another one."""
         name = {"": self.source.FIRST, "more": self.source.value("show")}.get(name, name)
         live = not self.source.off
-        own = {"plan": ("", partial(computed.plan, live=live)),
-               "choices": ("compare", partial(compared.choices, live=live))}  # fmt: skip
+        own: dict[str, tuple[str, Callable[[Any], View]]] = {
+            "plan": ("", partial(computed.plan, live=live)), "choices": ("compare", partial(compared.choices, live=live)),
+        }  # fmt: skip
         job, drawn = {**_DRAWN, **own}[name]
         of = self.source.draw(name) or self.result(job)
         if isinstance(of, View | str):
