@@ -89,13 +89,13 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
         lines.add(label, colour, x[known], y[known], step=level, dots=not level, style=look)
     peak, time, ratio = typical(of)
     marks = [{"t": at + 0.5, "label": label, "said": said, "task": ""} for at, label, said in of.marks[-_MARKS:]]
-    swapped, stall = (of.steps.get(-1, key) if of.n_steps else None for key in ("swapped", "stall"))
+    swapped, stall = (of.steps.get(-1, key) if of.n_steps else math.nan for key in ("swapped", "stall"))
+    numbers = {"budget": of.budget_bytes / MIB, "peak": peak / MIB, "time": time, "ratio": ratio,
+               "swapped": swapped / MIB, "stall": stall}  # fmt: skip
     return picture(
         f"swapping.{kind}", fold, _sentence(name, of, fold.origin), twin, lines.body(axis("training step"), y_axis),
-        facts={"marks": marks}, notes=[of.unavailable] if of.unavailable else [], numbers=numbered(
-            NUMBERS, budget=of.budget_bytes / MIB, peak=peak / MIB, time=time, ratio=ratio,
-            swapped=None if swapped is None else swapped / MIB, stall=stall,
-        ),
+        facts={"marks": marks}, notes=[of.unavailable] if of.unavailable else [],
+        numbers=numbered(NUMBERS, **{key: None if math.isnan(value) else value for key, value in numbers.items()}),
     )  # fmt: skip
 
 

@@ -85,6 +85,11 @@ class _Steps(Source):
         return measured.steps(self.panel.reader.fold, name, self.task.value) if name in {"peak", "time"} else None
 
     @property
+    def measured(self) -> tuple[float, str]:  # type: ignore[override]
+        """Greatest bytes in use of the newest steps, and where that is from."""
+        return measured.typical(self.of)[0], self.panel.reader.fold.origin
+
+    @property
     def off(self) -> str:  # type: ignore[override]
         """Why nothing can be changed; empty: everything can."""
         return "there is no run yet" if self.panel.training is None else self.panel.training.watch.refusal

@@ -28,7 +28,6 @@ _JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
 }
 #: Picture -> what it is made of, and what draws that.
 _DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
-    "memory": ("", computed.memory),
     "lanes": ("", computed.lanes),
     "types": ("", computed.types),
     "pareto": ("compare", compared.pareto),
@@ -67,6 +66,8 @@ class Source:
     FIRST, JOBS = "memory", tuple(_JOBS)
     #: Why nothing can be changed; empty: everything can.
     off = ""
+    #: Greatest bytes in use of the newest steps, and where that is from; nothing: no step was made.
+    measured: tuple[float, str] | tuple[()] = ()
 
     def __init__(self, panel: Panel) -> None:
         self.panel = panel
@@ -194,8 +195,10 @@ class Swaps(Content):
         name = {"": self.source.FIRST, "more": self.source.value("show")}.get(name, name)
         live = not self.source.off
         own: dict[str, tuple[str, Callable[[Any], View]]] = {
-            "plan": ("", partial(computed.plan, live=live)), "choices": ("compare", partial(compared.choices, live=live)),
-        }  # fmt: skip
+            "plan": ("", partial(computed.plan, live=live)),
+            "memory": ("", lambda of: computed.memory(of, *self.source.measured)),
+            "choices": ("compare", partial(compared.choices, live=live)),
+        }
         job, drawn = {**_DRAWN, **own}[name]
         of = self.source.draw(name) or self.result(job)
         if isinstance(of, View | str):
@@ -222,21 +225,22 @@ class Swaps(Content):
 
     def _pin(self, name: str, args: Args) -> str:
         """Pin a row, all of them as they are, or the rows of another planner's plan."""
-        wanted, at = dict(self.source.value("pins")), str(args.get("row"))
-        if name == "freeze" and isinstance(self.result(), Explained):
-            wanted = whatif.pins_of(self.result())
-        elif name == "choose":
-            wanted = next(each["pins"] for each in self.result("compare") if each["planner"] == at)
-        else:
-            wanted = {row: action for row, action in {**wanted, at: name}.items() if action not in {"free", "freeze"}}
-        return self.source.pin(wanted)
+        at, of, others = str(args.get("row")), self.result(), self.result("compare")
+        plans = {} if isinstance(others, str) else {each["planner"]: each["pins"] for each in others}
+        if name in {"choose", "freeze"}:
+            plans |= {"None": whatif.pins_of(of)} if isinstance(of, Explained) else {}
+            if at not in plans:
+                raise ConfigError(f"there is no plan to pin{f' of {at!r}: press Compare planners' if args else ''}")
+            return self.source.pin(plans[at])
+        wanted = {**self.source.value("pins"), at: name}
+        return self.source.pin({row: action for row, action in wanted.items() if action != "free"})
 
 
 def _laid_out(pictures: Mapping[str, ipywidgets.Widget]) -> list[ipywidgets.Widget]:
     """Return two charts side by side, and tabs."""
     for name, widget in pictures.items():
-        widget.layout = {"min_width": "0", **(
-            {"max_height": "380px", "overflow": "auto"} if name in _TABS else {"flex": "1 1 380px"}
-        )}  # fmt: skip
+        flexible = {"max_height": "380px", "overflow": "auto"} if name in _TABS else {"flex": "1 1 380px"}
+        for key, value in {"min_width": "0", **flexible}.items():
+            setattr(widget.layout, key, value)
     tabs = ipywidgets.Tab([pictures[name] for name in _TABS], titles=tuple(_TABS.values()))
     return [row(pictures[""], pictures["more"]), tabs]
