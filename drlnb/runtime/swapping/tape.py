@@ -24,7 +24,7 @@ Identity = tuple[int, int]
 #: Type, offset, shape and strides of a tensor.
 Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
 
-#: Storages that the next operation may make: their room is free before it runs.
+#: Storages that the next operation may make: their room is free before it runs; in a first step, like the last.
 _COMING = 2
 _HELD = "something else holds it"
 
@@ -289,8 +289,8 @@ class Tape:
         if action not in {SWAP, SQUEEZE, DERIVE} or (action == SWAP and saved.ticket is None):
             saved.held = held
         del held  # a copy that is done lets go of it
-        coming_bytes = sum(self._sizes[self.n_saved : self.n_saved + _COMING])
-        while self.meter.n_bytes + coming_bytes > self.meter.limit_bytes and self.tier.relieve():
+        coming = self._sizes[self.n_saved : self.n_saved + _COMING] if self._sizes else [saved.n_bytes] * _COMING
+        while self.meter.n_bytes + sum(coming) > self.meter.limit_bytes and self.tier.relieve():
             pass
         return saved
 

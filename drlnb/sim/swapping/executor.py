@@ -14,11 +14,9 @@ from drlnb.records.base import Facts
 from drlnb.records.columns import swapping as words
 from drlnb.records.journal import Stream
 from drlnb.sim.driver import Clock, Effects, Hosted
+from drlnb.sim.swapping.steps import SEARCH_S
 
-__all__ = ["SEARCH_S", "simulate_steps"]
-
-#: Seconds of a search in another process.
-SEARCH_S = 1.0
+__all__ = ["simulate_steps"]
 
 
 class _Executor:
