@@ -52,7 +52,9 @@ def newest(fold: Fold, task: str | None = None) -> tuple[str, SwapFold]:
 
 def typical(of: SwapFold) -> tuple[float, float, float]:
     """Return peak bytes, seconds, and measured over predicted seconds of the plan that runs: medians, NaN before."""
-    mine = np.flatnonzero((of.steps["step"] > of.since) & np.isfinite(of.steps["time"]))[-_LATEST:]
+    mine = np.flatnonzero((of.steps["step"] > of.since) & np.isfinite(of.steps["time"]))
+    planned = mine[np.isfinite(of.steps["time_said"][mine])]  # the first steps may still be of the plan before
+    mine = (planned if len(planned) else mine)[-_LATEST:]
     if not len(mine):
         return math.nan, math.nan, math.nan
     peak, time, said = (of.steps[name][mine] for name in ("peak", "time", "time_said"))
@@ -77,9 +79,10 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     name, of = newest(fold, task)
     y_axis, factor, twin = _KINDS[kind]
     lines, x, tried = Lines(), of.steps["step"], of.steps["trial"] > 0
+    drawn = [("budget", "#D55E00", ("B", ""), "budget", x > 0)] if kind == "peak" else []
     for label, colour, look, key, mine in (
-        ("budget", "#D55E00", ("B", ""), "budget", np.full(len(x), kind == "peak")),
-        ("predicted", "#777777", ("P", "/"), f"{kind}_said", np.full(len(x), True)),
+        *drawn,
+        ("predicted", "#777777", ("P", "/"), f"{kind}_said", x > 0),
         (fold.origin, "#0072B2", ("M", ""), kind, ~tried),
         (f"{fold.origin}, in a trial", "#E69F00", ("T", ""), kind, tried),
     ):

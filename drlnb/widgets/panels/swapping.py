@@ -105,7 +105,7 @@ class _Steps(Source):
             if isinstance(run, Training):  # a recording has refused by now
                 run.set(key, value, task=task)
             self.applied = [*self.applied, f"run.set({key!r}, {value!r}, task={task!r})"]
-        return f"{', '.join(wanted)}: from the next step on"
+        return "changed, from the next training step on"
 
 
 class Swapping(Swaps):

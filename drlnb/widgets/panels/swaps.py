@@ -152,7 +152,7 @@ class Swaps(Content):
                 max=20,
                 step=0.05,
                 continuous_update=False,
-                readout_format=".5g",
+                readout_format=".1f",
             ),
             "planner": ipywidgets.Combobox(description="planner", options=(*whatif.COMPARED, "auto"), value=planner),
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),

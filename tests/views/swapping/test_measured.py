@@ -57,7 +57,7 @@ def test_peaks_stand_below_the_budget_of_their_time(journal):
 def test_seconds_have_no_budget(journal):
     """Milliseconds over steps; the first plan, without a profile, has no prediction."""
     view = measured.steps(journal, "time")
-    assert points(view, "budget") == []
+    assert "budget" not in [line["label"] for line in view.facts["lines"]]
     assert points(view, "measured") == [(1, 5000), (4, 18000)]
     assert points(view, "predicted") == [(2, 9000), (3, 9000), (4, 9000)]
 
@@ -88,6 +88,14 @@ def test_a_step_that_did_not_fit_has_no_measure():
     assert points(view, "measured") == [(2, 8)]
     assert (view.value("time"), view.value("ratio")) == (9.0, 1.0)
     assert [mark["label"] for mark in view.facts["marks"]] == ["did not fit"]
+
+
+def test_steps_of_the_plan_before_are_not_the_new_plans():
+    """What was sent before a plan was decided still follows the former one: it is drawn, and not compared."""
+    journal = belt(profiled(), planned(), step(18.0, 8, 1.0), step(99.0, 30, 2.0, plan="none"))
+    view = measured.steps(journal)
+    assert points(view, "measured") == [(1, 8), (2, 30)]
+    assert (view.value("peak"), view.value("ratio")) == (8, 2)
 
 
 def test_settings_and_notices_are_followed():
@@ -148,9 +156,9 @@ def test_the_rows_of_a_simulated_run_are_in_the_picture(kind):
 
 
 def test_a_long_run_keeps_a_bounded_number_of_steps():
-    """Of 20,000 steps at most 8,192 are held, the newest among them, all counted."""
-    journal = belt(profiled(), planned(), *(step(1.0, 1, float(t)) for t in range(1, 20_001)))
+    """Of 9,000 steps at most 8,192 are held, the newest among them, all counted."""
+    journal = belt(profiled(), planned(), *(step(1.0, 1, float(t)) for t in range(1, 9_001)))
     of = measured.newest(fold_of(journal))[1]
-    assert of.n_steps == 20_000
+    assert of.n_steps == 9_000
     assert len(of.steps) <= 8_192
-    assert of.steps.get(-1, "step") == 20_000
+    assert of.steps.get(-1, "step") == 9_000

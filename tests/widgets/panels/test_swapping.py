@@ -202,7 +202,7 @@ def test_a_budget_is_looked_at_before_it_is_applied(belted, link):
     assert link.asked == []
     assert belted.content.facts()["notes"][0].startswith("preview: a, all: swap 3; predicted ")
     assert [row[3] for row in belted.view("plan").rows()] == ["swap"] * 3
-    assert "from the next step on" in press(belted, "apply")
+    assert press(belted, "apply") == "changed, from the next training step on"
     assert link.asked == [
         ("set", "swapping.memory_budget_bytes", 32 * MIB, "a"), ("set", "swapping.planner", "all", "a"),
     ]  # fmt: skip
@@ -219,7 +219,7 @@ def test_a_budget_is_looked_at_before_it_is_applied(belted, link):
 
 def test_pins_of_a_run_are_one_setting(belted, link):
     """A row, all rows as they are, or a compared plan: each is one change of the task."""
-    said = "swapping.pin: from the next step on"
+    said = "changed, from the next training step on"
     assert press(belted, "keep", row="l0#0") == said
     assert press(belted, "freeze") == said
     assert " that fit: " in press(belted, "compare")
