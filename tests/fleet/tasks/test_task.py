@@ -106,7 +106,7 @@ def test_planners_default_to_those_that_exist():
         "hold": "yield",
         "warmup": "saa",
         "batching": "equal",
-        "swapping": "none",
+        "swapping": "auto",
         "distribution": "auto",
         "placement": "first",
     }
