@@ -12,7 +12,7 @@ WHOLE_S, LARGEST_BYTES = 60.0, 1_000_000
 
 @pytest.mark.notebook
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
-    """Within a minute: the same bits under a budget, planners and learner beside the optimum, a training, a slow disk."""
+    """Within a minute: the same bits under a budget, planners beside the optimum, a training, a slow disk."""
     took_s = execute("04_swapping.ipynb", tmp_path, 180)
     cells = cells_of(tmp_path)
     code = [cell for cell in cells.values() if cell["cell_type"] == "code"]

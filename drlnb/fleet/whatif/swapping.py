@@ -40,6 +40,7 @@ COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "types_exhaustiv
 _SWEPT, _MULTIPLES = ("all", "types_exhaustive", "capuchin", "hybrid:actions=swap", "auto"), (1.0, 1.4, 1.7, 2.0, 3.0)
 #: Layer types of which the best set is found by trying them all.
 _MOST_TYPES = 12
+_FREE: Mapping[str, str] = MappingProxyType({})
 
 
 class Case(NamedTuple):
@@ -53,7 +54,7 @@ class Case(NamedTuple):
     budget_bytes: int | None
     planner: str
     #: Row -> the action that the user wants.
-    pins: Mapping[str, str] = MappingProxyType({})
+    pins: Mapping[str, str] = _FREE
 
     @property
     def view(self) -> SwapView:
@@ -71,12 +72,7 @@ class Case(NamedTuple):
 
 
 def net_case(
-    net: str,
-    multiple: float,
-    budget_bytes: int,
-    preset: str,
-    planner: str = "auto",
-    pins: Mapping[str, str] | None = None,
+    net: str, multiple: float, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
 ) -> Case:
     """Return a step of a known network on a device that is not there.
 
@@ -100,7 +96,7 @@ def net_case(
     if not plain:
         raise ConfigError(f"the budget must hold {net} and one sample, got {budget_bytes / 2**20:.4g} MiB")
     n = max(1, int(plain * multiple))
-    return Case(f"{net} x{multiple:g}", analytic(net_trace(net), preset, n), n, budget_bytes, planner, pins or {})
+    return Case(f"{net} x{multiple:g}", analytic(net_trace(net), preset, n), n, budget_bytes, planner, pins)
 
 
 def task_case(name: str, of: SwapFold) -> Case:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from drlnb.records.units import said_bytes
-from drlnb.views.drawing import words
+from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.pictures import Body, Lines, axis, lanes_of, listing, picture, shown, timeline
-from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, meanings, numbered, table
 
 __all__ = ["COMPUTED", "MIB", "Explained", "lanes", "memory", "plan", "points", "types"]
@@ -19,16 +18,12 @@ MIB = 2.0**20
 #: Origin of what the cost model says.
 COMPUTED = "computed"
 #: What is done with a row, and parts of a step with their lanes.
-_LOOKS = {
-    name: Style(name, letter, colour) for name, letter, colour in (
-        ("keep", "K", "#999999"), ("squeeze", "Q", "#F0E442"), ("derive", "D", "#009E73"), ("swap", "S", "#0072B2"),
-        ("block", "B", "#CC79A7"),
-    )
-}  # fmt: skip
-_PARTS = (
-    Style("forward", "F", "#56B4E9"), Style("backward", "B", "#009E73"), Style("made again", "A", "#CC79A7"),
-    Style("copied out", "O", "#E69F00"), Style("copied in", "I", "#0072B2"),
-)  # fmt: skip
+_LOOKS = {look.name: look for look in theme.lettered(
+    "K #999999 keep", "Q #F0E442 squeeze", "D #009E73 derive", "S #0072B2 swap", "B #CC79A7 block"
+)}  # fmt: skip
+_PARTS = theme.lettered(
+    "F #56B4E9 forward", "B #009E73 backward", "A #CC79A7 made again", "O #E69F00 copied out", "I #0072B2 copied in"
+)
 _LANES = {"compute": "work", "d2h": "copies out", "h2d": "copies in"}
 #: Layer types that have a lane of their own.
 _TYPES = 7
@@ -121,9 +116,8 @@ class Explained:
         """Return a picture with the plan in words above it."""
         notes = [f"one of {self.n_micro} parts of the minibatch"] if self.n_micro > 1 else []
         numbers = numbered(NUMBERS, **self.numbers)
-        return picture(
-            f"swapping.{name}", origin, self.sentence, twin, body, notes=notes, numbers=numbers, facts=facts
-        )  # fmt: skip
+        named = f"swapping.{name}"
+        return picture(named, origin, self.sentence, twin, body, notes=notes, numbers=numbers, facts=facts)
 
 
 def plan(of: Explained, *, live: bool = False) -> View:

@@ -136,31 +136,30 @@ class Swaps(Content):
         self.source = self.SOURCE(self.panel)
         #: Button -> of what it computed, and what came of it; a text: why nothing did.  Empty: the plan itself.
         self.results: dict[str, tuple[object, Any]] = {}
-        for name in self.source.JOBS:
-            self.panel.commands.add(name, Command(label=_JOBS[name][0].lower(), run=partial(self._compute, name)))
+        known = {
+            name: Command(label=_JOBS[name][0].lower(), run=partial(self._compute, name)) for name in self.source.JOBS
+        }
         for name in ("keep", "swap", "free", "freeze", "choose"):
-            self.panel.commands.add(
-                name, Command(label="pin rows", run=partial(self._pin, name), check=self.can_change)
-            )
+            known[name] = Command(label="pin rows", run=partial(self._pin, name), check=self.can_change)
+        for name, command in known.items():
+            self.panel.commands.add(name, command)
         mib, planner, show = (self.source.value(name) for name in ("budget_mib", "planner", "show"))
+        slider: Plain = {
+            "base": 2,
+            "min": -6,
+            "max": 20,
+            "step": 0.05,
+            "continuous_update": False,
+            "readout_format": ".1f",
+        }
         self.fields = self.source.fields() | {
-            "budget_mib": ipywidgets.FloatLogSlider(
-                description="budget, MiB",
-                value=mib,
-                base=2,
-                min=-6,
-                max=20,
-                step=0.05,
-                continuous_update=False,
-                readout_format=".1f",
-            ),
+            "budget_mib": ipywidgets.FloatLogSlider(description="budget, MiB", value=mib, **slider),
             "planner": ipywidgets.Combobox(description="planner", options=(*whatif.COMPARED, "auto"), value=planner),
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
         for name, field in self.fields.items():
-            styled(field, name, "320px" if name == "budget_mib" else "200px").observe(
-                partial(self._moved, name), "value"
-            )
+            styled(field, name, "320px" if name == "budget_mib" else "200px")
+            field.observe(partial(self._moved, name), "value")
         return [row(*self.fields.values()), *_laid_out({name: of.widget for name, of in self.panel.pictures.items()})]
 
     def _moved(self, name: str, change: Args) -> None:

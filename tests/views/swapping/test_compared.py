@@ -94,7 +94,7 @@ def test_a_sweep_falls_as_the_design_says():
 
 
 def test_a_sweep_of_a_chain_by_hand():
-    """Thirty bytes per sample, twenty with everything swapped: 90 bytes hold three samples of the one, four of the other."""
+    """Thirty bytes per sample, twenty with everything swapped: 90 bytes hold three samples, or four."""
     of = sweep(Case("chain", chain(), 1, 90, "none"))
     view = compared.sweep(of)
     assert [x for x, _ in points(view, "all")] == [1.0, 1.4, 1.7, 2.0, 3.0]

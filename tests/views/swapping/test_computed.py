@@ -11,9 +11,9 @@ from tests.views.swapping.test_measured import points
 MIB = 2**20
 
 
-def of_chain(*, budget_mib=40, blocks=(), pins=None, kinds=({}, {}, {}), chosen=(), **actions):
+def of_chain(*, budget_mib=40, blocks=(), pins=None, kinds=(), chosen=(), **actions):
     """Return what is said of a plan for three layers of 10 MiB: 1 s forward, 2 s backward, a copy takes 1 s."""
-    rows = [row(f"l{i}", i - 1, i, size=10.0 * MIB, **kinds[i]) for i in range(3)]
+    rows = [row(f"l{i}", i - 1, i, size=10.0 * MIB, **kind) for i, kind in enumerate(kinds or ({}, {}, {}))]
     net = profile(rows, [SECOND] * 3, fixed_bytes=5.0 * MIB, link=SwapLink.of(10.0 * MIB), blocks=blocks)
     plan = acting(net, **actions)
     plan = plan if not chosen else type(plan)(profile_key=net.key, keys=plan.keys, actions=plan.actions, blocks=chosen)
@@ -71,7 +71,7 @@ def test_lanes_have_every_piece_of_work_and_every_copy():
 
 
 def test_memory_within_a_step_stands_beside_budget_and_measured_peak():
-    """Five MiB stay; input and result of a layer are 20 more; the first input has left at 2 s, and is called back at 3."""
+    """Five MiB stay; input and result of a layer are 20 more; the first input is gone from 2 to 3 s."""
     of = of_chain(l0=SWAP)
     view = computed.memory(of)
     assert points(view, "predicted") == [
