@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from posixpath import commonprefix
 
 import numpy as np
 
@@ -112,9 +113,16 @@ class Explained:
             f"{self.numbers['slower']:.2f}x of keeping all"
         )
 
+    @property
+    def prefix(self) -> str:
+        """What the names of all storages begin with: the modules that hold all of them."""
+        path, dot, _ = commonprefix([str(row["layer"]) for row in self.rows]).rpartition(".")
+        return path + dot
+
     def picture(self, name: str, twin: tuple[Column, ...], body: Body, origin: str = COMPUTED, **facts: object) -> View:
         """Return a picture with the plan in words above it."""
-        notes = [f"one of {self.n_micro} parts of the minibatch"] if self.n_micro > 1 else []
+        notes = [f"storages of {self.prefix.removesuffix('.')}"] if name == "plan" and self.prefix else []
+        notes += [f"one of {self.n_micro} parts of the minibatch"] if self.n_micro > 1 else []
         numbers = numbered(NUMBERS, **self.numbers)
         named = f"swapping.{name}"
         return picture(named, origin, self.sentence, twin, body, notes=notes, numbers=numbers, facts=facts)
@@ -136,7 +144,7 @@ def plan(of: Explained, *, live: bool = False) -> View:
         for row, pin in zip(of.rows, pinned, strict=True)
     ]
     can = [sum(1 << i for i, each in enumerate(_PINS) if each != (pin or "free")) for pin in pinned]
-    looks = [_LOOKS[row["action"]]._replace(name=row["layer"]) for row in of.rows]
+    looks = [_LOOKS[row["action"]]._replace(name=row["layer"].removeprefix(of.prefix)) for row in of.rows]
     columns = shown(PLAN, "row type/3 mib action gap/2 why/1 pinned/2")
     body = listing(rows, PLAN, columns, looks, tables={"rows": {"can": np.array(can, dtype=np.uint8)}})
     actions = [{"name": pin, "label": pin, "confirm": ""} for pin in _PINS] if live else []
@@ -155,7 +163,7 @@ def lanes(of: Explained) -> View:
     columns |= {key: columns[key].astype(np.int64) for key in ("lane", "series", "what")}
     turn = columns["start"][columns["series"] == 1][:1]
     marks = [{"t": float(t), "label": "backward", "said": "the backward pass begins", "task": ""} for t in turn]
-    end, x = float(np.max(columns["stop"], initial=1e-9)), axis("time since the step began", "s", "clock")
+    end, x = float(np.max(columns["stop"], initial=1e-9)), axis("time", "s", "clock")
     body = timeline({"bars": columns}, lanes_of("task", _LANES.values()), _PARTS, (0.0, end), x, names)
     return of.picture("lanes", LANES, body, marks=marks)
 

@@ -158,7 +158,7 @@ class Swaps(Content):
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
         for name, field in self.fields.items():
-            styled(field, name, "320px" if name == "budget_mib" else "200px")
+            styled(field, name, {"budget_mib": "320px", "show": "240px"}.get(name, "190px"))
             field.observe(partial(self._moved, name), "value")
         return [row(*self.fields.values()), *_laid_out({name: of.widget for name, of in self.panel.pictures.items()})]
 
@@ -231,7 +231,7 @@ class Swaps(Content):
             if at not in plans:
                 raise ConfigError(f"there is no plan to pin{f' of {at!r}: press Compare planners' if args else ''}")
             return self.source.pin(plans[at])
-        wanted = {**self.source.value("pins"), at: name}
+        wanted = {**self.source.value("pins"), (of.prefix if isinstance(of, Explained) else "") + at: name}
         return self.source.pin({row: action for row, action in wanted.items() if action != "free"})
 
 

@@ -55,6 +55,15 @@ def test_a_live_row_offers_what_it_is_not_pinned_to():
     assert computed.plan(of_chain(), live=True).columns["rows"]["can"].tolist() == [0b011] * 3
 
 
+def test_names_are_short_where_all_storages_are_of_one_module():
+    """What all begin with stands in a note, once; whole modules only."""
+    rows = [row(f"net.features.{name}", i - 1, i) for i, name in enumerate(("conv", "cols"))]
+    net = profile(rows, [SECOND] * 2)
+    view = computed.plan(explain(Case("net", net, 1, None, "hand"), acting(net)))
+    assert [line[0] for line in view.rows()] == ["conv#0", "cols#0"]
+    assert view.notes == ("storages of net.features",)
+
+
 def test_lanes_have_every_piece_of_work_and_every_copy():
     """The first input leaves from 1 to 2 and is back from 3 to 4, as soon as the backward pass begins."""
     view = computed.lanes(of_chain(l0=SWAP))

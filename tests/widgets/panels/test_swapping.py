@@ -8,7 +8,7 @@ from drlnb.records.common import SettingChanged
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
 from tests.fleet.conftest import header, opened
-from tests.planning.swapping.swap_words import chain
+from tests.planning.swapping.swap_words import SECOND, chain, profile, row
 from tests.views.swapping.steps import MIB, planned, profiled, step
 from tests.widgets.conftest import until
 from tests.widgets.panels.test_distribution import press, told
@@ -193,6 +193,18 @@ def test_a_run_shows_its_steps_and_the_plan_in_force(belted):
     belted.content.source.task.value = "b"
     assert belted.view().sentence == "no step is planned: there is no memory budget, or no step yet"
     assert "no step has been profiled yet" in belted.view("plan").sentence
+
+
+def test_a_pin_names_the_whole_storage_though_the_row_is_short(run, link):
+    """The row says `conv#0`, the setting `net.conv#0`."""
+    panel = run.panel("swapping")
+    net = profile([row("net.conv", -1, 0), row("net.relu", 0, 1)], [SECOND] * 2)
+    link.say(header("a"), opened("a"))
+    told(link, "a", profiled(of=net), planned(None))
+    until(lambda: panel.view("plan").rows())
+    assert [line[0] for line in panel.view("plan").rows()] == ["conv#0", "relu#0"]
+    press(panel, "swap", row="conv#0")
+    assert link.asked == [("set", "swapping.pin", {"net.conv#0": "swap"}, "a")]
 
 
 def test_a_budget_is_looked_at_before_it_is_applied(belted, link):
