@@ -12,7 +12,6 @@ from drlnb.planning.declared import SECONDS
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
-from drlnb.records.units import read_bytes
 
 if TYPE_CHECKING:
     from drlnb.fleet.tasks.task import Task
@@ -197,13 +196,6 @@ def _whole(field: str) -> Callable[[str], int]:
     return at_least(least, most=most)
 
 
-def _size(text: str) -> int:
-    try:
-        return read_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 _SWAP_BUDGET = (
     "bytes that a task's gradient step may use on its device, such as 8GiB (default: any, nothing is swapped)"
 )
@@ -249,7 +241,7 @@ COMMAND = Command(
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
-        option("--swap-budget", type=_size, metavar="SIZE", help=_SWAP_BUDGET),
+        option("--swap-budget", metavar="SIZE", help=_SWAP_BUDGET),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
         option("--env-timeout", type=number_or("none", SECONDS), default=60.0, metavar="S", help=_ENV_TIMEOUT),

@@ -57,15 +57,12 @@ def _size_problem(name: str, value: Any) -> str:
     return ""
 
 
-def _pins_fit(value: object) -> bool:
-    return value is None or (
-        isinstance(value, Mapping) and all("#" in str(row) and action in ACTIONS for row, action in value.items())
-    )
-
-
 #: Bytes that a gradient step may use, or none.
 BUDGETS = Kind(_size_problem)
-_PINS = fitting(f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}", _pins_fit)
+_PINS = fitting(
+    f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
+    lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),
+)
 
 
 def _own(kind: Kind) -> Setting:

@@ -51,7 +51,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
         ("swapping.planner", "clever", "swapping planner must be one of none, all, vdnn_conv,"),
         (
             "swapping.pin",
-            {"conv": "keep"},
+            ["conv#0"],
             "swapping.pin must be rows such as net.features.0#0, each with one of keep,",
         ),
         (

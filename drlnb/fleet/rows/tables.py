@@ -230,9 +230,9 @@ def _swapping(journal: Journal) -> Iterator[Row]:
                 planned[record.plan_key or NONE] = record
             elif isinstance(record, swapping.SwapStepMeasured):
                 said = planned.get(record.plan_key)
-                told = {"predicted_s": said and said.predicted_s, "predicted_bytes": said and said.predicted_bytes}
+                expected = {key: getattr(said, key, None) for key in ("predicted_s", "predicted_bytes")}
                 step = {key: getattr(record, key) for key in _STEP}
-                yield {**first, "t_s": record.t, **step, "budget_bytes": budget_bytes, **told}
+                yield {**first, "t_s": record.t, **step, "budget_bytes": budget_bytes, **expected}
 
 
 #: Name of a table -> what makes its rows.

@@ -18,8 +18,8 @@ from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
 from drlnb.planning.round import boundary, collect, compute, off_policy
 from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
-from drlnb.planning.swapping.machine import BUDGET_KEY, PIN_KEY, PLANNER_KEY, resumed
 from drlnb.planning.swapping.machine import RULES as SWAPPED
+from drlnb.planning.swapping.machine import resumed
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Event, Facts, Record, Row
@@ -179,14 +179,8 @@ def _go_on_swapping(state: RoundState, event: words.TaskOpened, out: Out) -> Non
     if now.never and now.budget_bytes is not None:
         out.append(swapping.SwapUnavailable(reason=now.never))
     elif event.swapping is not None and now.active:
-        machine.restore({**event.swapping, "t": event.t, "never": now.never})
-        then = machine.state
-        resumed(then, out)
-        wanted = {BUDGET_KEY: now.budget_bytes, PLANNER_KEY: now.planner, PIN_KEY: now.pins}
-        had = {BUDGET_KEY: then.budget_bytes, PLANNER_KEY: then.planner, PIN_KEY: then.pins}
-        for key, value in wanted.items():
-            if value != had[key]:
-                swap(state, SettingChanged(t=event.t, key=key, value=value, task=None), out)
+        machine.restore({**event.swapping, "t": event.t})
+        resumed(machine.state, now, out)
 
 
 def _deadline_passed(state: RoundState, event: DeadlinePassed, out: Out) -> None:

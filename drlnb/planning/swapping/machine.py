@@ -20,6 +20,8 @@ __all__ = ["BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS
 
 #: Settings that can be changed while a task trains.
 BUDGET_KEY, PLANNER_KEY, PIN_KEY = "swapping.memory_budget_bytes", "swapping.planner", "swapping.pin"
+#: Fields of the state that are the user's.
+_USERS = ("budget_bytes", "planner", "pins", "never")
 #: Steps of a trial that are measured, after one that is not.
 TRIAL_STEPS = 3
 #: Ratio of the median of recent steps to the one that the plan was kept for.
@@ -158,9 +160,22 @@ def _broken(state: Swapping, event: words.SwapBroken, out: Out) -> None:
     report(state, f"nothing is swapped: {event.reason}", out)
 
 
-def resumed(state: Swapping, out: Out) -> None:
-    """Go on in another process from a snapshot: its driver knows no plan, and nobody searches any more."""
-    if state.phase == "settled":
+def resumed(state: Swapping, wanted: Swapping, out: Out) -> None:
+    """Go on in another process from a snapshot: its driver knows no plan, and nobody searches any more.
+
+    Parameters
+    ----------
+    state
+        As it was.
+    wanted
+        Budget, planner and pins of now.
+    out
+        The answer.
+    """
+    changed = [name for name in _USERS if getattr(state, name) != getattr(wanted, name)]
+    for name in changed:
+        setattr(state, name, getattr(wanted, name))
+    if state.phase == "settled" and not changed:
         out.append(words.ApplySwapPlan(plan_key=state.running, plan=facts(state.plans[state.running])))
     else:
         _plan_anew(state, "the task goes on", out)

@@ -45,11 +45,6 @@ class Model:
         """Return what is to be reported of the gradient steps since the last call."""
         return [{"r": name, **fields} for name, fields in self.driven.events()] if self.driven else []
 
-    def close(self) -> None:
-        """End what belongs to it."""
-        if self.driven is not None:
-            self.driven.close()
-
     def sized(self, n_state: int) -> None:
         """Record what the model takes, by the bytes of its training state."""
         self.n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
@@ -75,15 +70,16 @@ class Residency(dict[str, Model]):
 
     def put(self, task: str, model: Model) -> None:
         """Put a task's model here, in place of one that it may have had."""
-        former = self.pop(task, None)
-        if former is not None and former is not model:
-            former.close()
+        if self.get(task) is not model:
+            self.drop(task)
+        self.pop(task, None)
         self[task] = model
 
     def drop(self, task: str) -> bool:
         """Drop a task's model; false if it is not here."""
-        if (model := self.pop(task, None)) is not None:
-            model.close()
+        model = self.pop(task, None)
+        if model is not None and model.driven is not None:
+            model.driven.close()
         return model is not None
 
     def shrink(self, budget_bytes: float, task: str) -> tuple[str, ...]:

@@ -3,10 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from drlnb.planning.codec import from_plain
-from drlnb.planning.swapping import SwapProfile
+from drlnb.planning.swapping.machine import RULES
 from drlnb.records import round as words
-from drlnb.records.base import Event, Facts, record_types
+from drlnb.records.base import Facts
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SlotEffects"]
 
+#: Name -> what an executor reports of swapping.
+_EVENTS = {kind.__name__: kind for kind in RULES if kind.__module__ == swapping.__name__}
 #: Plans of swapping that are kept: commands that are under way may name one before the present one.
 _PLANS = 8
 #: What computes on a slot.
@@ -100,9 +101,7 @@ class SlotEffects:
             return await self._compute(op, command, *given, **more, swap_plan=plan)
         else:
             for row in reply.get("swaps", ()):
-                kind = record_types()[row["r"]]
-                assert issubclass(kind, Event)
-                m.host.feed(kind, **{name: value for name, value in row.items() if name != "r"})
+                m.host.feed(_EVENTS[row.pop("r")], **row)
             return reply
         return None
 
@@ -113,23 +112,20 @@ class SlotEffects:
             del self._plans[key]
 
     async def search_plan(self, command: swapping.SearchSwapPlan) -> None:
-        """Search for plans in a process of its own."""
+        """Search for plans in a process of its own; where that fails, the plan that was found at once goes on."""
         m, log = self.m, self.m.link.directory / "search.log"
         child = ChildProcess.start("drlnb.runtime.children.search", log=log, environment=child_environment())
-        event: Plain = {"profile_key": from_plain(SwapProfile, command.profile).key, "plans": ()}
-        event["budget_bytes"] = command.budget_bytes
         try:
             channel = await child.open(lambda header, payload: None, lambda: None)
             answer, _ = await channel.ask({"op": "search", **plain(fields_of(command))})
-            event |= answer.get("event", {})
-            problem = answer.get("message", "")
         except ConnectionError as error:
-            problem = f"{error}: {last_line(log)}"
+            answer = {"message": f"{error}: {last_line(log)}"}
         finally:
             await child.end()
-        if problem:
-            m.rows.add_note("Defect", f"task {m.task}: the search for a plan of swapping failed: {problem}")
-        m.host.feed(swapping.SwapPlanFound, **event)
+        if "event" in answer:
+            m.host.feed(swapping.SwapPlanFound, **answer["event"])
+        else:
+            m.rows.add_note("Defect", f"task {m.task}: no plan of swapping could be searched for: {answer['message']}")
 
     async def initialise(self, command: words.InitialiseParameters) -> None:
         """Have the executor make the first version."""

@@ -37,6 +37,8 @@ __all__ = ["LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "lo
 
 _T = TypeVar("_T")
 
+#: Setting that a task brings along.
+_BUDGET = "swapping.memory_budget_bytes"
 #: Rows kept per run for who looks late; the file stays whole.
 _RING = 20_000
 #: Most rows of one answer.
@@ -80,7 +82,10 @@ class LiveRun:
                 "wanted": "",
                 #: Settings of scheduling that were changed while it ran; its next attempt begins with them, and so
                 #: does the run when it is resumed.
-                "scheduling": {**_own(task), **spec.get("scheduling", {}).get(task["name"], {})},
+                "scheduling": {
+                    **({_BUDGET: task["memory_budget_bytes"]} if task.get("memory_budget_bytes") else {}),
+                    **spec.get("scheduling", {}).get(task["name"], {}),
+                },
                 #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
                 "live": {},
                 "reason": "",
@@ -312,12 +317,6 @@ def note(row: Plain, action: str, key: str, value: object) -> Plain:
     elif action == "resume":
         row["wanted"] = ""
     return former
-
-
-def _own(task: Plain) -> Plain:
-    """Return the settings of scheduling that a task brings along."""
-    budget_bytes = task.get("memory_budget_bytes")
-    return {} if budget_bytes is None else {"swapping.memory_budget_bytes": budget_bytes}
 
 
 def forget(row: Plain, key: str, value: object, former: Plain) -> None:

@@ -1,7 +1,7 @@
 """Pretend to make the gradient steps of a training under a plan: each is what the cost model expects."""
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache
 
 from drlnb.planning.codec import from_plain
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapProfile, SwapView, facts
@@ -24,8 +24,13 @@ SEARCH_S = 1.0
 _NET, _DEVICE, _N_SAMPLES = "impala", "2080ti", 256
 
 
+@cache
+def _profile() -> SwapProfile:
+    return analytic(net_trace(_NET), _DEVICE, _N_SAMPLES)
+
+
 class Steps:
-    """The steps of one task, and the plans that its executor knows.
+    """The steps of one task, and the plans that its executor knows; they never drift.
 
     Parameters
     ----------
@@ -35,11 +40,6 @@ class Steps:
 
     def __init__(self, feed_after: Callable[..., None]) -> None:
         self._feed_after, self._plans = feed_after, dict[str, SwapPlan]()
-
-    @cached_property
-    def profile(self) -> SwapProfile:
-        """What a step saves."""
-        return analytic(net_trace(_NET), _DEVICE, _N_SAMPLES)
 
     @property
     def effects(self) -> Effects:
@@ -57,16 +57,11 @@ class Steps:
         key, budget_bytes = command.swap_plan_key, command.swap_budget_bytes
         if key is None:
             return
-        view = SwapView(profile=self.profile, n_samples=_N_SAMPLES, budget_bytes=budget_bytes)
+        view = SwapView(profile=_profile(), n_samples=_N_SAMPLES, budget_bytes=budget_bytes)
         plan = SWAPPING.ask(SWAPPING.build(ALL), view) if key == ALL else self._plans[key]
-        said = predict(self.profile, plan, _N_SAMPLES, budget_bytes)
+        said = predict(_profile(), plan, _N_SAMPLES, budget_bytes)
         step = {"plan_key": key, "step_s": said.step_s, "peak_bytes": int(said.peak_bytes), "stall_s": said.stall_s}
-        n_steps = 1 + TRIAL_STEPS if command.swap_report == "steps" else 1
-        for _ in range(n_steps if said.fits or key == ALL else 0):
+        for _ in range(1 + TRIAL_STEPS if command.swap_report == "steps" else 1):
             yield words.SwapStepMeasured, step
-        if not said.fits and key != ALL:
-            yield words.SwapStepOverflowed, {"plan_key": key}
         if command.swap_report == "profile":
-            yield words.SwapProfileTaken, {"profile": facts(self.profile), "n_samples": _N_SAMPLES}
-        elif command.swap_report == "link":
-            yield words.SwapLinkMeasured, {"link": facts(self.profile.link)}
+            yield words.SwapProfileTaken, {"profile": facts(_profile()), "n_samples": _N_SAMPLES}
