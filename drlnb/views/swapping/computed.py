@@ -15,6 +15,7 @@ from drlnb.views.drawing.view import Column, View, meanings, numbered, table
 
 __all__ = ["COMPUTED", "MIB", "Explained", "lanes", "memory", "plan", "points", "types"]
 
+#: Bytes of a mebibyte.
 MIB = 2.0**20
 #: Origin of what the cost model says.
 COMPUTED = "computed"
