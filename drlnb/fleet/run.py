@@ -215,7 +215,7 @@ class Run:
     _repr_mimebundle_ = faces.shown_as("desk")
 
     def panel(self, name: str | None = None, **settings: object) -> Any:
-        """Return a live panel: ``fleet`` (the tasks), ``leasing``, ``distribution``, or None for the first two.
+        """Return a live panel: ``fleet`` (the tasks), ``leasing``, ``distribution``, ``swapping``; None: the first two.
 
         Parameters
         ----------

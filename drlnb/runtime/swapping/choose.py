@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from drlnb.planning.codec import from_plain
@@ -92,6 +93,7 @@ class Chooser:
             n_saved=step.n_saved,
         )
         if any(isinstance(record, words.MeasureSwapLink) for record in self._tell(event)):
+            self.profile = replace(self.profile, link=link)
             self._tell(words.SwapLinkMeasured(t=self._t(), link=facts(link)))
 
     def overflowed(self) -> None:

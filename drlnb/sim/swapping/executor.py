@@ -9,8 +9,8 @@ from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.heuristics import searched
 from drlnb.planning.swapping.machine import SwapMachine
-from drlnb.planning.swapping.profile import SwapProfile
-from drlnb.records.base import Facts
+from drlnb.planning.swapping.profile import SWAP, SwapProfile
+from drlnb.records.base import Facts, Row
 from drlnb.records.columns import swapping as words
 from drlnb.records.journal import Stream
 from drlnb.sim.driver import Clock, Effects, Hosted
@@ -54,12 +54,15 @@ class _Executor:
         plan = self._plan if self._plan.keys else SwapPlan.keeping(profile)
         said = predict(profile, plan, self._n_samples, self._config["budget_bytes"])
         step_s = said.step_s * float(np.exp(self._noise_frac * self._generator.standard_normal()))
-        self.clock.after(step_s, self._end, self._name, step_s, int(said.peak_bytes), said.fits, left)
+        swapped = sum(row.bytes(self._n_samples) for row in profile.rows if plan.action_of[row.key] == SWAP)
+        fields = {"step_s": step_s, "peak_bytes": int(said.peak_bytes), "swapped_bytes": int(swapped)}
+        fields |= {"stall_s": said.stall_s, "n_saved": len(profile.rows)}
+        self.clock.after(step_s, self._end, self._name, fields if said.fits else None, left)
 
-    def _end(self, name: str, step_s: float, peak_bytes: int, fits: bool, left: int) -> None:
+    def _end(self, name: str, fields: Row | None, left: int) -> None:
         self._done += 1
-        if fits:
-            self.hosted.feed(words.SwapStepMeasured, plan_key=name, step_s=step_s, peak_bytes=peak_bytes)
+        if fields is not None:
+            self.hosted.feed(words.SwapStepMeasured, plan_key=name, **fields)
         else:
             self.hosted.feed(words.SwapStepOverflowed, plan_key=name)
         if left:

@@ -7,10 +7,10 @@ import numpy as np
 
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Content, Floats
-from drlnb.views.drawing.pictures import Body, Lines, axis, picture, timeline
+from drlnb.views.drawing.pictures import Body, Lines, axis, picture
 from drlnb.views.drawing.view import View, meanings, numbered, table
 
-__all__ = ["COMPUTED", "Computed", "egress", "models", "nothing", "sweep"]
+__all__ = ["COMPUTED", "Computed", "egress", "models", "sweep"]
 
 #: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
 COMPUTED = "computed"
@@ -157,10 +157,3 @@ def _bars(place: Floats, height: Floats) -> tuple[Floats, Floats]:
     """Return the outline of bars around places, one after another; shapes ``(4 n,)``."""
     x = (place[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])).ravel()
     return x, (height[:, None] * np.array([0.0, 1.0, 1.0, 0.0])).ravel()
-
-
-def nothing(name: str, module: str, why: str) -> View:
-    """Return a picture that only says why it is empty."""
-    axes = axis("time", "s", "clock"), axis("")
-    body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
-    return picture(f"distribution.{name}", COMPUTED, why, (), body)

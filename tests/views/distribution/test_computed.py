@@ -6,6 +6,7 @@ import pytest
 from drlnb.fleet.whatif.distribution import compute
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.views.distribution import computed
+from drlnb.views.drawing.pictures import nothing
 
 SIZE = 20_000_000
 #: No latency, no processor time: a version takes one second through a card.
@@ -89,7 +90,7 @@ def test_bars_of_computed_and_simulated_bytes():
 
 def test_an_empty_picture_says_why():
     """In every form that it is shown in."""
-    for module in ("chart", "timeline"):
-        view = computed.nothing("x", module, "press Simulate")
+    for module in ("chart", "timeline", "table"):
+        view = nothing("x", module, "press Simulate")
         assert "press Simulate" in view.svg()
         assert view.rows() == []
