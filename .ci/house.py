@@ -25,7 +25,7 @@ BUDGETS = {
     "fleet": 4_095,
     "views": 4_490,
     "sim": 3_005,
-    "bench": 3_020,
+    "bench": 3_570,
     "widgets": 1_736,
     "cli": 1_080,
     "records": 1_140,

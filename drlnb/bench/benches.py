@@ -19,6 +19,7 @@ __all__ = [
     "Seats",
     "SimulatedLeasing",
     "SimulatedWarmup",
+    "Swapping",
     "WarmupLive",
 ]
 
@@ -172,10 +173,49 @@ class Gpu:
     seconds: float = option(8.0, "that count, per way", least=1)
 
     def __post_init__(self) -> None:
-        import torch
+        _need_cuda("bench gpu")
 
-        if not torch.cuda.is_available():
-            raise ConfigError(f"bench gpu needs a CUDA device, and torch {torch.__version__} sees none here")
+
+def _need_cuda(bench: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ConfigError(f"{bench} needs a CUDA device, and torch {torch.__version__} sees none here")
+
+
+#: What ``drlnb bench swapping`` measures on a CPU, and in each phase on a CUDA device.
+_SWAPPING = {
+    "cpu": ["gradients memory hooks predicted overlap squeezed contest table"],
+    "cuda": ["copies", "batches", "steps", "drift"],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swapping:
+    """How much ``drlnb bench swapping`` measures, and on which device.
+
+    Raises
+    ------
+    ConfigError
+        If CUDA is asked for and there is none, or a phase without it.
+    """
+
+    device: str = option("cpu", "where steps are made: other rows for each", choices=tuple(_SWAPPING))
+    phase: int | None = option(None, "part of --device cuda: 1 copies, 2 batches, 3 steps, 4 drift", least=1, most=4)
+    mode: str = option("fp32", "arithmetic of --device cuda", choices=("fp32", "tf32"))
+    repeats: int = option(3, "turns of every way", least=1)
+
+    def __post_init__(self) -> None:
+        if self.device == "cuda":
+            _need_cuda("bench swapping --device cuda")
+        elif self.phase or self.mode != "fp32":
+            raise ConfigError("--phase and --mode need --device cuda")
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The groups of the device, or of the phase."""
+        parts = _SWAPPING[self.device]
+        return " ".join(parts[self.phase - 1 : self.phase] if self.phase else parts).split()
 
 
 def _groups(package: str, **modules: str) -> dict[str, tuple[str, ...]]:
@@ -256,6 +296,15 @@ _ALL = (
             "distribution", network="network emulated", hops="payload", handover="handover pack", staleness="staleness"
         ),
         Distribution,
+    ),
+    Bench(
+        "swapping",
+        "Make training steps under swap plans: the same gradients, fewer bytes, and at which price.",
+        _groups("swapping", cpu="gradients memory hooks predicted overlap squeezed", contest="contest table")
+        | _groups("gpu", device="copies")
+        | _groups("swapping", cuda="batches steps drift"),
+        Swapping,
+        unasked=lambda effort: effort.names,
     ),
     Bench(
         "gpu",

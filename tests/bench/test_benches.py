@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from drlnb.bench.benches import BENCHES, Returns, Runtime, SimulatedLeasing
+from drlnb.bench.benches import BENCHES, Returns, Runtime, SimulatedLeasing, Swapping
 from drlnb.bench.frame import bench as frame
 from drlnb.bench.frame.bench import Bench
 from drlnb.bench.frame.rows import Row
@@ -54,6 +54,11 @@ def nothing_measured(monkeypatch):
         ("warmup-live", ["--repeats", "0"], ">= 1, got 0"),
         ("warmup-live", ["--rounds", "1"], ">= 2, got 1"),
         ("gpu", ["--seconds", "0.5"], ">= 1, got 0.5"),
+        ("swapping", ["--phase", "2"], "--phase and --mode need --device cuda"),
+        ("swapping", ["--mode", "tf32"], "--phase and --mode need --device cuda"),
+        ("swapping", ["--phase", "5"], r"--phase must be in 1\.\.4, got 5"),
+        ("swapping", ["--device", "tpu"], "invalid choice: 'tpu'"),
+        ("swapping", ["--rows", "gradient"], "did you mean 'gradients'"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_starts(name, argv, message):
@@ -68,7 +73,8 @@ def test_every_group_leads_to_a_function():
         for module, function, *_ in bench.groups.values():
             assert callable(getattr(importlib.import_module(module), function))
     assert list(BENCHES) == [
-        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "distribution", "gpu",
+        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "distribution",
+        "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
     assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload", "handover", "pack", "staleness"}
@@ -106,6 +112,18 @@ def test_a_tier_chooses_its_rows(asked):
     assert [name for name, _, _ in asked] == ["ppo-cartpole", "gpf-cartpole", "dqn-cartpole"]
     BENCHES["returns"].main(["--rows", "ppo-acrobot", "--seed", "5"])
     assert asked[-1] == ("ppo-acrobot", ("drlnb.bench.rl.returns", "returns", "ppo-acrobot"), Returns(seed=5))
+
+
+def test_a_device_chooses_its_rows(asked, monkeypatch):
+    """Without --rows the CPU's; of CUDA all phases, or one."""
+    BENCHES["swapping"].main([])
+    names = ["gradients", "memory", "hooks", "predicted", "overlap", "squeezed", "contest", "table"]
+    assert [name for name, _, _ in asked] == names
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert Swapping(device="cuda").names == ["copies", "batches", "steps", "drift"]
+    BENCHES["swapping"].main(["--device", "cuda", "--phase", "3", "--mode", "tf32"])
+    assert asked[-1][0] == "steps"
+    assert asked[-1][2] == Swapping(device="cuda", phase=3, mode="tf32")
 
 
 def test_live_adds_the_rows_of_real_processes(asked):

@@ -1,4 +1,4 @@
-"""Declare a bench as data, and run it: choose groups of rows; measure, print and write each as soon as it is there."""
+"""Declare a bench as data, and run it: choose groups of rows; measure, print and write each row once it is there."""
 
 import argparse
 import importlib
@@ -99,12 +99,11 @@ class Bench:
         for bench, effort in parts:
             for name in [name for name in bench.groups if name in chosen]:
                 began = time.monotonic()
-                rows = measure(name, bench.groups[name], effort)
-                report.rows += rows
-                for line in [line for row in rows for line in row.lines()]:
-                    write_line(line)
+                for row in measure(name, bench.groups[name], effort):
+                    report.rows.append(row)
+                    write_line("\n".join(row.lines()))
+                    report.write(args.json)
                 write_line(f"    ({name}: {time.monotonic() - began:.0f} s, load {load():.2f})")
-                report.write(args.json)
         write_line(report.summary())
         return report.exit_code(strict=args.strict)
 
@@ -214,15 +213,15 @@ def _chosen(text: str | None, parts: Iterable[tuple[Bench, Effort]]) -> list[str
     return names
 
 
-def measure(name: str, group: Sequence[str], effort: Effort) -> list[Row]:
-    """Return a group's rows; one that cannot be measured becomes a row with the reason, and the others go on."""
+def measure(name: str, group: Sequence[str], effort: Effort) -> Iterator[Row]:
+    """Yield a group's rows; one that cannot be measured becomes a row with the reason, and other groups go on."""
     module, function, *arguments = group
     measured: Callable[..., Iterable[Row]] = getattr(importlib.import_module(module), function)
     try:
-        return list(measured(effort, *arguments))
+        yield from measured(effort, *arguments)
     except (OSError, RuntimeError, ValueError, TimeoutError) as error:
         text = str(error).strip() or type(error).__name__
-        return [Row(name, "could not be measured", not_measured=f"{type(error).__name__}: {text}")]
+        yield Row(name, "could not be measured", not_measured=f"{type(error).__name__}: {text}")
 
 
 def write_line(text: str) -> None:

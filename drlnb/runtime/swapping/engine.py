@@ -22,8 +22,15 @@ from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.measure import Recording, Recordings, link_of, profile_of
-from drlnb.runtime.swapping.memory import StepState, budget_problem, device_of, fixed_bytes, kept_tensors
+from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of, work_s
+from drlnb.runtime.swapping.memory import (
+    DevicePeak,
+    StepState,
+    budget_problem,
+    device_of,
+    fixed_bytes,
+    kept_tensors,
+)
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
 from drlnb.runtime.swapping.tape import Tape
@@ -39,6 +46,8 @@ _T = TypeVar("_T")
 _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
 #: Steps that swap everything before the one that is recorded: the optimiser's state appears in the first.
 _COLD_STEPS = 1
+#: Steps of each batch that a profile is made of: the first one of a size has more to do.
+_RECORDED = 2
 
 
 class Swapper:
@@ -91,6 +100,7 @@ class Swapper:
         self.module, self._device = module, device_of(module)
         self._chooser = planner if isinstance(planner, Chooser) else Chooser(planner, seed)
         self.set_budget(budget)
+        self._peak = DevicePeak(self._device)
         self._outside_bytes = 0  # on CUDA: what is allocated at the beginning of a step, the optimiser's state included
         self._meter = Meter()
         self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
@@ -132,7 +142,8 @@ class Swapper:
         if self._does_nothing():
             yield step
             return
-        recording = self._wants_recording()
+        recorded = self._chooser.needs_profile and self._n_steps >= _COLD_STEPS
+        recording = self._new_recording() if recorded else None
         began_s = time.perf_counter()
         self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
         try:
@@ -151,7 +162,7 @@ class Swapper:
         if recording is None:
             self._chooser.measured(step, link_of(self._tier))
         elif step.n_samples:
-            profile = self._profile_of({step.n_samples: (recording, recording.ticks_s())})
+            profile = self._profile_of({step.n_samples: (recording, recording.ticks())})
             self._chooser.take(profile, step.n_samples)
 
     @contextmanager
@@ -161,7 +172,7 @@ class Swapper:
         self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self._device)
+            self._peak.restart()
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
         self._meter.restart()
         self._meter.limit_bytes = math.inf
@@ -203,8 +214,7 @@ class Swapper:
 
     def _fixed_bytes(self) -> int:
         """Return what stays on the device beside saved storages."""
-        own_bytes = fixed_bytes(self.module)
-        return max(own_bytes, self._outside_bytes)
+        return max(fixed_bytes(self.module), self._outside_bytes)
 
     def _does_nothing(self) -> bool:
         if compiled(self.module):
@@ -218,10 +228,11 @@ class Swapper:
         self._reason = reason
         return bool(reason)
 
-    def _wants_recording(self) -> Recording | None:
-        if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS:
-            return Recording(self._tape, self._attribution, self._recipes)
-        return None
+    def _new_recording(self) -> Recording:
+        def transient_bytes() -> float:
+            return self._peak.beyond(self._fixed_bytes() + self._meter.n_bytes)
+
+        return Recording(self._tape, self._attribution, self._recipes, transient_bytes)
 
     def _action(self, key: RowKey) -> Action:
         chooser = self._chooser
@@ -250,14 +261,14 @@ class Swapper:
         step.n_saved, step.n_packs, step.swapped_bytes = tape.n_saved, tape.n_packs, tape.swapped_bytes
         step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
         if self._device.type == "cuda":
-            step.peak_bytes = torch.cuda.max_memory_allocated(self._device)
+            step.peak_bytes = self._peak.read()
         else:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
 
     # -- plans -------------------------------------------------------------------------------------------------------
 
     def profile(self, step_fn: Callable[[int], object], batches: Sequence[int]) -> SwapProfile:
-        """Record steps of one or two batch sizes and return the profile; no plan changes.
+        """Record steps of one or two batch sizes, the faster of two each, and return the profile; no plan changes.
 
         Parameters
         ----------
@@ -273,25 +284,22 @@ class Swapper:
         """
         if not 1 <= len(batches) <= 2 or min(batches) < 1:
             raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
-        chooser, recordings = self._chooser, {}
+        chooser, recordings = self._chooser, dict[int, Recorded]()
         before = chooser.plan, chooser.is_given
         chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
         try:
-            for n_samples in batches:
-                recording = Recording(self._tape, self._attribution, self._recipes)
-                with self.step(n_samples), self._watched(recording):
+            for n_samples in [*batches] * _RECORDED:
+                recording = self._new_recording()
+                with self.step(n_samples):
+                    self._recipes.begin(wanted=True)
+                    self._recording = self._tape.watch = recording
                     step_fn(n_samples)
-                    recordings[n_samples] = (recording, recording.ticks_s())
+                    recorded = recording, recording.ticks()
+                    recordings[n_samples] = min(recordings.get(n_samples, recorded), recorded, key=work_s)
         finally:
             chooser.plan, chooser.is_given = before
         chooser.profile = self._profile_of(recordings)
         return chooser.profile
-
-    @contextmanager
-    def _watched(self, recording: Recording) -> Iterator[None]:
-        self._recipes.begin(wanted=True)
-        self._recording = self._tape.watch = recording
-        yield
 
     def _profile_of(self, recordings: Recordings) -> SwapProfile:
         return profile_of(

@@ -1,7 +1,7 @@
 """Record what a training step saves and how long its parts take, and make a profile of it."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Tier
 from drlnb.runtime.swapping.torch_private import graph_task, storage_number
 
-__all__ = ["Recording", "Recordings", "link_of", "profile_of"]
+__all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of", "work_s"]
 
 #: A block is worth to be run again if that many storages go.
 _BLOCK_ROWS = 2
@@ -24,6 +24,8 @@ _BLOCK_ROWS = 2
 _LEFT_FRAC = {"void": 0.0, "narrow": 0.5}
 #: Copies are measured at this rate until the first one was made.
 _UNKNOWN_BYTES_PER_S = 1e9
+#: Seconds of each tick, forward and backward, and its transient bytes, forward and backward.
+Columns = tuple[list[float], list[float], list[float], list[float]]
 
 
 @dataclass(slots=True)
@@ -68,16 +70,21 @@ class Recording:
     ----------
     tape, attribution, recipes
         What the step is made with.
+    transient_bytes
+        Most bytes on the device, since it was last called, beside what stays anyway and saved storages.
     """
 
-    def __init__(self, tape: Tape, attribution: Attribution, recipes: Recipes) -> None:
+    def __init__(
+        self, tape: Tape, attribution: Attribution, recipes: Recipes, transient_bytes: Callable[[], float]
+    ) -> None:
         self._tape, self._attribution, self._recipes = tape, attribution, recipes
+        self._transient_bytes, self._forward_bytes = transient_bytes, list[float]()
         self.rows: dict[RowKey, _Row] = {}
         self.blocks: dict[str, _Block] = {}
         self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
         self._ends_s = [time.perf_counter()]
-        self._needs: list[tuple[float, RowKey, float]] = []
+        self._needs: list[tuple[float, RowKey, float, float]] = []
         self.n_samples = 0
 
     def entered(self, call: Call) -> None:
@@ -87,6 +94,7 @@ class Recording:
     def left(self, call: Call, output: object) -> None:
         """Record a call that has ended: the end of a tick."""
         self._ends_s.append(time.perf_counter())
+        self._forward_bytes.append(self._transient_bytes())
         tick = self._attribution.tick - 1
         first = self._first.pop(id(call), tick)
         for tensor in tensors_in(output):
@@ -120,22 +128,33 @@ class Recording:
 
     def unpacked(self, saved: Saved, waited_s: float) -> None:
         """Record that a storage is needed for the first time."""
-        self._needs.append((time.perf_counter() - waited_s, saved.key, waited_s))
+        self._needs.append((time.perf_counter() - waited_s, saved.key, waited_s, self._transient_bytes()))
 
-    def ticks_s(self) -> tuple[list[float], list[float]]:
-        """Return the seconds of each tick, forward and backward, waits for copies left out."""
+    def ticks(self) -> Columns:
+        """Return the seconds of each tick, forward and backward, waits for copies left out; and transient bytes."""
         now_s, n_ticks = time.perf_counter(), len(self._ends_s)
         began_s = self._needs[0][0] if self._needs else now_s
         forward_s = [max(b - a, 0.0) for a, b in zip(self._ends_s, [*self._ends_s[1:], began_s], strict=True)]
-        backward_s = [0.0] * n_ticks
-        needs = [(at_s, self.rows[key].ticks[-1], wait_s) for at_s, key, wait_s in self._needs if key in self.rows]
-        for (at_s, tick, waited_s), (next_s, _, _) in pairwise([*needs, (now_s, 0, 0.0)]):
-            backward_s[min(tick, n_ticks - 1)] += max(next_s - at_s - waited_s, 0.0)
-        return forward_s, backward_s
+        backward_s, backward_bytes = [0.0] * n_ticks, [0.0] * n_ticks
+        needs = [each for each in self._needs if each[1] in self.rows]
+        last = (now_s, ("", 0), 0.0, self._transient_bytes())
+        for (at_s, key, waited_s, _), (next_s, _, _, n_bytes) in pairwise([*needs, last]):
+            i = min(self.rows[key].ticks[-1], n_ticks - 1)
+            backward_s[i] += max(next_s - at_s - waited_s, 0.0)
+            backward_bytes[i] = max(backward_bytes[i], n_bytes)
+        turn_bytes = self._needs[0][3] if self._needs else last[3]
+        return forward_s, backward_s, [*self._forward_bytes, turn_bytes], backward_bytes
 
 
-#: Number of samples -> what was recorded, and its :meth:`Recording.ticks_s` at the end of the step.
-Recordings = Mapping[int, tuple[Recording, tuple[list[float], list[float]]]]
+#: What was recorded, and its :meth:`Recording.ticks` at the end of the step.
+Recorded = tuple[Recording, Columns]
+#: Number of samples -> what was recorded of it.
+Recordings = Mapping[int, Recorded]
+
+
+def work_s(recorded: Recorded) -> float:
+    """Return the seconds of a recorded step."""
+    return sum(recorded[1][0]) + sum(recorded[1][1])
 
 
 def _line(values: Sequence[float], samples: Sequence[int]) -> Affine:
@@ -161,7 +180,7 @@ def profile_of(
     Parameters
     ----------
     recordings
-        Number of samples -> what was recorded, and its :meth:`Recording.ticks_s` at the step's end.
+        Number of samples -> what was recorded, and its :meth:`Recording.ticks` at the step's end.
     link, device_kind, shape_key, fixed_bytes
         As in the profile.
     others
@@ -175,19 +194,21 @@ def profile_of(
     samples = sorted(recordings)
     seen = [recordings[n][0] for n in samples]
     last = seen[-1]
-    if any(each.rows.keys() != last.rows.keys() or len(each.rows) != len(last.rows) for each in seen):
+    if any(each.rows.keys() - last.rows.keys() for each in seen):
         raise ValueError(f"steps of {' and '.join(map(str, samples))} samples save different tensors")
     times = [recordings[n][1] for n in samples]
-    n_ticks = min(len(forward) for forward, _ in times)
+    n_ticks = min(len(each[0]) for each in times)
+    lines = [[_line([each[k][i] for each in times], samples) for i in range(n_ticks)] for k in range(4)]
     ticks = [
-        Tick(
-            forward_s=_line([forward[i] for forward, _ in times], samples),
-            backward_s=_line([backward[i] for _, backward in times], samples),
-        )
-        for i in range(n_ticks)
+        Tick(forward_s=a, backward_s=b, forward_transient_bytes=c, backward_transient_bytes=d)
+        for a, b, c, d in zip(*lines, strict=True)
     ]
     rows = [
-        _row(key, [each.rows[key] for each in seen], samples, ticks, others) for key in last.rows if key not in others
+        _row(
+            key, [(n, each.rows[key]) for n, each in zip(samples, seen, strict=True) if key in each.rows], ticks, others
+        )
+        for key in last.rows
+        if key not in others
     ]
     return SwapProfile(
         device_kind=device_kind,
@@ -201,12 +222,10 @@ def profile_of(
     )
 
 
-def _row(
-    key: RowKey, seen: Sequence[_Row], samples: Sequence[int], ticks: Sequence[Tick], others: Collection[RowKey]
-) -> SavedRow:
-    row = seen[-1]
+def _row(key: RowKey, seen: Sequence[tuple[int, _Row]], ticks: Sequence[Tick], others: Collection[RowKey]) -> SavedRow:
+    row = seen[-1][1]
     source = None if row.source in others else row.source
-    fixed, per_sample = _line([each.n_bytes for each in seen], samples)
+    fixed, per_sample = _line([each.n_bytes for _, each in seen], [n for n, _ in seen])
     kind, n_ticks = row.squeeze_kind, len(ticks)
     packed = tuple(sorted({min(tick, n_ticks - 1) for tick in row.ticks}))
     made = ticks[max(row.born_tick - 1, 0) : row.born_tick + 1]

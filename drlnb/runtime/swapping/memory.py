@@ -8,7 +8,7 @@ import torch
 from drlnb.records.units import said_bytes
 from drlnb.runtime.swapping.torch_private import storage_number
 
-__all__ = ["StepState", "budget_problem", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
+__all__ = ["DevicePeak", "StepState", "budget_problem", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
 
 #: ``mallopt``'s name for the size from which memory is mapped and, once freed, given back; and that size.
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 128 << 10
@@ -62,6 +62,42 @@ def device_of(module: torch.nn.Module) -> torch.device:
     if len(devices) > 1:
         raise ValueError(f"the module must be on one device, it is on {', '.join(sorted(map(str, devices)))}")
     return devices.pop()
+
+
+class DevicePeak:
+    """The most bytes that are allocated on a device; 0 on the CPU, whose allocator does not count.
+
+    Parameters
+    ----------
+    device
+        The device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._most = device, 0
+
+    def _latest(self) -> int:
+        """Return the most since this was last called."""
+        if self._device.type != "cuda":
+            return 0
+        latest = int(torch.cuda.max_memory_allocated(self._device))
+        torch.cuda.reset_peak_memory_stats(self._device)
+        self._most = max(self._most, latest)
+        return latest
+
+    def restart(self) -> None:
+        """Begin anew."""
+        self._latest()
+        self._most = 0
+
+    def read(self) -> int:
+        """Return the most since it began."""
+        self._latest()
+        return self._most
+
+    def beyond(self, n_bytes: int) -> float:
+        """Return by how much the most since it was last asked exceeds what is known of; 0 if it does not."""
+        return float(max(0, self._latest() - n_bytes))
 
 
 class StepState:

@@ -212,6 +212,7 @@ class Tape:
         #: Handles that were read by :meth:`handle_of`.
         self._probed: list[object] | None = None
         self._pinned: Collection[int] = ()
+        self._small: dict[Identity, object] = {}
         self._saved: weakref.WeakValueDictionary[Identity, Saved] = weakref.WeakValueDictionary()
         #: Those of this step, by key.
         self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
@@ -234,6 +235,7 @@ class Tape:
         """
         self._pinned = {storage_number(each.untyped_storage()) for each in pinned}
         self.rows.clear()
+        self._small.clear()
         self._needed, self._task, self._cursor = {}, -1, 0
         self._sizes, self._packed = self._packed, []
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
@@ -272,7 +274,14 @@ class Tape:
         if tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg() or in_compiler():
             return False
         storage = tensor.untyped_storage()
-        return storage.nbytes() >= self._min_bytes and storage_number(storage) not in self._pinned
+        if storage_number(storage) in self._pinned:
+            return False
+        if storage.nbytes() < self._min_bytes:  # it has its number: those of larger ones are the same at any batch size
+            if identity(tensor) not in self._small:
+                self._small[identity(tensor)] = StorageRef(storage)
+                self._attribution.name()
+            return False
+        return True
 
     def _first(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Saved:
         key, layer_type = self._attribution.name()
@@ -360,10 +369,10 @@ class Tape:
             if saved.ticket is None or saved.key in self.others:
                 continue
             viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
-            if viewed_bytes < saved.n_bytes / 2:
+            if saved.ticket.copy_s > 0 and not saved.ref.expired():
+                self.others[saved.key] = _HELD  # first: a slice of the caller's is not ours to count
+            elif viewed_bytes < saved.n_bytes / 2:
                 self.others[saved.key] = "less than half of the storage is saved"
-            elif saved.ticket.copy_s > 0 and not saved.ref.expired():
-                self.others[saved.key] = _HELD
 
     def _near(self, saved: Saved) -> None:
         """Keep, from the next step on, what is needed again at once."""

@@ -46,6 +46,22 @@ def test_a_group_that_breaks_takes_no_other_along(tmp_path, capsys):
     assert "not measured: TimeoutError: it never came" in capsys.readouterr().out
 
 
+def half(effort):
+    """Measure a row, and fail at the next one."""
+    yield Row("first", "it went well", (1.0,))
+    raise OSError("no disk")
+
+
+def test_a_row_is_written_once_it_is_there(tmp_path, capsys, monkeypatch):
+    """What was measured before its group broke, or was stopped, is kept: after each row the file is whole."""
+    bench, path = Bench("fake", "Measure.", {"half": (__name__, "half")}, Runtime), tmp_path / "rows.json"
+    written = []
+    monkeypatch.setattr(Row, "lines", lambda row: written.append(path.read_text().count('"id"')) or [row.id])
+    assert bench.main(["--json", str(path)]) == 1
+    assert written == [0, 1]
+    assert [row["id"] for row in json.loads(path.read_text())["rows"]] == ["first", "half"]
+
+
 def test_help_names_options_and_defaults(capsys):
     """Each option has its line, numbers their default."""
     with pytest.raises(SystemExit):

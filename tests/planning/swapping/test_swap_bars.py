@@ -5,15 +5,14 @@ import itertools
 import numpy as np
 import pytest
 
-from drlnb.planning.swapping import SWAPPING, SwapView
+from drlnb.bench.swapping import contest
+from drlnb.bench.swapping.contest import costs_of_types, first_met, gray_sweep, random_walk
+from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.learned import QTable, cost, learn, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import KEEP, SWAP
 from drlnb.planning.swapping.search import Search
-from drlnb.planning.swapping.trace import GIB, analytic
-from drlnb.sim.swapping.nets import net_trace, plain_batch
 
-BUDGET = 11 * GIB
 #: Network -> multiples of the batch that fits without a plan.
 CONTESTS = {
     "resnet50_32": (1.4, 1.7, 2.0, 3.0),
@@ -24,11 +23,9 @@ CONTESTS = {
 }
 
 
-def view_of(name, multiple, device="2080ti", **more):
+def view_of(name, multiple, device="2080ti"):
     """Return a step of a network, at a multiple of the batch that fits without a plan."""
-    trace = net_trace(name)
-    n = int(multiple * plain_batch(trace, device, BUDGET))
-    return SwapView(profile=analytic(trace, device, n), n_samples=n, budget_bytes=BUDGET, **more)
+    return contest.view_of(name, multiple, device)[1]
 
 
 def come_to(view, name):
@@ -79,30 +76,7 @@ def test_squeezing_alone_holds_more_where_little_is_read():
 # ------------------------------------------------------------------ the seed's learner
 def table_of(view, w=0.5):
     """Return the costs of all sets of layer types."""
-    search = Search(view, (SWAP,))
-    n_types = len(view.profile.types)
-    costs = [predicted_cost(search, swapped_types(search, bits), w) for bits in range(2**n_types)]
-    return n_types, np.array(costs)
-
-
-def first_found(plans, costs):
-    """Return the number of trials, from 1, until a plan of the least cost is met; None: never."""
-    least = costs.min()
-    return next((i for i, bits in enumerate(plans, 1) if costs[bits] <= least + 1e-12), None)
-
-
-def random_walk(n_types, n_trials, generator):
-    """Toggle a random type at each trial."""
-    bits = 0
-    for _ in range(n_trials):
-        yield bits
-        bits ^= 1 << int(generator.integers(n_types))
-
-
-def gray_sweep(n_types):
-    """Meet every set once, a type at a time."""
-    for i in range(2**n_types):
-        yield i ^ i >> 1
+    return costs_of_types((view.profile, view), w)
 
 
 @pytest.mark.parametrize("net", ["resnet50_32", "impala", "alexnet_32"])
@@ -126,8 +100,8 @@ def test_trials_to_find_beside_what_knows_nothing():
     for seed in range(100):
         generator = np.random.default_rng(seed)
         found["table"].append(learn(QTable(n_types=n_types), costs.__getitem__, 300, generator).found_at)
-        found["random"].append(first_found(random_walk(n_types, 300, generator), costs) or 300)
-    sweep = first_found(gray_sweep(n_types), costs)
+        found["random"].append(first_met(random_walk(n_types, 300, generator), costs))
+    sweep = first_met(gray_sweep(n_types), costs)
     assert sweep <= 2**n_types
     assert np.median(found["table"]) <= 2**n_types * 2
     assert np.median(found["random"]) <= 300

@@ -15,7 +15,8 @@ from torch import nn
 from drlnb import swap
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, SwapPlan
 from drlnb.runtime.swapping.choose import Chooser
-from drlnb.runtime.swapping.memory import fixed_bytes
+from drlnb.runtime.swapping.measure import work_s
+from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
 from drlnb.runtime.swapping.report import SwapStep
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Rate
 from drlnb.runtime.swapping.tiers.file import FileTier
@@ -460,3 +461,42 @@ def test_what_comes_back_waits_for_what_is_still_leaving():
             assert step.meter.peak_bytes <= 2 * n_bytes
             y = x.detach()
             assert torch.allclose(x.grad, y.exp() * y.exp().exp() * y.exp().exp().exp())
+
+
+def test_what_a_step_needs_beside_its_rows_is_recorded_by_tick(monkeypatch):
+    """A device whose allocator counts: the most bytes since the last look, less what is fixed and saved."""
+    seen = iter([FIXED_BYTES + 1e9] * 10_000)
+    monkeypatch.setattr(DevicePeak, "_latest", lambda peak: int(next(seen)))
+    net = made("residual")
+    with swapper(net) as swapped:
+        profile = swapped.profile(lambda n: plain_step(net, images(n)), batches=(2,))
+        kept = swap.simulate(profile, SwapPlan.keeping(profile), n_samples=2)
+    forward = [tick.forward_transient_bytes[1] * 2 for tick in profile.ticks]
+    backward = [tick.backward_transient_bytes[1] * 2 for tick in profile.ticks]
+    assert forward == sorted(forward, reverse=True), "the more is saved, the less is left of it"
+    assert forward[0] > 0.99e9
+    assert max(backward) > 0.99e9
+    assert kept.peak_bytes > FIXED_BYTES + 1e9
+
+
+def test_the_cpu_counts_no_transients():
+    """Its allocator tells nobody what it holds."""
+    peak = DevicePeak(torch.device("cpu"))
+    peak.restart()
+    assert (peak.read(), peak.beyond(0)) == (0, 0.0)
+
+
+def test_each_batch_is_recorded_twice_and_the_faster_step_counts():
+    """What the first step of a size has to do besides is left out: of 3 s and 2.5 s of work the second is taken."""
+    net, made_steps = made("mlp"), []
+
+    def step(n):
+        made_steps.append(n)
+        plain_step(net, images(n))
+
+    with swapper(net) as swapped:
+        swapped.profile(step, batches=(2, 4))
+    assert made_steps == [2, 4, 2, 4]
+    slow, fast = ((None, ([a, 1.0], [b], [9.0], [9.0])) for a, b in ((1.0, 1.0), (1.0, 0.5)))
+    assert (work_s(slow), work_s(fast)) == (3.0, 2.5)
+    assert min(slow, fast, key=work_s) is fast

@@ -189,3 +189,21 @@ def test_trap_21_a_compiled_model_is_left_alone_with_one_warning():
         assert (step.n_packs, again.n_packs, report.active) == (0, 0, False)
         assert "the module is compiled" in report.reason
         assert "swapping does nothing" in str(report)
+
+
+def test_rates_are_those_of_copies_that_have_happened():
+    """Each way's bytes per second by the device's clock, counted once a copy is over: here a nanosecond a byte."""
+    bench = Bench(CheckedStreams(), slab_bytes=1 << 20, stash_bytes=1 << 20)
+    bench.streams.done = lambda event: False  # the device is busy all the time
+    tickets = [bench.store(i) for i in range(3)]
+    assert bench.tier.out.s_per_byte == 0.0
+    while bench.tier.relieve():
+        pass
+    del bench.streams.done
+    while not bench.streams.done(tickets[-1].stored):
+        pass
+    for ticket in reversed(tickets):
+        bench.read(ticket)
+    bench.store(4)
+    assert bench.tier.out.s_per_byte == pytest.approx(1e-9)
+    assert bench.tier.back.s_per_byte == pytest.approx(1e-9)

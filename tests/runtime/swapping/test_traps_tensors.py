@@ -249,3 +249,63 @@ def test_trap_25_a_relu_that_saves_its_result_before_its_hooks_run_is_derived():
                 out.square().sum().backward()
             assert step.n_fetched == 2  # the source comes back once, and the result is made of it
             assert differing(state(net), plain) == []
+
+
+@pytest.mark.parametrize(("norm", "least"), [(False, 0.97), (True, 0.0)])
+def test_trap_26_the_inputs_of_convolutions_are_not_all_that_is_saved(norm, least):
+    """vDNN-conv moves nearly all that convolutions alone save; batch normalisation's inputs, half of it, stay."""
+    torch.manual_seed(0)
+    layers = [each for _ in range(4) for each in (nn.Conv2d(4, 4, 3, padding=1), *([nn.BatchNorm2d(4)] * norm))]
+    net, x = nn.Sequential(*layers, nn.Conv2d(4, 4, 3, padding=1)), torch.randn(2, 4, 8, 8)
+    with swapper(net, planner="vdnn_conv", budget="1GiB") as swap:
+        for _ in range(3):
+            with swap.step() as step:
+                net(x.clone()).sum().backward()
+        report = swap.report()
+    row_bytes = 2 * 4 * 8 * 8 * 4
+    assert step.swapped_bytes == 5 * row_bytes
+    moved = [row for row in report.profile.rows if report.plan.action_of[row.key] == SWAP]
+    assert {row.layer_type for row in moved} == {"Conv2d"}
+    saved = sum(row.bytes(2) for row in report.profile.rows)
+    assert step.swapped_bytes >= least * saved
+    assert f"{5 * row_bytes / 1024:.1f} KiB swapped" in str(report), "a baseline's bytes are told"
+    if norm:
+        assert step.swapped_bytes < 0.57 * saved
+
+
+def test_small_storages_have_their_numbers_at_any_batch_size():
+    """A storage too small to move is counted: those behind it have the names that they have in a larger batch."""
+
+    class Two(nn.Module):
+        def forward(self, x):
+            return (x[:, :1] * 1).exp() + (x * 2).exp().sum(1, keepdim=True)
+
+    net = nn.Sequential(nn.Linear(8, 8), Two())
+    with swapper(net, min_bytes=512) as swap:
+        profile = swap.profile(lambda n: net(torch.randn(n, 8)).sum().backward(), batches=(16, 256))
+        names = {row.key: row.bytes_per_sample for row in profile.rows}
+        assert names == {("0", 0): 32.0, ("1", 0): 4.0, ("1", 1): 32.0}
+        swap.apply(everywhere(profile, SWAP))
+        moved = []
+        for n in (16, 256):
+            with swap.step() as step:
+                net(torch.randn(n, 8)).sum().backward()
+            moved.append((step.n_unknown, step.n_saved))
+        assert moved == [(0, 2), (0, 3)]
+
+
+def test_a_slice_of_the_callers_rollout_is_not_counted():
+    """A minibatch that is a view of more: the caller holds all of it, so its bytes are not this step's."""
+    net, rollout = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4)), torch.randn(1024, 64)
+    peaks = []
+    with swapper(net) as swap:
+        for _ in range(3):
+            with swap.step() as step:
+                loss = net(rollout[:64]).square().sum()
+                while swap._tier.relieve():
+                    pass
+                loss.backward()
+            peaks.append(step.peak_bytes)
+    assert swap._tape.others == {("0", 0): "something else holds it"}
+    assert peaks[0] > rollout.nbytes
+    assert peaks[-1] < rollout.nbytes

@@ -42,6 +42,14 @@ class SlabTier:
         self.slab = streams.slab(slab_bytes)
         self._places, self._stash_bytes = Places(slab_bytes), stash_bytes
         self._leaving: deque[weakref.ref[_SlabTicket]] = deque()
+        self._timed: deque[tuple[Rate, int, object, object]] = deque()
+
+    def time(self, rate: Rate, n_bytes: int, began: object, ended: object) -> None:
+        """Count a copy once it has happened: until then nobody knows how long it takes."""
+        self._timed.append((rate, n_bytes, began, ended))
+        while self._timed and self.streams.done(self._timed[0][3]):
+            rate, n_bytes, began, ended = self._timed.popleft()
+            rate.add(n_bytes, self.streams.seconds(began, ended))
 
     def store(self, held: Held) -> "_SlabTicket | None":
         """Begin to copy a storage out; None if the slab is full."""
@@ -89,6 +97,7 @@ class _SlabTicket:
         self._began = streams.record("out")
         streams.copy("out", self._slab(), flat(held.storage))
         self.stored = streams.record("out")
+        tier.time(tier.out, self.n_bytes, self._began, self.stored)
         self._source = held
 
     def _slab(self) -> torch.Tensor:
@@ -106,7 +115,6 @@ class _SlabTicket:
         if source is not None:
             self._tier.streams.wait(None, self.stored)
             self._tier.streams.drop(flat(source.storage))
-            self._tier.out.add(self.n_bytes, self.copy_s)
 
     def load(self) -> None:
         """Begin to copy it back, unless it is still here."""
@@ -115,8 +123,10 @@ class _SlabTicket:
         streams = self._tier.streams
         memory = streams.empty(self.n_bytes)
         streams.wait("back", streams.record(None))
+        began = streams.record("back")
         streams.copy("back", memory, self._slab())
         self._arrived = streams.record("back")
+        self._tier.time(self._tier.back, self.n_bytes, began, self._arrived)
         self._buffer = Held(self._tier.meter, memory.untyped_storage())
 
     def wait(self) -> Held:

@@ -1,0 +1,119 @@
+"""The rows of ``drlnb bench swapping`` on the CPU: what they count, on networks that cost little."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from drlnb.bench.benches import Swapping
+from drlnb.bench.swapping import contest, cpu
+from drlnb.bench.swapping.ways import Way
+from drlnb.runtime.swapping.tiers.base import Held, Meter
+
+EFFORT = Swapping(repeats=1)
+CODE = """
+import json
+from drlnb.bench.swapping import cpu
+from drlnb.bench.benches import Swapping
+if __name__ == "__main__":
+    rows = list(cpu.memory(Swapping(repeats=1)))
+    print(json.dumps([[row.id, row.samples, row.baseline_samples, row.holds] for row in rows]))
+"""
+
+
+def test_squeezed_bytes_are_counted_on_the_traces():
+    """IMPALA's and VGG16's bars are kept, AlexNet's is not: a convolution reads its input, a sixth of the bytes."""
+    rows = {row.id: row for row in cpu.squeezed(EFFORT)}
+    ratios = {name: round(row.ratio, 2) for name, row in rows.items()}
+    assert ratios == {"squeezed-alexnet_224": 0.55, "squeezed-vgg16_224": 0.65, "squeezed-impala": 0.53}
+    assert [row.holds for row in rows.values()] == [False, True, True]
+
+
+def test_gradients_are_compared_bit_by_bit(monkeypatch):
+    """A network whose plans change nothing has no tensor that differs; one whose steps drift has."""
+    monkeypatch.setattr(cpu, "_BATCHES", {"nature_cnn": 1})
+    monkeypatch.setattr(cpu, "_PLANNERS", ("all", "greedy:actions=swap"))
+    (row,) = cpu.gradients(EFFORT)
+    assert (row.value, row.holds) == (0.0, True)
+
+    class Drifting(Way):
+        def steps(self, x, n_steps):
+            took = super().steps(x, n_steps)
+            next(self.net.parameters()).grad.add_(1e-3 * hasattr(self, "swapper"))
+            return took
+
+    monkeypatch.setattr(cpu, "Way", Drifting)
+    (row,) = cpu.gradients(EFFORT)
+    assert (row.value, row.holds) == (2.0, False)
+
+
+def test_a_tier_that_waits_copies_at_once():
+    """Stored is written, asked for is read: nothing is under way when the call returns."""
+    tiers = []
+    tier = cpu._tier(tiers, True, Meter())
+    memory = torch.arange(4096, dtype=torch.uint8)
+    ticket = tier.store(Held(tier.meter, memory.untyped_storage()))
+    assert ticket.copy_s > 0.0
+    ticket.load()
+    assert tier.back.s_per_byte > 0.0
+    assert bytes(ticket.wait().storage) == bytes(memory.untyped_storage())
+    del ticket
+    tier.close()
+    assert tiers == [tier]
+
+
+def test_naive_hooks_copy_what_storages_share(monkeypatch):
+    """A ReLU's result is saved by itself and by the layer behind it: naive hooks copy it twice."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    monkeypatch.setattr(cpu, "made", lambda name: net)
+    monkeypatch.setattr(cpu, "samples", lambda name, n: torch.randn(32, 64))
+    monkeypatch.setattr(cpu, "_BATCHES", {"small": 32})
+    _, row = cpu.hooks(EFFORT)
+    result_bytes = 32 * 64 * 4
+    assert row.samples == (3 * result_bytes,), "the input, the ReLU's result, and what the loss squares"
+    assert row.baseline_samples == (4 * result_bytes,)
+
+
+@pytest.mark.slow
+def test_anonymous_memory_is_that_of_a_process_each(tmp_path):
+    """Real processes: two rows, of which the first one compares bytes that left with bytes that were swapped."""
+    (tmp_path / "rows.py").write_text(CODE, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "rows.py"], cwd=tmp_path, capture_output=True, timeout=300, check=True)
+    rss, counted = json.loads(ran.stdout)
+    assert rss[0] == "rss"
+    assert rss[1][0] > 0
+    assert rss[2][0] > 10 << 20
+    assert counted[1][0] < 0.5
+
+
+# ------------------------------------------------------------------ planners
+def test_trials_are_counted_from_one():
+    """A sweep meets the second set of types second; a walk that never meets it counts as all its trials."""
+    costs = contest.np.array([3.0, 1.0, 2.0, 4.0])
+    assert contest.first_met(contest.gray_sweep(2), costs) == 2.0
+    assert contest.first_met([0, 2, 3], costs) == 300.0
+    assert contest.first_met([1], costs) == 1.0
+
+
+def test_rows_of_the_table_stand_beside_what_knows_nothing(monkeypatch):
+    """One network: two counts of seeds, and trials beside a walk and a sweep."""
+    monkeypatch.setattr(contest, "_TABLES", {"impala": 1.6})
+    monkeypatch.setattr(contest, "_SEEDS", 20)
+    monkeypatch.setattr(contest, "_TRIALS", 60)
+    best, chosen, walk, sweep = contest.table(EFFORT)
+    assert best.value >= chosen.value
+    assert [row.against for row in (walk, sweep)] == ["random toggling", "a Gray-code sweep"]
+    assert len(walk.pairs) == len(sweep.pairs) == 20
+    assert {row.origin for row in (best, chosen, walk, sweep)} == {"simulated"}
+
+
+def test_the_search_stands_beside_every_other_planner(monkeypatch):
+    """On a small network: no slower than the best of them, than what begins where it ends, and near all plans."""
+    monkeypatch.setattr(contest, "CONTESTS", {"nature_cnn": (1.2,)})
+    one, fine, oracle = contest.contest(EFFORT)
+    assert (one.holds, fine.holds, oracle.holds) == (True, True, True)
+    assert "nature_cnn" in oracle.title
+    assert len(oracle.samples) == 3
