@@ -38,7 +38,8 @@ class Link:
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
         self.node = str(worker.name)
-        self.directory = Path(worker.local_directory) / "drlnb"
+        #: Not ``drlnb``: the worker's folder is on every child's path, where that would be a package.
+        self.directory = Path(worker.local_directory) / "drlnb-node"
         #: What answers messages here: one to this node itself needs no wire.
         self._handlers: dict[str, Handler] = {}
         self.closed = False
