@@ -22,7 +22,7 @@ BUDGETS = {
     "runtime": 9_600,
     "planning": 7_230,
     "rl": 5_382,
-    "fleet": 3_970,
+    "fleet": 3_980,
     "views": 4_110,
     "sim": 2_960,
     "bench": 3_020,
@@ -31,7 +31,7 @@ BUDGETS = {
     "records": 1_130,
     "distribution": 600,
     "report": 500,
-    "drlnb": 132,
+    "drlnb": 122,
 }
 #: All rooms together; each of the systems to come brings 4,000 of its own.
 PRODUCT_LINES = 41_625

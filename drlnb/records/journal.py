@@ -9,7 +9,7 @@ A file may be larger than memory: its records are read from it again each time t
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -29,6 +29,7 @@ __all__ = [
     "Stream",
     "StreamOpened",
     "closed_parts",
+    "joined",
     "line_of",
     "read_stream",
     "stream_files",
@@ -206,6 +207,11 @@ class _Joined:
         return chain.from_iterable(stream.records for stream in self.files)
 
 
+def joined(files: Sequence[Stream]) -> Stream:
+    """Return a stream that went on in other files as one; `files` are in their order, at least one."""
+    return replace(files[0], records=_Joined(tuple(files)), torn=files[-1].torn)
+
+
 def closed_parts(path: Path) -> list[tuple[int, Path]]:
     """Return the files that a stream had filled before `path`, with their numbers, in their order."""
     names = ((file.stem.removeprefix(f"{path.stem}~"), file) for file in path.parent.glob("*~*.jsonl"))
@@ -251,7 +257,7 @@ class Journal:
         streams = {}
         for name, paths in stream_files(folder).items():
             if files := [read_stream(path) for path in paths if path.stat().st_size]:
-                streams[name] = replace(files[0], records=_Joined(tuple(files)), torn=files[-1].torn)
+                streams[name] = joined(files)
         return cls(streams=streams)
 
     def of(self, *kinds: type[Kind]) -> tuple[Kind, ...]:
