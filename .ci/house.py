@@ -22,16 +22,16 @@ BUDGETS = {
     "runtime": 9_600,
     "planning": 7_230,
     "rl": 5_382,
-    "fleet": 3_980,
+    "fleet": 3_975,
     "views": 4_110,
     "sim": 2_960,
     "bench": 3_020,
-    "widgets": 1_460,
+    "widgets": 1_482,
     "cli": 1_080,
     "records": 1_130,
     "distribution": 600,
     "report": 500,
-    "drlnb": 122,
+    "drlnb": 105,
 }
 #: All rooms together; each of the systems to come brings 4,000 of its own.
 PRODUCT_LINES = 41_625

@@ -5,8 +5,9 @@ import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import islice, starmap
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -21,7 +22,7 @@ from drlnb.fleet.watch import Watch, known
 from drlnb.records.base import Event, Record
 from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError, JournalFormatError
-from drlnb.records.journal import Journal, Stream, joined, read_stream, stream_files
+from drlnb.records.journal import Anew, Journal, Stream, joined, read_stream, stream_files
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, entries_of, split_stream
 from drlnb.views.folds.fold import Fold
@@ -79,8 +80,8 @@ class Player(Watch):
         """Return the part of the journal that has been played."""
         with self._lock:
             shown = self._n_shown.copy()
-        begun = ((name, stream) for name, stream in self._whole.streams.items() if shown[name])
-        return Journal(streams={name: replace(each, records=_First(each.records, shown[name])) for name, each in begun})
+        whole = self._whole.streams.items()
+        return Journal(streams={name: _first(stream, shown[name]) for name, stream in whole if shown[name]})
 
     def close(self, timeout_s: float | None = None) -> None:
         """Play no further."""
@@ -149,17 +150,6 @@ def _timed(
     yield from heapq.merge(*starmap(of, streams), key=itemgetter(0))  # a stream keeps its order
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first `n` records of a stream, its header among them, read anew each time they are asked for."""
-
-    records: Iterable[Record]
-    n: int
-
-    def __iter__(self) -> Iterator[Record]:
-        return islice(self.records, self.n - 1)
-
-
 class Recording(Run):
     """A run that is played back; made by :func:`drlnb.play`.
 
@@ -220,23 +210,21 @@ class Recording(Run):
     stop = pause = resume = checkpoint = restart = set = _refuse
 
 
-@dataclass(frozen=True, slots=True)
-class _Readable:
-    """The records of a file as far as its lines can be read."""
+def _first(stream: Stream, n: int) -> Stream:
+    """Return the first `n` rows of a stream, its header among them."""
+    return replace(stream, records=Anew(lambda: islice(stream.records, n - 1)))
 
-    file: Stream
-    #: Gets in words what is missing, once it has been met.
-    missing: list[str]
 
-    def __iter__(self) -> Iterator[Record]:
-        n_good = 1  # its header
-        try:
-            for record in self.file.records:
-                yield record
-                n_good += 1
-        except JournalError as error:
-            if (text := _lost(error, self.file.source, n_good)) not in self.missing:
-                self.missing.append(text)
+def _good(file: Stream, missing: list[str]) -> Iterator[Record]:
+    """Yield the records of a file as far as its lines can be read; `missing` gets in words what is not."""
+    n_good = 1  # its header
+    try:
+        for record in file.records:
+            yield record
+            n_good += 1
+    except JournalError as error:
+        if (text := _lost(error, file.source, n_good)) not in missing:
+            missing.append(text)
 
 
 def _lost(error: JournalError, source: str, n_good: int) -> str:
@@ -264,7 +252,8 @@ def readable(folder: Path) -> tuple[Journal, list[str]]:
             continue
         if stream.torn:
             missing.append(f"{path}: its last line was cut off; 1 row is missing")
-        streams.setdefault(name, []).append(replace(stream, records=_Readable(stream, missing)))
+        good = Anew(partial(_good, stream, missing))
+        streams.setdefault(name, []).append(replace(stream, records=good))
     return Journal(streams={name: joined(files) for name, files in streams.items()}), missing
 
 

@@ -6,6 +6,7 @@ child's end of a pair, and the child's log.  It reaps its children and reports h
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import select
@@ -136,6 +137,9 @@ def main() -> None:
     become("drlnb zygote")
     for name in _PRELOAD:
         importlib.import_module(name)
+    # A child's collector of garbage writes to each object that it looks at: pages stay shared where it has none to see.
+    gc.collect()
+    gc.freeze()
     become("drlnb zygote")
     Zygote(control).run()
 

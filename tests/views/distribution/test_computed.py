@@ -75,7 +75,7 @@ def test_the_numbers_of_the_seed_are_marked_with_their_source():
 
 
 def test_bars_of_computed_and_simulated_bytes():
-    """Four corners per bar, the learner's first, with room beside it; one row per host, empty where none is simulated."""
+    """Four corners per bar, the learner's first, with room beside it; a row per host, empty where none is simulated."""
     said = compute("star", 2, SIZE, IDEAL)
     hollow, both = computed.egress(said), computed.egress(said, np.array([2.0, 0.5, 0.0]))
     x, y = points(hollow, "computed")
