@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -125,6 +126,6 @@ def _answered(handler: Handler) -> Handler:
         try:
             return await handler(**message) or {"ok": True}
         except OSError as error:
-            return {"refused": str(error)}
+            return {"refused": str(error)} | ({"no_room": True} if error.errno == errno.ENOSPC else {})
 
     return answer
