@@ -6,7 +6,6 @@ child's end of a pair, and the child's log.  It reaps its children and reports h
 """
 
 import contextlib
-import gc
 import importlib
 import os
 import select
@@ -137,9 +136,6 @@ def main() -> None:
     become("drlnb zygote")
     for name in _PRELOAD:
         importlib.import_module(name)
-    # A child's collector of garbage writes to each object that it looks at: pages stay shared where it has none to see.
-    gc.collect()
-    gc.freeze()
     become("drlnb zygote")
     Zygote(control).run()
 
