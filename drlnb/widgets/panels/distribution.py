@@ -39,7 +39,7 @@ class Trial:
             raise settings.WrongSetting(self.off or f"model, MB must be at most {_LARGEST_MB:g} here, got {mb:g}")
         self._case.check(args)
 
-    def _publish(self, args: Args) -> str:
+    def _publish(self, args: Args) -> None:
         from drlnb.distribution import Publisher  # Dask, for who presses this
 
         assert self._run is not None
@@ -54,7 +54,6 @@ class Trial:
             f"{computed.models(report.egress_bytes['learner'] / n_bytes)}{lost}"
         )
         self._panel.touch()
-        return self.said
 
 
 class Distribution(Timings):
