@@ -7,6 +7,7 @@ Each test ends with the threads, child processes, file descriptors and shared me
 import contextlib
 import gc
 import ipaddress
+import logging
 import os
 import socket
 import sys
@@ -104,13 +105,26 @@ def _shared_memory() -> set[str]:
         return set()
 
 
-def _mappings() -> int:
-    """Return how many memory files of drlnb are mapped here, open or not; looks only once a host store was loaded."""
-    if "drlnb.runtime.ipc.shared_memory" not in sys.modules:
-        return 0
-    with contextlib.suppress(OSError):
-        return Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:drlnb")
-    return 0
+class _Mappings:
+    """How many memory files of drlnb are mapped here, open or not; looks only after something was mapped."""
+
+    def __init__(self) -> None:
+        self._changed, self._count = False, 0
+        sys.addaudithook(self._note_mapping)
+
+    def _note_mapping(self, event: str, _arguments: object) -> None:
+        self._changed |= event == "mmap.__new__"
+
+    def count(self) -> int:
+        """Return their number, or at most that of the last look if nothing was mapped since."""
+        if self._changed:
+            with contextlib.suppress(OSError):
+                self._count = Path("/proc/self/maps").read_text(encoding="utf-8").count("memfd:drlnb")
+            self._changed = self._count > 0
+        return self._count
+
+
+_MAPPINGS = _Mappings()
 
 
 def _orphans(before: Iterable[int] = ()) -> dict[int, str]:
@@ -135,12 +149,11 @@ def _orphans(before: Iterable[int] = ()) -> dict[int, str]:
 
 def _wait_empty(look: Callable[[], list[str]], patience_s: float) -> list[str]:
     """Look until nothing is found or patience is over; return what is left."""
-    found = look()
-    if found:
-        gc.collect()
-    end = time.monotonic() + patience_s
-    while found and time.monotonic() < end:
+    found, collected, begun = look(), False, time.monotonic()
+    while found and time.monotonic() < begun + patience_s:
         time.sleep(0.01)
+        if not collected and time.monotonic() > begun + patience_s / 10.0:  # it may be held by a cycle
+            collected = gc.collect() >= 0
         found = look()
     return found
 
@@ -151,7 +164,7 @@ class Before:
     def __init__(self, cluster: bool) -> None:
         self.cluster = cluster
         self.threads, self.children, self.descriptors = _threads(), _children(), _descriptors()
-        self.shared_memory, self.mappings = _shared_memory(), _mappings()
+        self.shared_memory, self.mappings = _shared_memory(), _MAPPINGS.count()
         self.orphans = _orphans() if cluster else {}
 
     def leaks(self) -> list[str]:
@@ -165,7 +178,7 @@ class Before:
             ("child process", lambda: [f"{p} {c}" for p, c in _children().items() if p not in self.children]),
             ("file descriptor", lambda: _new_descriptors(self.descriptors)),
             ("shared memory", lambda: sorted(_shared_memory() - self.shared_memory)),
-            ("memory file", lambda: ["mapping of drlnb's host store"] * (_mappings() - self.mappings)),
+            ("memory file", lambda: ["mapping of drlnb's host store"] * (_MAPPINGS.count() - self.mappings)),
         ]
         if self.cluster:
             looks.append(("process", lambda: [f"{p} {c}" for p, c in _orphans(self.orphans).items()]))
@@ -247,8 +260,12 @@ def pytest_collection_finish():
     """Make the table of all characters, from which texts are drawn: it takes seconds, and is no test's fault.
 
     What was loaded and collected stays to the end: the garbage collector need not walk through it after each test.
+    Torch's fifty loggers hand what they log to the root: pytest need not attach itself to each of them for each test.
     """
     hypothesis.strategies.text(max_size=1).validate()
+    for name, logger in logging.root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and name.startswith("torch"):
+            logger.propagate = True
     gc.collect()
     gc.freeze()
 
@@ -272,12 +289,13 @@ def _processor_s() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
-    """Measure what a test computes."""
-    before = _processor_s()
+    """Measure what a test computes, if that is limited."""
+    is_limited = item.config.getoption("--limit-s") is not None
+    before = _processor_s() if is_limited else 0.0
     try:
         return (yield)
     finally:
-        item.stash[COMPUTED_S] = _processor_s() - before
+        item.stash[COMPUTED_S] = _processor_s() - before if is_limited else 0.0
 
 
 @pytest.hookimpl(wrapper=True)
