@@ -26,12 +26,12 @@ BUDGETS = {
     "views": 4_490,
     "sim": 3_005,
     "bench": 3_570,
-    "widgets": 1_736,
+    "widgets": 1_760,
     "cli": 1_080,
     "records": 1_140,
     "distribution": 600,
     "report": 515,
-    "drlnb": 132,
+    "drlnb": 105,
 }
 #: All rooms together; each of the systems to come brings 4,000 of its own.
 PRODUCT_LINES = 41_625
