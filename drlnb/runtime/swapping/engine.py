@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,6 +29,7 @@ from drlnb.runtime.swapping.memory import (
     device_of,
     fixed_bytes,
     kept_tensors,
+    shape_key,
 )
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
@@ -66,8 +66,7 @@ class Swapper:
         Name of a planner, with parameters (``hybrid:actions=swap``), or a planner, or what chooses in its place;
         ``all`` and ``none`` need no profile.
     tier
-        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by
-        the caller, which then closes it.
+        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier that the caller makes and closes.
     seed
         Of a planner's random moves.
     min_bytes
@@ -306,7 +305,7 @@ class Swapper:
             recordings,
             link=link_of(self._tier),
             device_kind=self.device_kind,
-            shape_key=self._shape_key(),
+            shape_key=shape_key(self.module),
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
@@ -350,9 +349,8 @@ class Swapper:
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
         chooser, plan, n_samples = self._chooser, self._current(), self._step.n_samples
-        predicted = None
-        if chooser.profile is not None and n_samples and plan.keys:
-            predicted = predict(chooser.profile, plan, n_samples, chooser.budget_bytes)
+        known = chooser.profile if n_samples and plan.keys else None
+        predicted = predict(known, plan, n_samples or 0, chooser.budget_bytes) if known else None
         return SwapReport(
             active=not self._reason,
             reason=self._reason,
@@ -384,16 +382,12 @@ class Swapper:
         ValueError
             If the file cannot be read, or is of another module.
         """
-        self._chooser.load(Path(path), self._shape_key())
+        self._chooser.load(Path(path), shape_key(self.module))
 
     @property
     def device_kind(self) -> str:
         """What the device is called; on the CPU ``cpu``."""
         return torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
-
-    def _shape_key(self) -> str:
-        shapes = repr([(name, tuple(each.shape)) for name, each in self.module.named_parameters()])
-        return f"{type(self.module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
 
     def close(self) -> None:
         """End the tier's threads; graphs that are still alive can be run."""

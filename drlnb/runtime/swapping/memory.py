@@ -2,13 +2,23 @@
 
 import ctypes
 from collections.abc import Iterator
+from hashlib import sha256
 
 import torch
 
 from drlnb.records.units import said_bytes
 from drlnb.runtime.swapping.torch_private import storage_number
 
-__all__ = ["DevicePeak", "StepState", "budget_problem", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
+__all__ = [
+    "DevicePeak",
+    "StepState",
+    "budget_problem",
+    "device_of",
+    "fix_malloc",
+    "fixed_bytes",
+    "kept_tensors",
+    "shape_key",
+]
 
 #: ``mallopt``'s name for the size from which memory is mapped and, once freed, given back; and that size.
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 128 << 10
@@ -24,6 +34,12 @@ def fix_malloc() -> bool:
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES) == 1
+
+
+def shape_key(module: torch.nn.Module) -> str:
+    """Return a name that modules of the same class and parameters have in common."""
+    shapes = repr([(name, tuple(each.shape)) for name, each in module.named_parameters()])
+    return f"{type(module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
 
 
 def kept_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
