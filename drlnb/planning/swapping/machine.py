@@ -194,8 +194,9 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     state.phase = "trialling"
     if not any(state.fits(name) for name in state.plans):
         least = min(said.peak_bytes for name in state.plans if (said := state.predicted(name)))
-        own = f"{said_bytes(state.budget_bytes or 0)} are too few: the least that was found is {said_bytes(least)}"
-        report(state, f"no plan fits the budget, {own}; the plan of the smallest peak goes on", out)
+        budget_bytes = state.budget_bytes or 0.0
+        more = f"the least that was found takes {said_bytes(least - budget_bytes)} more"
+        report(state, f"no plan fits the budget of {said_bytes(budget_bytes)}: {more}, and goes on", out)
     _next_trial(state, out)
 
 

@@ -43,7 +43,7 @@ class Model:
 
     def swaps(self) -> list[Plain]:
         """Return what is to be reported of the gradient steps since the last call."""
-        return [{"r": name, **fields} for name, fields in self.driven.events()] if self.driven else []
+        return self.driven.events() if self.driven else []
 
     def sized(self, n_state: int) -> None:
         """Record what the model takes, by the bytes of its training state."""

@@ -107,6 +107,7 @@ class SlotEffects:
 
     def apply_plan(self, command: swapping.ApplySwapPlan) -> None:
         """Keep a plan for the executors that do not know it."""
+        self._plans.pop(command.plan_key, None)
         self._plans[command.plan_key] = command.plan
         for key in list(self._plans)[:-_PLANS]:
             del self._plans[key]

@@ -13,7 +13,7 @@ from drlnb.planning.swapping.state import ALL
 from drlnb.records.base import Facts, Row
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.engine import Swapper
-from drlnb.runtime.swapping.memory import fix_malloc
+from drlnb.runtime.swapping.memory import device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
 
 __all__ = ["Driven"]
@@ -35,11 +35,12 @@ class Driven(Chooser):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(ALL, 0)
-        fix_malloc()
+        if device_of(module).type == "cpu":  # there memory is what this process maps
+            fix_malloc()
         self._kept = ("", SwapPlan())
         self._report = ""
         self._steps: list[SwapStep] = []
-        self._others: list[tuple[str, Row]] = []
+        self._others: list[Row] = []
         self._link: SwapLink | None = None
         #: Samples of the largest step, and whether the present one is as large.
         self._n_largest, self._is_full = 0, False
@@ -79,28 +80,26 @@ class Driven(Chooser):
         with self._swapper.step(n_samples):
             return compute()
 
-    def events(self) -> list[tuple[str, Row]]:
-        """Return what the steps since the last call say: names of events, and their fields."""
+    def events(self) -> list[Row]:
+        """Return what the steps since the last call say: events as rows, each with its name under ``r``."""
         steps, self._steps, others, self._others = self._steps, [], self._others, []
         if reason := self._swapper.report().reason:
-            others.append(("SwapBroken", {"reason": reason}))
+            others.append({"r": "SwapBroken", "reason": reason})
         if not steps:
             return others
         if self.plan is not None and any(step.n_unknown for step in steps):
-            others.append(("SwapTraceChanged", {"shape_key": ""}))
+            others.append({"r": "SwapTraceChanged", "shape_key": ""})
         if self._report == "link" and self._link is not None:
-            others.append(("SwapLinkMeasured", {"link": facts(self._link)}))
+            others.append({"r": "SwapLinkMeasured", "link": facts(self._link)})
         each = [[step] for step in steps[: 1 + TRIAL_STEPS]] if self._report == "steps" else [steps]
-        return [("SwapStepMeasured", self._measured(some)) for some in each] + others
+        return [*map(self._measured, each), *others]
 
     def _measured(self, steps: list[SwapStep]) -> Row:
-        """Return the fields of what steps of one kind did."""
+        """Return what steps of one kind did: medians of seconds, most bytes."""
         medians = {name: median(getattr(step, name) for step in steps) for name in ("step_s", "stall_s")}
         most = {name: max(getattr(s, name) for s in steps) for name in ("peak_bytes", "swapped_bytes", "n_saved")}
-        return {
-            "plan_key": self._running, "n_samples": self._n_largest, "device_kind": self._swapper.device_kind,
-            **medians, **most,
-        }  # fmt: skip
+        which = {"plan_key": self._running, "n_samples": self._n_largest, "device_kind": self._swapper.device_kind}
+        return {"r": "SwapStepMeasured", **which, **medians, **most}
 
     def close(self) -> None:
         """End the tier's threads."""
@@ -115,7 +114,7 @@ class Driven(Chooser):
     def take(self, profile: SwapProfile, n_samples: int) -> None:
         """Keep a profile for the master."""
         self._report = "median"
-        self._others.append(("SwapProfileTaken", {"profile": facts(profile), "n_samples": n_samples}))
+        self._others.append({"r": "SwapProfileTaken", "profile": facts(profile), "n_samples": n_samples})
 
     def measured(self, step: SwapStep, link: SwapLink) -> None:
         """Count a step, if it is as large as any."""
@@ -126,5 +125,5 @@ class Driven(Chooser):
     def overflowed(self) -> None:
         """Swap everything until the next command."""
         if self.plan is not None:
-            self._others.append(("SwapStepOverflowed", {"plan_key": self._running}))
+            self._others.append({"r": "SwapStepOverflowed", "plan_key": self._running})
         self.plan, self._steps, self._running = None, [], ALL

@@ -40,13 +40,10 @@ class _Executor:
 
     def _profile(self, command: words.TakeSwapProfile) -> None:
         profile = facts(self._profile_at(self._done))
-        self.clock.after(
-            0.0, lambda: self.hosted.feed(words.SwapProfileTaken, profile=profile, n_samples=self._n_samples)
-        )
+        self.hosted.feed_after(0.0, words.SwapProfileTaken, profile=profile, n_samples=self._n_samples)
 
     def _link(self, command: words.MeasureSwapLink) -> None:
-        link = facts(self._profile_at(self._done).link)
-        self.clock.after(0.0, lambda: self.hosted.feed(words.SwapLinkMeasured, link=link))
+        self.hosted.feed_after(0.0, words.SwapLinkMeasured, link=facts(self._profile_at(self._done).link))
 
     def _search(self, command: words.SearchSwapPlan) -> None:
         self.hosted.feed_after(SEARCH_S, words.SwapPlanFound, **searched(command))

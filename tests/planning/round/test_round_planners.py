@@ -1,7 +1,7 @@
 """Planners are given to a round: by name, changed while it trains, or a user's own."""
 
 import pytest
-from round_words import Master, of, only
+from round_words import Master, kinds, of, only
 
 from drlnb.planning.batching import BatchPlan
 from drlnb.planning.distribution import star
@@ -175,4 +175,29 @@ def test_a_user_may_go_back_to_a_planner_of_their_own():
         to_next_round(master)
         assert only(DistributionPlanned, master.to_commit()).planner == name
         [master.completed(node) for node in NODES]
+    assert replayed(master).difference is None
+
+
+def test_a_users_plan_that_fits_is_followed():
+    """It is asked once there is a profile, with what the task has; one that does not fit gives way to one that does."""
+    views = []
+
+    def every(view):
+        views.append(view)
+        kept = SwapPlan.keeping(view.profile)
+        return kept.having(dict.fromkeys(kept.keys, SWAP))
+
+    config = {"planners": {"swapping": "own:mine"}, "swapping": {"memory_budget_bytes": 45, "pin": {"l0#0": SWAP}}}
+    master = Master(own={"swapping": Mine(every)}, n_rounds=9, **config)
+    master.at_version_1(*NODES)
+    planned, applied = master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
+    view = views[-1]
+    assert (view.profile, view.n_samples, view.budget_bytes, view.pins) == (OF, 1, 45, {"l0#0": SWAP})
+    assert (planned.planner, applied.plan_key) == ("own:mine", planned.plan_key)
+    assert set(applied.plan["actions"]) == {SWAP}
+    master.set("swapping.memory_budget_bytes", 5)
+    assert views[-1].budget_bytes == 5
+    assert kinds(master.records[-5:]) == [
+        "SwapPlanned", "ApplySwapPlan", "SwapPlanRolledBack", "SwapPlanned", "ApplySwapPlan",
+    ]  # fmt: skip
     assert replayed(master).difference is None

@@ -176,8 +176,8 @@ def test_where_nothing_fits_the_smallest_peak_runs_and_the_user_is_told():
     master.settle()
     told = only(swapping.SwapUnavailable, master.records)
     least = predict(OF, master.swap.plans[master.swap.running], 1, 5.0).peak_bytes
-    too_few = f"no plan fits the budget, 5 B are too few: the least that was found is {least:.0f} B"
-    assert told.reason == f"{too_few}; the plan of the smallest peak goes on"
+    more = f"the least that was found takes {least - 5:.0f} B more, and goes on"
+    assert told.reason == f"no plan fits the budget of 5 B: {more}"
     assert master.round().swap_plan_key == master.swap.safest()
 
 
