@@ -90,8 +90,10 @@ class FileTier:
 
     def copied(self, n_bytes: int, began_s: float) -> float:
         """Return how long a copy has taken, once a throttled disk would be done."""
-        time.sleep(max(0.0, began_s + n_bytes / self._bytes_per_s - time.perf_counter()))
-        return time.perf_counter() - began_s
+        took_s, least_s = time.perf_counter() - began_s, n_bytes / self._bytes_per_s
+        if took_s < least_s:
+            time.sleep(least_s - took_s)
+        return max(took_s, least_s)
 
     def close(self) -> None:
         """End both threads; the file goes with its last ticket."""
