@@ -117,7 +117,7 @@ def hooks(effort: Swapping) -> Iterator[Row]:
     net, x = made("inception_v3_32"), samples("inception_v3_32", 1)
     ways = {name: partial(_processor_s, Way(name, net, 1 << 30), x) for name in ("none", "plain")}
     in_turn(1, ways)
-    pairs = pair_up(*in_turn(5 * effort.repeats, ways).values())
+    pairs = pair_up(*in_turn(3 * effort.repeats, ways).values())
     title, bar = "processor time of a step of inception_v3_32 whose plan keeps all", Bar("ratio", at_most=1.03)
     yield Row("hooks", title, against="without hooks", bar=bar, **pairs)
     for name, n in list(_BATCHES.items())[:4]:

@@ -107,6 +107,7 @@ class Way:
     """
 
     def __init__(self, name: str, net: nn.Module, cap_bytes: int, **more: object) -> None:
+        torch.set_num_threads(1)  # as an executor has; copies to a file have the other cores
         self.net, self._device = net, next(net.parameters()).device
         self.forward: Callable[[Tensor], Tensor] = net
         self._around: Callable[[], AbstractContextManager[object]] = nullcontext
