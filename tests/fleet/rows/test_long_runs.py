@@ -135,7 +135,7 @@ def read(out, how):
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_who_reads_a_million_rounds_stays_below_200_mb(tmp_path):
-    """Summary, a panel opened late, a table's hundredth rows, how a killed run stood, a recording (73 MB), a preview."""
+    """Summary, panel opened late, a table's hundredth rows, how a killed run stood, a recording (73 MB), a preview."""
     long_run(tmp_path, 1_000_000)
     for how in ("tail", "rows", "summary", "panel", "play", "preview"):
         n_rounds, peak_mb = read(tmp_path, how)
