@@ -19,22 +19,22 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 9_630,
-    "planning": 7_230,
-    "rl": 5_382,
-    "fleet": 3_970,
-    "views": 4_110,
-    "sim": 2_960,
+    "runtime": 9_815,
+    "planning": 7_350,
+    "rl": 5_422,
+    "fleet": 4_130,
+    "views": 4_490,
+    "sim": 3_010,
     "bench": 3_570,
-    "widgets": 1_460,
+    "widgets": 1_770,
     "cli": 1_080,
-    "records": 1_130,
+    "records": 1_145,
     "distribution": 600,
-    "report": 500,
-    "drlnb": 132,
+    "report": 515,
+    "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.
-PRODUCT_LINES = 41_625
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,375 more (0042).
+PRODUCT_LINES = 43_000
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

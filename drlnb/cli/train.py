@@ -29,6 +29,7 @@ _OPTIONS: Mapping[str, str] = {
     "n_collectors": "--collectors",
     "eval_episodes": "--eval-episodes",
     "eval_max_steps": "--eval-max-steps",
+    "memory_budget": "--swap-budget",
     "algo": "--algo",
     "env": "ENV",
     "group": "nothing: it is not an option yet",
@@ -143,6 +144,7 @@ def _tasks(args: argparse.Namespace) -> "list[Task]":
             n_collectors=args.collectors,
             eval_episodes=args.eval_episodes,
             eval_max_steps=args.eval_max_steps,
+            memory_budget=args.swap_budget,
             group=env if args.seeds else None,
             **hyper,
         )
@@ -194,6 +196,9 @@ def _whole(field: str) -> Callable[[str], int]:
     return at_least(least, most=most)
 
 
+_SWAP_BUDGET = (
+    "bytes that a task's gradient step may use on its device, such as 8GiB (default: any, nothing is swapped)"
+)
 _DESCRIPTION = (
     "Train every environment at once on a few slots. Without options a task uses the settings tuned "
     "for its environment, else Stable-Baselines3's defaults."
@@ -236,6 +241,7 @@ COMMAND = Command(
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
+        option("--swap-budget", metavar="SIZE", help=_SWAP_BUDGET),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
         option("--env-timeout", type=number_or("none", SECONDS), default=60.0, metavar="S", help=_ENV_TIMEOUT),

@@ -7,11 +7,12 @@ from a multiple of 64 bytes, tied ones once.  Gaps are zeros, so equal tensors g
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from math import prod
+from operator import mul
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,8 @@ class FlatEntry:
     #: As torch says it, for example ``bfloat16``.
     dtype: str
     shape: tuple[int, ...]
+    #: As torch says it, in elements.
+    stride: tuple[int, ...]
     #: First byte, counted from the first tensor's.
     offset: int
     nbytes: int
@@ -84,7 +87,8 @@ def _lay_out(rows: _Rows) -> FlatLayout:
         except TypeError:
             raise ValueError(f"tensor {name!r} has dtype {dtype}, which cannot be packed") from None
         places[name] = places[alias] if alias is not None else (end, nbytes)
-        entries.append(FlatEntry(name, dtype, shape, *places[name], alias))
+        stride = tuple(accumulate(reversed(shape[1:]), mul, initial=1))[::-1] if shape else ()
+        entries.append(FlatEntry(name, dtype, shape, stride, *places[name], alias))
         end = max(end, _up(sum(places[name])))
     text = json.dumps(rows, separators=(",", ":")).encode()
     head = _MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest()
@@ -251,7 +255,7 @@ def _copy(data: np.ndarray, fresh: list[tuple[Any, FlatEntry]], away: str) -> No
     host = torch.from_numpy(data)
     flat = torch.empty(len(data), dtype=torch.uint8, device=away) if away else host
     tensors = [tensor for tensor, _ in fresh]
-    places = [_tensor(flat, entry) for _, entry in fresh]
+    places = _tensors(flat, [entry for _, entry in fresh])
     with torch.no_grad():
         try:
             torch._foreach_copy_(places, tensors)
@@ -262,11 +266,14 @@ def _copy(data: np.ndarray, fresh: list[tuple[Any, FlatEntry]], away: str) -> No
             host.copy_(flat)
 
 
-def _tensor(flat: "torch.Tensor", entry: FlatEntry) -> "torch.Tensor":
-    """Return an entry as a view of a uint8 tensor."""
+def _tensors(flat: "torch.Tensor", entries: Sequence[FlatEntry]) -> "list[torch.Tensor]":
+    """Return entries as views of a uint8 tensor, by one operation each: many tensors are small."""
     import torch
 
-    return flat.narrow(0, entry.offset, entry.nbytes).view(getattr(torch, entry.dtype)).view(entry.shape)
+    begin = flat.storage_offset()
+    kinds = {dtype: flat.view(getattr(torch, dtype)) for dtype in {entry.dtype for entry in entries}}
+    each = ((entry, kinds[entry.dtype]) for entry in entries)
+    return [of.as_strided(entry.shape, entry.stride, (begin + entry.offset) // of.itemsize) for entry, of in each]
 
 
 def bind(buffer: _Buffer, module: "torch.nn.Module") -> None:
@@ -305,7 +312,6 @@ def bind(buffer: _Buffer, module: "torch.nn.Module") -> None:
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         flat = torch.frombuffer(buffer, dtype=torch.uint8)[len(layout.head) :]
     tensors = module.state_dict(keep_vars=True)
-    for entry in layout.entries:
-        view = _tensor(flat, entry)
+    for entry, view in zip(layout.entries, _tensors(flat, layout.entries), strict=True):
         tensors[entry.name].data = view if isinstance(tensors[entry.name], torch.nn.Parameter) else view.clone()
     module.requires_grad_(False).eval()

@@ -1,10 +1,15 @@
 """Play a run back: its journal is released row by row, on a clock of its own, without a cluster or any process."""
 
-import bisect
+import heapq
 import math
 import time
+import weakref
+from collections import Counter
+from collections.abc import Generator, Iterator
 from dataclasses import replace
-from operator import attrgetter
+from functools import partial
+from itertools import islice, starmap
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,15 +22,17 @@ from drlnb.fleet.watch import Watch, known
 from drlnb.records.base import Event, Record
 from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError, JournalFormatError
-from drlnb.records.journal import Journal, Stream, read_stream, stream_files
+from drlnb.records.journal import Anew, Journal, Stream, joined, read_stream, stream_files
 from drlnb.runtime.files.run_directory import RunDir
-from drlnb.views.folds.entries import Entry, entries_of, journal_of
+from drlnb.views.folds.entries import Entry, entries_of, split_stream
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["Player", "Recording", "play", "readable"]
 
 #: Seconds between two looks at the clock: pictures move at 4 Hz.
 _TICK_S = 0.1
+#: Rows that are released at once: a run may be larger than memory.
+_PIECE = 4096
 
 
 class Player(Watch):
@@ -33,15 +40,22 @@ class Player(Watch):
 
     def __init__(self, folder: RunDir, spec: RunSpec, speed: float) -> None:
         super().__init__(spec.run, spec.tasks, folder)
-        journal, defects = readable(folder.path)
-        times, rows = _timed(journal)
-        self._rows: list[Entry] = [("", Defect(text=text)) for text in defects] + rows
-        self._times = [0.0] * len(defects) + times
-        self._n_shown = 0
-        self.speed = speed
-        self.duration_s = self._times[-1] if self._times else 0.0
+        self._whole, self._missing = readable(folder.path)
+        fold = Fold(details=False)  # for the clocks; what cannot be read is found on the way
+        fold.feed(entries_of(self._whole))
+        self._offsets_s = {name: fold.offset_s(name) for name in self._whole.streams}
+        self.speed, self.duration_s = speed, fold.now_s
         self._clock_t, self._from_s = time.monotonic(), self.duration_s if math.isinf(speed) else 0.0
+        self._begin()
         self._go_on()
+
+    def _begin(self) -> None:
+        """Go back to the first row."""
+        self._coming = _timed(self._whole, self._missing, self._offsets_s, self.duration_s)
+        self._close_files = weakref.finalize(self, self._coming.close)
+        self._ahead = next(self._coming, None)
+        self._n_shown: Counter[str] = Counter()
+        self._shown_s = 0.0
 
     @property
     def refusal(self) -> str:
@@ -65,11 +79,15 @@ class Player(Watch):
     def journal(self) -> Journal:
         """Return the part of the journal that has been played."""
         with self._lock:
-            return journal_of(self._rows[: self._n_shown])
+            shown = self._n_shown.copy()
+        whole = self._whole.streams.items()
+        return Journal(streams={name: _first(stream, shown[name]) for name, stream in whole if shown[name]})
 
     def close(self, timeout_s: float | None = None) -> None:
         """Play no further."""
         super().close(timeout_s)
+        self._close_files()
+        self._shown_s = math.inf  # who seeks begins anew
         self._ended.set()
         self._wake_waiters()
 
@@ -87,21 +105,49 @@ class Player(Watch):
     def _release(self) -> None:
         """Show what has happened by now; after a rewind, everything from the beginning."""
         with self._lock:
-            now, before = bisect.bisect_right(self._times, self.t_s), self._n_shown
-            if now < before:
+            now_s = self.t_s
+            if now_s < self._shown_s:
+                self._close_files()
+                self._begin()
                 self._board, self._defects = Board(list(self.specs.values())), []
-            new = self._rows[0 if now < before else before : now]
-            self._n_shown = now
-            self._count(new)
-            self.feed.add(new, anew=now < before)
-            over = now == len(self._rows) or math.isinf(self.speed)
-            if now == len(self._rows):
+                self.feed.add((), anew=True)
+            self._shown_s, due = now_s, self._due(now_s)
+            while new := list(islice(due, _PIECE)):
+                self._count(new)
+                self.feed.add(new)
+            over = self._ahead is None or math.isinf(self.speed)
+            if self._ahead is None:
                 for name in self.specs:
                     self._board.end(name, "stopped", "the recording ends here")
             if over:
                 self._ended.set()
         if over:
             self._wake_waiters()
+
+    def _due(self, now_s: float) -> Iterator[Entry]:
+        """Yield what comes until a second of the run."""
+        while self._ahead is not None and self._ahead[0] <= now_s:
+            entry = self._ahead[1]
+            self._n_shown[entry[0]] += 1
+            yield entry
+            self._ahead = next(self._coming, None)
+
+
+def _timed(
+    journal: Journal, missing: list[str], offsets_s: dict[str, float], duration_s: float
+) -> Generator[tuple[float, Entry]]:
+    """Yield each entry after its seconds since the run's first event, as they happened."""
+
+    def of(name: str, stream: Stream) -> Iterator[tuple[float, Entry]]:
+        latest = 0.0
+        for entry in entries_of(Journal(streams={name: stream})):
+            if isinstance(entry[1], Event):
+                latest = min(max(latest, entry[1].t + offsets_s[name]), duration_s)
+            yield latest, entry
+
+    yield from ((0.0, ("", Defect(text=text))) for text in missing)
+    streams = sorted(journal.streams.items(), key=lambda item: (split_stream(item[0]) or ("", 0))[1])
+    yield from heapq.merge(*starmap(of, streams), key=itemgetter(0))  # a stream keeps its order
 
 
 class Recording(Run):
@@ -164,49 +210,51 @@ class Recording(Run):
     stop = pause = resume = checkpoint = restart = set = _refuse
 
 
+def _first(stream: Stream, n: int) -> Stream:
+    """Return the first `n` rows of a stream, its header among them."""
+    return replace(stream, records=Anew(lambda: islice(stream.records, n - 1)))
+
+
+def _good(file: Stream, missing: list[str]) -> Iterator[Record]:
+    """Yield the records of a file as far as its lines can be read; `missing` gets in words what is not."""
+    n_good = 1  # its header
+    try:
+        for record in file.records:
+            yield record
+            n_good += 1
+    except JournalError as error:
+        if (text := _lost(error, file.source, n_good)) not in missing:
+            missing.append(text)
+
+
+def _lost(error: JournalError, source: str, n_good: int) -> str:
+    return f"{error}; {Path(source).read_bytes().count(10) - n_good} rows from there on are missing"
+
+
 def readable(folder: Path) -> tuple[Journal, list[str]]:
-    """Return what can be read of a journal, and in words what is missing.
+    """Return what can be read of a journal, and in words what is missing, as far as its rows have been asked for.
 
     Raises
     ------
     JournalError
         If there is none, or a newer version wrote it.
     """
-    streams: dict[str, Stream] = {}
-    rows: dict[str, list[Record]] = {}
-    defects = []
+    streams: dict[str, list[Stream]] = {}
+    missing: list[str] = []
     files = [(name, path) for name, paths in stream_files(folder / "journal").items() for path in paths]
     for name, path in (file for file in files if file[1].stat().st_size):
-        good: list[Record] = []
         try:
             stream = read_stream(path)
-            streams.setdefault(name, replace(stream, records=rows.setdefault(name, [])))
-            for record in stream.records:
-                good.append(record)  # noqa: PERF402 - those before a broken line stay
-            if stream.torn:
-                defects.append(f"{path}: its last line was cut off; 1 row is missing")
         except JournalFormatError:
             raise
         except JournalError as error:
-            n_good = len(good) + (name in streams)
-            n_lines = path.read_bytes().count(b"\n")
-            defects.append(f"{error}; {n_lines - n_good} rows from there on are missing")
-        rows.setdefault(name, []).extend(good)
-    return Journal(streams=streams), defects
-
-
-def _timed(journal: Journal) -> tuple[list[float], list[Entry]]:
-    """Return each entry's seconds since the run's first event, and the entries, as they happened."""
-    fold = Fold(details=False)
-    fold.feed(entries_of(journal))
-    latest: dict[str, float] = {}
-    timed: list[tuple[float, Entry]] = []
-    for stream, record in entries_of(journal):
-        if isinstance(record, Event):
-            latest[stream] = max(latest.get(stream, 0.0), record.t + fold.offset_s(stream))
-        timed.append((latest.get(stream, 0.0), (stream, record)))
-    timed.sort(key=lambda pair: pair[0])  # stable: a stream keeps its order
-    return [t for t, _ in timed], [entry for _, entry in timed]
+            missing.append(_lost(error, str(path), 0))
+            continue
+        if stream.torn:
+            missing.append(f"{path}: its last line was cut off; 1 row is missing")
+        good = Anew(partial(_good, stream, missing))
+        streams.setdefault(name, []).append(replace(stream, records=good))
+    return Journal(streams={name: joined(files) for name, files in streams.items()}), missing
 
 
 def play(out: str | Path, speed: float | None = 4.0) -> Recording:

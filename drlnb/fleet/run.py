@@ -153,7 +153,8 @@ class Run:
         Parameters
         ----------
         table
-            ``metrics``, ``rounds``, ``leases``, ``pool`` or ``episodes``: docs/reference/tracking.md has their columns.
+            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes`` or ``swapping``: docs/reference/tracking.md has
+            their columns.
         every
             Leave all rows out but every so manieth: the journal is never held in memory, the rows are.
 
@@ -214,7 +215,7 @@ class Run:
     _repr_mimebundle_ = faces.shown_as("desk")
 
     def panel(self, name: str | None = None, **settings: object) -> Any:
-        """Return a live panel: ``fleet`` (the tasks), ``leasing``, ``distribution``, or None for the first two.
+        """Return a live panel: ``fleet`` (the tasks), ``leasing``, ``distribution``, ``swapping``; None: the first two.
 
         Parameters
         ----------

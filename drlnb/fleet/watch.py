@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.task_status import Board, TaskStatus
 from drlnb.planning.settings import owner
+from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
@@ -20,6 +21,8 @@ from drlnb.views.folds.entries import Entry
 
 __all__ = ["Watch", "known", "refuse_task", "status_of"]
 
+#: What is told in words.
+_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, SwapUnavailable)
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
 
@@ -114,7 +117,7 @@ class Watch(ABC):
     def _count(self, entries: Sequence[Entry]) -> None:
         """Bring tasks and defects up to date; the lock is held."""
         self._board.feed(entries)
-        said = [r.text for _, r in entries if isinstance(r, Defect | JournalFailed | EpisodesLost | CheckpointWritten)]
+        said = [r.text for _, r in entries if isinstance(r, _TOLD)]
         self._defects += [text for text in dict.fromkeys(said) if text and text not in self._defects]
 
     def _wake_waiters(self) -> None:

@@ -6,21 +6,25 @@ A value is judged beside what is in force, never beside the defaults: `leasing.t
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from drlnb.planning.batching import BATCHING
-from drlnb.planning.declared import ANYTHING, Declared, Setting, planner
+from drlnb.planning.declared import ANYTHING, Declared, Kind, Setting, fitting, planner
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.registry import AnyKind
+from drlnb.planning.swapping import SWAPPING
+from drlnb.planning.swapping.profile import ACTIONS
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.records.base import Facts, Row
-from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND
+from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND, NEXT_STEP
+from drlnb.records.units import read_bytes
 
 __all__ = [
+    "BUDGETS",
     "SETTINGS",
     "SLOT_KEYS",
     "TASK_KEYS",
@@ -45,12 +49,35 @@ def _planned(kind: AnyKind, counts: str = NEXT_ROUND) -> Setting:
     )
 
 
+def _size_problem(name: str, value: Any) -> str:
+    try:
+        _ = value is None or read_bytes(value)
+    except ValueError as error:
+        return f"{name}: {error}"
+    return ""
+
+
+#: Bytes that a gradient step may use, or none.
+BUDGETS = Kind(_size_problem)
+_PINS = fitting(
+    f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
+    lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),
+)
+
+
+def _own(kind: Kind) -> Setting:
+    return Setting(kind=kind, default=None, owner="task", counts=NEXT_STEP, unfelt=_UNPLAYED)
+
+
 #: Key -> setting, of all beside those of the algorithms (``rl.NAME``).
 SETTINGS: Mapping[str, Setting] = {
     **{f"{room.ROOM}.{name}": setting for room in _ROOMS for name, setting in room.declared().items()},
     "batching.planner": _planned(BATCHING),
     "distribution.plan": _planned(DISTRIBUTION),
     "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
+    "swapping.planner": _planned(SWAPPING, NEXT_STEP),
+    "swapping.memory_budget_bytes": _own(BUDGETS),
+    "swapping.pin": _own(_PINS),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
     CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,
@@ -136,7 +163,8 @@ def begun_with(planners: Facts, settings: Facts) -> Row:
     {'leasing.hold': 'last', 'warmup.rho': 2.0}
     """
     known = {f"leasing.{name}": value for name, value in settings.items()}
-    known |= {f"warmup.{name}": value for name, value in settings.get("warmup", {}).items()}
+    rooms = ("warmup", "swapping")
+    known |= {f"{room}.{name}": value for room in rooms for name, value in settings.get(room, {}).items()}
     known |= {key: planners[each.decision] for key, each in SETTINGS.items() if each.decision in planners}
     return {key: known[key] for key in TASK_KEYS if key in known}
 

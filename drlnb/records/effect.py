@@ -1,6 +1,6 @@
 """Name the moments from which a changed setting counts; each setting is declared with one of them."""
 
-__all__ = ["AT_ONCE", "NEXT_GRANT", "NEXT_LOOK", "NEXT_PLACEMENT", "NEXT_ROUND"]
+__all__ = ["AT_ONCE", "NEXT_GRANT", "NEXT_LOOK", "NEXT_PLACEMENT", "NEXT_ROUND", "NEXT_STEP"]
 
 #: The next decision is made by it.
 AT_ONCE = "at once"
@@ -12,3 +12,5 @@ NEXT_GRANT = "from the next grant on"
 NEXT_PLACEMENT = "from the next placement on"
 #: A round has one set of settings.
 NEXT_ROUND = "from the next round on"
+#: What an executor computes already follows the plan that it was sent with.
+NEXT_STEP = "from the next training step on"

@@ -9,7 +9,7 @@ A file may be larger than memory: its records are read from it again each time t
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -25,10 +25,12 @@ from drlnb.records.packed import BEGIN, Unpacker
 __all__ = [
     "COLUMNS",
     "JOURNAL_FORMAT",
+    "Anew",
     "Journal",
     "Stream",
     "StreamOpened",
     "closed_parts",
+    "joined",
     "line_of",
     "read_stream",
     "stream_files",
@@ -197,13 +199,19 @@ def read_stream(path: Path, *, tail: bool = False) -> Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
-    """The records of a stream that went on in other files."""
+class Anew:
+    """Records that are read anew each time they are asked for."""
 
-    files: tuple[Stream, ...]
+    read: Callable[[], Iterator[Record]]
 
     def __iter__(self) -> Iterator[Record]:
-        return chain.from_iterable(stream.records for stream in self.files)
+        return self.read()
+
+
+def joined(files: Sequence[Stream]) -> Stream:
+    """Return a stream that went on in other files as one; `files` are in their order, at least one."""
+    records = Anew(lambda: chain.from_iterable(stream.records for stream in files))
+    return replace(files[0], records=records, torn=files[-1].torn)
 
 
 def closed_parts(path: Path) -> list[tuple[int, Path]]:
@@ -251,7 +259,7 @@ class Journal:
         streams = {}
         for name, paths in stream_files(folder).items():
             if files := [read_stream(path) for path in paths if path.stat().st_size]:
-                streams[name] = replace(files[0], records=_Joined(tuple(files)), torn=files[-1].torn)
+                streams[name] = joined(files)
         return cls(streams=streams)
 
     def of(self, *kinds: type[Kind]) -> tuple[Kind, ...]:

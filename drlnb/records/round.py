@@ -30,6 +30,8 @@ class TaskOpened(Event):
     eval_best: float | None = None
     #: Settings of the algorithm that the user changed before this attempt: ``rl.NAME`` -> value.
     settings: Facts = field(default_factory=dict)
+    #: What is known of its steps' memory, as of :class:`WriteCheckpoint`; None: nothing.
+    swapping: Facts | None = None
 
 
 class PlacementReceived(Event):
@@ -246,8 +248,12 @@ class ComputeGradient(GradientWork):
 
     collector: int
     key: str
-    #: Plan that is followed around the training step; None: nothing is swapped.
+    #: Plan that is followed around each gradient step: ``all`` swaps whatever it can; None: there is no budget.
     swap_plan_key: str | None
+    #: What a step may use; what is reported of the steps (their ``median``, the first few ``steps``, and with the
+    #: median a ``profile`` or the ``link``).
+    swap_budget_bytes: int | None = None
+    swap_report: str = ""
     #: Send the gradient back: it must outlive the lease.
     keep: bool = False
 
@@ -256,8 +262,12 @@ class FinishRound(SlotWork):
     """All batches are in: make the new parameters and the training state, and send both."""
 
     round: int
-    #: Plan that is followed around each training step; None: nothing is swapped.
+    #: Plan that is followed around each gradient step: ``all`` swaps whatever it can; None: there is no budget.
     swap_plan_key: str | None = None
+    #: What a step may use; what is reported of the steps (their ``median``, the first few ``steps``, and with the
+    #: median a ``profile`` or the ``link``).
+    swap_budget_bytes: int | None = None
+    swap_report: str = ""
 
 
 class CommitParameters(Command):
@@ -305,6 +315,8 @@ class WriteCheckpoint(Command):
     settings: Facts = field(default_factory=dict)
     #: Collectors whose environments can be asked for their states, each with its node.
     collectors: tuple[tuple[int, str], ...] = ()
+    #: Snapshot of the machine that plans what is swapped; None: there is no budget.
+    swapping: Facts | None = None
 
 
 class Evaluate(Command):

@@ -62,6 +62,8 @@ class TaskSpec:
     n_collectors: int = 1
     #: Who waits with a higher one comes first, unless the other has waited for long; 0 for most.
     priority: int = 0
+    #: Bytes that a gradient step may use on its device; None: any number, nothing is swapped.
+    memory_budget_bytes: int | None = None
     #: Curves of one group are drawn with a band over seeds.
     group: str | None = None
     #: Sums in the order of the collectors, whatever arrives first: same spec, same machine type, same bits.

@@ -58,7 +58,7 @@ def build(
     notes
         Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``tasks``, ``leases``,
         ``shares``, ``queue``, ``lending``, ``reasons``, ``learning``, ``rounds``, ``warmup``, ``choices``, ``starts``,
-        ``history``, ``curve``, ``configuration``, ``journal``).
+        ``history``, ``curve``, ``swapping``, ``steps``, ``plan``, ``lanes``, ``configuration``, ``journal``).
     theme
         ``auto`` (as the reader's system), ``light`` or ``dark``.
 

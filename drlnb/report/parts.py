@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from drlnb.fleet.whatif import swapping as whatif
 from drlnb.views import fleet, learning, rounds
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
+from drlnb.views.swapping import computed, measured
 from drlnb.views.warmup import waterfall
 from drlnb.views.warmup.lines import tasks_with_starts
 
@@ -21,7 +23,7 @@ _FEW_TASKS, _FEW_ROUNDS = 2, 8
 #: Sections with a picture, in order; those of one task have its number behind theirs.
 NAMES = (
     "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds", "warmup", "choices", "starts",
-    "history", "curve",
+    "history", "curve", "swapping", "steps", "plan", "lanes",
 )  # fmt: skip
 
 
@@ -56,7 +58,7 @@ def pictures(
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
         "rounds": ("Where each round's time went", rounds.anatomy(fold)),
     }
-    return {**views, **_warmup(fold)}
+    return {**views, **_warmup(fold), **_swapping(fold)}
 
 
 def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
@@ -78,4 +80,20 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
         view = waterfall.curve(fold, name)
         if len(view.columns["points"]["x"]):
             views[f"curve{i}"] = (f"{name}: what another start would have cost", view)
+    return views
+
+
+def _swapping(fold: Fold) -> dict[str, tuple[str, View]]:
+    """Return what there is to see of training steps under a memory budget: nothing where no task has one."""
+    views: dict[str, tuple[str, View]] = {}
+    active = [(name, of) for name, of in fold.swappings.items() if of.active]
+    for i, (name, of) in enumerate(active[:MAX_TASKS]):
+        for kind, section, head in (("peak", "swapping", "peaks"), ("time", "steps", "seconds")):
+            head = f"{name}: {head} of training steps, measured and predicted"
+            views[f"{section}{i}"] = head, measured.steps(fold, kind, name)
+        if of.profile is not None:
+            case = whatif.task_case(name, of)
+            plan = whatif.explain(case, whatif.in_force(case, of))
+            views[f"plan{i}"] = f"{name}: what its plan does with each saved storage, and why", computed.plan(plan)
+            views[f"lanes{i}"] = f"{name}: work and copies of one step by that plan", computed.lanes(plan)
     return views

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -38,7 +39,8 @@ class Link:
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
         self.node = str(worker.name)
-        self.directory = Path(worker.local_directory) / "drlnb"
+        #: Not ``drlnb``: the worker's folder is on every child's path, where that would be a package.
+        self.directory = Path(worker.local_directory) / "drlnb-node"
         #: What answers messages here: one to this node itself needs no wire.
         self._handlers: dict[str, Handler] = {}
         self.closed = False
@@ -124,6 +126,6 @@ def _answered(handler: Handler) -> Handler:
         try:
             return await handler(**message) or {"ok": True}
         except OSError as error:
-            return {"refused": str(error)}
+            return {"refused": str(error)} | ({"no_room": True} if error.errno == errno.ENOSPC else {})
 
     return answer

@@ -11,13 +11,20 @@ from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
 from drlnb.widgets.panels.settings import WrongSetting, nearest
+from drlnb.widgets.panels.swapping import Swapping
+from drlnb.widgets.panels.swaps import Swaps
 from drlnb.widgets.panels.timings import Timings
 from drlnb.widgets.transport.live import live
 
-__all__ = ["PANELS", "desk", "distribution", "launcher", "panel"]
+__all__ = ["PANELS", "desk", "distribution", "launcher", "panel", "swapping"]
 
 #: Name of a panel -> what it shows.
-PANELS: dict[str, type[Content]] = {"distribution": Distribution, "fleet": Tasks, "leasing": Leasing}
+PANELS: dict[str, type[Content]] = {
+    "distribution": Distribution,
+    "fleet": Tasks,
+    "leasing": Leasing,
+    "swapping": Swapping,
+}
 
 
 def panel(training: Run, name: str | None = None, **settings: object) -> Panel | Desk:
@@ -74,8 +81,29 @@ def distribution(**settings: object) -> Panel:
     WrongSetting
         If a value is out of range.
     """
-    key = _key(Timings, "", "distribution", settings)
-    return live.registry.get(key, lambda: Panel(Timings(), None, **settings))
+    return _without_run(Timings, settings)
+
+
+def swapping(**settings: object) -> Panel:
+    """Return the swapping panel without a run: what plans would cost, computed and simulated.
+
+    Parameters
+    ----------
+    **settings
+        As of :class:`~drlnb.widgets.panels.swaps.Swaps`.
+
+    Raises
+    ------
+    UnknownSetting
+        If there is no such setting.
+    WrongSetting
+        If a value is out of range.
+    """
+    return _without_run(Swaps, settings)
+
+
+def _without_run(kind: type[Content], settings: Mapping[str, object]) -> Panel:
+    return live.registry.get(_key(kind, "", kind.NAME, settings), lambda: Panel(kind(), None, **settings))
 
 
 def launcher(fleet: Fleet, **settings: object) -> Panel:

@@ -47,9 +47,9 @@ def test_kill_a_relay(notebook, page, tmp_path):
     slider = panel.locator(".drlnb-t-m .noUi-handle")
     slider.focus()
     for key, words, host in (
-        ("Home", ("relay m=1 to", "(relay 0) lost half way", "15 of 16 hosts"), "15 models"),
-        ("ArrowUp", ("relay m=2 to", "(relay 1) lost half way", "15 of 16 hosts"), "7.5 models"),
-        ("End", ("relay m=16 to", "(relay 3) lost half way", "15 of 16 hosts"), "0.938 models"),
+        ("Home", ("relay m=1 to", "(relay 0) lost half way", "15 of 16 hosts"), "busiest host 15"),
+        ("ArrowUp", ("relay m=2 to", "(relay 1) lost half way", "15 of 16 hosts"), "busiest host 7.5"),
+        ("End", ("relay m=16 to", "(relay 3) lost half way", "15 of 16 hosts"), "busiest host 0.938"),
     ):
         panel.evaluate(MOVED)
         page.keyboard.press(key)

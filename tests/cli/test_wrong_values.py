@@ -70,6 +70,13 @@ REFUSED = {
         "eval_episodes is not a hyper-parameter; give it as --eval-episodes",
     "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
+    "train A --swap-budget 0": "memory_budget: a size must be from 1 byte to 2**63, got '0'",
+    "train A --swap-budget apples": "memory_budget: a size must be a number of bytes such as 11GiB, got 'apples'",
+    "train A --hyper memory_budget=1GiB": "memory_budget is not a hyper-parameter; give it as --swap-budget",
+    "train A --set swapping.planner=all": "swapping.planner is a planner: planners={'swapping': 'all'}",
+    "train A --set swapping.pin=x":
+        "swapping.pin must be rows such as net.features.0#0, each with one of keep, squeeze, derive, swap, block, "
+        "got 'x'",
     "train b:c:d": "env must be an id or module:id, without blanks and with one ':' at most, got 'b:c:d'",
     "resume A --client h:1 --workers 1": "--workers is for the local cluster, not for the one at --client",
     "simulate distribution --plan relais":

@@ -138,7 +138,7 @@ def small_task(**given):
     """Return the spec of a small PPO task with its spaces; keywords that are no field are hyper-parameters."""
     from drlnb.rl.envs.make import probe
 
-    top = {"name": "a", "env": "CartPole-v1", "seed": 3, "n_envs": 4, "total_timesteps": 1000}
+    top = {"name": "a", "env": "CartPole-v1", "algo": "ppo", "seed": 3, "n_envs": 4, "total_timesteps": 1000}
     top |= {key: given.pop(key) for key in list(given) if key in top}
     hyper = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "policy_kwargs": {"net_arch": [8]}, **given}
     return TaskSpec(hyperparameters=hyper, **top, **probe(top["env"]))

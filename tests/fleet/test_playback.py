@@ -1,6 +1,7 @@
 """A run that is played back: no process, no cluster, and the same answers as while it trained."""
 
 import asyncio
+import gc
 import threading
 from dataclasses import replace
 
@@ -8,7 +9,9 @@ import pytest
 
 import drlnb
 from drlnb.fleet.playback import readable
+from drlnb.fleet.rows import row_feed
 from drlnb.fleet.run import summary_of
+from drlnb.records.base import Record
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError
 from drlnb.records.journal import StreamOpened, line_of
 from drlnb.records.round import EndTask, MetricsRecorded, PauseAsked, TaskOpened
@@ -75,6 +78,37 @@ def test_a_second_of_the_run_is_shown_as_it_was(out):
     for wrong in (-1, 5.1, "2", True, float("nan")):
         with pytest.raises(ConfigError, match=r"t_s must be from 0 to 5\.0 s, the length of this recording, got"):
             run.seek(wrong)
+
+
+def test_streams_come_as_they_happened(out):
+    """Rows of both tasks by their seconds, each stream in its order: headers, then what opened them, then rounds."""
+    run = drlnb.play(out, speed=None)
+    rows = [(stream[5], record) for stream, record in run.watch.feed.tap().drain()[1]]
+    assert [task for task, record in rows if isinstance(record, PauseAsked)] == list("abababbb")
+    for task, n in (("a", 3), ("b", 5)):
+        mine = [record for name, record in rows if name == task]
+        assert list(map(line_of, mine)) == list(map(line_of, rounds(task, first_t=0.0, n=n)))
+
+
+def test_who_plays_a_run_back_holds_its_newest_rows_only(tmp_path, specs, monkeypatch):
+    """So many records are alive after 150 rounds as after 1,500; the journal that it shows is whole all the same."""
+    monkeypatch.setattr(row_feed, "_MOST", 50)
+    alive = []
+    for n in (150, 1_500):
+        folder = RunDir(tmp_path / str(n))
+        folder.create({"run": "r1", "tasks": [specs[0].to_plain()]})
+        (folder.journal / "task-a-a1.jsonl").write_text("".join(map(line_of, rounds("a", first_t=0.0, n=n))))
+        run = drlnb.play(folder.path, speed=None)
+        assert run.tasks["a"].n_timesteps == 100 * n
+        assert sum(1 for stream in run.journal().streams.values() for _ in stream.records) == 2 * n + 2
+        run.seek(n / 2)
+        assert run.tasks["a"].n_timesteps == 50 * n
+        assert len(run.journal().of(MetricsRecorded)) == n // 2
+        alive.append(sum(issubclass(type(each), Record) for each in gc.get_objects()))
+        run.close()
+        del run
+        gc.collect()
+    assert alive[1] - alive[0] < 300, "of 2,700 more"
 
 
 def test_it_plays_on_a_clock(out):

@@ -89,8 +89,25 @@ def test_every_default_is_a_value_of_its_kind(key):
     assert setting_problem(key, SETTINGS[key].default, can_snapshot=True) == ""
 
 
-@pytest.mark.parametrize("key", [key for key in SETTINGS if key not in SLOT_KEYS])
-@pytest.mark.parametrize("value", [None, math.nan, [], {}, object])
+#: What takes a setting back that nothing has been set to: no budget, no pins.
+TAKEN_BACK = {"swapping.memory_budget_bytes": [None], "swapping.pin": [None, {}]}
+
+
+@pytest.mark.parametrize("key", TAKEN_BACK)
+def test_a_budget_and_pins_can_be_taken_back(key):
+    """By the value that they have where nobody has set one."""
+    assert [setting_problem(key, value) for value in TAKEN_BACK[key]] == [""] * len(TAKEN_BACK[key])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (key, value)
+        for key in sorted(SETTINGS.keys() - SLOT_KEYS)
+        for value in (None, math.nan, [], {}, object)
+        if value not in TAKEN_BACK.get(key, [])
+    ],
+)
 def test_no_setting_takes_what_is_no_value(key, value):
     """The complaint names the setting, and holds the value."""
     problem = setting_problem(key, value, can_snapshot=True)

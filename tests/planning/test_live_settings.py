@@ -35,12 +35,30 @@ def test_every_setting_of_the_rooms_can_be_changed():
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
     others |= {"batching.planner", "distribution.plan", "placement.planner"}
+    others |= {"swapping.planner", "swapping.memory_budget_bytes", "swapping.pin"}
     assert set(SETTINGS) == rooms | others
 
 
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
+        (
+            "swapping.memory_budget_bytes",
+            "12 apples",
+            "a size must be a number of bytes such as 11GiB, got '12 apples'",
+        ),
+        ("swapping.memory_budget_bytes", 0, "swapping.memory_budget_bytes: a size must be from 1 byte to 2**63, got 0"),
+        ("swapping.planner", "clever", "swapping planner must be one of none, all, vdnn_conv,"),
+        (
+            "swapping.pin",
+            ["conv#0"],
+            "swapping.pin must be rows such as net.features.0#0, each with one of keep,",
+        ),
+        (
+            "swapping.pin",
+            {"conv#0": "burn"},
+            "each with one of keep, squeeze, derive, swap, block, got {'conv#0': 'burn'}",
+        ),
         ("leasing.hold", "never", "leasing.hold: hold planner must be one of round, yield, last, got 'never'"),
         ("leasing.renew_s", 1e-320, "renew_s must be a number of seconds from 0.001 to 1e7, got 1e-320"),
         ("leasing.reap_s", 1e-9, "reap_s must be a number of seconds from 0.001 to 1e7, got 1e-09"),
@@ -127,10 +145,13 @@ def test_what_a_run_begins_with_has_the_names_of_its_settings():
     """Its planners too; what is no setting of scheduling is left out."""
     planners = {"hold": "last", "warmup": "keep", "batching": "equal", "swapping": "none"}
     settings = {"env_timeout_s": 60.0, "switch_limit_frac": 0.5, "warmup": {"rho": 2.0}, "priority": 1}
+    settings["swapping"] = {"memory_budget_bytes": 5}
     assert begun_with(planners, settings) == {
         "leasing.hold": "last",
         "warmup.planner": "keep",
         "batching.planner": "equal",
+        "swapping.planner": "none",
+        "swapping.memory_budget_bytes": 5,
         "leasing.switch_limit_frac": 0.5,
         "warmup.rho": 2.0,
     }
@@ -147,8 +168,8 @@ def test_what_a_run_begins_with_has_the_names_of_its_settings():
         ("slot.dran", "did you mean 'slot.drain' or 'slot.undrain'?"),
         (
             "qqq",
-            "; known are leasing.NAME, warmup.NAME, batching.NAME, distribution.NAME, placement.NAME, task.NAME, "
-            "agent.NAME, slot.NAME, rl.NAME",
+            "; known are leasing.NAME, warmup.NAME, batching.NAME, distribution.NAME, placement.NAME, "
+            "swapping.NAME, task.NAME, agent.NAME, slot.NAME, rl.NAME",
         ),
     ],
 )

@@ -7,6 +7,7 @@ from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
 from tests.report.test_build import warm_run
 from tests.views.journals import Run, two_tasks
+from tests.views.swapping.steps import planned, profiled, step
 
 
 def views_of(run, **how):
@@ -17,10 +18,11 @@ def views_of(run, **how):
 
 def test_names_are_the_sections_in_their_order():
     """A section of one task has its number behind its name; the rest is as listed, where notes look it up."""
-    names = list(views_of(warm_run(2, 4)))
-    assert names == [name for name in NAMES if name not in {"history", "curve"}] + [
-        "history0", "curve0", "history1", "curve1",
-    ]  # fmt: skip
+    run = warm_run(2, 4)
+    run.say("task-t1-a1", profiled(), planned(), step(9.0, 25, 2.0))
+    names = list(views_of(run))
+    per_task = ["history0", "curve0", "history1", "curve1", "swapping0", "steps0", "plan0", "lanes0"]
+    assert names == [name for name in NAMES if f"{name}0" not in per_task] + per_task
     assert {re.sub(r"\d+$", "", name) for name in names} == set(NAMES)
 
 
@@ -38,3 +40,16 @@ def test_of_many_tasks_the_first_have_pictures_of_their_own():
     assert many["history3"][0] == "t3: rounds that plans rest on"
     shown = [len(set(views["warmup"][1].columns["bars"]["round"].tolist())) for views in (many, few)]
     assert shown == [8, 12]
+
+
+def test_a_task_under_a_budget_has_its_steps_and_its_plan():
+    """Before its profile the steps alone; a task without a budget has nothing."""
+    run = Run().task("a").task("b")
+    run.say("task-b-a1", step(9.0, 25, 2.0, plan="all"))
+    assert list(views_of(run))[4:] == ["swapping0", "steps0"]
+    run.say("task-b-a1", profiled(3.0), planned())
+    views = views_of(run)
+    assert views["plan0"][0] == "b: what its plan does with each saved storage, and why"
+    assert [row[3] for row in views["plan0"][1].rows()] == ["swap", "keep", "keep"]
+    assert views["swapping0"][1].origin == "measured"
+    assert views["lanes0"][1].origin == "computed"

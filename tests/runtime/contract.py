@@ -8,14 +8,17 @@ import os
 import signal
 
 from drlnb.planning.round.state import ROUND_DEFAULTS
+from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.records import round as words
-from drlnb.records.columns import distribution, warmup
+from drlnb.records.columns import distribution, swapping, warmup
 
 __all__ = ["GONE", "RelayDies", "Scripted", "answers", "install", "install_death", "reached"]
 
 #: A host that is no node any more.
 GONE = "gone"
 N_COLLECTORS = 3
+#: What a gradient step may use.
+BUDGET = 1 << 40
 
 
 def install():
@@ -53,7 +56,7 @@ class Scripted:
         self._out = []
         # what the events have brought
         self.nodes, self.fence, self.slot, self.n_bytes, self.made = (), None, "", 0, ""
-        self.fragments = {}
+        self.fragments, self.profile = {}, {}
 
     def snapshot(self):
         """Have no state that anybody goes on from."""
@@ -69,6 +72,8 @@ class Scripted:
             self.fence, self.slot = event.fence, event.slots[0]
         elif isinstance(event, words.ParametersReady):
             self.n_bytes, self.made = event.n_bytes, event.key
+        elif isinstance(event, swapping.SwapProfileTaken):
+            self.profile = event.profile
         elif isinstance(event, words.ExperienceArrived):
             self.fragments[event.collector] = event.key
         self._out = []
@@ -98,16 +103,26 @@ class Scripted:
         yield self._wake(1)
         self._out.append(words.RequestSlot(request_id="a/1/1-2", round=1))
         yield [("LeaseReceived",)]
+        self._out.append(swapping.ApplySwapPlan(plan_key="kept", plan=facts(SwapPlan())))
         self._out += [
             words.ComputeGradient(
                 collector=i, round=1, key=key, fence=self.fence, slot=self.slot, version=1, after_timesteps=96,
-                swap_plan_key=None,
+                swap_plan_key="kept", swap_budget_bytes=BUDGET, swap_report="median",
             )
             for i, key in sorted(self.fragments.items())
         ]  # fmt: skip
         yield [("GradientComputed", i) for i in range(N_COLLECTORS)]
-        self._out.append(words.FinishRound(round=1, fence=self.fence, slot=self.slot))
-        yield [("ParametersReady",)]
+        work = {"round": 1, "fence": self.fence, "slot": self.slot}
+        self._out.append(
+            words.FinishRound(**work, swap_plan_key="all", swap_budget_bytes=BUDGET, swap_report="profile")
+        )
+        yield [("SwapStepMeasured", "all"), ("SwapProfileTaken",), ("ParametersReady",)]
+        self._out.append(
+            swapping.SearchSwapPlan(
+                planner="auto", profile=self.profile, n_samples=32, budget_bytes=BUDGET, seed=0, pins={}
+            )
+        )
+        yield [("SwapPlanFound", BUDGET)]
         yield self._commit(1)
         first, second, third = self.nodes
         self._out.append(self._send(2, first, second, third))
@@ -179,6 +194,8 @@ _FIELDS = {
     "MessageLost": ("sender", "host", "orphans"),
     "RangesMissing": ("host",),
     "ExperienceArrived": ("collector", "version"),
+    "SwapStepMeasured": ("plan_key",),
+    "SwapPlanFound": ("budget_bytes",),
     "GradientComputed": ("collector",),
     "CheckpointWritten": ("failure",),
     "EvaluationFinished": ("failure",),

@@ -13,7 +13,7 @@ from drlnb.sim.distribution.network import Network
 from drlnb.sim.training import attempt
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.nodes import NodesSide
-from tests.runtime import contract
+from tests.runtime import contract, swapped_net
 from tests.runtime.contract import GONE, RelayDies, Scripted, answers, reached
 
 
@@ -62,11 +62,14 @@ def test_the_script_in_the_simulator(simulated):
 
 @pytest.mark.cluster
 def test_both_drivers_answer_alike(make_bench, simulated):
-    """Starts, wakes, a star, a chain over three nodes, a dead relay, compute, commit, checkpoint, evaluation."""
-    cloudpickle.register_pickle_by_value(sys.modules[contract.__name__])
+    """Starts, wakes, a star, a chain over three nodes, a dead relay, compute under a plan, a search, a checkpoint."""
+    for module in (contract, swapped_net):
+        cloudpickle.register_pickle_by_value(module)
     bench = make_bench(n_workers=3)
     bench.client.run(contract.install)
-    run = bench.start([bench.spec("a", n_envs=3, n_collectors=3, n_steps=32, batch_size=32, n_epochs=1, steps=96)])
+    net = {"policy": swapped_net.wide, "policy_kwargs": {}}
+    shape = {"n_envs": 3, "n_collectors": 3, "n_steps": 32, "batch_size": 32, "n_epochs": 1, "steps": 96}
+    run = bench.start([bench.spec("a", **shape, **net)])
     assert run.end()["a"]["state"] == "done"
     stream = Journal.read(run.out).streams["task-a-a1"]
     nodes = next(event.collector_nodes for event in stream.of(words.PlacementReceived))

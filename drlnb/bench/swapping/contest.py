@@ -53,7 +53,7 @@ def contest(effort: Swapping) -> Iterator[Row]:
         mine = [_speed(step, "hybrid") for step in steps]
         best = [max(_speed(step, each) for each in _RIVALS) for step in steps]
         fine += [_speed(step, "qfine") / speed for step, speed in zip(steps, mine, strict=True) if speed]
-        shares = [a / b if b else 1.0 for a, b in zip(mine, best, strict=True)]
+        shares = [a / b for a, b in zip(mine, best, strict=True) if b]  # where nothing fits there is no contest
         title = f"speed of hybrid on {name} at x{', x'.join(map(str, multiples))}"
         yield _simulated(f"contest-{name}", title, shares, f"the best of {len(_RIVALS)} other planners at each", bar)
     yield _simulated("fine", "speed of qfine after 20 trials, at all of these", fine, "hybrid, where it began", bar)

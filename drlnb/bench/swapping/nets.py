@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
+from drlnb.rl.networks.extractors import impala_layers
+
 __all__ = ["NETS", "alexnet", "impala", "inception_v3", "nature_cnn", "resnet50", "transformer", "vgg16"]
 
 _CLASSES = 10
@@ -199,25 +201,10 @@ def nature_cnn() -> nn.Module:
     )  # fmt: skip
 
 
-class _Residual(nn.Module):  # type: ignore[misc]  # torch is skipped
-    """Two convolutions on top of their input."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(width, width, 3, 1, 1), nn.Conv2d(width, width, 3, 1, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + self.conv2(torch.relu(self.conv1(torch.relu(x))))
-
-
 def impala(scale: int = 1) -> nn.Module:
     """Return the residual network of IMPALA (Espeholt et al., arXiv 1802.01561) for four frames of 84 x 84."""
-    layers, before = list[nn.Module](), 4
-    for width in (16 * scale, 32 * scale, 32 * scale):
-        layers += [nn.Conv2d(before, width, 3, 1, 1), nn.MaxPool2d(3, 2, 1), _Residual(width), _Residual(width)]
-        before = width
-    head = [nn.ReLU(), nn.Flatten(), nn.Linear(before * 121, 256), nn.ReLU(), nn.Linear(256, 18)]
-    return nn.Sequential(*layers, *head)
+    layers, width = impala_layers(4, scale)
+    return nn.Sequential(*layers, nn.Linear(width * 121, 256), nn.ReLU(), nn.Linear(256, 18))
 
 
 class _Attention(nn.Module):  # type: ignore[misc]  # torch is skipped

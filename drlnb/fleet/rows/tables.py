@@ -8,9 +8,10 @@ from itertools import chain, dropwhile, islice
 from types import ModuleType
 
 from drlnb.fleet.plain import Plain, Row
+from drlnb.planning.swapping.state import NONE
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
-from drlnb.records.columns import leasing, placement
+from drlnb.records.columns import leasing, placement, swapping
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream
@@ -18,6 +19,9 @@ from drlnb.sim.leases import leases
 from drlnb.views.folds.entries import split_stream
 
 __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
+
+#: What a row of the table of swapping has of its event.
+_STEP = ("plan_key", "step_s", "stall_s", "peak_bytes", "swapped_bytes", "n_saved")
 
 
 def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
@@ -30,7 +34,7 @@ def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
     table
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
         row per ended lease), ``pool`` (one row per change of the pool, see
-        :func:`pool_rows`) or ``episodes`` (raw return and length).
+        :func:`pool_rows`), ``episodes`` (raw return and length) or ``swapping`` (gradient steps under a byte budget).
     every
         Leave all rows out but every so manieth: those of a long run may be larger than memory, the journal never is.
 
@@ -215,6 +219,22 @@ def _episodes(journal: Journal) -> Iterator[Row]:
                 }  # fmt: skip
 
 
+def _swapping(journal: Journal) -> Iterator[Row]:
+    for first, stream in _tasks(journal):
+        planned: dict[str, swapping.SwapPlanned] = {}
+        budget_bytes = None
+        for record in stream.records:
+            if isinstance(record, rounds.ComputeGradient | rounds.FinishRound):
+                budget_bytes = record.swap_budget_bytes
+            elif isinstance(record, swapping.SwapPlanned) and not record.round:
+                planned[record.plan_key or NONE] = record
+            elif isinstance(record, swapping.SwapStepMeasured):
+                said = planned.get(record.plan_key)
+                expected = {key: getattr(said, key, None) for key in ("predicted_s", "predicted_bytes")}
+                step = {key: getattr(record, key) for key in _STEP}
+                yield {**first, "t_s": record.t, **step, "budget_bytes": budget_bytes, **expected}
+
+
 #: Name of a table -> what makes its rows.
 TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "metrics": _metrics,
@@ -222,6 +242,7 @@ TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "leases": _leases,
     "pool": lambda journal: chain.from_iterable(map(pool_rows, _pools(journal))),
     "episodes": _episodes,
+    "swapping": _swapping,
 }
 
 

@@ -23,7 +23,7 @@ GROUP = "drlnb.planners"
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
     "auto": {},
-    "seed": {"hold": "round", "warmup": "seed", "distribution": "relay"},
+    "seed": {"hold": "round", "warmup": "seed", "distribution": "relay", "swapping": "qtable"},
 }
 
 #: Setting -> values that it can be given while tasks run.

@@ -12,8 +12,10 @@ from typing import Any, Self
 from drlnb.fleet.plain import Plain, by_name, checked_plain
 from drlnb.planning.declared import count as count_within
 from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, TaskSpec
+from drlnb.records.units import read_bytes
 from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.wrappers import read_wrappers
 from drlnb.rl.zoo.entries import read_entry, resolve_entry
@@ -28,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 #: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
 _ARGUMENTS = (
     *("seed", "n_collectors", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name"),
-    *("eval_episodes", "eval_max_steps"),
+    *("eval_episodes", "eval_max_steps", "memory_budget"),
 )
 
 #: Collectors of a task where the caller does not say: two overlap acting with sending; more pay off with more cores.
@@ -55,6 +57,9 @@ class Task:
         Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
     priority
         Whole number; of the tasks that wait for a slot the highest comes first, and waiting makes up for a lower one.
+    memory_budget
+        Bytes that a gradient step may use on its device, as a number or a text such as ``8GiB``; None: any number, and
+        nothing is swapped.
     group
         Curves of one group are drawn with a band over seeds.
     env_kwargs
@@ -96,6 +101,7 @@ class Task:
         n_envs: int | None = None,
         n_collectors: int | None = None,
         priority: int = 0,
+        memory_budget: str | int | None = None,
         group: str | None = None,
         env_kwargs: Plain | None = None,
         env_wrappers: object = None,
@@ -118,6 +124,8 @@ class Task:
             problems.append(f"group must be a word or None, got {group!r}")
         if problem := PRIORITIES.problem("priority", priority):
             problems.append(problem)
+        if problem := BUDGETS.problem("memory_budget", memory_budget):
+            problems.append(problem)
         if problems:
             raise ConfigError(problems)
         self.name = name
@@ -138,6 +146,7 @@ class Task:
             eval_max_steps=eval_max_steps,
             seed=seed,
             priority=priority,
+            memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
             group=group,
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish, wake
-from drlnb.planning.round.moves import end, enter, warm
+from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import RoundState
 from drlnb.planning.settings import SETTINGS
 from drlnb.records import round as words
@@ -20,7 +20,7 @@ _TRIAL = "checkpoint"
 _PLANNERS = {
     key: KINDS[setting.decision]
     for key, setting in SETTINGS.items()
-    if setting.decision in {"batching", "distribution", "hold", "placement"}
+    if setting.decision in {"batching", "distribution", "hold", "placement", "swapping"}
 }
 
 
@@ -72,6 +72,7 @@ def _write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> Non
             eval_best=state.eval_best,
             settings=dict(state.settings),
             collectors=state.crew.at_rest,
+            swapping=state.swap.snapshot() if state.swap.state.active else None,
         )
     )
 
@@ -146,7 +147,7 @@ def stop_asked(state: RoundState, event: words.StopAsked, out: Out) -> None:
 
 
 def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
-    """Keep a changed setting for the next round; warm-up gets its own keys from the machine."""
+    """Keep a changed setting for the next round, or pass it on to swapping; warm-up gets its own from the machine."""
     if event.key.startswith("rl."):
         state.settings[event.key], state.unsaved = event.value, True
     elif event.key == "leasing.switch_limit_frac":
@@ -157,6 +158,10 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
             state.next_names[kind.decision] = state.planners.make(kind, str(event.value)).name
         except ValueError as error:
             out.append(RequestRefused(subject=event.key, reason=str(error)))
+            return
+    if event.key.startswith("swapping."):
+        state.unsaved = True
+        swap(state, event, out)
 
 
 # ---------------------------------------------------------------------- evaluations

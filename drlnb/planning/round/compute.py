@@ -5,7 +5,7 @@ from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.moves import drop, end, enter
 from drlnb.planning.round.state import RoundState
-from drlnb.planning.swapping import SWAPPING, SwapView, facts
+from drlnb.planning.swapping.state import NONE
 from drlnb.records import round as words
 from drlnb.records.base import Row
 from drlnb.records.columns import leasing, swapping
@@ -118,29 +118,29 @@ def _send_batches(state: RoundState, out: Out) -> None:
     fresh = hold.to_send()
     if not fresh or hold.fence is None or hold.slot is None:
         return
+    swap = state.swap.state
     if len(hold.sent) == len(fresh):  # the round's first
-        plan = SWAPPING.ask(state.planner(SWAPPING), SwapView(round=state.round))
-        key = state.swap_plan_key = plan.key
-        out.append(
-            swapping.SwapPlanned(
-                round=state.round,
-                planner=state.planner(SWAPPING).name,
-                plan_key=key,
-                plan=None if key is None else facts(plan),
-            )
-        )
+        planner = swap.planner if swap.active else NONE
+        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=swap.plan_key))
     out.extend(
         words.ComputeGradient(
             **_work(state, hold.fence, hold.slot),
             collector=batch.collector,
             key=batch.key,
-            swap_plan_key=state.swap_plan_key,
+            **_swapped(state),
             keep=hold.streams and state.yields and any(hold.crowd),
         )
         for batch in fresh
     )
     if state.is_complete:
         enter(state, "computing", out)
+
+
+def _swapped(state: RoundState) -> Row:
+    """Return what a command says of the plan that its gradient steps follow."""
+    swap = state.swap.state
+    budget_bytes = int(swap.budget_bytes) if swap.active and swap.budget_bytes else None
+    return {"swap_plan_key": swap.plan_key, "swap_budget_bytes": budget_bytes, "swap_report": swap.report}
 
 
 def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:
@@ -160,8 +160,7 @@ def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
     if len(hold.staged) < state.n_batches or hold.slot is None:
         return
     hold.finishing = True
-    key = state.swap_plan_key
-    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, swap_plan_key=key))
+    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, **_swapped(state)))
 
 
 # ---------------------------------------------------------------------- faults

@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from drlnb.planning.machine import Machine, Out, Rule, Rules, ignore
 from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
 from drlnb.planning.round import boundary, collect, compute, off_policy
-from drlnb.planning.round.moves import end, enter, warm
+from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
+from drlnb.planning.swapping.machine import RULES as SWAPPED
+from drlnb.planning.swapping.machine import resumed
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Event, Facts, Record, Row
-from drlnb.records.columns import distribution, leasing, placement, warmup
+from drlnb.records.columns import distribution, leasing, placement, swapping, warmup
 from drlnb.records.common import ClockRelated, DeadlinePassed, SettingChanged
 
 __all__ = ["ROUND_DEFAULTS", "RULES", "RoundMachine"]
@@ -106,15 +108,18 @@ class RoundMachine(Machine[RoundState]):
         yield all(held <= version for held in crew.hosts.values()), "no host is ahead of the task"
         acting = [member.node or "" for member in crew.members.values() if member.status == "acting"]
         yield all(crew.hosts.get(node) == version for node in acting), "a collector acts on the round's version"
+        yield from self.state.swap.laws()
 
     def snapshot(self) -> Row:
         """Return the whole state as plain data."""
-        return {**super().snapshot(), "warmup": self.state.warmup.snapshot()}
+        parts = {"warmup": self.state.warmup.snapshot(), "swapping": self.state.swap.snapshot()}
+        return {**super().snapshot(), **parts}
 
     def restore(self, snapshot: Facts) -> None:
         """Return to the state of :meth:`snapshot`; the same events then give the same records."""
         self.state.warmup.restore(snapshot["warmup"])
-        super().restore({key: value for key, value in snapshot.items() if key != "warmup"})
+        self.state.swap.restore(snapshot["swapping"])
+        super().restore({key: value for key, value in snapshot.items() if key not in {"warmup", "swapping"}})
 
 
 def _apply(state: RoundState, rule: Rule[RoundState], event: Event, out: Out) -> None:
@@ -157,6 +162,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     state.checkpoint_t, state.eval_best = event.t, event.eval_best
     state.settings = dict(event.settings)
     state.progress.opened(event)
+    _go_on_swapping(state, event, out)
     boundary.plan_evaluation(state)
     enter(state, "starting", out)
     if state.config["replay"]:
@@ -165,6 +171,16 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
         compute.ask_for_slot(state, "initial parameters", out)
     elif event.n_timesteps >= state.config["total_timesteps"]:
         boundary.close(state, ["evaluation"], out)
+
+
+def _go_on_swapping(state: RoundState, event: words.TaskOpened, out: Out) -> None:
+    """Begin without a plan, or from what a checkpoint knows, with the budget, planner and pins of now."""
+    machine, now = state.swap, state.swap.state
+    if now.never and now.budget_bytes is not None:
+        out.append(swapping.SwapUnavailable(reason=now.never))
+    elif event.swapping is not None and now.active:
+        machine.restore({**event.swapping, "t": event.t})
+        resumed(machine.state, now, out)
 
 
 def _deadline_passed(state: RoundState, event: DeadlinePassed, out: Out) -> None:
@@ -207,6 +223,7 @@ RULES: Rules[RoundState] = {
     words.CheckpointAsked: boundary.asked,
     words.TaskFailed: boundary.task_failed,
     SettingChanged: boundary.setting_changed,
+    **{kind: swap for kind in SWAPPED if kind is not SettingChanged},
     words.TaskOpened: _task_opened,
     words.LeaseClosed: ignore,
     DeadlinePassed: _deadline_passed,

@@ -7,9 +7,9 @@ from drlnb.planning.machine import Out
 from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
 from drlnb.records.base import Event, Record
-from drlnb.records.columns import warmup
+from drlnb.records.columns import swapping, warmup
 
-__all__ = ["drop", "end", "enter", "follow_warmup", "leave", "warm"]
+__all__ = ["drop", "end", "enter", "follow_warmup", "leave", "swap", "warm"]
 
 
 def enter(state: RoundState, phase: str, out: Out) -> None:
@@ -27,6 +27,12 @@ def drop(batch: Batch | words.ExperienceArrived, round_: int, reason: str, out: 
 def warm(state: RoundState, event: Event, out: Out) -> None:
     """Pass an event to the warm-up machine, and its answer to the crew."""
     follow_warmup(state, state.warmup.handle(event), out)
+
+
+def swap(state: RoundState, event: Event, out: Out) -> None:
+    """Pass an event to the machine that plans what is swapped; what it wants measured rides with the next gradient."""
+    rides = swapping.TakeSwapProfile | swapping.MeasureSwapLink
+    out.extend(record for record in state.swap.handle(event) if not isinstance(record, rides))
 
 
 def follow_warmup(state: RoundState, records: Iterable[Record], out: Out) -> None:

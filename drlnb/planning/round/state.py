@@ -13,9 +13,11 @@ from drlnb.planning.registry import AnyKind, Plan, Planner, PlannerKind, Planner
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.progress import Progress
 from drlnb.planning.swapping import SWAPPING
+from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.planning.warmup import WARMUP, WarmupMachine
 from drlnb.records.base import Facts
 from drlnb.records.spec import EVAL_EPISODES
+from drlnb.records.units import read_bytes
 
 __all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
 
@@ -29,6 +31,8 @@ ENV_TIMEOUT_S = 60.0
 ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
+    "swapping": {},  # those of swapping: memory_budget_bytes, pin
+    "unswapped": "",  # why no gradient step of this task can be swapped
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
     "checkpoint_min_s": 5.0,  # ... but never sooner than this after the last one (0: however soon)
@@ -57,6 +61,7 @@ class RoundState:
 
     config: Facts = field(metadata=TRANSIENT)
     warmup: WarmupMachine = field(metadata=TRANSIENT)
+    swap: SwapMachine = field(metadata=TRANSIENT)
     planners: Planners = field(metadata=TRANSIENT)
 
     #: Decision -> name of its planner, as the present round has it, and as the user wants it from the next one on.
@@ -108,8 +113,6 @@ class RoundState:
     n_steps: dict[int, int] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
     paces: dict[int, list[float]] = field(default_factory=dict)
-    #: Swap plan of the present round; None: nothing is swapped.
-    swap_plan_key: str | None = None
     #: Off-policy: the round's fragments, by collector.
     fragments: dict[int, Batch] = field(default_factory=dict)
     #: Off-policy: the process that holds the ring is up.
@@ -188,10 +191,18 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
             },
             build=lambda name: planners.make(WARMUP, name),
         ),
+        swap=SwapMachine(_swapping(config, names), build=lambda name: planners.make(SWAPPING, name)),
         hold=Hold(streams=config["streams"], switch_limit_frac=config["switch_limit_frac"]),
         crew=Crew.of(shares),
     )
-    kinds: tuple[AnyKind, ...] = (HOLD, BATCHING, SWAPPING, DISTRIBUTION)
+    kinds: tuple[AnyKind, ...] = (HOLD, BATCHING, DISTRIBUTION)
     for kind in kinds:
         state.planner(kind)  # a wrong name is refused now
     return state
+
+
+def _swapping(config: Facts, names: Facts) -> Facts:
+    """Return the configuration of the machine that plans what is swapped."""
+    budget, pins = (config["swapping"].get(name) for name in ("memory_budget_bytes", "pin"))
+    known = {"planner": names["swapping"], "pins": dict(pins or {}), "never": config["unswapped"]}
+    return {**known, "budget_bytes": None if budget is None else read_bytes(budget)}

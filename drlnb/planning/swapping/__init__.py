@@ -2,6 +2,6 @@
 
 from drlnb.planning.swapping import fine, heuristics, learned
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
-from drlnb.planning.swapping.profile import SwapPlan, facts
+from drlnb.planning.swapping.profile import SwapPlan, SwapProfile, facts
 
-__all__ = ["SWAPPING", "SwapPlan", "SwapView", "facts", "fine", "heuristics", "learned"]
+__all__ = ["SWAPPING", "SwapPlan", "SwapProfile", "SwapView", "facts", "fine", "heuristics", "learned"]

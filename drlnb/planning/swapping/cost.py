@@ -36,6 +36,8 @@ class Prediction:
     hidden_frac: float
     #: What each lane did, in order; empty if that was not asked for.
     lanes: tuple[Lane, ...] = ()
+    #: (start of an operation in seconds, bytes in use from then on); empty likewise.
+    memory: tuple[tuple[float, float], ...] = ()
 
     @property
     def stall_s(self) -> float:
@@ -134,6 +136,7 @@ class _Walk:
         self, numbers: Walker, actions: Sequence[str], blocks: Iterable[str], room: float, log: list[Lane] | None
     ) -> None:
         self._n, self._actions, self._room, self.log = numbers, actions, room, log
+        self.memory: list[tuple[float, float]] = []
         self._blocks = {numbers.spans[path][1]: path for path in blocks}
         self.t = self._out_t = self._in_t = 0.0
         self.resident = self.peak = self.copied_s = 0.0
@@ -242,6 +245,8 @@ class _Walk:
         while self._pending and self.resident + extra > self._room:
             self._wait(half, i, self._pending[0][0])
             self._release()
+        if self.log is not None:
+            self.memory.append((self.t, self.resident + extra))
         if self.resident + extra > self.peak:
             self.peak, self.peak_tick = self.resident + extra, i if half == "forward" else -1 - i
 
@@ -301,12 +306,13 @@ def predict(
         raise ValueError(problem or f"n_samples must be >= 1, got {n_samples}")
     part, left = math.ceil(n_samples / plan.n_micro), room(profile, budget_bytes)
     walk = walker(profile, part).walk(plan.actions, plan.blocks, left, logged=lanes)
-    stall_s = sum(seconds for _, _, seconds in walk.stalls)
+    stall_s, slack = sum(seconds for _, _, seconds in walk.stalls), 1.0 + profile.slack_frac
     return Prediction(
         step_s=walk.t * plan.n_micro,
-        peak_bytes=(profile.fixed_bytes + walk.peak) * (1.0 + profile.slack_frac),
+        peak_bytes=(profile.fixed_bytes + walk.peak) * slack,
         fits=walk.peak <= left,
         stalls=tuple(walk.stalls),
         hidden_frac=1.0 - min(1.0, stall_s / walk.copied_s) if walk.copied_s else 1.0,
         lanes=tuple(walk.log or ()),
+        memory=tuple([(t, (profile.fixed_bytes + n_bytes) * slack) for t, n_bytes in walk.memory]),
     )

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from drlnb.planning.codec import from_plain
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
-from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan
+from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
+from drlnb.records.base import Row, shared
+from drlnb.records.columns.swapping import SearchSwapPlan
 
-__all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "portfolio", "type_choices"]
+__all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "portfolio", "searched", "type_choices"]
 
 #: Chooses among the plans of a search.
 Rule = Callable[[Search], Choice]
@@ -189,6 +192,14 @@ def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
         search = Search(view)
         return tuple(map(search.plan, portfolio(search)))
     return (SWAPPING.ask(SWAPPING.build(planner), view),)
+
+
+def searched(command: SearchSwapPlan) -> Row:
+    """Carry out a search that a machine has commanded; return the fields of :class:`.SwapPlanFound`."""
+    profile = from_plain(SwapProfile, command.profile)
+    view = SwapView(**shared(command, SwapView) | {"profile": profile})
+    plans = tuple(map(facts, candidates(command.planner, view)))
+    return {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
 
 
 for _name in RULES:

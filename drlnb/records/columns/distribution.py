@@ -130,7 +130,7 @@ class MessageLost(Event):
     stop: int
     #: Hosts that were to get it by way of this one, each before those behind it.
     orphans: tuple[str, ...]
-    #: It was not the first message with this range.
+    #: It was not the first message with this range, or another one would be in vain.
     again: bool
     reason: str
 

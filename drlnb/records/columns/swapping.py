@@ -21,7 +21,7 @@ class SwapLinkMeasured(Event):
 
 
 class SwapStepMeasured(Event):
-    """A training step was made under a plan; where nothing is tried out, the median of a round's steps."""
+    """A training step was made under a plan; where nothing is tried out, a round's: medians of seconds, most bytes."""
 
     plan_key: str
     step_s: float
@@ -32,6 +32,9 @@ class SwapStepMeasured(Event):
     stall_s: float = 0.0
     #: Saved storages.
     n_saved: int = 0
+    #: Samples of the step, and the kind of device that made it; 0, empty: as in the profile.
+    n_samples: int = 0
+    device_kind: str = ""
 
 
 class SwapStepOverflowed(Event):
@@ -50,6 +53,12 @@ class SwapPlanFound(Event):
     plans: tuple[Facts, ...]
 
 
+class SwapBroken(Event):
+    """The tier takes nothing any more: steps are made without swapping."""
+
+    reason: str
+
+
 class SwapTraceChanged(Event):
     """A step saved other tensors than the profile knows: the unknown ones stayed on the device."""
 
@@ -62,7 +71,7 @@ class SwapPlanned(Decision):
     #: 0: the plan changes between two steps.
     round: int = 0
     planner: str
-    #: Key of the plan that rides in the compute command; ``None`` = no swapping.
+    #: Key of the plan that rides in the compute command; ``None`` = nothing is swapped.
     plan_key: str | None
     #: The plan itself where it is a new one.
     plan: Facts | None = None
@@ -98,9 +107,14 @@ class SwapPlanRolledBack(Decision):
 
 
 class SwapUnavailable(Decision):
-    """Nothing is swapped, and why."""
+    """Nothing is swapped, or not enough, and why."""
 
     reason: str
+
+    @property
+    def text(self) -> str:
+        """What that means, in words for the user."""
+        return f"swapping: {self.reason}"
 
 
 class MeasureSwapLink(Command):

@@ -7,6 +7,7 @@ many updates as fell into the round's steps: k updates towards a network that st
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -68,7 +69,8 @@ class DqnLearner(Learner):
         block = Rows(**columns[0])
         table = torch.zeros((len(block), 2), device=self.device)
         for step in range(len(block)):
-            table[step, 0] = self.gradient(block.part(step))
+            rows = block.part(step)
+            table[step, 0] = self.around(len(rows), partial(self.gradient, rows))
             self.adam.step(self.settings.max_grad_norm, norm_out=table[step, 1])
             notify(step + 1, len(block))
         return table.cpu().numpy(), len(block)

@@ -10,6 +10,7 @@ order of the environments: neither arrival order nor the split over collectors m
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -106,7 +107,8 @@ class GpfLearner(Learner):
         """Keep each environment's gradient and statistics, summed over its samples."""
         for index, column in zip(indices, columns, strict=True):
             samples = Samples.join([column])
-            column["statistics"] = self.gradient(with_fresh(self, samples, {index: len(samples)}, 0), n_total=1)
+            rows = with_fresh(self, samples, {index: len(samples)}, 0)
+            column["statistics"] = self.around(len(samples), partial(self.gradient, rows, n_total=1))
             column["gradient"] = self.adam.grad.clone()
 
     def _stream(self, columns: Sequence[Column], notify: Notify) -> tuple[np.ndarray, int]:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,14 +22,28 @@ from drlnb.rl.networks.same_bits import same_kernels
 from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import progress_remaining
 
-__all__ = ["Column", "Learner", "Notify", "on_device"]
+__all__ = ["Around", "Column", "Learner", "Notify", "on_device", "plainly"]
 
 #: What is staged of one environment: tensors on the device by name, the first axis of samples is time.
 Column = dict[str, Tensor]
 #: Called after each gradient step with its number (from 1) and how many there will be at most.
 Notify = Callable[[int, int], None]
 
+_T = TypeVar("_T")
+
 _MOMENTS = ("obs_moments", "return_moments")
+
+
+class Around(Protocol):
+    """Has a gradient computed from a number of samples, and may have it computed once more: it begins at zero."""
+
+    def __call__(self, n_samples: int, compute: Callable[[], _T], /) -> _T:
+        """Return what `compute` returns."""
+
+
+def plainly(n_samples: int, compute: Callable[[], _T]) -> _T:
+    """Compute a gradient with nothing around it."""
+    return compute()
 
 
 class Learner(ABC):
@@ -65,6 +79,8 @@ class Learner(ABC):
         self.layout, self.adam, self.device = kept.layout, kept.adam, kept.device
         towers = self.networks if isinstance(self.networks, MlpTowers) and self.networks.by_hand else None
         self._towers = towers if by_hand else None
+        #: Is put around each gradient.
+        self.around: Around = plainly
         self._live: dict[str, object] = {}
         #: Environment -> its share of the round.
         self._staged: dict[int, Column] = {}

@@ -1,6 +1,7 @@
 """Prepare values and run epochs for algorithms that learn from the round's own fragments: PPO and GPF."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -97,7 +98,8 @@ def run_epochs(
             order = torch.from_numpy(drawn).to(learner.device)
         for start, stop in bounds:
             row = table[step]
-            gradient(samples if order is None else samples.part(order[start:stop]), row)
+            part = samples if order is None else samples.part(order[start:stop])
+            learner.around(len(part), partial(gradient, part, row))
             step += 1
             if limit is not None and row[kl].item() > 1.5 * limit:
                 row[-1] = torch.linalg.vector_norm(learner.adam.grad)

@@ -14,7 +14,7 @@ the gradient is linear in them: with ``G1 = sum A g`` and ``G0 = sum g`` it is `
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from math import inf, log, pi
 from typing import NamedTuple
 
@@ -186,7 +186,7 @@ class PpoLearner(Learner):
         ones, zeros = torch.ones_like(batch.advantage), torch.zeros_like(batch.advantage)
         streamed = {"raw": (batch.advantage, policy), "unit": (ones, policy), "rest": (zeros, rest)}
         for row, (name, (advantages, terms)) in enumerate(streamed.items()):
-            self.gradient(batch, table[row], advantages, terms)
+            self.around(len(batch), partial(self.gradient, batch, table[row], advantages, terms))
             columns[0][name] = self.adam.grad.clone()
         columns[0] |= {"statistics": table, "n_samples": torch.tensor(len(batch))}
 

@@ -18,7 +18,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head, bounds
 from drlnb.rl.networks.activations import named
-from drlnb.rl.networks.extractors import CombinedExtractor, NatureCNN
+from drlnb.rl.networks.extractors import NAMED, CombinedExtractor
 from drlnb.rl.networks.layout import Layout, assemble
 from drlnb.rl.networks.policies import images_scaled, network_shape, q_network
 from drlnb.rl.pickled import unpack
@@ -232,7 +232,7 @@ def _features(kwargs: Facts, spec: TaskSpec, space: gymnasium.Space) -> nn.Modul
             f"{spec.env}: CnnPolicy takes images (uint8, 3 axes, 0 to 255), observations are {space}; use MlpPolicy, "
             "a wrapper that makes images, or a network of your own"
         )
-    return NatureCNN(space, **more)
+    return NAMED[chosen](space, **more)
 
 
 def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
@@ -250,7 +250,7 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
     head = Head.of(spec.action_space or {})
     seed = reset_seed(spec.seed, INIT)
     extractor = kwargs.get("features_extractor_class", "NatureCNN" if policy == "CnnPolicy" else None)
-    default = () if extractor == "NatureCNN" else None  # no towers on that one's features, as Stable-Baselines3
+    default = () if extractor in ("NatureCNN", "ImpalaCNN") else None  # no towers on theirs, as Stable-Baselines3
     with torch.random.fork_rng(devices=[]):  # a user's module draws from torch's global generator
         torch.manual_seed(seed)
         if isinstance(policy, Mapping):

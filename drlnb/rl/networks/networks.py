@@ -155,12 +155,13 @@ class ModuleNetworks:
     by_hand = False
 
     def __init__(self, spec: TaskSpec, device: torch.device) -> None:
-        self._module = self._target = build(spec, device)
-        check(self._module, spec)
-        self.layout = module_layout(spec, self._module)
+        #: What computes outputs and values; its hooks see what autograd saves.
+        self.module = self._target = build(spec, device)
+        check(self.module, spec)
+        self.layout = module_layout(spec, self.module)
         self.kept = _kept(spec, self.layout, np.zeros(self.layout.n_total, np.float32), device)
         adam = self.kept.adam  # its zeros become the module's own starting weights
-        attach(self._module, views(adam.flat, self.layout), views(adam.grad, self.layout))
+        attach(self.module, views(adam.flat, self.layout), views(adam.grad, self.layout))
         if adam.target is not None:
             self._target = build(spec, device).requires_grad_(False)
             attach(self._target, views(adam.target, self.layout))
@@ -178,16 +179,16 @@ class ModuleNetworks:
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs ``(B, width)`` and values ``(B,)``; gradients are recorded."""
-        return self._module.both(obs)
+        return self.module.both(obs)
 
     def values(self, obs: Tensor) -> Tensor:
         """Return values ``(B,)``; no gradient is recorded."""
         with torch.no_grad():
-            return torch.cat([self._module.critic(part) for part in obs.split(_CHUNK)])
+            return torch.cat([self.module.critic(part) for part in obs.split(_CHUNK)])
 
     def q_values(self, obs: Tensor) -> Tensor:
         """Return action values ``(B, A)``; gradients are recorded if wanted."""
-        return self._module.actor(obs)
+        return self.module.actor(obs)
 
     def target_values(self, obs: Tensor) -> Tensor:
         """Return the target network's action values ``(B, A)``."""

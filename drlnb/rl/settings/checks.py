@@ -132,7 +132,8 @@ def _mapping(value: object) -> str | None:
 
 
 def _extractor(value: object) -> str | None:
-    return None if value == "NatureCNN" or _packed(value) else "must be a class of nn.Module, or NatureCNN"
+    named = value in ("NatureCNN", "ImpalaCNN")
+    return None if named or _packed(value) else "must be a class of nn.Module, NatureCNN or ImpalaCNN"
 
 
 def _optimizer(value: object) -> str | None:

@@ -32,7 +32,7 @@ from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.shared_memory import attached
 from drlnb.runtime.protocol import Plain
-from drlnb.runtime.swapping.store import SwapPlans
+from drlnb.runtime.swapping.memory import budget_problem
 
 __all__ = ["ExecutorChild", "main"]
 
@@ -55,7 +55,6 @@ class ExecutorChild:
         self.device = device
         self.gate = FenceGate()
         self.models = Residency()
-        self.swaps = SwapPlans()
         self._pulse = Pulse(channel.send)
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
@@ -176,6 +175,10 @@ class ExecutorChild:
     def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
         model = self._model(header)
+        if model.module is not None and (
+            problem := budget_problem(model.module, model.learner.spec.memory_budget_bytes)
+        ):
+            return {"op": "error", "kind": "ConfigError", "message": problem, "detail": ""}, []
         model.version = 1
         self.models.put(header["task"], model)
         return self._made(model, {}, started, header)
@@ -206,12 +209,13 @@ class ExecutorChild:
         model = self._ready(header, payload)
         if model is None:
             return {"op": "need-state"}, []
+        if not model.follow(header):
+            return {"op": "need-plan"}, []
         started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
-        with self.swaps.around(header.get("swap_plan_key")):
-            model.learner.stage(header["collector"], fragment)
+        model.learner.stage(header["collector"], fragment)
         self.trials.staged(header, payload)
-        answer = _done("staged", started, moved_bytes=_moved(header))
+        answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep"):
             return answer, []
         part = model.learner.export_partial(fragment.header["env_indices"]).to_bytes()
@@ -240,6 +244,8 @@ class ExecutorChild:
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
+        if not model.follow(header):
+            return {"op": "need-plan"}, []
 
         def on_minibatch(_done: int, _total: int) -> None:
             self._look()
@@ -248,8 +254,7 @@ class ExecutorChild:
             self._pulse.beat()
 
         try:
-            with self.swaps.around(header.get("swap_plan_key")):
-                metrics = model.learner.finish(on_minibatch)
+            metrics = model.learner.finish(on_minibatch)
         except NonFinite as error:
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         except _RevokedError:  # the learner has undone the update
@@ -268,7 +273,11 @@ class ExecutorChild:
         self._make_room(header["task"])
         n_shared = _put(header.get("into"), published, state)
         answer = _done("made", started, n_bytes=int(published.nbytes), metrics=plain(metrics))
-        answer |= {"n_shared": n_shared, "state": plain(meta) | _module_layout(model.learner.layout)}
+        answer |= {
+            "n_shared": n_shared,
+            "swaps": plain(model.swaps()),
+            "state": plain(meta) | _module_layout(model.learner.layout),
+        }
         return answer, [] if n_shared else [published, state]
 
 

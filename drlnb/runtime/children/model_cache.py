@@ -1,7 +1,11 @@
 """Keep the models of the latest used tasks on a slot between their leases, as many as a byte budget holds."""
 
+import torch
+
 from drlnb.records.ids import Fence
-from drlnb.rl.algorithms.learner import Learner
+from drlnb.rl.algorithms.learner import Learner, plainly
+from drlnb.runtime.protocol import Plain
+from drlnb.runtime.swapping.driven import Driven
 
 __all__ = ["Model", "Residency"]
 
@@ -19,6 +23,27 @@ class Model:
         self.parts: dict[str, bytes] = {}
         #: Parameters, moments and a gradient.
         self.n_bytes = 0
+        #: Makes its gradient steps under a budget; None: there was none yet.
+        self.driven: Driven | None = None
+
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """Its network; None: an MLP, whose gradient is written out."""
+        return getattr(self.learner.networks, "module", None)
+
+    def follow(self, header: Plain) -> bool:
+        """Make the next gradient steps as a command's header says; false if the plan must be sent."""
+        key = header.get("swap_plan_key")
+        if key is None or self.module is None:
+            self.learner.around = plainly
+            return True
+        self.driven = self.driven or Driven(self.module)
+        self.learner.around = self.driven.around
+        return self.driven.follow(key, header["swap_budget_bytes"], header["swap_report"], header.get("swap_plan"))
+
+    def swaps(self) -> list[Plain]:
+        """Return what is to be reported of the gradient steps since the last call."""
+        return self.driven.events() if self.driven else []
 
     def sized(self, n_state: int) -> None:
         """Record what the model takes, by the bytes of its training state."""
@@ -45,12 +70,17 @@ class Residency(dict[str, Model]):
 
     def put(self, task: str, model: Model) -> None:
         """Put a task's model here, in place of one that it may have had."""
+        if self.get(task) is not model:
+            self.drop(task)
         self.pop(task, None)
         self[task] = model
 
     def drop(self, task: str) -> bool:
         """Drop a task's model; false if it is not here."""
-        return self.pop(task, None) is not None
+        model = self.pop(task, None)
+        if model is not None and model.driven is not None:
+            model.driven.close()
+        return model is not None
 
     def shrink(self, budget_bytes: float, task: str) -> tuple[str, ...]:
         """Drop models until all together fit a budget; one task's stays, however large.  Return whose are gone."""
@@ -58,6 +88,6 @@ class Residency(dict[str, Model]):
         for other in [other for other in self if other != task]:
             if self.n_bytes <= budget_bytes:
                 break
-            del self[other]
+            self.drop(other)
             dropped.append(other)
         return tuple(dropped)

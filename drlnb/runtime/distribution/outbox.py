@@ -150,8 +150,13 @@ class Outbox:
         finally:
             self._busy.discard(address)
         if reply.get("refused"):
-            chunk, (host, *orphans) = message.fields["chunk"], message.way.names
-            about = {key: chunk[key] for key in ("version", "start", "stop", "again")}
-            why = str(reply["refused"])
-            self._lost(about | {"sender": self._sender, "host": host, "orphans": tuple(orphans), "reason": why})
+            lost, no_room = [message], "no_room" in reply  # for the others of its version, neither
+            if no_room:
+                lost += [each for each in self._queue if each.way.address == address]
+                self._queue = deque(each for each in self._queue if each.way.address != address)
+            for each in lost:
+                chunk, (host, *orphans) = each.fields["chunk"], each.way.names
+                about = {key: chunk[key] for key in ("version", "start", "stop")}
+                about |= {"again": chunk["again"] or no_room, "reason": str(reply["refused"])}
+                self._lost(about | {"sender": self._sender, "host": host, "orphans": tuple(orphans)})
         self._start()

@@ -72,7 +72,7 @@ class CheckpointEffects:
         """Gather the state of the task and write it."""
         m, started = self.m, time.perf_counter()
         committed = m.committed
-        more = {"eval_best": command.eval_best, "settings": dict(command.settings)}
+        more = {"eval_best": command.eval_best, "settings": dict(command.settings), "swapping": command.swapping}
         try:
             trained = Trained(
                 state=State(
@@ -209,5 +209,6 @@ def taken_over(master: "Master", restored: tuple[Trained, Facts] | None) -> Plai
         **{name: getattr(trained, name) for name in ("n_rounds", "n_timesteps", "elapsed_s", "episodes")},
         "n_bytes": len(published),
         "eval_best": facts.get("eval_best"),
+        "swapping": facts.get("swapping"),
         "settings": {**facts.get("settings", {}), **master.live},
     }

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.columns import distribution, leasing, warmup
+from drlnb.records.columns import distribution, leasing, swapping, warmup
 from drlnb.runtime.machine_host import EffectTable
 from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
 from drlnb.runtime.master.collector_effects import CollectorEffects
@@ -37,6 +37,8 @@ class Effects:
             leasing.RestoreGradients: slot.restore_gradients,
             words.FinishRound: slot.finish_round,
             words.CommitParameters: slot.commit,
+            swapping.ApplySwapPlan: slot.apply_plan,
+            swapping.SearchSwapPlan: slot.search_plan,
             words.ReturnLease: slot.give_back,
             words.WriteCheckpoint: checkpoints.write,
             warmup.StartCollector: collectors.start,

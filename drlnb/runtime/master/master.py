@@ -26,6 +26,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import off_policy, settings_of
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.networks.policies import is_module
 from drlnb.rl.plain import Facts
 from drlnb.runtime.clock import relate
 from drlnb.runtime.distribution.sender import Sender
@@ -44,6 +45,12 @@ from drlnb.runtime.master.row_feed import RowFeed
 from drlnb.runtime.protocol import Payload, Plain, pool_task, task_stream
 
 __all__ = ["Master"]
+
+#: Why the steps of an MLP policy are never swapped.
+_UNSWAPPED = (
+    "the gradient of an MLP policy is written out, and nothing of it can be swapped: a budget needs CnnPolicy, a "
+    "features_extractor_class or a network of your own"
+)
 
 
 class Master:
@@ -178,6 +185,7 @@ class Master:
             "streams": settings.streams(self.spec.n_envs),
             "switch_limit_frac": self.leases.settings.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
+            "unswapped": "" if is_module(self.spec) else _UNSWAPPED,
             **attached["settings"],
         }
         machine = RoundMachine(config, unpack_planners(attached.get("own_planners", {}), attached["planners"]))

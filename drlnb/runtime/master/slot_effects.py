@@ -3,10 +3,14 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from drlnb.planning.swapping.machine import RULES
 from drlnb.records import round as words
-from drlnb.records.columns import leasing
+from drlnb.records.base import Facts
+from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
+from drlnb.runtime.ipc.frames import plain
+from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, last_line
 from drlnb.runtime.master.checkpoint_effects import Committed
 from drlnb.runtime.protocol import Payload, Plain, fields_of
 
@@ -15,6 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["SlotEffects"]
 
+#: Name -> what an executor reports of swapping.
+_EVENTS = {kind.__name__: kind for kind in RULES if kind.__module__ == swapping.__name__}
+#: Plans of swapping that are kept: commands that are under way may name one before the present one.
+_PLANS = 8
 #: What computes on a slot.
 _Work = words.ComputeGradient | leasing.RestoreGradients | words.FinishRound | words.InitialiseParameters
 
@@ -28,6 +36,8 @@ class SlotEffects:
         self._in_order = asyncio.Lock()
         #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
         self._returning: set[asyncio.Event] = set()
+        #: Key -> plan of swapping, of the latest ones.
+        self._plans: dict[str, Facts] = {}
 
     async def request(self, command: words.RequestSlot) -> None:
         """Wait for slots."""
@@ -52,13 +62,13 @@ class SlotEffects:
         self.m.host.feed(words.LeaseClosed, fence=command.fence)
 
     async def _compute(
-        self, op: str, command: _Work, /, payload: Payload = b"", flat: Payload | None = None, **more: object
+        self, op: str, command: _Work, payload: Payload = b"", flat: Payload | None = None, /, **more: object
     ) -> Plain | None:
         """Have the slot's executor work; feed the event of a failure and return None then.
 
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
-        m, slot, fence = self.m, command.slot, command.fence
+        m, slot, fence, given = self.m, command.slot, command.fence, (payload, flat)
         beside = {}
         if flat is not None and m.slots.get(slot) == m.link.address:
             beside = {"state": flat}  # it need not be joined to what goes nowhere
@@ -86,9 +96,37 @@ class SlotEffects:
             m.leases.lost(fence, f"the executor refused: {reply['reason']}")
         elif reply["op"] == "error":
             m.host.feed(words.TaskFailed, reason=f"{reply['kind']}: {reply['message']}", detail=reply["detail"])
+        elif reply["op"] == "need-plan":
+            plan = plain(self._plans[getattr(command, "swap_plan_key", "")])
+            return await self._compute(op, command, *given, **more, swap_plan=plan)
         else:
+            for row in reply.get("swaps", ()):
+                m.host.feed(_EVENTS[row.pop("r")], **row)
             return reply
         return None
+
+    def apply_plan(self, command: swapping.ApplySwapPlan) -> None:
+        """Keep a plan for the executors that do not know it."""
+        self._plans.pop(command.plan_key, None)
+        self._plans[command.plan_key] = command.plan
+        for key in list(self._plans)[:-_PLANS]:
+            del self._plans[key]
+
+    async def search_plan(self, command: swapping.SearchSwapPlan) -> None:
+        """Search for plans in a process of its own; where that fails, the plan that was found at once goes on."""
+        m, log = self.m, self.m.link.directory / "search.log"
+        child = ChildProcess.start("drlnb.runtime.children.search", log=log, environment=child_environment())
+        try:
+            channel = await child.open(lambda header, payload: None, lambda: None)
+            answer, _ = await channel.ask({"op": "search", **plain(fields_of(command))})
+        except ConnectionError as error:
+            answer = {"message": f"{error}: {last_line(log)}"}
+        finally:
+            await child.end()
+        if "event" in answer:
+            m.host.feed(swapping.SwapPlanFound, **answer["event"])
+        else:
+            m.rows.add_note("Defect", f"task {m.task}: no plan of swapping could be searched for: {answer['message']}")
 
     async def initialise(self, command: words.InitialiseParameters) -> None:
         """Have the executor make the first version."""

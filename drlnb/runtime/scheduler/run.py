@@ -37,6 +37,8 @@ __all__ = ["LiveRun", "becomes", "forget", "journalled", "journalled_epoch", "lo
 
 _T = TypeVar("_T")
 
+#: Setting that a task brings along.
+_BUDGET = "swapping.memory_budget_bytes"
 #: Rows kept per run for who looks late; the file stays whole.
 _RING = 20_000
 #: Most rows of one answer.
@@ -80,7 +82,10 @@ class LiveRun:
                 "wanted": "",
                 #: Settings of scheduling that were changed while it ran; its next attempt begins with them, and so
                 #: does the run when it is resumed.
-                "scheduling": dict(spec.get("scheduling", {}).get(task["name"], {})),
+                "scheduling": {
+                    **({_BUDGET: task["memory_budget_bytes"]} if task.get("memory_budget_bytes") else {}),
+                    **spec.get("scheduling", {}).get(task["name"], {}),
+                },
                 #: Settings of the algorithm that were changed while it ran; its next attempt begins with them.
                 "live": {},
                 "reason": "",
@@ -327,6 +332,8 @@ def forget(row: Plain, key: str, value: object, former: Plain) -> None:
 def with_changes(spec: Plain, changes: Mapping[str, object]) -> Plain:
     """Return planners and settings of a task's next attempt, with what a user has changed since the run began."""
     config, settings = as_config(changes), dict(spec.get("settings", {}))
-    warmup = {**settings.get("warmup", {}), **config["settings"].pop("warmup", {})}
-    settings |= config["settings"] | ({"warmup": warmup} if warmup else {})
+    for room in ("warmup", "swapping"):
+        of_room = {**settings.get(room, {}), **config["settings"].pop(room, {})}
+        settings |= {room: of_room} if of_room else {}
+    settings |= config["settings"]
     return {"planners": {**spec.get("planners", {}), **config["planners"]}, "settings": settings}

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Planner
-from drlnb.planning.swapping.heuristics import candidates
+from drlnb.planning.swapping.heuristics import searched
 from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
@@ -33,6 +34,9 @@ class Chooser:
     ValueError
         If there is no planner of the name.
     """
+
+    #: No swap where a storage is needed again within that many times its copy, as long as no plan knows better.
+    gap_copies = 2.0
 
     def __init__(self, planner: str | Planner[SwapView, SwapPlan], seed: int) -> None:
         self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
@@ -89,6 +93,7 @@ class Chooser:
             n_saved=step.n_saved,
         )
         if any(isinstance(record, words.MeasureSwapLink) for record in self._tell(event)):
+            self.profile = replace(self.profile, link=link)
             self._tell(words.SwapLinkMeasured(t=self._t(), link=facts(link)))
 
     def overflowed(self) -> None:
@@ -166,16 +171,4 @@ class Chooser:
         return records
 
     def _search(self, command: words.SearchSwapPlan) -> None:
-        profile = from_plain(SwapProfile, command.profile)
-        view = SwapView(
-            profile=profile,
-            n_samples=command.n_samples,
-            budget_bytes=command.budget_bytes,
-            seed=command.seed,
-            pins=command.pins,
-        )
-        plans = tuple(map(facts, candidates(command.planner, view)))
-        event = words.SwapPlanFound(
-            t=self._t(), profile_key=profile.key, budget_bytes=command.budget_bytes, plans=plans
-        )
-        self._tell(event)
+        self._tell(words.SwapPlanFound(t=self._t(), **searched(command)))

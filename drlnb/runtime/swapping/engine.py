@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,13 +16,21 @@ from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
-from drlnb.records.units import read_bytes, said_bytes
+from drlnb.records.units import read_bytes
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of, work_s
-from drlnb.runtime.swapping.memory import DevicePeak, StepState, device_of, fixed_bytes, kept_tensors
+from drlnb.runtime.swapping.memory import (
+    DevicePeak,
+    StepState,
+    budget_problem,
+    device_of,
+    fixed_bytes,
+    kept_tensors,
+    shape_key,
+)
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
 from drlnb.runtime.swapping.tape import Tape
@@ -39,8 +46,6 @@ _T = TypeVar("_T")
 _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
 #: Steps that swap everything before the one that is recorded: the optimiser's state appears in the first.
 _COLD_STEPS = 1
-#: No swap where a storage is needed again within that many times its copy, as long as no plan knows better.
-_GAP_COPIES = 2.0
 #: Steps of each batch that a profile is made of: the first one of a size has more to do.
 _RECORDED = 2
 
@@ -58,10 +63,10 @@ class Swapper:
         Bytes that a step may use, as a number or a text such as ``8GiB``: on CUDA of the device's memory; on the CPU
         for parameters, gradients, buffers and what autograd saves.  None: any number.
     planner
-        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner; ``all`` and ``none`` need no
-        profile.
+        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner, or what chooses in its place;
+        ``all`` and ``none`` need no profile.
     tier
-        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier made by the caller, who then closes it.
+        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier that the caller makes and closes.
     seed
         Of a planner's random moves.
     min_bytes
@@ -83,7 +88,7 @@ class Swapper:
         module: torch.nn.Module,
         *,
         budget: str | int | None = None,
-        planner: str | Planner[SwapView, SwapPlan] = "auto",
+        planner: str | Planner[SwapView, SwapPlan] | Chooser = "auto",
         tier: str | Callable[[Meter], Tier] = "auto",
         seed: int = 0,
         min_bytes: int | None = None,
@@ -92,7 +97,7 @@ class Swapper:
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
         self.module, self._device = module, device_of(module)
-        self._chooser = Chooser(planner, seed)
+        self._chooser = planner if isinstance(planner, Chooser) else Chooser(planner, seed)
         self.set_budget(budget)
         self._peak = DevicePeak(self._device)
         self._own_bytes = self._outside_bytes = 0  # as a step begins: of the module; on CUDA of all that is there
@@ -138,7 +143,7 @@ class Swapper:
         recorded = self._chooser.needs_profile and self._n_steps >= _COLD_STEPS
         recording = self._new_recording() if recorded else None
         began_s = time.perf_counter()
-        self._tape.gap_copies = 0.0 if self._chooser.plan else _GAP_COPIES
+        self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
         try:
             with self._hooks(recording):
                 self._open = True
@@ -300,8 +305,8 @@ class Swapper:
         return profile_of(
             recordings,
             link=link_of(self._tier),
-            device_kind=torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu",
-            shape_key=self._shape_key(),
+            device_kind=self.device_kind,
+            shape_key=shape_key(self.module),
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
@@ -338,20 +343,15 @@ class Swapper:
             If it cannot be read, or is below the module's own size.
         """
         n_bytes = None if budget is None else read_bytes(budget)
-        own_bytes = fixed_bytes(self.module)
-        if n_bytes is not None and n_bytes <= own_bytes:
-            raise ValueError(
-                f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and "
-                f"buffers, got {said_bytes(n_bytes)}"
-            )
+        if problem := budget_problem(self.module, n_bytes):
+            raise ValueError(problem)
         self._chooser.set_budget(n_bytes)
 
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
         chooser, plan, n_samples = self._chooser, self._current(), self._step.n_samples
-        predicted = None
-        if chooser.profile is not None and n_samples and plan.keys:
-            predicted = predict(chooser.profile, plan, n_samples, chooser.budget_bytes)
+        known = chooser.profile if n_samples and plan.keys else None
+        predicted = predict(known, plan, n_samples or 0, chooser.budget_bytes) if known else None
         return SwapReport(
             active=not self._reason,
             reason=self._reason,
@@ -383,11 +383,12 @@ class Swapper:
         ValueError
             If the file cannot be read, or is of another module.
         """
-        self._chooser.load(Path(path), self._shape_key())
+        self._chooser.load(Path(path), shape_key(self.module))
 
-    def _shape_key(self) -> str:
-        shapes = repr([(name, tuple(each.shape)) for name, each in self.module.named_parameters()])
-        return f"{type(self.module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
+    @property
+    def device_kind(self) -> str:
+        """What the device is called; on the CPU ``cpu``."""
+        return torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "cpu"
 
     def close(self) -> None:
         """End the tier's threads; graphs that are still alive can be run."""

@@ -2,12 +2,23 @@
 
 import ctypes
 from collections.abc import Iterator
+from hashlib import sha256
 
 import torch
 
+from drlnb.records.units import said_bytes
 from drlnb.runtime.swapping.torch_private import storage_number
 
-__all__ = ["DevicePeak", "StepState", "device_of", "fix_malloc", "fixed_bytes", "kept_tensors"]
+__all__ = [
+    "DevicePeak",
+    "StepState",
+    "budget_problem",
+    "device_of",
+    "fix_malloc",
+    "fixed_bytes",
+    "kept_tensors",
+    "shape_key",
+]
 
 #: ``mallopt``'s name for the size from which memory is mapped and, once freed, given back; and that size.
 _M_MMAP_THRESHOLD, _MAPPED_BYTES = -3, 128 << 10
@@ -25,6 +36,12 @@ def fix_malloc() -> bool:
     return mallopt is not None and mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES) == 1
 
 
+def shape_key(module: torch.nn.Module) -> str:
+    """Return a name that modules of the same class and parameters have in common."""
+    shapes = repr([(name, tuple(each.shape)) for name, each in module.named_parameters()])
+    return f"{type(module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
+
+
 def kept_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
     """Yield parameters and buffers."""
     yield from module.parameters()
@@ -37,6 +54,17 @@ def fixed_bytes(module: torch.nn.Module) -> int:
     storages = {storage_number(storage): storage for storage in (each.untyped_storage() for each in tensors)}
     gradients = sum(each.nbytes for each in tensors if isinstance(each, torch.nn.Parameter) and each.requires_grad)
     return int(sum(storage.nbytes() for storage in storages.values()) + gradients)
+
+
+def budget_problem(module: torch.nn.Module, budget_bytes: float | None) -> str:
+    """Return why a module's steps cannot have a budget: it is not above the module's own size; empty if they can."""
+    own_bytes = fixed_bytes(module)
+    if budget_bytes is None or budget_bytes > own_bytes:
+        return ""
+    return (
+        f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and buffers, "
+        f"got {said_bytes(budget_bytes)}"
+    )
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

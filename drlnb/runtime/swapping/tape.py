@@ -24,7 +24,7 @@ Identity = tuple[int, int]
 #: Type, offset, shape and strides of a tensor.
 Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
 
-#: Storages that the next operation may make: their room is free before it runs.
+#: Storages that the next operation may make: their room is free before it runs; in a first step, like the last.
 _COMING = 2
 _HELD = "something else holds it"
 
@@ -303,10 +303,14 @@ class Tape:
         if action not in {SWAP, SQUEEZE, DERIVE} or (action == SWAP and saved.ticket is None):
             saved.held = held
         del held  # a copy that is done lets go of it
-        coming_bytes = sum(self._sizes[self.n_saved : self.n_saved + _COMING])
-        while self.meter.n_bytes + coming_bytes > self.meter.limit_bytes and self.tier.relieve():
-            pass
+        coming = self._sizes[self.n_saved : self.n_saved + _COMING] if self._sizes else [saved.n_bytes] * _COMING
+        self._make_room(sum(coming))
         return saved
+
+    def _make_room(self, n_bytes: int) -> None:
+        """Wait for copies out until there is room for so many bytes more, or none is under way."""
+        while self.meter.n_bytes + n_bytes > self.meter.limit_bytes and self.tier.relieve():
+            pass
 
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:
         """Give a tensor back to autograd: any number of times, in any order, in any thread."""
@@ -327,9 +331,11 @@ class Tape:
     def restored(self, saved: Saved) -> Held:
         """Return a storage's contents on the device, and ask for those that are needed after it."""
         began_s = time.perf_counter()
+        fetched = saved.held is None and saved.buffer is None
+        if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
+            self._make_room(saved.n_bytes)
         if graph_task() != -1:
             self._prefetch(saved)
-        fetched = saved.held is None and saved.buffer is None
         held = saved.restored()
         waited_s = time.perf_counter() - began_s if fetched else 0.0
         self.stall_s += waited_s

@@ -1,5 +1,6 @@
 """Play a run under other rules on the virtual clock, with its own durations, read from its journal."""
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
 from drlnb.sim.leases import Lease, inside, leases
 from drlnb.sim.recorded.settings import Rules
-from drlnb.sim.recorded.task import FEWEST, RecordedTask, switched_fences
+from drlnb.sim.recorded.task import FEWEST, MOST, RecordedTask, switched_fences
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 
@@ -79,7 +80,7 @@ def slots_of(pool: Stream) -> int:
 
 
 def load_of(pools: Iterable[Stream], tasks: Collection[str], n_slots: int) -> Load:
-    """Return what some tasks of a pool came to while all of them trained.
+    """Return what some tasks of a pool came to while all of them trained, in their newest 5,000 leases.
 
     Parameters
     ----------
@@ -96,10 +97,10 @@ def load_of(pools: Iterable[Stream], tasks: Collection[str], n_slots: int) -> Lo
         If there was no time in which all of them trained.
     """
     for pool in reversed(list(pools)):
-        mine: dict[str, list[Lease]] = {}
+        mine: dict[str, deque[Lease]] = {}
         for lease in leases(pool):
             if (name := lease.grant.task.rpartition("/")[2]) in tasks:
-                mine.setdefault(name, []).append(lease)
+                mine.setdefault(name, deque(maxlen=MOST)).append(lease)
         if mine.keys() >= set(tasks):
             return _load(mine, n_slots)
     raise ValueError(f"no pool of this run has lent a slot to each of {', '.join(sorted(tasks))}")
@@ -166,7 +167,7 @@ def newest_attempts(journal: Journal, tasks: Collection[str]) -> dict[str, Strea
 
 
 def _attempt(stream: Stream) -> int:
-    return max((opened.attempt for opened in stream.of(words.TaskOpened)), default=0)
+    return next((opened.attempt for opened in stream.each(words.TaskOpened)), 0)
 
 
 def simulate_recorded(tasks: Sequence[RecordedTask], rules: Rules, *, until_s: float) -> Load:

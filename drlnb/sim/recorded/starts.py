@@ -9,8 +9,10 @@ The gaps stay as they were, whatever the starts do to the rounds after them: tha
 parked collector's start is its wait for a CPU slot; who could have kept one is known only where somebody did.
 """
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from statistics import fmean
 
 from drlnb.planning.replay import fresh_machine
@@ -33,6 +35,7 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Stream
 from drlnb.records.round import ExperienceArrived
 from drlnb.sim.recorded.start_durations import StartDurations
+from drlnb.sim.recorded.task import MOST
 
 __all__ = ["PlannedRound", "RecordedStarts"]
 
@@ -41,6 +44,8 @@ _MODES = ("warmup.collector_mode", "warmup.start_mode")
 #: Methods by which the round machine changes a warm-up machine.
 _CHANGES = ("handle", "drop", "last", "end")
 _DIGITS = 6
+#: Newest events of a task that are decided again; older ones make the state that they begin with.
+_EVENTS = 50_000
 #: Two times that differ by less are one: each is rounded to microseconds.
 _SAME_S = 2e-6
 
@@ -94,39 +99,41 @@ class RecordedStarts:
         self.task = str(self._config["task"])
         self._snapshot = stream.header.snapshot
         self._calls: list[tuple[str, object]] = []
+        #: What the user changed about warm-up in the run, in its order.
+        self.changes: list[SettingChanged] = []
         if stream.header.machine == "round":
             self._repeat(stream)
         else:
             self._calls = [("handle", event) for event, _ in stream.answers()]
-        self.measured: dict[int, WarmupMeasured] = {each.round - 1: each for each in stream.of(WarmupMeasured)}
-        self._durations = StartDurations(
-            self._events,
-            {(each.round + 1, each.collector): each.node for each in stream.of(ParkCollector)},
-        )
+        self.changes += _changes(self._calls)
+        measured, parked = deque(stream.each(WarmupMeasured), MOST), deque(stream.each(ParkCollector), _EVENTS)
+        self.measured: dict[int, WarmupMeasured] = {each.round - 1: each for each in measured}
+        parked_on = {(each.round + 1, each.collector): each.node for each in parked}
+        self._durations = StartDurations(self._events, parked_on)
 
     def _repeat(self, stream: Stream) -> None:
-        """Feed the round machine its events again: it calls the warm-up machine as it did in the run."""
+        """Feed the round machine its events again: it calls the warm-up machine as it did in the run.
+
+        Of a long run the newest calls are kept, and what the machine was before them: it may be larger than memory.
+        """
         machine = fresh_machine(stream.header)
         assert isinstance(machine, RoundMachine)
         warmup = machine.state.warmup
-        self._config, self._snapshot = warmup.config, warmup.snapshot()
         for name in _CHANGES:
             _record(warmup, name, self._calls)
-        for event, _ in stream.answers():
+        n_older = sum(1 for _ in stream.answers()) - _EVENTS
+        events = (event for event, _ in stream.answers())
+        for event in islice(events, max(0, n_older)):
+            machine.handle(event)
+            self.changes += _changes(self._calls)
+            self._calls.clear()
+        self._config, self._snapshot = warmup.config, warmup.snapshot()
+        for event in events:
             machine.handle(event)
 
     @property
     def _events(self) -> list[Event]:
         return [event for name, event in self._calls if name == "handle" and isinstance(event, Event)]
-
-    @property
-    def changes(self) -> tuple[SettingChanged, ...]:
-        """What the user changed about warm-up in the run, in its order."""
-        return tuple(
-            argument
-            for _, argument in self._calls
-            if isinstance(argument, SettingChanged) and argument.key.startswith("warmup.")
-        )
 
     def decided(self, key: str = "", value: object = None, *, settled: bool = False) -> tuple[PlannedRound, ...]:
         """Decide again, with one setting as it is given; what the user changed about it in the run is passed over.
@@ -166,6 +173,11 @@ class RecordedStarts:
             if argument not in passed:
                 again.repeat(name, argument)
         return again.end()
+
+
+def _changes(calls: Iterable[tuple[str, object]]) -> list[SettingChanged]:
+    changes = [argument for _, argument in calls if isinstance(argument, SettingChanged)]
+    return [change for change in changes if change.key.startswith("warmup.")]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,8 @@
 """Read from a task's journal how long its rounds took, to be played once more on the virtual clock."""
 
 import math
+import sys
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -14,10 +16,12 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
 from drlnb.sim.costs import Costs, RoundCosts
 
-__all__ = ["FEWEST", "RecordedTask", "switched_fences"]
+__all__ = ["FEWEST", "MOST", "RecordedTask", "switched_fences"]
 
 #: Fewest finished rounds of a task that can stand for the others.
 FEWEST = 5
+#: Newest leases of a task, and starts of its collectors, that are kept: a run may be larger than memory.
+MOST = 5_000
 #: Newest requests whose way to the pool and back is looked at.
 _RPCS = 50
 #: Two durations that differ by less are one: times are rounded to microseconds.
@@ -25,8 +29,8 @@ _SAME_S = 2e-6
 
 
 def switched_fences(pools: Sequence[Stream]) -> frozenset[Fence]:
-    """Return the leases that began on a slot where another task, or nobody, had computed before."""
-    fences = set()
+    """Return the newest leases that began on a slot where another task, or nobody, had computed before."""
+    fences: deque[Fence] = deque(maxlen=20 * MOST)
     for pool in pools:
         tenants: dict[str, str] = {}
         for record in pool.records:
@@ -34,7 +38,7 @@ def switched_fences(pools: Sequence[Stream]) -> frozenset[Fence]:
                 tenants.pop(record.slot, None)
             elif isinstance(record, LeaseGranted):
                 if any(tenants.get(slot) != record.task for slot in record.slots):
-                    fences.add(record.fence)
+                    fences.append(record.fence)
                 tenants.update(dict.fromkeys(record.slots, record.task))
     return frozenset(fences)
 
@@ -75,19 +79,16 @@ class RecordedTask:
     def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None, switched: Collection[Fence] = ()) -> None:
         self.config = stream.header.config
         self.name = str(self.config["task"])
-        reading = _Reading(stream, switched)
-        first, last = rounds or (0, max(reading.rounds, default=0))
+        reading = _Reading(stream, switched, rounds or (0, sys.maxsize))
         switch_s = reading.switch_s
-        self._rounds = [
-            _without(costs, staged, switch_s) for k, (costs, staged) in reading.rounds.items() if first <= k <= last
-        ]
+        self._rounds = [_without(costs, staged, switch_s) for costs, staged in reading.rounds]
         self._first = reading.first
         if len(self._rounds) < FEWEST:
             raise ValueError(
                 f"task {self.name}: {len(self._rounds)} of its finished rounds can be used, at least {FEWEST} are "
                 "needed: let it train on"
             )
-        starts = [ready.start_s for ready in stream.of(CollectorReady)]
+        starts = deque((ready.start_s for ready in stream.each(CollectorReady)), maxlen=MOST)
         start_s = median(starts) if starts else Costs().start_s
         self.costs = Costs.from_mapping({"start_s": start_s, "switch_s": switch_s, **_saving(stream)})
 
@@ -109,13 +110,14 @@ class _Reading:
     may switch more often or less.
     """
 
-    def __init__(self, stream: Stream, switched: Collection[Fence]) -> None:
+    def __init__(self, stream: Stream, switched: Collection[Fence], wanted: tuple[int, int]) -> None:
+        self._wanted = wanted
         self.n = int(stream.header.config["n_collectors"])
         self._switched = switched
         nothing = (0.0,) * self.n
         self.first = RoundCosts(collect_s=nothing, stage_s=nothing, finish_s=0.0, publish_s=0.0, rpc_s=0.0)
-        #: Round -> its durations but for those on the slot, and these.
-        self.rounds: dict[int, tuple[RoundCosts, tuple[_Staged, ...]]] = {}
+        #: Durations of the wanted rounds but for those on the slot, and these.
+        self.rounds: list[tuple[RoundCosts, tuple[_Staged, ...]]] = []
         #: Collector or request -> when it was woken, sent to the slot, asked for; when the update of a round began.
         self._woken: dict[int, float] = {}
         self._sent: dict[int, float] = {}
@@ -124,9 +126,9 @@ class _Reading:
         self._stage: dict[int, _Staged] = {}
         #: Lease under which something was answered last.
         self._fence: Fence | None = None
-        self._firsts: list[float] = []
-        self._others: list[float] = []
-        self._rpc: list[float] = []
+        self._firsts: deque[float] = deque(maxlen=MOST)
+        self._others: deque[float] = deque(maxlen=MOST)
+        self._rpc: deque[float] = deque(maxlen=_RPCS)
         self._free_t = -math.inf
         self._finished: list[float] = []
         self._finish_s = 0.0
@@ -180,8 +182,9 @@ class _Reading:
             self._rpc.append(max(0.0, t - asked_t - event.waited_s) / 2)
 
     def _ended(self, t: float, record: words.MetricsRecorded) -> None:
-        if len(self._collect) == len(self._stage) == self.n:
-            rpc_s = median(self._rpc[-_RPCS:]) if self._rpc else 0.0
+        first, last = self._wanted
+        if first <= record.round <= last and len(self._collect) == len(self._stage) == self.n:
+            rpc_s = median(self._rpc) if self._rpc else 0.0
             costs = RoundCosts(
                 collect_s=tuple(self._collect[c] for c in range(self.n)),
                 stage_s=(),
@@ -189,7 +192,7 @@ class _Reading:
                 publish_s=float(record.metrics["round/push_s"]),
                 rpc_s=rpc_s,
             )
-            self.rounds[record.round] = costs, tuple(self._stage[c] for c in range(self.n))
+            self.rounds.append((costs, tuple(self._stage[c] for c in range(self.n))))
         self._collect.clear()
         self._stage.clear()
         self._sent.clear()

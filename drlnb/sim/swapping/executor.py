@@ -5,20 +5,18 @@ from collections.abc import Callable
 import numpy as np
 
 from drlnb.planning.codec import from_plain
-from drlnb.planning.swapping import SwapPlan, SwapView, facts
+from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.heuristics import candidates
+from drlnb.planning.swapping.heuristics import searched
 from drlnb.planning.swapping.machine import SwapMachine
-from drlnb.planning.swapping.profile import SwapProfile
-from drlnb.records.base import Facts, shared
+from drlnb.planning.swapping.profile import SWAP, SwapProfile
+from drlnb.records.base import Facts, Row
 from drlnb.records.columns import swapping as words
 from drlnb.records.journal import Stream
 from drlnb.sim.driver import Clock, Effects, Hosted
+from drlnb.sim.swapping.steps import SEARCH_S
 
 __all__ = ["simulate_steps"]
-
-#: Seconds of a search in another process.
-_SEARCH_S = 1.0
 
 
 class _Executor:
@@ -42,20 +40,13 @@ class _Executor:
 
     def _profile(self, command: words.TakeSwapProfile) -> None:
         profile = facts(self._profile_at(self._done))
-        self.clock.after(
-            0.0, lambda: self.hosted.feed(words.SwapProfileTaken, profile=profile, n_samples=self._n_samples)
-        )
+        self.hosted.feed_after(0.0, words.SwapProfileTaken, profile=profile, n_samples=self._n_samples)
 
     def _link(self, command: words.MeasureSwapLink) -> None:
-        link = facts(self._profile_at(self._done).link)
-        self.clock.after(0.0, lambda: self.hosted.feed(words.SwapLinkMeasured, link=link))
+        self.hosted.feed_after(0.0, words.SwapLinkMeasured, link=facts(self._profile_at(self._done).link))
 
     def _search(self, command: words.SearchSwapPlan) -> None:
-        profile = from_plain(SwapProfile, command.profile)
-        view = SwapView(**shared(command, SwapView) | {"profile": profile})
-        plans = tuple(map(facts, candidates(command.planner, view)))
-        said = {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
-        self.clock.after(_SEARCH_S, lambda: self.hosted.feed(words.SwapPlanFound, **said))
+        self.hosted.feed_after(SEARCH_S, words.SwapPlanFound, **searched(command))
 
     def step(self, left: int) -> None:
         """Make a step under the plan in force, and so many more after it."""
@@ -63,12 +54,15 @@ class _Executor:
         plan = self._plan if self._plan.keys else SwapPlan.keeping(profile)
         said = predict(profile, plan, self._n_samples, self._config["budget_bytes"])
         step_s = said.step_s * float(np.exp(self._noise_frac * self._generator.standard_normal()))
-        self.clock.after(step_s, self._end, self._name, step_s, int(said.peak_bytes), said.fits, left)
+        swapped = sum(row.bytes(self._n_samples) for row in profile.rows if plan.action_of[row.key] == SWAP)
+        fields = {"step_s": step_s, "peak_bytes": int(said.peak_bytes), "swapped_bytes": int(swapped)}
+        fields |= {"stall_s": said.stall_s, "n_saved": len(profile.rows)}
+        self.clock.after(step_s, self._end, self._name, fields if said.fits else None, left)
 
-    def _end(self, name: str, step_s: float, peak_bytes: int, fits: bool, left: int) -> None:
+    def _end(self, name: str, fields: Row | None, left: int) -> None:
         self._done += 1
-        if fits:
-            self.hosted.feed(words.SwapStepMeasured, plan_key=name, step_s=step_s, peak_bytes=peak_bytes)
+        if fields is not None:
+            self.hosted.feed(words.SwapStepMeasured, plan_key=name, **fields)
         else:
             self.hosted.feed(words.SwapStepOverflowed, plan_key=name)
         if left:

@@ -35,13 +35,15 @@ def run_tasks(
     settings: LeasingSettings | None = None,
     priorities: Mapping[int, int] | None = None,
     streams: bool = True,
+    config: Mapping[str, object] | None = None,
 ) -> tuple[Pool, tuple[Task, ...]]:
     """Run the tasks with these indices to their ends, or until `until_s`; an index names a task's durations.
 
     `faults` come in the order of their times, and may have no end; the pool keeps those that happened.
 
     `costs` and `offsets_s` (seconds after which a task starts) may differ by index; so may `priorities`.  With
-    `streams`, gradients are computed at arrival, so that a slot can be given away in between.  The rest is as for
+    `streams`, gradients are computed at arrival, so that a slot can be given away in between.  `config`: more of the
+    round machine's configuration.  The rest is as for
     :func:`drlnb.sim.training.report.simulate_train`.
     """
     clock = Clock()
@@ -55,7 +57,7 @@ def run_tasks(
             clock,
             pool,
             Workload(costs if isinstance(costs, Costs) else costs[i], seed=seed, task=i, n_collectors=n_collectors),
-            config=_config(f"sim{i}", n_collectors, n_rounds, hold) | streaming,
+            config=_config(f"sim{i}", n_collectors, n_rounds, hold) | streaming | dict(config or {}),
             node=nodes[0],
             validate=validate,
         )

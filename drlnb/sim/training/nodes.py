@@ -21,6 +21,7 @@ from drlnb.records.columns.warmup import (
 from drlnb.sim.costs import Durations
 from drlnb.sim.distribution.network import Network
 from drlnb.sim.driver import Clock, Effects, Hosted
+from drlnb.sim.swapping.steps import Steps
 from drlnb.sim.training.pool import Pool
 
 __all__ = ["Checkpoint", "NodesSide"]
@@ -32,7 +33,7 @@ _NO_LIMIT = 1e15
 #: Bytes of one pretended sample: observation, action, value, log-probability, reward.
 _SAMPLE_BYTES = 40
 #: Fields of the command that a checkpoint keeps as they are.
-_KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best")
+_KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best", "swapping")
 
 #: Fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
 Checkpoint = Mapping[str, Any]
@@ -63,10 +64,12 @@ class NodesSide:
     #: Collector -> round that it was started for last.
     _begun: dict[int, int] = field(default_factory=dict)
     network: Network = field(init=False)
+    steps: Steps = field(init=False)
 
     def __post_init__(self) -> None:
         """Connect the nodes."""
         lives = self.pool.live_nodes.__contains__
+        self.steps = Steps(self.host.feed_after)
         self.network = Network(self.clock, self._link, lambda: self.host, MODEL_BYTES, lives)
 
     def _link(self, version: int) -> Link:
@@ -92,6 +95,7 @@ class NodesSide:
             words.CommitParameters: self._commit,
             words.DropExperience: lambda _: None,  # nothing was allocated
             **self.network.effects,
+            **self.steps.effects,
         }
 
     # ------------------------------------------------------------------ collectors
@@ -172,9 +176,16 @@ class NodesSide:
         """Occupy the command's slot so long, then feed the answer."""
         # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
         self.store.learn(command.fence, self.attempt)
-        done = partial(self.host.feed, kind, fence=command.fence, **answer)
+        done = partial(self._answer, command, kind, answer)
         executor, switch_s = self.pool.executors[command.slot], self.workload.costs.switch_s
         executor.submit(command.fence, duration_s, done, tenant=self.task, switch_s=switch_s)
+
+    def _answer(self, command: _Work, kind: type[Event], answer: Mapping[str, object]) -> None:
+        """Feed what an executor has done: its gradient steps first, where it made some."""
+        if isinstance(command, words.FinishRound):
+            for event, values in self.steps.made(command):
+                self.host.feed(event, **values)
+        self.host.feed(kind, fence=command.fence, **answer)
 
     def _compute(self, command: words.ComputeGradient) -> None:
         costs, i = self.workload.round(command.round), command.collector

@@ -7,10 +7,10 @@ import numpy as np
 
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Content, Floats
-from drlnb.views.drawing.pictures import Body, Lines, axis, picture, timeline
+from drlnb.views.drawing.pictures import Body, Lines, axis, picture
 from drlnb.views.drawing.view import View, meanings, numbered, table
 
-__all__ = ["COMPUTED", "Computed", "egress", "models", "nothing", "sweep"]
+__all__ = ["COMPUTED", "Computed", "egress", "models", "sweep"]
 
 #: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
 COMPUTED = "computed"
@@ -44,8 +44,8 @@ NUMBERS = meanings(
 )
 SENT = meanings(
     """
-    learner | learner (models) | bytes that leave the learner by the plan, in multiples of one version
-    host | busiest host (models) | the most that leaves one host
+    learner | models from the learner | bytes that leave the learner by the plan, in multiples of one version
+    host | from the busiest host | the most that leaves one host, in multiples of one version
     """
 )
 
@@ -138,9 +138,9 @@ def egress(of: Computed, simulated: Floats | None = None) -> View:
     known = np.full(len(place), np.nan) if simulated is None else simulated
     lines = Lines()
     if simulated is not None:
-        lines.add("simulated", "#56B4E9", *_bars(place, simulated), band=(0.0, _bars(place, simulated)[1]), step=True,
-                  style=("S", ""))  # fmt: skip
-    lines.add("computed", "#E69F00", *_bars(place, of.egress), step=True, style=("C", ""))
+        x, y = _bars(place, simulated)
+        lines.add("simulated", "#56B4E9", x, y, band=(0.0, y), style=("S", ""))
+    lines.add("computed", "#E69F00", *_bars(place, of.egress), style=("C", ""))
     body = lines.body(axis("host; the learner stands at -1"), axis("models sent"))
     sent = {"learner": float(of.egress[0]), "host": float(of.egress[1:].max(initial=0.0))}
     sentence = f"the learner sends {models(sent['learner'])}, a host at most {models(sent['host'])}"
@@ -154,13 +154,7 @@ def egress(of: Computed, simulated: Floats | None = None) -> View:
 
 
 def _bars(place: Floats, height: Floats) -> tuple[Floats, Floats]:
-    """Return the outline of bars around places, one after another; shapes ``(4 n,)``."""
+    """Return the outline of bars around places, one after another, with room at both ends; shapes ``(4 n + 2,)``."""
     x = (place[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])).ravel()
-    return x, (height[:, None] * np.array([0.0, 1.0, 1.0, 0.0])).ravel()
-
-
-def nothing(name: str, module: str, why: str) -> View:
-    """Return a picture that only says why it is empty."""
-    axes = axis("time", "s", "clock"), axis("")
-    body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
-    return picture(f"distribution.{name}", COMPUTED, why, (), body)
+    y = (height[:, None] * np.array([0.0, 1.0, 1.0, 0.0])).ravel()
+    return np.concatenate([x[:1] - 0.5, x, x[-1:] + 0.5]), np.concatenate([[0.0], y, [0.0]])

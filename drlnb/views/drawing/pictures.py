@@ -12,7 +12,7 @@ from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, Numbers, View
 from drlnb.views.folds.fold import Fold
 
-__all__ = ["RUN_TIME", "Body", "Lines", "axis", "lanes_of", "listing", "picture", "shown", "timeline"]
+__all__ = ["RUN_TIME", "Body", "Lines", "axis", "lanes_of", "listing", "nothing", "picture", "shown", "timeline"]
 
 
 class Body(NamedTuple):
@@ -215,3 +215,10 @@ def listing(
     }  # fmt: skip
     others = dict(tables or {})
     return Body("table", {"rows": {**columns, **others.pop("rows", {})}, **others}, facts, tuple(names))
+
+
+def nothing(name: str, module: str, why: str, origin: str = "computed") -> View:
+    """Return a picture that only says why it is empty."""
+    axes = axis("time", "s", "clock"), axis("")
+    body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
+    return picture(name, origin, why, (), listing([], (), (), ()) if module == "table" else body)

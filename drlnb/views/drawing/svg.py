@@ -219,7 +219,8 @@ def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
         return [_text(width / 2, height / 2, header["sentence"], _DIM, "middle")], height
     low, high = _padded(float(np.min(points["x"])), float(np.max(points["x"])), 0.0)
     values = np.concatenate([points[name][np.isfinite(points[name])] for name in ("y", "lo", "hi")])
-    least, most = _padded(float(np.min(values)), float(np.max(values)), 0.06)
+    pad = 0.14 if header.get("marks") else 0.06  # room for the words of marks
+    least, most = _padded(float(np.min(values)), float(np.max(values)), pad)
 
     frame = _Frame(header, low, high, left, width - _RIGHT, bottom)
 

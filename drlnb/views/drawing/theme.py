@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from drlnb.views.folds.fold import Fold
 
-__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "plain", "styles", "task_styles"]
+__all__ = ["HATCHES", "PALETTE", "PHASES", "WARMUP", "Style", "letter", "lettered", "plain", "styles", "task_styles"]
 
 #: Okabe and Ito's colours, told apart with any colour vision; without black, which is invisible on dark.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
@@ -23,18 +23,18 @@ class Style(NamedTuple):
     hatch: str = ""
 
 
-def _styled(*series: str) -> tuple[Style, ...]:
+def lettered(*series: str) -> tuple[Style, ...]:
     """Return styles that are written ``letter colour name``."""
     return tuple(Style(name, letter, colour) for letter, colour, name in (word.split(" ", 2) for word in series))
 
 
 #: Parts of a round.  Apart from the tasks' colours by the letter, not by the hue alone.
-PHASES = _styled(
+PHASES = lettered(
     "C #56B4E9 collect", "W #D55E00 wait for a slot", "U #009E73 update", "P #CC79A7 push", "K #999999 control"
 )  # fmt: skip
 
 #: What a collector does between two rounds, and two points in time; amber is idle, red is late.
-WARMUP = _styled(
+WARMUP = lettered(
     "A #009E73 acts", "E #999999 process ended", "P #BBBBBB parked", "S #56B4E9 starts", "I #E69F00 idle",
     "L #D55E00 late", "p #0072B2 planned start", "k #CC79A7 parameters arrive",
 )  # fmt: skip

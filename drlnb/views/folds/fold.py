@@ -19,6 +19,7 @@ from drlnb.views.folds.distribution import DistributionFold
 from drlnb.views.folds.entries import Entry, Rules, entries_of, handlers_of, split_stream
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.reasons import Reasons
+from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.folds.task import TaskFold
 from drlnb.views.folds.warmup import WarmupFold
 
@@ -90,6 +91,8 @@ class Fold:
         self.warmups: dict[str, dict[int, WarmupFold]] = {}
         #: How versions reached hosts, by task; of a publisher alone under its stream's name.
         self.distributions: dict[str, DistributionFold] = {}
+        #: Training steps under swap plans, likewise.
+        self.swappings: dict[str, SwapFold] = {}
         self.reasons = Reasons()
         #: Device -> work per second with 1, 2, ... executors at once, relative to one, where a probe has measured it.
         self.rates: dict[str, tuple[float, ...]] = {}
@@ -125,10 +128,13 @@ class Fold:
             rules += self._warmup(stream.removeprefix("warmup-"), 1, stream)
         elif stream.startswith("distribution"):
             rules += handlers_of(self.distributions.setdefault(stream, DistributionFold()))
+        elif stream.startswith("swapping"):  # one device alone, as the simulator pretends it
+            rules += handlers_of(self.swappings.setdefault(stream, SwapFold()))
         elif named is not None:
             task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks))
             rules += task.stream(stream, named[1])
             rules += handlers_of(self.distributions.setdefault(task.name, DistributionFold()))
+            rules += handlers_of(self.swappings.setdefault(task.name, SwapFold()))
             if self._details:
                 rules += [*self._warmup(*named, stream), *self.reasons.task(task.name).items()]
         elif counts:

@@ -4,18 +4,56 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import ipywidgets
+import numpy as np
 
+from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
-from drlnb.views.distribution import measured
+from drlnb.views.distribution import computed, measured
+from drlnb.views.drawing import words
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.frame import Content, Plain, button, row, styled
-from drlnb.widgets.panels.timings import Timings
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.panels.timings import Case, Timings
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Distribution"]
 
 _ALL = "all tasks"
+#: Largest version that is sent at a click, in MB: hosts keep four of them; longest wait for its report, in seconds.
+_LARGEST_MB, _PATIENCE_S = 1000.0, 600.0
+
+
+class Trial:
+    """One version that is sent for real, to every worker of a run's cluster, beside what else goes on there."""
+
+    def __init__(self, panel: Panel, case: Case, run: Run | None) -> None:
+        self._panel, self._case, self._run = panel, case, run
+        self.off = "" if isinstance(run, Training) else "this run is on no cluster that can be reached from here"
+        #: What came of the last one, in words.
+        self.said = ""
+        panel.commands.add("publish", Command(label="publish once", run=self._publish, check=self._check))
+
+    def _check(self, args: Args) -> None:
+        mb = self._case.value("model_mb")
+        if self.off or mb > _LARGEST_MB:
+            raise settings.WrongSetting(self.off or f"model, MB must be at most {_LARGEST_MB:g} here, got {mb:g}")
+        self._case.check(args)
+
+    def _publish(self, args: Args) -> None:
+        from drlnb.distribution import Publisher  # Dask, for who presses this
+
+        assert self._run is not None
+        n_bytes, client = self._case.given[1], self._run.fleet.pool.link.client
+        with Publisher(client, task="panel", plan=self._case.plan) as publisher:
+            report = publisher.publish({"model": np.zeros(n_bytes, np.uint8)}).result(_PATIENCE_S)
+        took, expected = words.duration(report.publish_s), words.duration(report.predicted_s)
+        lost = "".join(f"; {host} dropped: {why}" for host, why in report.failed.items())
+        self.said = (
+            f"published once: {self._case.plan} to {words.plural(report.n_hosts, 'worker')}, measured {took}, "
+            f"predicted {expected} (network: {report.link_origin}); the learner sent "
+            f"{computed.models(report.egress_bytes['learner'] / n_bytes)}{lost}"
+        )
+        self._panel.touch()
 
 
 class Distribution(Timings):
@@ -36,6 +74,7 @@ class Distribution(Timings):
         apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
         fields, *pictures = super().controls()
+        self.trial = Trial(self.panel, self.case, self.run)
         return [fields, row(styled(self.task, "task")), *pictures]
 
     @property
@@ -63,10 +102,12 @@ class Distribution(Timings):
         """Return the buttons of the timings, and Apply; what was measured stands first."""
         facts = super().facts()
         apply = button("apply", "Apply plan", reason=self._off())
-        notes, origin = [self.panel.view("versions").sentence, *facts["notes"]], facts["origin"]
+        publish = button("publish", "Publish once", reason=self.case.problem or self.trial.off)
+        versions, origin = self.panel.view("versions").sentence, facts["origin"]
+        notes = [*filter(None, [self.trial.said]), versions, *facts["notes"]]
         if self.fold.distributions:
             origin += f" and {self.fold.origin}"
-        return {"buttons": [*facts["buttons"], apply], "notes": notes, "origin": origin}
+        return {"buttons": [*facts["buttons"], publish, apply], "notes": notes, "origin": origin}
 
     def _off(self) -> str:
         return "there is no run yet" if self.run is None else self.run.watch.refusal

@@ -11,6 +11,7 @@ from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Simulated, c
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import computed, simulated
+from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
@@ -181,9 +182,11 @@ class Simulations:
 
     def _draw(self, name: str, results: tuple[Simulated, ...]) -> View:
         if name == "race":
-            return simulated.race(results) if results else computed.nothing(name, "chart", "no race yet: press Race")
+            return (
+                simulated.race(results) if results else nothing("distribution.race", "chart", "no race yet: press Race")
+            )
         why = "nothing is simulated yet: press Simulate"
-        return simulated.shards(results[0]) if results else computed.nothing(name, "timeline", why)
+        return simulated.shards(results[0]) if results else nothing(f"distribution.{name}", "timeline", why)
 
     def _simulate(self, args: Args) -> str:
         return self._publish(args, None)
@@ -273,7 +276,7 @@ class Timings(Content):
             return self.simulations.draw(name)
         of, done = self.case.said, self.simulations.fresh
         if isinstance(of, str):
-            return computed.nothing(name or "sweep", "chart", of)
+            return nothing(f"distribution.{name or 'sweep'}", "chart", of)
         if name:
             return computed.egress(of, done.egress if done else None)
         return computed.sweep(of, f"; {done.outcome}" if done else "")

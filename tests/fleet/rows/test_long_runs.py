@@ -8,20 +8,25 @@ import pytest
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
 from drlnb.records.columns.distribution import HostCompleted
+from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.packed import Packer
+from drlnb.records.spec import TaskSpec
+from drlnb.runtime.files.run_directory import RunDir
 
 #: Reads a run directory in one way and prints how many rounds it saw, and the most memory that it took in MB.
 READ = """
 import resource, sys
 from pathlib import Path
+from drlnb.fleet.playback import play
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.summary import summarise
 from drlnb.fleet.rows.tables import table_rows
 from drlnb.records.journal import Journal, read_stream
 from drlnb.records.round import EndTask
 from drlnb.records.spec import TaskSpec
+from drlnb.fleet.whatif.preview import preview
 from drlnb.views.folds.fold import Fold
 
 how, out = sys.argv[1], Path(sys.argv[2])
@@ -35,6 +40,10 @@ elif how == "panel":  # that is opened late
     fold = Fold(details=False)
     fold.feed(rows.tap().drain()[1])
     n_rounds = int(fold.tasks["a"].metric("round")[-1])
+elif how == "play":
+    n_rounds = play(out, speed=None).tasks["a"].n_timesteps // 256
+elif how == "preview":
+    n_rounds = preview(journal, "leasing.hold", "last", tasks=["a"], run="r").recorded.rounds["a"][1]
 elif how == "rows":
     n_rounds = table_rows(journal, "metrics", every=100)[-1]["round"] + 99
 else:
@@ -42,6 +51,10 @@ else:
     n_rounds = int(end.reason)
 print(n_rounds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
 """
+
+
+POOL = {"settings": {}, "epoch": 1}
+ROUND = {"task": "a", "n_envs": 1, "n_collectors": 1, "n_steps": 256, "total_timesteps": 10**12}
 
 
 def pool_round(k, t, share):
@@ -62,14 +75,24 @@ def task_round(k, t, share):
     """Return what a task says of round `k`: what folds, tables and callbacks read, and the phases."""
     fence, request = Fence(epoch=1, token=k), f"a/1/{k}"
     trained = {f"train/m{i}": share * i for i in range(12)}
-    said = {"time/iterations": k, "time/total_timesteps": 256 * k, "time/time_elapsed": t, "round/time_s": 0.05 + share}
+    said = {
+        "time/iterations": k,
+        "time/total_timesteps": 256 * k,
+        "time/time_elapsed": t,
+        "round/time_s": 0.05 + share,
+        "round/push_s": 0.002,
+    }
     fragment = {"collector": 0, "round": k, "attempt": 1, "version": k, "n_samples": 256, "n_bytes": 8192}
+    work = {"round": k, "version": k, "after_timesteps": 256 * k, "settings": {}, "fence": fence, "slot": "0/cpu0"}
     return [
         words.PhaseEntered(phase="collecting", round=k),
+        WakeCollector(collector=0, node="0", round=k, version=k, n_steps=256),
         words.ExperienceArrived(t=t + 0.01, key=f"1/{k}", collect_s=0.01, episodes=((20.0, 20),), **fragment),
         words.RequestSlot(request_id=request, round=k, n_slots=1, yields=True),
         words.LeaseReceived(t=t + 0.021, request_id=request, fence=fence, slots=("0/cpu0",), waited_s=0.0),
+        words.ComputeGradient(collector=0, key=f"1/{k}", swap_plan_key=None, **work),
         words.GradientComputed(t=t + 0.03, collector=0, round=k, fence=fence, elapsed_s=0.005 + share / 1e4),
+        words.FinishRound(round=k, fence=fence, slot="0/cpu0"),
         words.ParametersReady(
             t=t + 0.042, round=k, fence=fence, elapsed_s=0.01, n_bytes=18624, key=f"made/{k}", metrics=trained
         ),
@@ -88,10 +111,11 @@ def long_run(out, n_rounds):
         "broker-e1": [leasing.SlotAdded(t=0.0, slot="0/cpu0", node="0", device="cpu", executor_epoch=1)],
         "task-a-a1": [words.TaskOpened(t=0.0, attempt=1, elapsed_s=0.0, episodes=(), **nothing)],
     }
-    (out / "journal").mkdir()
+    spec = TaskSpec(name="a", env="A-v0", total_timesteps=10**12, n_envs=1)
+    RunDir(out).create({"run": "r", "tasks": [spec.to_plain()]})
     for (name, first), rounds in zip(begun.items(), (pool_round, task_round), strict=True):
-        machine = "pool" if name.startswith("broker") else "round"
-        header = StreamOpened(stream=name, machine=machine, config={}, origin="measured", version="0")
+        machine, config = ("pool", POOL) if name.startswith("broker") else ("round", ROUND)
+        header = StreamOpened(stream=name, machine=machine, config=config, origin="measured", version="0")
         packer = Packer()
         with (out / "journal" / f"{name}.jsonl").open("w") as file:
             file.writelines(map(packer.line, (header, *first)))
@@ -109,11 +133,11 @@ def read(out, how):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 def test_who_reads_a_million_rounds_stays_below_200_mb(tmp_path):
-    """The summary, a panel that is opened late, a table's hundredth rows, and who asks how a killed run stood."""
+    """Summary, panel opened late, a table's hundredth rows, how a killed run stood, a recording (73 MB), a preview."""
     long_run(tmp_path, 1_000_000)
-    for how in ("tail", "rows", "summary", "panel"):
+    for how in ("tail", "rows", "summary", "panel", "play", "preview"):
         n_rounds, peak_mb = read(tmp_path, how)
         assert (how, n_rounds) == (how, 1_000_000)
         assert peak_mb < 200.0, how

@@ -9,10 +9,13 @@ import pytest
 from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
 from drlnb.fleet.rows.task_status import Board
+from drlnb.records import round as rounds
 from drlnb.records.base import Event
+from drlnb.records.columns import swapping
 from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.errors import ConfigError
-from drlnb.records.journal import Journal
+from drlnb.records.ids import Fence
+from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import EvaluationFinished, ExperienceArrived
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.entries import entries_of
@@ -143,3 +146,35 @@ def test_every_so_manieth_row(journal, table):
 def test_an_empty_journal_has_empty_tables():
     """No table fails where nothing has happened yet."""
     assert [table_rows(Journal(streams={}), name) for name in TABLES] == [[]] * len(TABLES)
+
+
+def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
+    """The budget is that of the command that they were made by; before there is a plan nothing is expected."""
+
+    def made(key, budget_bytes, **step):
+        finish = rounds.FinishRound(
+            fence=Fence(1, 1),
+            slot="s",
+            round=1,
+            swap_plan_key=key,
+            swap_budget_bytes=budget_bytes,
+            swap_report="median",
+        )
+        return [finish, swapping.SwapStepMeasured(plan_key=key, peak_bytes=9, **step)]
+
+    planned = swapping.SwapPlanned(planner="auto", plan_key="p", predicted_s=2.0, predicted_bytes=8)
+    kept = swapping.SwapPlanned(planner="auto", plan_key=None, predicted_s=1.0, predicted_bytes=7)
+    in_round = swapping.SwapPlanned(planner="auto", plan_key="p", round=2)
+    records = [
+        *made("all", 10, t=1.0, step_s=3.0), planned, in_round, *made("p", 10, t=2.0, step_s=2.5, stall_s=0.5),
+        kept, *made("none", 20, t=3.0, step_s=1.5, swapped_bytes=4, n_saved=6),
+    ]  # fmt: skip
+    header = StreamOpened(stream="task-a-a1", machine="round", config={}, origin="simulated", version="0")
+    stream = Stream(header=header, records=tuple(records), torn=False, source="a")
+    first, second, third = table_rows(Journal(streams={"task-a-a1": stream}), "swapping")
+    assert first == {
+        "task": "a", "attempt": 1, "t_s": 1.0, "plan_key": "all", "step_s": 3.0, "stall_s": 0.0, "peak_bytes": 9,
+        "swapped_bytes": 0, "n_saved": 0, "budget_bytes": 10, "predicted_s": None, "predicted_bytes": None,
+    }  # fmt: skip
+    assert (second["predicted_s"], second["predicted_bytes"], second["stall_s"]) == (2.0, 8, 0.5)
+    assert (third["predicted_s"], third["budget_bytes"], third["n_saved"]) == (1.0, 20, 6)

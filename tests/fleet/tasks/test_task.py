@@ -29,6 +29,13 @@ def test_what_the_caller_says_wins():
     assert spec.hyperparameters["gamma"] == 0.5
 
 
+def test_a_budget_is_a_number_of_bytes_in_the_spec():
+    """It travels with the task; without one there is none."""
+    assert Task("CartPole-v1", memory_budget="1.5MiB").spec.memory_budget_bytes == 1_572_864
+    assert Task("CartPole-v1", memory_budget=7).spec.memory_budget_bytes == 7
+    assert Task("CartPole-v1").spec.memory_budget_bytes is None
+
+
 def test_one_environment_has_one_collector():
     """The default never asks for more collectors than there are environments."""
     assert Task("Foo-v0").spec.n_collectors == 1
@@ -41,6 +48,11 @@ def test_one_environment_has_one_collector():
         ({"seed": -1}, "seed must be a whole number in 0..4294967295, got -1"),
         ({"n_envs": True}, "n_envs must be a whole number in 1..100000, got True"),
         ({"n_envs": 10**18}, f"n_envs must be a whole number in 1..100000, got {10**18}"),
+        (
+            {"memory_budget": "12 apples"},
+            "memory_budget: a size must be a number of bytes such as 11GiB, got '12 apples'",
+        ),
+        ({"memory_budget": 0}, "memory_budget: a size must be from 1 byte to 2**63, got 0"),
         ({"group": 5}, "group must be a word or None, got 5"),
         ({"name": 5}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 5"),
         ({"env_kwargs": {1: 2}}, "env_kwargs must be a mapping whose keys are words, got {1: 2}"),
@@ -106,7 +118,7 @@ def test_planners_default_to_those_that_exist():
         "hold": "yield",
         "warmup": "saa",
         "batching": "equal",
-        "swapping": "none",
+        "swapping": "auto",
         "distribution": "auto",
         "placement": "first",
     }

@@ -1,20 +1,21 @@
 """Planners are given to a round: by name, changed while it trains, or a user's own."""
 
 import pytest
-from round_words import Master, of, only
+from round_words import Master, kinds, of, only
 
 from drlnb.planning.batching import BatchPlan
 from drlnb.planning.distribution import star
 from drlnb.planning.replay import replay
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.swapping import SwapPlan
+from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.profile import SWAP
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned
 from drlnb.records.columns.distribution import DistributionPlanned, LinkMeasured, MeasureLink, SendParameters
 from drlnb.records.columns.leasing import RequestRefused
-from drlnb.records.columns.swapping import SwapPlanned
+from drlnb.records.columns.swapping import SwapPlanned, SwapProfileTaken
 from drlnb.records.journal import Stream, StreamOpened
+from tests.planning.swapping.swap_task import OF
 
 NODES = ("n0", "n1")
 
@@ -115,9 +116,9 @@ OWN = {
         "round 1: batching planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
     ),
     "swapping": (
-        lambda view: SwapPlan(keys=(("fc", 0),), actions=(SWAP,), n_micro=view.round),
+        lambda view: SwapPlan.keeping(view.profile).having({("l0", 0): SWAP}),
         broken,
-        "round 1: swapping planner own:mine raised RuntimeError: no plan for 1",
+        "round 1: swapping planner own:mine raised RuntimeError: no plan for 0",
     ),
     "distribution": (
         lambda view: star(len(view.hosts), view.model_bytes),
@@ -136,8 +137,11 @@ def replayed(master):
 @pytest.mark.parametrize("decision", OWN)
 def test_a_users_planner_plans_and_is_replayed_from_the_journal(decision):
     """Its plans come back from their records, whatever it was."""
-    master = Master(own={decision: Mine(OWN[decision][0])}, planners={decision: "own:mine"}, n_rounds=2)
+    config = {"planners": {decision: "own:mine"}, "swapping": {"memory_budget_bytes": 45}}
+    master = Master(own={decision: Mine(OWN[decision][0])}, n_rounds=2, **config)
     master.at_version_1(*NODES)
+    if decision == "swapping":
+        master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
     to_next_round(master)
     kind = {"batching": BatchPlanned, "swapping": SwapPlanned, "distribution": DistributionPlanned}[decision]
     assert {record.planner for record in of(kind, master.records)} == {"own:mine"}
@@ -149,11 +153,11 @@ def test_a_users_planner_plans_and_is_replayed_from_the_journal(decision):
 @pytest.mark.parametrize("decision", OWN)
 def test_a_users_planner_that_fails_ends_its_task(decision):
     """With one line that names planner, round and what is wrong; the replay fails at the same place."""
-    master = Master(own={decision: Mine(OWN[decision][1])}, planners={decision: "own:mine"})
+    config = {"planners": {decision: "own:mine"}, "swapping": {"memory_budget_bytes": 45}}
+    master = Master(own={decision: Mine(OWN[decision][1])}, **config)
     master.at_version_1(*NODES)
     if decision == "swapping":
-        master.arrived(0)
-        master.granted()
+        master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
     (end,) = of(words.EndTask, master.records)
     assert (end.state, end.reason) == ("failed", OWN[decision][2])
     assert master.phase == "ended"
@@ -171,4 +175,29 @@ def test_a_user_may_go_back_to_a_planner_of_their_own():
         to_next_round(master)
         assert only(DistributionPlanned, master.to_commit()).planner == name
         [master.completed(node) for node in NODES]
+    assert replayed(master).difference is None
+
+
+def test_a_users_plan_that_fits_is_followed():
+    """It is asked once there is a profile, with what the task has; one that does not fit gives way to one that does."""
+    views = []
+
+    def every(view):
+        views.append(view)
+        kept = SwapPlan.keeping(view.profile)
+        return kept.having(dict.fromkeys(kept.keys, SWAP))
+
+    config = {"planners": {"swapping": "own:mine"}, "swapping": {"memory_budget_bytes": 45, "pin": {"l0#0": SWAP}}}
+    master = Master(own={"swapping": Mine(every)}, n_rounds=9, **config)
+    master.at_version_1(*NODES)
+    planned, applied = master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
+    view = views[-1]
+    assert (view.profile, view.n_samples, view.budget_bytes, view.pins) == (OF, 1, 45, {"l0#0": SWAP})
+    assert (planned.planner, applied.plan_key) == ("own:mine", planned.plan_key)
+    assert set(applied.plan["actions"]) == {SWAP}
+    master.set("swapping.memory_budget_bytes", 5)
+    assert views[-1].budget_bytes == 5
+    assert kinds(master.records[-5:]) == [
+        "SwapPlanned", "ApplySwapPlan", "SwapPlanRolledBack", "SwapPlanned", "ApplySwapPlan",
+    ]  # fmt: skip
     assert replayed(master).difference is None

@@ -318,10 +318,12 @@ def test_defaults():
     """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, no ring."""
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
-            "hold": "yield", "warmup": "saa", "batching": "equal", "swapping": "none", "distribution": "auto",
+            "hold": "yield", "warmup": "saa", "batching": "equal", "swapping": "auto", "distribution": "auto",
             "placement": "first",
         },
         "warmup": {},
+        "swapping": {},
+        "unswapped": "",
         "can_respawn": False,
         "checkpoint_every": 10,
         "checkpoint_min_s": 5.0,

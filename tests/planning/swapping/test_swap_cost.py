@@ -18,6 +18,15 @@ ALL = {"l0": SWAP, "l1": SWAP, "l2": SWAP}
 
 
 # ------------------------------------------------------------------ by hand
+def test_bytes_in_use_are_told_from_each_operation_on():
+    """Two inputs at first, three in the second tick; without being asked, nothing is told; the peak is the greatest."""
+    plan = acting(chain(), l0=SWAP)
+    said = predict(chain(fixed_bytes=5.0, slack_frac=1.0), plan, 1, lanes=True)
+    assert said.memory == ((0, 50), (1, 70), (2, 50), (3, 70), (5, 50), (7, 30))
+    assert said.peak_bytes == 70.0
+    assert predict(chain(), plan, 1).memory == ()
+
+
 def test_a_step_without_a_plan_is_the_sum_of_its_ticks():
     """Three seconds forward, six backward; all thirty bytes are there at once."""
     said = predict(chain(fixed_bytes=5.0), SwapPlan.keeping(chain()), 1, 35.0, lanes=True)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from drlnb.planning.replay import replay
 from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.machine import BUDGET_KEY, NONE, PIN_KEY, PLANNER_KEY, RULES, SwapMachine
+from drlnb.planning.swapping.machine import BUDGET_KEY, PIN_KEY, PLANNER_KEY, RULES, SwapMachine
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink
+from drlnb.planning.swapping.state import NONE
 from drlnb.records.base import Event
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
@@ -45,7 +46,7 @@ def test_nothing_is_swapped_without_a_budget():
     task = Task(budget=None)
     assert task.feed(words.SwapTraceChanged, shape_key="net") == ()
     planned, applied = task.profiled()
-    assert (planned.plan_key, planned.plan, planned.reason) == (None, None, "a profile was taken; all fits")
+    assert (planned.plan_key, planned.plan, planned.reason) == (None, None, "a profile was taken; there is no budget")
     assert (applied.plan_key, task.state.phase) == (NONE, "settled")
 
 
@@ -60,10 +61,12 @@ def test_a_profile_is_asked_for_once():
 def test_what_fits_is_left_alone():
     """Settled at once, without trials; what it takes is not watched, since nothing could be better."""
     task = Task(budget=1000.0)
-    planned, applied = task.profiled()
+    planned, applied, told = task.profiled()
     assert planned == words.SwapPlanned(
         planner="auto", plan_key=None, reason="a profile was taken; all fits", predicted_s=18.0, predicted_bytes=60
     )
+    assert told.text == "swapping: a step needs 60 B, less than its budget; it is left alone"
+    assert kinds(task.profiled()) == ["SwapPlanned", "ApplySwapPlan"], "the user is told once"
     assert applied.plan["actions"] == (KEEP,) * 6
     assert [task.step(100.0) for _ in range(20)] == [()] * 20
 

@@ -188,9 +188,9 @@ def make_networks_of(learner: PpoLearner) -> Any:
 def test_a_step_on_the_flat_buffer_is_a_step_on_the_module():
     """Parameters and gradients of the module are views: adding 1 to the flat vector adds 1 to each weight."""
     networks = make_networks(task(policy_kwargs=SMALL), torch.device("cpu"))
-    before = {n: p.detach().clone() for n, p in networks._module.named_parameters()}
+    before = {n: p.detach().clone() for n, p in networks.module.named_parameters()}
     networks.kept.adam.flat += 1.0
-    for name, parameter in networks._module.named_parameters():
+    for name, parameter in networks.module.named_parameters():
         torch.testing.assert_close(parameter.detach(), before[name] + 1.0)
     outputs, values = networks.both(torch.zeros((2, *IMAGES.shape), dtype=torch.uint8))
     (outputs.sum() + values.sum()).backward()

@@ -77,7 +77,7 @@ class Wire:
             try:
                 return await self.handlers[address][op](**message) or {"ok": True}
             except OSError as error:
-                return {"refused": str(error)}
+                return {"refused": str(error), **({"no_room": True} if error.errno == 28 else {})}
         finally:
             peers.remove(address)
 
@@ -349,6 +349,27 @@ def test_no_room_for_a_store_is_said_and_nothing_counts_as_held(tmp_path, monkey
         assert {learner.held(host) for host in learner.hosts} == {(1, model(1))}
 
     play(tmp_path, scene, "chain:c=3")
+
+
+def test_a_host_without_room_is_sent_no_more_of_the_version(tmp_path, monkeypatch):
+    """Of 16 messages the learner sends it one; before, it sent all, and again in pieces: two minutes of 10 GB."""
+
+    async def scene(wire, learner):
+        from drlnb.runtime.distribution import relay
+
+        def made(n_bytes, directory, *, whole=relay.HostStore):
+            if directory.name == "h1":
+                raise OSError(28, "no room")
+            return whole(n_bytes, directory)
+
+        monkeypatch.setattr(relay, "HostStore", made)
+        wire.relays["h1"].link.directory = tmp_path / "h1"
+        await learner.publish(1, model(1))
+        assert [each.host for each in learner.of(HostDropped)] == ["h1"]
+        assert [(sender, to) for sender, to, _ in wire.chunks].count(("learner", "h1")) == 1
+        assert learner.held("h0") == learner.held("h2") == (1, model(1))
+
+    play(tmp_path, scene, "multitree:m=3,c=16", 3)
 
 
 def test_a_version_that_waits_for_slow_readers_is_reported_when_it_is_there(tmp_path):

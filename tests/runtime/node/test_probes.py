@@ -1,6 +1,7 @@
 """How a node tries an environment before it is trained on."""
 
 import asyncio
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ class Processes:
         self.answers, self.asked, self.stopped, self.live = list(answers), [], [], SimpleNamespace(message="")
 
     async def launch_probe(self, key, env, log):
-        assert (key[0], env, log.parent) == ("probe", "Slow-v0", Path("here/drlnb"))
+        assert (key[0], env, log.parent) == ("probe", "Slow-v0", Path("here/drlnb-node"))
         return self.live
 
     async def ask(self, key, header, *, quiet_s):
@@ -72,3 +73,16 @@ def test_one_that_takes_its_process_along_is_named():
 def test_who_waits_for_a_probe_waits_for_both_of_its_halves():
     """And a little for the way; for ever where the environment has all time."""
     assert (probe_patience_s(60.0, 30.0), probe_patience_s(None, 30.0)) == (150.0, None)
+
+
+def test_the_folder_of_a_node_stands_for_no_module(tmp_path):
+    """Dask puts a worker's folder on its path, and children inherit it: there a folder ``drlnb`` is a package.
+
+    An installation that another finder finds (``pip install -e``) came second: its ``__init__`` never ran in
+    collectors, and ``drlnb/Catch-v0`` was unknown to them.
+    """
+    folder = played_link(tmp_path).directory
+    (folder / "logs").mkdir(parents=True)
+    assert folder.parent == tmp_path
+    assert PathFinder.find_spec(folder.name, [str(tmp_path)]).loader is None  # such a folder is one ...
+    assert PathFinder.find_spec("drlnb", [str(tmp_path)]) is None  # ... but not of this name

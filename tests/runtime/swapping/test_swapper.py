@@ -13,13 +13,16 @@ import torch
 from torch import nn
 
 from drlnb import swap
-from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan
+from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, SwapPlan
+from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.measure import work_s
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
-from drlnb.runtime.swapping.tiers.base import Meter
+from drlnb.runtime.swapping.report import SwapStep
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Rate
 from drlnb.runtime.swapping.tiers.file import FileTier
+from tests.planning.swapping.swap_words import wide
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
-from tests.runtime.swapping.rig import everywhere, profiled, swapper
+from tests.runtime.swapping.rig import everywhere, profiled, stepping, swapper
 
 #: Parameters and gradients (2 x 7730 x 4), and buffers (5 x 72) of the residual net, counted by hand from its layers.
 FIXED_BYTES = 62_200
@@ -370,14 +373,94 @@ def test_places_of_a_file_are_used_again_in_every_step():
     tier.close()
 
 
+def test_a_throttled_disk_takes_at_least_its_time():
+    """64 KiB at 2 MB/s take 33 ms and more, each way, and what is said of the tier says that it is emulated."""
+    tier, seconds = FileTier(Meter()), 65_536 / 2e6
+    tier.throttle(2e6)
+    ticket = tier.store(Held(tier.meter, torch.arange(65_536, dtype=torch.uint8).untyped_storage()))
+    while tier.relieve():
+        pass
+    assert ticket.copy_s >= seconds
+    assert bytes(ticket.wait().storage) == bytes(range(256)) * 256
+    assert tier.back.s_per_byte >= 1 / 2e6
+    assert tier.name == "file, emulated at 2 MB/s"
+    tier.throttle(None)
+    assert tier.name == "file"
+    del ticket
+    tier.close()
+
+
+def test_a_rate_is_that_of_the_newest_copies():
+    """Of copies that are alike it is theirs; after 200 of another rate nothing is left of the former."""
+    rate = Rate()
+    for _ in range(300):
+        rate.add(1000, 1.0)
+    assert rate.s_per_byte == pytest.approx(1e-3)
+    for _ in range(200):
+        rate.add(1000, 4.0)
+    assert rate.s_per_byte == pytest.approx(4e-3, rel=0.02)
+
+
+def test_a_drift_is_in_the_reasons_of_the_next_plan():
+    """Once the link was measured anew, the report's copies take as long as they did."""
+    chooser = Chooser("auto", 0)
+    chooser.budget_bytes = 45
+    chooser.take(wide(6, link=SwapLink.of(20.0)), 1)
+    for _ in range(60):
+        chooser.measured(SwapStep(step_s=20.0, peak_bytes=40), SwapLink.of(0.5))
+    for _ in range(8):
+        chooser.measured(SwapStep(step_s=40.0, peak_bytes=40), SwapLink.of(0.5))
+    assert chooser.profile.link == SwapLink.of(0.5)
+
+
 def test_the_pages_example_stays_within_its_budget(capsys):
     """Word for word: six steps of 64 pictures, within 6 MiB where plain asks for more."""
     page = Path(__file__).parents[3] / "docs/swapping.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     exec(code, {})
     peak, swapped = (float(number) for number in re.findall(r"([\d.]+) MiB", capsys.readouterr().out.splitlines()[0]))
     assert 4.0 < peak <= 6.0
     assert swapped > 0.0
+
+
+class _Lazy:
+    """A thread that writes nothing until somebody waits for it: the slowest disk there is."""
+
+    class _Copy:
+        def __init__(self, work, box):
+            self._work, self._box = work, box
+
+        def done(self):
+            return self._work is None
+
+        def result(self):
+            work, self._work = self._work, None
+            if work is not None:
+                work(self._box)
+
+    def submit(self, work, box):
+        return self._Copy(work, box)
+
+    def shutdown(self):
+        """End nothing."""
+
+
+def test_what_comes_back_waits_for_what_is_still_leaving():
+    """With a disk that never writes by itself, two of three storages are there at most; the gradient is plain's."""
+    n_bytes = 4096 * 4
+    with stepping(tier="file") as step:
+        step.tier.writer.shutdown()
+        step.tier.writer, step.tier._in_flight_bytes = _Lazy(), 1 << 30
+        step.meter.limit_bytes = 2.5 * n_bytes
+        for _ in range(3):
+            x = torch.linspace(-1.0, 1.0, 4096, requires_grad=True)
+            with step.open():
+                step.meter.restart()
+                x.exp().exp().exp().sum().backward()
+            assert step.tape.n_saved == 3
+            assert step.meter.peak_bytes <= 2 * n_bytes
+            y = x.detach()
+            assert torch.allclose(x.grad, y.exp() * y.exp().exp() * y.exp().exp().exp())
 
 
 def test_what_a_step_needs_beside_its_rows_is_recorded_by_tick(monkeypatch):

@@ -7,6 +7,8 @@ import pytest
 
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
+from drlnb.sim.leases import leases
+from drlnb.sim.recorded import play
 from drlnb.sim.recorded.play import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
 from drlnb.sim.recorded.settings import Rules
 from drlnb.sim.training.fleet import run_tasks
@@ -67,3 +69,17 @@ def test_too_little_is_refused():
         load_of(pools_of(journal_of("round", n_rounds=4)), ["sim0", "sim1", "sim2"], 1)
     with pytest.raises(ValueError, match="no pool of this run has lent a slot to each of nobody"):
         load_of(pools_of(journal_of("round")), ["nobody"], 1)
+
+
+def test_of_a_long_run_the_newest_leases_count(monkeypatch):
+    """With room for 20 leases a task, its newest 20: what is kept does not grow, and the end is what is foretold."""
+    journal, names = journal_of("round", n_rounds=60), ["sim0", "sim1", "sim2"]
+    whole, _ = played(journal, hold="round")
+    monkeypatch.setattr(play, "MOST", 20)
+    recorded, now = played(journal, hold="round")
+    for name in names:
+        mine = [one.grant.round for one in leases(pools_of(journal)[0]) if one.grant.task.rpartition("/")[2] == name]
+        assert mine[-20] <= recorded.rounds[name][0] < recorded.rounds[name][1] <= mine[-1]
+    assert recorded.window_s < 0.5 * whole.window_s
+    assert all(len(task._rounds) <= 20 for task in recorded_tasks(journal, recorded.rounds))
+    assert mean(now.round_s) == pytest.approx(mean(recorded.round_s), rel=0.1)

@@ -13,6 +13,7 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Stream, StreamOpened
 from drlnb.sim.costs import Costs, Workload
 from drlnb.sim.driver import Clock
+from drlnb.sim.recorded import starts
 from drlnb.sim.recorded.starts import RecordedStarts
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
@@ -214,6 +215,23 @@ def test_a_whole_tasks_journal_is_judged_as_it_was():
     assert (cold[-1].wait_s, now[-1].wait_s) == (None, None), "nothing is started after the end"
     assert all(one.wait_s == pytest.approx(0.5, rel=0.1) for one in cold[:-1])
     assert sum(one.wait_s for one in now[8:-1]) < 0.5 * sum(one.wait_s for one in cold[8:-1])
+
+
+@pytest.mark.parametrize("n", [150, 400])
+@pytest.mark.parametrize("key", ["", "warmup.planner"])
+def test_of_a_long_run_the_newest_events_are_decided_again(monkeypatch, n, key):
+    """From wherever it begins: the plans are those of the whole run, and what was changed before counts as well."""
+    stream = disturbed("saa")
+    whole = RecordedStarts(stream).decided(key, "saa" if key else None, settled=True)
+    monkeypatch.setattr(starts, "_EVENTS", n)
+    recorded = RecordedStarts(stream)
+    assert [change.value for change in recorded.changes] == [4.0]
+    late = recorded.decided(key, "saa" if key else None, settled=True)
+    assert len(recorded._events) <= n < sum(1 for _ in stream.answers())
+    assert 5 < len(late) < len(whole)
+    tail = {one.round: one.wait_s for one in whole}
+    assert [(one.round, one.wait_s) for one in late[2:]] == [(one.round, tail[one.round]) for one in late[2:]]
+    assert (late[-1].round, late[-1].action) == (whole[-1].round, whole[-1].action)
 
 
 @functools.cache

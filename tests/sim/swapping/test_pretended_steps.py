@@ -16,7 +16,7 @@ from drlnb.records.columns.swapping import (
     SwapTrialStarted,
 )
 from drlnb.sim.swapping.executor import simulate_steps
-from tests.planning.swapping.swap_words import chain, wide
+from tests.planning.swapping.swap_words import acting, chain, wide
 
 OF = wide(6, link=SwapLink.of(2.0))
 
@@ -39,6 +39,13 @@ def test_the_first_step_overflows_where_nobody_knew():
     stream = simulate_steps(lambda n: OF, 1, 45.0, n_steps=30)
     assert len(stream.of(SwapStepOverflowed)) <= 1
     assert len(stream.of(SwapStepMeasured)) >= 29
+
+
+def test_a_step_says_what_it_swapped_and_waited_for():
+    """Three inputs of ten bytes leave and come back; the last one is waited for, two seconds (a copy takes one)."""
+    last = simulate_steps(lambda n: chain(), 1, 25.0, n_steps=12, planner="all").of(SwapStepMeasured)[-1]
+    assert (last.swapped_bytes, last.n_saved) == (30, 3)
+    assert last.stall_s == predict(chain(), acting(chain(), l0=SWAP, l1=SWAP, l2=SWAP), 1, 25.0).stall_s >= 2.0
 
 
 def test_noise_is_the_seeds():

@@ -6,6 +6,7 @@ import pytest
 from drlnb.fleet.whatif.distribution import compute
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.views.distribution import computed
+from drlnb.views.drawing.pictures import nothing
 
 SIZE = 20_000_000
 #: No latency, no processor time: a version takes one second through a card.
@@ -75,12 +76,13 @@ def test_the_numbers_of_the_seed_are_marked_with_their_source():
 
 
 def test_bars_of_computed_and_simulated_bytes():
-    """Four corners per bar, the learner's first; the table has one row per host, nothing where nothing is simulated."""
+    """Four corners per bar, the learner's first, with room beside it; a row per host, empty where none is simulated."""
     said = compute("star", 2, SIZE, IDEAL)
     hollow, both = computed.egress(said), computed.egress(said, np.array([2.0, 0.5, 0.0]))
     x, y = points(hollow, "computed")
-    assert x[:4].tolist() == [-1.4, -1.4, -0.6, -0.6]
-    assert y.tolist() == [0, 2, 2, 0, *[0] * 8]
+    assert x[:5].tolist() == pytest.approx([-1.9, -1.4, -1.4, -0.6, -0.6])
+    assert x[-2:].tolist() == pytest.approx([1.4, 1.9])
+    assert y.tolist() == [0, 0, 2, 2, 0, *[0] * 9]
     assert hollow.rows() == [["learner", 2.0, None], ["0", 0.0, None], ["1", 0.0, None]]
     assert [row[2] for row in both.rows()] == [2.0, 0.5, 0.0]
     assert both.origin == "computed and simulated"
@@ -89,7 +91,7 @@ def test_bars_of_computed_and_simulated_bytes():
 
 def test_an_empty_picture_says_why():
     """In every form that it is shown in."""
-    for module in ("chart", "timeline"):
-        view = computed.nothing("x", module, "press Simulate")
+    for module in ("chart", "timeline", "table"):
+        view = nothing("x", module, "press Simulate")
         assert "press Simulate" in view.svg()
         assert view.rows() == []

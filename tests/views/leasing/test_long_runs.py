@@ -94,7 +94,7 @@ def zooms(now_s, widest):
         1_000,
         10_000,
         pytest.param(100_000, marks=pytest.mark.slow),
-        pytest.param(1_000_000, marks=pytest.mark.slow),
+        pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
 def test_the_pictures_held_share_is_the_journals_at_every_zoom(n):

@@ -252,3 +252,36 @@ def test_a_recording_has_the_panel_but_no_apply(recorded):  # noqa: F811
     assert said == "change the plan: this is a recording: nothing can be changed"
     press(panel, "simulate")
     assert "complete after" in panel.view().sentence
+
+
+# ------------------------------------------------------------------ one version, for real
+def test_a_recording_has_no_cluster_to_publish_to(recorded):  # noqa: F811
+    """The button says so, and so does the command."""
+    panel = drlnb.play(recorded, speed=None).panel("distribution")
+    panel.refresh()
+    (off,) = [one["reason"] for one in panel.content.facts()["buttons"] if one["name"] == "publish"]
+    assert off == "this run is on no cluster that can be reached from here"
+    assert press(panel, "publish").endswith(off)
+
+
+@pytest.mark.cluster
+def test_a_version_is_published_at_a_click(tmp_path):
+    """To both workers of the run's own cluster, by the plan of the fields; the run goes on; too large is refused."""
+    with drlnb.Fleet(n_workers=2) as fleet:
+        run = fleet.train([drlnb.Task("CartPole-v1", total_timesteps=10**6, eval_episodes=0)], out=tmp_path / "r")
+        panel = run.panel("distribution", plan="relay", m=2, n_hosts=2, model_mb=2.0)
+        assert press(panel, "publish") == ""
+        said = panel.content.trial.said
+        assert said.startswith("published once: relay:m=2 to 2 workers, measured ")
+        assert said.endswith("the learner sent 1.00 models")
+        panel.refresh()
+        assert panel.content.facts()["notes"][0] == said
+        panel.set(model_mb=1001.0)
+        assert "model, MB must be at most 1000 here, got 1001" in press(panel, "publish")
+        panel.set(model_mb=1e-6, plan="star")
+        assert press(panel, "publish") == ""
+        assert "star to 2 workers" in panel.content.trial.said
+        assert run.status == "running"
+        run.stop()
+        run.wait()
+        panel.close()

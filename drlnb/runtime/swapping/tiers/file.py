@@ -4,6 +4,7 @@ The file has no name; ``pwrite`` and ``preadv`` run in one thread each and relea
 memory that the kernel takes back when it needs it; a file in a memory file system is no saving, only a stand-in.
 """
 
+import math
 import os
 import tempfile
 import time
@@ -55,7 +56,7 @@ class FileTier:
         self._close_file = weakref.finalize(self, os.close, self.file)  # a ticket keeps the tier, and so the file
         self.places = Places()
         self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
-        self._in_flight_bytes = in_flight_bytes
+        self._in_flight_bytes, self._bytes_per_s = in_flight_bytes, math.inf
         self._writing: deque[tuple[int, Future[None]]] = deque()
         self._idle: _Idle = defaultdict(list)
 
@@ -81,6 +82,18 @@ class FileTier:
             self._writing.popleft()[1].result()
             return True
         return False
+
+    def throttle(self, bytes_per_s: float | None) -> None:
+        """Emulate a slower disk from the next copy on, each way; None: as fast as it is."""
+        self._bytes_per_s = bytes_per_s or math.inf
+        self.name = f"file, emulated at {bytes_per_s / 1e6:g} MB/s" if bytes_per_s else "file"
+
+    def copied(self, n_bytes: int, began_s: float) -> float:
+        """Return how long a copy has taken, once a throttled disk would be done."""
+        took_s, least_s = time.perf_counter() - began_s, n_bytes / self._bytes_per_s
+        if took_s < least_s:
+            time.sleep(least_s - took_s)
+        return max(took_s, least_s)
 
     def close(self) -> None:
         """End both threads; the file goes with its last ticket."""
@@ -129,7 +142,7 @@ class _FileTicket:
         except OSError as problem:
             self._tier.broken = str(problem)
             return
-        self.copy_s = time.perf_counter() - began_s
+        self.copy_s = self._tier.copied(self._n_bytes, began_s)
         self._tier.out.add(self._n_bytes, self.copy_s)
         self._source = None
 
@@ -165,7 +178,7 @@ class _FileTicket:
             if n_read == 0:
                 raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
             rest = rest[n_read:]
-        self._tier.back.add(self._n_bytes, time.perf_counter() - began_s)
+        self._tier.back.add(self._n_bytes, self._tier.copied(self._n_bytes, began_s))
         return held
 
 

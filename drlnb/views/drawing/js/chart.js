@@ -46,7 +46,7 @@ function render(/** @type {Rendered} */ rendered) {
     if (!(high >= low) || !(top >= bottom)) return null;
     [low, high] = s.zoom || apart(low, high);
     [bottom, top] = apart(bottom, top);
-    const pad = (top - bottom) * 0.06;
+    const pad = (top - bottom) * (s.state.header.marks?.length ? 0.14 : 0.06); // room for the words of marks
     return { low, high, least: bottom - pad, most: top + pad };
   }
   /** @param {number} low @param {number} high @returns {Point} */
@@ -87,7 +87,7 @@ function render(/** @type {Rendered} */ rendered) {
     const say = (/** @type {number} */ v) => `${ax?.label} ${number(v)}`;
     s.groups = groupMarks(marksIn(s.state.header, [low, high]), x, right, say);
     strokeMarks(pen, s.groups, C_TOP + 9, bottom, ink.fg);
-    ends(pen, x, y, left, right);
+    ends(pen, x, y, left, right, bottom);
     if (cursor !== null && cursor >= low && cursor <= high)
       pen.line(segment(x(cursor), C_TOP, x(cursor), bottom), ink.accent, 1, [3, 3]);
     return { left, right, top: C_TOP, bottom, low, high, x, rows: [] };
@@ -138,15 +138,16 @@ function render(/** @type {Rendered} */ rendered) {
     else pen.line(points, colour, faded ? 1 : 2, series.hatch ? [6, 3] : []);
     if (at.length === 1 && !line.dots) pen.rect(points[0][0] - 2, points[0][1] - 2, 4, 4, colour);
   }
-  // A letter at the end of each line; letters that would lie on each other are moved apart.
+  // A letter at the end of each line; letters that would lie on each other, or on the axis, are moved apart.
   /**
    * @param {Pen} pen
    * @param {(v: number) => number} x
    * @param {(v: number) => number} y
    * @param {number} left
    * @param {number} right
+   * @param {number} bottom
    */
-  function ends(pen, x, y, left, right) {
+  function ends(pen, x, y, left, right, bottom) {
     const t = s.state.tables.points,
       labels = /** @type {(Series & { x: number; y: number })[]} */ ([]);
     for (const line of lines.filter((one) => !one.dots)) {
@@ -158,12 +159,18 @@ function render(/** @type {Rendered} */ rendered) {
       if (at > left) labels.push({ ...s.state.header.series[line.series], x: at, y: y(t.y[i]) });
     }
     labels.sort((a, b) => a.y - b.y);
-    labels.forEach((l, i) => {
-      if (i && l.y - labels[i - 1].y < 13 && Math.abs(l.x - labels[i - 1].x) < 24)
-        l.y = labels[i - 1].y + 13;
+    for (const by of [13, -13]) {
+      labels.forEach((l, i) => {
+        if (by < 0) l.y = Math.min(l.y, bottom - 8);
+        for (const near of labels.slice(0, i))
+          if (Math.abs(l.x - near.x) < 15 && Math.abs(l.y - near.y) < 13) l.y = near.y + by;
+      });
+      labels.reverse();
+    }
+    for (const l of labels) {
       pen.rect(l.x - 7, l.y - 7, 14, 14, l.colour);
       pen.text(l.letter, l.x, l.y, inkOn(l.colour), "center", true);
-    });
+    }
   }
   /** @param {number} value */
   function read(value) {

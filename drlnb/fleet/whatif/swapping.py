@@ -1,0 +1,219 @@
+"""Ask the cost model and the simulator what training steps under a byte budget would cost."""
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from drlnb.planning.codec import from_plain
+from drlnb.planning.registry import PlannerFailed
+from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
+from drlnb.planning.swapping.capacity import largest
+from drlnb.planning.swapping.cost import predict
+from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
+from drlnb.planning.swapping.search import Search
+from drlnb.planning.swapping.table import plan_rows
+from drlnb.planning.swapping.trace import DEVICES, analytic
+from drlnb.records.base import Row
+from drlnb.records.errors import ConfigError
+from drlnb.records.journal import Journal
+from drlnb.sim.swapping.executor import simulate_steps
+from drlnb.sim.swapping.nets import net_names, net_trace, plain_batch
+from drlnb.views.drawing.payload import Floats
+from drlnb.views.folds.swapping import SwapFold
+from drlnb.views.swapping.computed import Explained
+
+__all__ = [
+    "COMPARED", "NETS", "PRESETS", "Case", "Explained", "compare", "drifting",
+    "explain", "in_force", "learnt", "net_case", "pins_of", "sweep", "task_case",
+]  # fmt: skip
+
+#: Networks that travel with the package, and devices.
+NETS, PRESETS = net_names(), tuple(DEVICES)
+#: Planners that are compared, and those of a sweep with its multiples.
+COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "types_exhaustive", "qtable", "greedy", "hybrid")
+_SWEPT, _MULTIPLES = ("all", "types_exhaustive", "capuchin", "hybrid:actions=swap", "auto"), (1.0, 1.4, 1.7, 2.0, 3.0)
+#: Layer types of which the best set is found by trying them all.
+_MOST_TYPES = 12
+_FREE: Mapping[str, str] = MappingProxyType({})
+
+
+class Case(NamedTuple):
+    """One training step that is to be planned."""
+
+    #: Of what, in words.
+    of: str
+    profile: SwapProfile
+    n_samples: int
+    #: None: any number.
+    budget_bytes: int | None
+    planner: str
+    #: Row -> the action that the user wants.
+    pins: Mapping[str, str] = _FREE
+
+    @property
+    def view(self) -> SwapView:
+        """What a planner sees of it: pins that no row can obey are left out."""
+        known = {row.name: row.actions for row in self.profile.rows}
+        pins = {name: action for name, action in self.pins.items() if action in known.get(name, ())}
+        return SwapView(profile=self.profile, n_samples=self.n_samples, budget_bytes=self.budget_bytes, pins=pins)
+
+    def plan(self) -> SwapPlan:
+        """Return the planner's plan; ConfigError if there is no such planner, or it cannot plan this."""
+        try:
+            return SWAPPING.ask(SWAPPING.build(self.planner), self.view)
+        except (ValueError, PlannerFailed) as error:
+            raise ConfigError(str(error)) from None
+
+
+def net_case(
+    net: str, multiple: float, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
+) -> Case:
+    """Return a step of a known network on a device that is not there.
+
+    Parameters
+    ----------
+    net, preset
+        Names of :data:`NETS` and :data:`PRESETS`.
+    multiple
+        Batch, in multiples of the largest that fits without a plan.
+    budget_bytes
+        What the step may use.
+    planner, pins
+        As of the case.
+
+    Raises
+    ------
+    ConfigError
+        If not even one sample fits.
+    """
+    plain = plain_batch(net_trace(net), preset, budget_bytes)
+    if not plain:
+        raise ConfigError(f"the budget must hold {net} and one sample, got {budget_bytes / 2**20:.4g} MiB")
+    n = max(1, int(plain * multiple))
+    return Case(f"{net} x{multiple:g}", analytic(net_trace(net), preset, n), n, budget_bytes, planner, pins)
+
+
+def task_case(name: str, of: SwapFold) -> Case:
+    """Return the step of a task as its journal knows it; ConfigError before it was profiled."""
+    if of.profile is None:
+        raise ConfigError("no step has been profiled yet: that takes a memory budget and two steps")
+    budget_bytes = None if math.isnan(of.budget_bytes) else int(of.budget_bytes)
+    return Case(name, from_plain(SwapProfile, of.profile), of.n_samples, budget_bytes, of.planner, of.pins)
+
+
+def in_force(case: Case, of: SwapFold) -> SwapPlan:
+    """Return the plan that a task's steps follow, as its journal says, or what its planner would plan."""
+    known = of.plans.get(of.running)
+    if known is not None:
+        return from_plain(SwapPlan, known)
+    return SwapPlan.keeping(case.profile) if of.running == "none" else case.plan()
+
+
+def explain(case: Case, plan: SwapPlan) -> Explained:
+    """Return what the cost model says of a plan."""
+    profile, n, budget = case.profile, case.n_samples, case.budget_bytes
+    said, kept = predict(profile, plan, n, budget, lanes=True), predict(profile, SwapPlan.keeping(profile), n)
+    numbers = {"step": said.step_s, "slower": said.step_s / kept.step_s, "peak": said.peak_bytes / 2**20,
+               "plain": kept.peak_bytes / 2**20, "stall": said.stall_s}  # fmt: skip
+    return Explained(
+        of=f"{case.of}, {case.planner}", budget_bytes=math.nan if budget is None else budget, fits=said.fits,
+        rows=plan_rows(profile, plan, math.ceil(n / plan.n_micro)), pins=case.pins, numbers=numbers, lanes=said.lanes,
+        memory=said.memory, n_micro=plan.n_micro,
+    )  # fmt: skip
+
+
+def compare(case: Case) -> list[Row]:
+    """Return what each planner would do with a step, as ``choices`` draws it; what cannot be planned is left out."""
+    rows: list[Row] = []
+    for name in dict.fromkeys([*COMPARED, case.planner]):
+        with suppress(ConfigError):
+            plan = case._replace(planner=name).plan()
+            of, cut = explain(case, plan), plan.blocks or plan.n_micro > 1
+            rows.append({
+                "planner": name, "time": of.numbers["step"], "slower": of.numbers["slower"],
+                "peak": of.numbers["peak"], "fits": "yes" if of.fits else "no", "budget": of.budget_bytes / 2**20,
+                "state": "blocks that are made again, and parts, cannot be pinned" if cut else "",
+                "counts": ", ".join(f"{a} {plan.actions.count(a)}" for a in dict.fromkeys(plan.actions)),
+                "pins": pins_of(of),
+            })  # fmt: skip
+    return rows
+
+
+def pins_of(of: Explained) -> dict[str, str]:
+    """Return row -> action, by which a plan is held as it is; rows within blocks are free."""
+    return {str(row["layer"]): str(row["action"]) for row in of.rows if row["action"] != BLOCK}
+
+
+def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
+    """Return multiples of the largest batch without a plan, and throughput relative to it, for several planners.
+
+    Raises
+    ------
+    ConfigError
+        If there is no budget, or not even one sample fits.
+    """
+    profile, budget, kept = case.profile, case.budget_bytes, SwapPlan.keeping(case.profile)
+    plain = largest(lambda n: predict(profile, kept, n, budget).fits) if budget else 0
+    if budget is None or not plain:
+        raise ConfigError(f"there must be a budget that holds one sample of {case.of}, got {budget}")
+    curves: dict[str, list[float]] = {name: [] for name in dict.fromkeys([*_SWEPT, case.planner])}
+    for multiple in _MULTIPLES:
+        n = int(plain * multiple)
+        for name, curve in curves.items():
+            said = predict(profile, case._replace(n_samples=n, planner=name).plan(), n, budget)
+            curve.append(n / said.step_s if said.fits else math.nan)
+    base = plain / predict(profile, kept, plain).step_s
+    return {name: (np.array(_MULTIPLES), np.array(curve) / base) for name, curve in curves.items()}
+
+
+def learnt(case: Case, n_trials: int = 300, w: float = 0.5, seed: int = 0) -> tuple[Floats, float, str]:
+    """Run the seed's learner on the cost model; return costs, the least of any set of layer types, and what it was.
+
+    Raises
+    ------
+    ConfigError
+        If there is no budget, or there are more sets than can all be tried.
+    """
+    n = len(case.profile.types)
+    if case.budget_bytes is None or n > _MOST_TYPES:
+        raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
+    search = Search(case._replace(pins={}).view, (SWAP,))
+    costs = [predicted_cost(search, swapped_types(search, bits), w) for bits in range(2**n)]
+    done = learn(QTable(n_types=n), costs.__getitem__, n_trials, np.random.default_rng(seed))
+    return np.array(done.costs), min(costs), f"{case.of}, {2**n} sets, w = {w:g}"
+
+
+def drifting(case: Case, slower: float = 4.0, n_steps: int = 80, seed: int = 0) -> Journal:
+    """Return the journal of pretended steps of which the second half has a slower link.
+
+    Parameters
+    ----------
+    case
+        The step, with a budget.
+    slower
+        So many times longer takes each copy from the middle on.
+    n_steps, seed
+        Number of steps, and of their noise.
+
+    Raises
+    ------
+    ConfigError
+        If there is no budget.
+    """
+    if case.budget_bytes is None:
+        raise ConfigError("there must be a budget: nothing is swapped without one")
+    link = case.profile.link
+    rates = {key: tuple([(size, rate / slower) for size, rate in getattr(link, key)])
+             for key in ("d2h", "h2d", "d2h_both", "h2d_both")}  # fmt: skip
+    late = replace(case.profile, link=replace(link, **rates))
+    stream = simulate_steps(
+        lambda n: case.profile if n < n_steps // 2 else late, case.n_samples, case.budget_bytes, n_steps=n_steps,
+        planner=case.planner, seed=seed,
+    )  # fmt: skip
+    return Journal(streams={"swapping": stream})

@@ -1,0 +1,167 @@
+"""Hold what is known of one task's steps and plans, and the small moves that the rules of its machine share."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.machine import Out
+from drlnb.planning.registry import Planner
+from drlnb.planning.swapping.cost import Prediction, predict
+from drlnb.planning.swapping.heuristics import Searched
+from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, SwapPlan, SwapProfile, facts
+from drlnb.records.columns import swapping as words
+
+__all__ = ["ALL", "NONE", "Swapping", "add", "forget", "meant", "quick", "report", "run", "view_of"]
+
+#: Name of the plan that keeps everything.
+NONE: Final = "none"
+#: Name of the one that swaps what it can while there is no profile.
+ALL: Final = "all"
+#: Steps that show a drift.
+_DRIFT_STEPS = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class Swapping:
+    """What is known of one task's steps, and which plan they follow."""
+
+    build: Callable[[str], Planner[SwapView, SwapPlan]] = field(metadata=TRANSIENT)
+
+    planner: str
+    #: None: no limit, so nothing is swapped.
+    budget_bytes: float | None
+    #: Why no step of this task can be swapped; empty if one can.
+    never: str = ""
+    seed: int = 0
+    splittable: bool = False
+    #: Name of a row -> the action that the user wants.
+    pins: dict[str, str] = field(default_factory=dict)
+    #: ``cold``, ``profiling``, ``quick`` (a search is under way), ``trialling``, ``settled`` or ``drifting``.
+    phase: str = "cold"
+    profile: SwapProfile | None = None
+    n_samples: int = 0
+    #: Name -> plan, of the present profile, budget and pins.
+    plans: dict[str, SwapPlan] = field(default_factory=dict)
+    running: str = NONE
+    #: Names of the plans that are still to be tried.
+    candidates: list[str] = field(default_factory=list)
+    #: Name -> seconds of its steps within trials since the last change, the first of each left out; empty: it fits.
+    steps_s: dict[str, list[float]] = field(default_factory=dict)
+    #: The running plan has made its first step.
+    warm: bool = False
+    #: Names of the plans that overflowed.
+    overflowed: set[str] = field(default_factory=set)
+    settled_s: float = 0.0
+    recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_DRIFT_STEPS))
+    #: What was reported last of why nothing is swapped.
+    said: str = ""
+    t: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether steps are made under a plan."""
+        return self.budget_bytes is not None and self.planner != NONE and not self.never
+
+    @property
+    def plan_key(self) -> str | None:
+        """The plan that a step follows that begins now, by its name in commands; None: there is no budget."""
+        unknown = self.profile is None or self.phase == "profiling"
+        return None if not self.active else ALL if unknown else self.running
+
+    @property
+    def report(self) -> str:
+        """What is to be reported of the steps that begin now."""
+        if not self.active:
+            return ""
+        asked = {"profiling": "profile", "drifting": "link", "trialling": "steps"}
+        return "profile" if self.profile is None else asked.get(self.phase, "median")
+
+    def predicted(self, name: str) -> Prediction | None:
+        """Return what is expected of a plan; None without a profile."""
+        if self.profile is None:
+            return None
+        return predict(self.profile, self.plans[name], self.n_samples, self.budget_bytes if self.active else None)
+
+    def fits(self, name: str) -> bool:
+        """Return whether a plan may be run: it was measured or is expected to fit, and never overflowed."""
+        said = self.predicted(name)
+        return name not in self.overflowed and (name in self.steps_s or said is None or said.fits)
+
+    def safest(self) -> str:
+        """Return the plan of the smallest expected peak."""
+        said = {name: self.predicted(name) for name in self.plans}
+        return min(said, key=lambda name: each.peak_bytes if (each := said[name]) else 0.0)
+
+
+def forget(state: Swapping) -> None:
+    """Drop the plans: profile, budget, planner or pins are others now."""
+    state.candidates.clear()
+    state.steps_s.clear()
+    state.overflowed.clear()
+    state.recent_s.clear()
+    state.settled_s = 0.0
+    state.plans = {NONE: _ruled(state, "all", "keep")}
+    state.running = NONE
+
+
+def meant(state: Swapping) -> dict[str, str]:
+    """Return the pins that the profile's rows can obey; without a budget nothing is moved."""
+    if state.profile is None or not state.active:
+        return {}
+    pins = {row.name: state.pins[row.name] for row in state.profile.rows if state.pins.get(row.name) in row.actions}
+    for row in state.profile.rows:  # a pinned source that is not there whole is the stronger wish
+        source = "{}#{}".format(*row.derive_from) if row.derive_from else ""
+        if pins.get(row.name) == DERIVE and pins.get(source, KEEP) not in {KEEP, SWAP}:
+            del pins[row.name]
+    return pins
+
+
+def view_of(state: Swapping) -> SwapView:
+    """Return what a planner looks at."""
+    return SwapView(
+        profile=state.profile,
+        n_samples=state.n_samples,
+        budget_bytes=state.budget_bytes,
+        splittable=state.splittable,
+        seed=state.seed,
+        pins=meant(state),
+    )
+
+
+def report(state: Swapping, reason: str, out: Out) -> None:
+    """Report why nothing is swapped, or not enough, unless that was said last."""
+    if reason != state.said:
+        state.said = reason
+        out.append(words.SwapUnavailable(reason=reason))
+
+
+def _ruled(state: Swapping, rule: str, actions: str = "all") -> SwapPlan:
+    """Return what a rule plans, with some actions."""
+    return SWAPPING.ask(Searched(rule, actions), view_of(state))
+
+
+def add(state: Swapping, plan: SwapPlan) -> str:
+    """Return the name of a plan that is known from now on."""
+    name = next((name for name, known in state.plans.items() if known == plan), plan.key or NONE)
+    state.plans[name] = plan
+    return name
+
+
+def run(state: Swapping, name: str, reason: str, out: Out) -> None:
+    """Follow a plan from the next step on."""
+    state.running, state.warm = name, False
+    said, plan = state.predicted(name), state.plans[name]
+    out.append(words.SwapPlanned(
+        planner=state.planner, plan_key=plan.key, plan=None if plan.key is None else facts(plan), reason=reason,
+        predicted_s=said.step_s if said else 0.0, predicted_bytes=int(said.peak_bytes) if said else 0,
+    ))  # fmt: skip
+    out.append(words.ApplySwapPlan(plan_key=name, plan=facts(plan)))
+
+
+def quick(state: Swapping) -> str:
+    """Return a plan that fits, found by rules; the one of the smallest peak if none does."""
+    rules = [NONE, *[add(state, _ruled(state, rule)) for rule in ("capuchin", "all")]]
+    return next((each for each in rules if state.fits(each)), state.safest())

@@ -1,0 +1,115 @@
+"""Draw what planners come to on one network: seconds against memory, throughput over batches, the seed's learner."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from drlnb.views.drawing import theme, words
+from drlnb.views.drawing.payload import Floats, Plain
+from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
+from drlnb.views.drawing.view import View, table
+from drlnb.views.swapping.computed import COMPUTED, points
+
+__all__ = ["choices", "learnt", "pareto", "sweep"]
+
+CHOICES = table(
+    "rows",
+    """
+    row:series | planner | whose plan it is
+    time | step (s) | predicted seconds of a step
+    slower | of keeping all (x) | relative to a step in which everything stays, as if there were room
+    peak | peak (MiB) | predicted greatest number of bytes in use
+    fits:name | fits | whether that is within the budget
+    counts:name | rows | how many rows have which action
+    """,
+)
+PARETO = points("peak (MiB) | predicted greatest number of bytes in use", "time (ms) | predicted seconds of a step")
+SWEEP = points(
+    "batch (x) | multiple of the largest batch that fits without a plan",
+    "throughput (x) | samples per second relative to that batch; nothing where the plan does not fit",
+)
+LEARNT = points("trial | plans that the learner has run", "cost | (1 - w) r_time + w r_mem; 5: it did not fit")
+
+
+def choices(of: Sequence[Plain], *, live: bool = False) -> View:
+    """Return a row for each planner, with a button that pins its plan.
+
+    Parameters
+    ----------
+    of
+        What they plan: ``planner``, the columns' numbers, ``fits`` and ``counts`` in words, the ``budget`` (MiB; NaN:
+        none), and ``state``: why the plan cannot be pinned, or nothing.
+    live
+        Whether plans can be pinned.
+    """
+    can = np.array([each["fits"] == "yes" and not each["state"] for each in of], dtype=np.uint8)
+    columns, looks = (
+        shown(CHOICES, "row time slower/1 peak fits counts/2", peak="peak, MiB", slower="x of keeping all"),
+        theme.styles(each["planner"] for each in of),
+    )
+    body = listing(of, CHOICES, columns, looks, texts=("state",), tables={"rows": {"can": can}})
+    actions = [{"name": "choose", "label": "Pin this plan", "confirm": ""}] if live else []
+    reasons = {"choose": {str(each["state"]): each["state"] or "it does not fit" for each in of}}
+    facts = {"actions": actions, "reasons": reasons}
+    return picture("swapping.choices", COMPUTED, _best(of), CHOICES, body, facts=facts)
+
+
+def _best(of: Sequence[Plain]) -> str:
+    fitting = [each for each in of if each["fits"] == "yes"]
+    best = min(fitting, key=lambda each: float(each["time"]), default=None)
+    if best is None:
+        return "no plan fits the budget"
+    return (
+        f"{best['planner']} is fastest of {words.plural(len(fitting), 'plan')} that fit: "
+        f"{words.duration(best['time'])} a step, {best['slower']:.2f}x of keeping all, {best['peak']:.4g} MiB"
+    )
+
+
+def pareto(of: Sequence[Plain]) -> View:
+    """Return seconds of a step over its peak, a dot per planner, and the budget that parts them; as of `choices`."""
+    lines, ms = Lines(), [1e3 * each["time"] for each in of]
+    for look, each, y in zip(theme.styles(each["planner"] for each in of), of, ms, strict=True):
+        lines.add(look.name, look.colour, [each["peak"]], [y], dots=True, style=(look.letter, look.hatch))
+    lines.add("budget", "#D55E00", [each["budget"] for each in of[:1]] * 2, [min(ms), max(ms)], style=("=", "/"))
+    body = lines.body(axis("peak of a step", "MiB"), axis("time of a step", "ms"))
+    return picture("swapping.pareto", COMPUTED, _best(of), PARETO, body)
+
+
+def sweep(of: Mapping[str, tuple[Floats, Floats]]) -> View:
+    """Return samples per second over the batch, a line per planner.
+
+    Parameters
+    ----------
+    of
+        Planner -> multiples of the largest batch without a plan, and throughput relative to it (NaN: it does not fit).
+    """
+    lines = Lines()
+    for look, (name, (x, y)) in zip(theme.styles(of), of.items(), strict=True):
+        lines.add(name, look.colour, x, y, style=(look.letter, look.hatch))
+    last = {name: float(x[np.isfinite(y)].max(initial=0.0)) for name, (x, y) in of.items()}
+    sentence = "largest multiple that fits: " + ", ".join(f"{name} x{x:g}" for name, x in last.items())
+    body = lines.body(axis("batch, in multiples of the largest without a plan"), axis("throughput relative to it"))
+    return picture("swapping.sweep", COMPUTED, sentence, SWEEP, body)
+
+
+def learnt(costs: Floats, optimum: float, of: str) -> View:
+    """Return the cost of each trial of the seed's table, the least so far, and the optimum.
+
+    Parameters
+    ----------
+    costs
+        Of each trial, at least one; shape ``(n_trials,)``.
+    optimum
+        Cost of the best set of layer types, by trying them all.
+    of
+        What was learned, in words.
+    """
+    trial, best = np.arange(1.0, len(costs) + 1), np.minimum.accumulate(costs)
+    lines = Lines()
+    lines.add("cost of the trial", "#E69F00", trial, costs, dots=True, style=("C", ""))
+    lines.add("least so far", "#0072B2", trial, best, step=True, style=("L", ""))
+    lines.add("optimum", "#009E73", [1.0, trial[-1]], [optimum] * 2, style=("O", "/"))
+    at = np.flatnonzero(best <= optimum * (1.0 + 1e-9))
+    met = f"ran first in trial {at[0] + 1}" if len(at) else f"never ran, the least is {best[-1]:.3f}"
+    sentence = f"{of}: in {words.plural(len(costs), 'trial')} the best set of layer types, cost {optimum:.3f}, {met}"
+    return picture("swapping.learnt", "simulated", sentence, LEARNT, lines.body(axis("trial"), axis("cost")))

@@ -1,0 +1,147 @@
+"""Show the training steps of a run under swap plans, and change budget, planner and single rows while it trains."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.training import Training
+from drlnb.fleet.whatif import swapping as whatif
+from drlnb.fleet.whatif.swapping import Case, Explained
+from drlnb.views.drawing.view import View
+from drlnb.views.folds.swapping import SwapFold
+from drlnb.views.swapping import computed, measured
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.swaps import Source, Swaps
+from drlnb.widgets.transport.commands import Args, Command
+from drlnb.widgets.transport.story import FOLDS
+
+__all__ = ["Swapping"]
+
+
+class _Steps(Source):
+    """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
+
+    FIRST, JOBS = "peak", ("compare", "sweep", "learn")
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(panel)
+        names = list(panel.training.specs) if panel.training is not None else []
+        self.task = ipywidgets.Dropdown(description="task", options=names, value=names[0] if names else None)
+        self.task.observe(lambda change: panel.touch(), "value")
+        #: Lines of Python for what was applied here, oldest first.
+        self.applied: Sequence[str] = ()
+
+    def fields(self) -> dict[str, ipywidgets.Widget]:
+        """Return the choice of the task."""
+        return {"task": self.task}
+
+    @property
+    def of(self) -> SwapFold:
+        """What the journal says of the task's steps."""
+        return measured.newest(self.panel.reader.fold, self.task.value)[1]
+
+    @property
+    def defaults(self) -> Plain:
+        """What is in force."""
+        of = self.of
+        mib = 11264.0 if math.isnan(of.budget_bytes) else of.budget_bytes / 2**20
+        return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time"}
+
+    @property
+    def wish(self) -> dict[str, Any]:
+        """What the fields say and is not in force: key of the setting -> value."""
+        of, given = self.of, self.panel.settings
+        wanted: dict[str, Any] = {}
+        if "budget_mib" in given:
+            wanted["memory_budget_bytes"] = round(given["budget_mib"] * 2**20)
+        wanted |= {"planner": given["planner"]} if "planner" in given else {}
+        now = {"memory_budget_bytes": of.budget_bytes, "planner": of.planner}
+        return {f"swapping.{key}": value for key, value in wanted.items() if value != now[key]}
+
+    @property
+    def key(self) -> object:
+        """What plans depend on, as something to compare."""
+        of, wish = self.of, self.wish
+        running = "" if wish else of.running
+        return self.task.value, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
+
+    def case(self) -> Case:
+        """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""
+        with FOLDS:
+            case, wish = whatif.task_case(str(self.task.value), self.of), self.wish
+        budget, planner = (wish.get(f"swapping.{key}") for key in ("memory_budget_bytes", "planner"))
+        return case._replace(budget_bytes=budget or case.budget_bytes, planner=planner or case.planner)
+
+    def explained(self) -> Explained:
+        """Return the plan in force, or a planner's where the fields say something else, and what it costs."""
+        case = self.case()
+        return whatif.explain(case, case.plan() if self.wish else whatif.in_force(case, self.of))
+
+    def draw(self, name: str) -> View | None:
+        """Return what was measured of the steps."""
+        return measured.steps(self.panel.reader.fold, name, self.task.value) if name in {"peak", "time"} else None
+
+    @property
+    def measured(self) -> tuple[float, str]:  # type: ignore[override]
+        """Greatest bytes in use of the newest steps, and where that is from."""
+        return measured.typical(self.of)[0], self.panel.reader.fold.origin
+
+    @property
+    def off(self) -> str:  # type: ignore[override]
+        """Why nothing can be changed; empty: everything can."""
+        return "there is no run yet" if self.panel.training is None else self.panel.training.watch.refusal
+
+    def pin(self, wanted: Mapping[str, str]) -> str:
+        """Have plans obey pins, from the next step on."""
+        return self.set({"swapping.pin": dict(wanted)})
+
+    def set(self, wanted: Mapping[str, object]) -> str:
+        """Change settings of the task."""
+        task, run = self.task.value, self.panel.training
+        for key, value in wanted.items():
+            if isinstance(run, Training):  # a recording has refused by now
+                run.set(key, value, task=task)
+            self.applied = [*self.applied, f"run.set({key!r}, {value!r}, task={task!r})"]
+        return "changed, from the next training step on"
+
+
+class Swapping(Swaps):
+    """Steps as measured, the plan in force, and what others would do.
+
+    Its settings: ``budget_mib`` and ``planner``, which can be looked at before they are applied, and ``show``.
+    """
+
+    CHECKS: ClassVar[settings.Checks] = {key: Source.CHECKS[key] for key in ("budget_mib", "planner", "show")}
+    SOURCE = _Steps
+    source: _Steps
+
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make Apply beside the other buttons."""
+        self.panel.commands.add("apply", Command(label="change swapping", run=self._apply, check=self.can_change))
+        return super().controls()
+
+    def _apply(self, args: Args) -> str:
+        said = self.source.set(self.source.wish)
+        self.panel.settings = {name: value for name, value in self.panel.settings.items() if name == "show"}
+        return said
+
+    def folded(self) -> None:
+        """Have the fields follow what is in force, as long as nobody has moved them."""
+        for name in {"budget_mib", "planner"} - self.panel.settings.keys():
+            if self.fields[name].value != self.source.value(name):
+                self.panel.later(self.fields[name], "value", self.source.value(name))
+
+    def facts(self) -> Plain:
+        """Return the buttons, with Apply, and the plan in words below what was measured."""
+        facts, of, wish = super().facts(), self.result(), self.source.wish
+        plan = f"{'preview' if wish else 'plan'}: {of.sentence if isinstance(of, Explained) else of}"
+        apply = button("apply", "Apply", reason=self.source.off or ("" if wish else "nothing was moved"))
+        origin = f"{self.fold.origin} and {computed.COMPUTED}"
+        return {"buttons": [apply, *facts["buttons"]], "notes": [plan, *facts["notes"]], "origin": origin}
+
+    def code(self) -> str:
+        """Return the line that gives this panel, and those that did what was applied."""
+        return "\n".join([Content.code(self), *self.source.applied])

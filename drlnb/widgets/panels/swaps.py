@@ -1,0 +1,245 @@
+"""Try out swap plans on the simulator: a network, a batch, a budget, a planner, and what each row of the plan costs."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.whatif import swapping as whatif
+from drlnb.fleet.whatif.swapping import Case, Explained
+from drlnb.records.errors import ConfigError
+from drlnb.views.drawing.pictures import nothing
+from drlnb.views.drawing.view import View
+from drlnb.views.folds.fold import fold_of
+from drlnb.views.swapping import compared, computed, measured
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.transport.commands import Args, Command
+
+__all__ = ["Source", "Swaps"]
+
+#: Button -> its label, the chart that it is for, and how it is computed.
+_JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
+    "compare": ("Compare planners", "pareto", whatif.compare),
+    "sweep": ("Sweep batch", "sweep", whatif.sweep),
+    "learn": ("Learn", "learnt", whatif.learnt),
+    "drift": ("Simulate drift", "time", lambda case: fold_of(whatif.drifting(case))),
+}
+#: Picture -> what it is made of, and what draws that.
+_DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
+    "lanes": ("", computed.lanes),
+    "types": ("", computed.types),
+    "pareto": ("compare", compared.pareto),
+    "sweep": ("sweep", compared.sweep),
+    "learnt": ("learn", lambda of: compared.learnt(*of)),
+    "peak": ("drift", measured.steps),
+    "time": ("drift", lambda of: measured.steps(of, "time")),
+}
+#: Title of a chart -> the picture.
+_SHOWN = {
+    "memory within a step": "memory", "peak of each step": "peak", "time of each step": "time",
+    "step time over peak": "pareto", "throughput over batch": "sweep", "Q-learning": "learnt",
+}  # fmt: skip
+_TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners"}
+
+
+def _pins(name: str, value: object) -> object:
+    if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
+        raise settings.WrongSetting(f"{name} must be a mapping from row to action, got {value!r}")
+    return dict(value)
+
+
+class Source:
+    """What a panel plans: a network that is not there, as its settings say."""
+
+    CHECKS: ClassVar[settings.Checks] = {
+        "net": settings.choice(*whatif.NETS),
+        "multiple": settings.number(0.01, 100),
+        "budget_mib": settings.number(2**-6, 2**20),
+        "preset": settings.choice(*whatif.PRESETS),
+        "planner": settings.text,
+        "pins": _pins,
+        "show": settings.choice(*_SHOWN.values()),
+    }
+    #: First picture, and buttons that compute.
+    FIRST, JOBS = "memory", tuple(_JOBS)
+    #: Why nothing can be changed; empty: everything can.
+    off = ""
+    #: Greatest bytes in use of the newest steps, and where that is from; nothing: no step was made.
+    measured: tuple[float, str] | tuple[()] = ()
+
+    def __init__(self, panel: Panel) -> None:
+        self.panel = panel
+
+    @property
+    def defaults(self) -> Plain:
+        """What the controls begin with: 11 GiB, two fifths more than fits, on the seed's device."""
+        return {"net": "resnet50_32", "multiple": 1.4, "budget_mib": 11264.0, "preset": "2080ti", "planner": "auto",
+                "pins": {}, "show": "pareto"}  # fmt: skip
+
+    def value(self, name: str) -> Any:
+        """Return a setting as it is now."""
+        return self.panel.settings.get(name, self.defaults[name])
+
+    def fields(self) -> dict[str, ipywidgets.Widget]:
+        """Make the controls of the settings that are its own."""
+        return {
+            "net": ipywidgets.Dropdown(description="net", options=whatif.NETS, value=self.value("net")),
+            "multiple": ipywidgets.FloatText(description="batch, x", value=self.value("multiple"), step=0.1),
+            "preset": ipywidgets.Dropdown(description="device", options=whatif.PRESETS, value=self.value("preset")),
+        }
+
+    @property
+    def key(self) -> object:
+        """What plans depend on, as something to compare."""
+        return repr([self.value(name) for name in self.defaults if name != "show"])
+
+    def case(self) -> Case:
+        """Return the step that is planned; ConfigError if there is none."""
+        net, multiple, budget_mib, preset = (self.value(name) for name in ("net", "multiple", "budget_mib", "preset"))
+        more = {name: self.value(name) for name in ("planner", "pins")}
+        return whatif.net_case(net, multiple, round(budget_mib * 2**20), preset, **more)
+
+    def explained(self) -> Explained:
+        """Return the plan and what it costs."""
+        case = self.case()
+        return whatif.explain(case, case.plan())
+
+    def draw(self, name: str) -> View | None:
+        """Return a picture that no plan says; None: it has none of the name."""
+        return None
+
+    def pin(self, wanted: Mapping[str, str]) -> str:
+        """Have plans obey pins."""
+        self.panel.set(pins=wanted)
+        return f"{len(wanted)} rows are pinned"
+
+
+class Swaps(Content):
+    """Plans of a step, computed and simulated.
+
+    Its settings: ``net``, ``multiple`` (of the largest batch without a plan), ``budget_mib``, ``preset``, ``planner``,
+    ``pins`` (row -> action), and ``show``, the second chart.
+    """
+
+    NAME = "swapping"
+    MODULE = "chart"
+    MORE: ClassVar[Mapping[str, str]] = {
+        "more": "chart", "plan": "table", "lanes": "timeline", "types": "timeline", "choices": "table",
+    }  # fmt: skip
+    CHECKS = Source.CHECKS
+    SOURCE: ClassVar[type[Source]] = Source
+
+    def controls(self) -> list[ipywidgets.Widget]:
+        """Make the fields; below them two charts side by side, the other pictures in tabs."""
+        self.source = self.SOURCE(self.panel)
+        #: Button -> of what it computed, and what came of it; a text: why nothing did.  Empty: the plan itself.
+        self.results: dict[str, tuple[object, Any]] = {}
+        known = {
+            name: Command(label=_JOBS[name][0].lower(), run=partial(self._compute, name)) for name in self.source.JOBS
+        }
+        for name in ("keep", "swap", "free", "freeze", "choose"):
+            known[name] = Command(label="pin rows", run=partial(self._pin, name), check=self.can_change)
+        for name, command in known.items():
+            self.panel.commands.add(name, command)
+        mib, planner, show = (self.source.value(name) for name in ("budget_mib", "planner", "show"))
+        slider: Plain = {
+            "base": 2,
+            "min": -6,
+            "max": 20,
+            "step": 0.05,
+            "continuous_update": False,
+            "readout_format": ".1f",
+        }
+        self.fields = self.source.fields() | {
+            "budget_mib": ipywidgets.FloatLogSlider(description="budget, MiB", value=mib, **slider),
+            "planner": ipywidgets.Combobox(description="planner", options=(*whatif.COMPARED, "auto"), value=planner),
+            "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
+        }
+        for name, field in self.fields.items():
+            styled(field, name, {"budget_mib": "320px", "show": "240px"}.get(name, "190px"))
+            field.observe(partial(self._moved, name), "value")
+        return [row(*self.fields.values()), *_laid_out({name: of.widget for name, of in self.panel.pictures.items()})]
+
+    def _moved(self, name: str, change: Args) -> None:
+        if not self.panel.writing and name in self.CHECKS:
+            with self.panel.messages.guard("read the controls"):
+                self.panel.set(**{name: change["new"]})
+
+    def changed(self, new: Args) -> None:
+        """Show what code has set."""
+        for name in new.keys() & self.fields.keys():
+            self.panel.later(self.fields[name], "value", self.source.value(name))
+
+    # ------------------------------------------------------------------ what is computed
+    def _compute(self, name: str, args: Args) -> str:
+        key = self.source.key
+        self.results = {**self.results, name: (key, _JOBS[name][2](self.source.case()))}
+        self.panel.set(show=_JOBS[name][1])
+        return self.draw(_JOBS[name][1]).sentence
+
+    def result(self, name: str = "") -> Any:
+        """Return what a button has computed, or the plan; a text: why there is nothing."""
+        if not name and self.results.get("", (None,))[0] != self.source.key:
+            try:
+                said: object = self.source.explained()
+            except ConfigError as error:
+                said = str(error)
+            self.results = {**self.results, "": (self.source.key, said)}
+        return self.results[name][1] if name in self.results else f"nothing yet: press {_JOBS[name][0]}"
+
+    def draw(self, name: str = "") -> View:
+        """Return the first picture, or another one."""
+        name = {"": self.source.FIRST, "more": self.source.value("show")}.get(name, name)
+        live = not self.source.off
+        own: dict[str, tuple[str, Callable[[Any], View]]] = {
+            "plan": ("", partial(computed.plan, live=live)),
+            "memory": ("", lambda of: computed.memory(of, *self.source.measured)),
+            "choices": ("compare", partial(compared.choices, live=live)),
+        }
+        job, drawn = {**_DRAWN, **own}[name]
+        of = self.source.draw(name) or self.result(job)
+        if isinstance(of, View | str):
+            return nothing(f"swapping.{name}", self.MORE.get(name, "chart"), of) if isinstance(of, str) else of
+        return drawn(of)
+
+    def facts(self) -> Plain:
+        """Return the buttons, and where the numbers come from."""
+        off, old = self.source.off, [job for job, (key, _) in self.results.items() if job and key != self.source.key]
+        buttons = [*(button(name, _JOBS[name][0]) for name in self.source.JOBS), button("freeze", "Freeze", reason=off)]
+        notes = [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
+        return {"buttons": buttons, "notes": notes, "origin": computed.COMPUTED}
+
+    def code(self) -> str:
+        """Return the lines of Python that give this panel."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.panel.settings.items())
+        return f"from drlnb.widgets.faces import swapping\n\nswapping({given})"
+
+    # ------------------------------------------------------------------ pins
+    def can_change(self, args: Args) -> None:
+        """Refuse where nothing can be changed."""
+        if self.source.off:
+            raise settings.WrongSetting(f"{self.source.off}: nothing can be changed")
+
+    def _pin(self, name: str, args: Args) -> str:
+        """Pin a row, all of them as they are, or the rows of another planner's plan."""
+        at, of, others = str(args.get("row")), self.result(), self.result("compare")
+        plans = {} if isinstance(others, str) else {each["planner"]: each["pins"] for each in others}
+        if name in {"choose", "freeze"}:
+            plans |= {"None": whatif.pins_of(of)} if isinstance(of, Explained) else {}
+            if at not in plans:
+                raise ConfigError(f"there is no plan to pin{f' of {at!r}: press Compare planners' if args else ''}")
+            return self.source.pin(plans[at])
+        wanted = {**self.source.value("pins"), (of.prefix if isinstance(of, Explained) else "") + at: name}
+        return self.source.pin({row: action for row, action in wanted.items() if action != "free"})
+
+
+def _laid_out(pictures: Mapping[str, ipywidgets.Widget]) -> list[ipywidgets.Widget]:
+    """Return two charts side by side, and tabs."""
+    for name, widget in pictures.items():
+        flexible = {"max_height": "380px", "overflow": "auto"} if name in _TABS else {"flex": "1 1 380px"}
+        for key, value in {"min_width": "0", **flexible}.items():
+            setattr(widget.layout, key, value)
+    tabs = ipywidgets.Tab([pictures[name] for name in _TABS], titles=tuple(_TABS.values()))
+    return [row(pictures[""], pictures["more"]), tabs]

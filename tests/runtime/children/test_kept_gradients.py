@@ -1,0 +1,54 @@
+"""A slot that is given away in the midst of a round, and a setting that was changed before that round."""
+
+import pytest
+
+from drlnb.records.ids import Fence
+from drlnb.runtime.children.device import Device
+from drlnb.runtime.children.executor import ExecutorChild
+from tests.runtime.learning import FENCE, Channel, LearningChild
+
+ONE_PASS = {"n_epochs": 1, "batch_size": 64, "n_steps": 16}
+
+
+@pytest.fixture(params=["ppo", "gpf"])
+def streaming(request):
+    """Return an executor child that has computed a round of a task that computes gradients at arrival."""
+    child = LearningChild(algo=request.param, **ONE_PASS)
+    child.round()
+    assert child.learner.compute == "stream"
+    yield child
+    for collector in child.collectors:
+        collector.close()
+
+
+def finished(child, **header):
+    answer, made = child.ask("finish", round=2, **header)
+    assert answer["op"] == "made"
+    return made
+
+
+@pytest.mark.parametrize("n_epochs", [1, 4])
+def test_more_passes_may_be_asked_for_while_the_slot_is_shared(streaming, n_epochs):
+    """The first half of the round is kept, the slot goes; the second half is made elsewhere, with the same bits.
+
+    Once ``KeyError: 0``: with four passes no gradient is computed at arrival, and what was kept asked for it.
+    """
+    meta, state = streaming.learner.state()
+    frames = streaming.frames(2)
+    for header, _ in frames:
+        header |= {"settings": {"n_epochs": n_epochs}, "state": meta, "spec": streaming.spec.to_plain()}
+    (first, data), (second, more) = frames
+    answer, part = streaming.ask("stage", data, **first, keep=True)
+    assert answer["op"] == "staged"
+
+    streaming.child = ExecutorChild(Channel(), Device("cpu"))
+    lease = Fence(FENCE.epoch, FENCE.token + 1)
+    kept = {**first, "n_state": len(state), "keys": ["2/0/5"], "sizes": [len(part)], "fence": lease}
+    assert streaming.ask("restore", state.tobytes() + part, **kept)[0]["op"] == "restored"
+    assert streaming.ask("stage", more, **second, fence=lease)[0]["op"] == "staged"
+    shared = finished(streaming, fence=lease)
+
+    streaming.child = ExecutorChild(Channel(), Device("cpu"))
+    assert streaming.ask("stage", state.tobytes() + data, **first | {"n_state": len(state)})[0]["op"] == "staged"
+    assert streaming.ask("stage", more, **second)[0]["op"] == "staged"
+    assert finished(streaming) == shared

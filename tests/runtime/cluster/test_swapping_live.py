@@ -1,0 +1,90 @@
+"""Real trainings under a byte budget: the parameters of plain ones, bit by bit, in the bytes that were asked for."""
+
+import cloudpickle
+import pytest
+
+from drlnb.planning.swapping.profile import KEEP, SWAP
+from drlnb.records import round as words
+from drlnb.records.columns import swapping
+from drlnb.records.common import SettingChanged
+from drlnb.records.errors import ConfigError
+from tests.runtime import swapped_net
+from tests.runtime.laws import check_laws
+from tests.runtime.live import titled
+from tests.runtime.test_rounds_live import _final_parameters
+
+pytestmark = pytest.mark.cluster
+
+KEY = "swapping.memory_budget_bytes"
+#: 512 samples in a round, two minibatches, two epochs: each saves three times 128 KiB.
+SHAPE = {"n_envs": 4, "n_steps": 128, "batch_size": 256, "n_epochs": 2, "learning_rate": 1e-3, "clip_range": 0.2}
+NET = {"policy": swapped_net.wide, "policy_kwargs": {}}
+ROW = 256 * 128 * 4
+
+
+@pytest.fixture
+def wide(make_bench):
+    """Return a cluster, and what makes the spec of a task with the wide policy."""
+    cloudpickle.register_pickle_by_value(swapped_net)
+    bench = make_bench()
+    yield bench, lambda budget=None, **more: {**bench.spec("a", **SHAPE, **NET, **more), "memory_budget_bytes": budget}
+    cloudpickle.unregister_pickle_by_value(swapped_net)
+
+
+def peaks(stream):
+    """Yield (budget that the steps were made under, event) of each report."""
+    budget = None
+    for event, answer in stream.answers():
+        if isinstance(event, swapping.SwapStepMeasured):
+            yield budget, event
+        for record in answer:
+            budget = record.swap_budget_bytes if isinstance(record, words.FinishRound) else budget
+
+
+def test_a_training_under_a_budget_learns_the_same(wide):
+    """All fits at first; the budget is cut while it trains, rows go from KEEP to SWAP, the executor dies in a trial."""
+    bench, spec = wide
+    run = bench.start([spec(1 << 30, steps=1_000_000)])
+    measured = run.until(lambda row: row["r"] == "SwapStepMeasured" and row["plan_key"] == "none", "a plain step")
+    tight = measured["peak_bytes"] - ROW
+    with pytest.raises(
+        ConfigError, match=r"the budget must be above the .* KiB of the module's parameters, gradients, m"
+    ):
+        bench.link.set("r1", task="a", key=KEY, value=1000)
+    bench.link.set("r1", task="a", key=KEY, value=tight)
+    run.until(lambda row: row["r"] == "SwapTrialStarted", "a trial")
+    titled("drlnb executor", bench.handle.pid)[0].kill()
+    kept = run.until(lambda row: row["r"] == "SwapPlanKept", "the end of the trials")
+    bench.link.control("r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+
+    n_rounds = int((run.out / "checkpoints" / "a" / "LATEST").read_text())
+    plain = bench.start([spec(steps=n_rounds * 512)], run="plain")
+    assert plain.end()["a"]["state"] == "done"
+    assert _final_parameters(run.out, "a") == _final_parameters(plain.out, "a")
+    journal = check_laws(run.out)
+    stream = journal.streams["task-a-a1"]
+    under = [(budget, event.peak_bytes) for budget, event in peaks(stream)]
+    assert all(peak <= budget for budget, peak in under)
+    assert {budget for budget, _ in under} == {1 << 30, tight}
+    (changed,) = [event for event in stream.of(SettingChanged) if event.value == tight]
+    before = [each for each in stream.of(swapping.ApplySwapPlan) if each.plan_key == "none"]
+    (plan,) = [each.plan for each in stream.of(swapping.ApplySwapPlan) if each.plan_key == kept["plan_key"]][-1:]
+    assert changed.counts == "from the next training step on"
+    assert set(before[0].plan["actions"]) == {KEEP}
+    assert SWAP in plan["actions"]
+    told = [each.reason for each in stream.of(swapping.SwapUnavailable)]
+    assert any("less than its budget" in reason for reason in told)
+    assert not plain.of("SwapStepMeasured"), "without a budget nothing is swapped"
+
+
+def test_a_budget_below_the_models_own_size_ends_the_task_in_one_line(wide):
+    """When its first parameters are made."""
+    bench, spec = wide
+    run = bench.start([spec(1000, steps=2048)])
+    row = run.end()["a"]
+    assert row["state"] == "failed"
+    first, *rest = row["reason"].strip().splitlines()
+    assert first.startswith("ConfigError: the budget must be above the ")
+    assert first.endswith("of the module's parameters, gradients and buffers, got 1000 B")
+    assert rest == []

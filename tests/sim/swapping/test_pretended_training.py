@@ -1,0 +1,64 @@
+"""A whole pretended training under a byte budget: its master profiles, searches, tries out, and outlives its deaths."""
+
+import pytest
+
+from drlnb.planning.replay import replay
+from drlnb.planning.swapping.profile import KEEP
+from drlnb.records import round as words
+from drlnb.records.columns import swapping
+from drlnb.sim.costs import Costs
+from drlnb.sim.faults import Fault
+from drlnb.sim.training.fleet import run_tasks
+
+#: A minibatch of the pretended network takes 1.2 GiB.
+BUDGET = 1150 << 20
+
+
+def train(budget, n_rounds, **more):
+    """Train one task; return the streams of its attempts, each of which replays."""
+    config = {"swapping": {"memory_budget_bytes": budget}, "checkpoint_min_s": 0.0, "checkpoint_every": 4}
+    shape = {"n_slots": 1, "n_rounds": n_rounds, "n_collectors": 2, "hold": "round", "streams": False}
+    _, (task,) = run_tasks([0], seed=0, costs=Costs(), config=config, validate=True, **shape, **more)
+    assert task.end.state == "done"
+    assert [replay(stream).difference for stream in task.streams] == [None] * len(task.streams)
+    return task.streams
+
+
+@pytest.fixture(scope="module")
+def killed():
+    """Return the two attempts of a task whose first master was killed after the plans had been tried."""
+    return train(BUDGET, 15, faults=[Fault(kind="holder", t=50.0, index=0, down_s=1.0)])
+
+
+def test_a_budget_that_binds_is_kept(killed):
+    """Not all is kept, the best trial stays, and no step takes more."""
+    stream, _ = killed
+    (kept,) = stream.of(swapping.SwapPlanKept)
+    (plan, *_) = [each.plan for each in stream.of(swapping.ApplySwapPlan) if each.plan_key == kept.plan_key]
+    assert set(plan["actions"]) > {KEEP}
+    assert max(step.peak_bytes for step in stream.of(swapping.SwapStepMeasured)) <= BUDGET
+    assert [each.swap_report for each in stream.of(words.FinishRound)][:2] == ["profile", "steps"]
+    assert stream.of(words.FinishRound)[-1].swap_plan_key == kept.plan_key
+
+
+def test_what_fits_runs_as_it_is():
+    """One line says so."""
+    (stream,) = train(4 * BUDGET, 3)
+    assert len(stream.of(swapping.SwapUnavailable)) == 1
+    assert not stream.of(swapping.SearchSwapPlan)
+
+
+def test_without_a_budget_a_training_has_no_word_of_it():
+    """But for the plan of each round, which keeps all."""
+    (stream,) = train(None, 2)
+    assert {each.plan_key for each in stream.of(swapping.SwapPlanned)} == {None}
+    assert not stream.of(swapping.SwapStepMeasured)
+
+
+def test_another_master_goes_on_with_the_plan_of_the_checkpoint(killed):
+    """It was killed after it had settled; nothing is profiled again."""
+    first, second = killed
+    (kept,) = first.of(swapping.SwapPlanKept)
+    assert second.of(words.TaskOpened)[0].swapping is not None
+    assert {each.swap_plan_key for each in second.of(words.FinishRound)} == {kept.plan_key}
+    assert not second.of(swapping.SwapProfileTaken)

@@ -1,0 +1,188 @@
+"""Planners beside each other: numbers by hand, and those of the design's tables."""
+
+import numpy as np
+import pytest
+
+from drlnb.fleet.whatif.swapping import (
+    NETS,
+    PRESETS,
+    Case,
+    compare,
+    drifting,
+    explain,
+    in_force,
+    learnt,
+    net_case,
+    pins_of,
+    sweep,
+    task_case,
+)
+from drlnb.planning.replay import replay
+from drlnb.planning.swapping.profile import SwapLink
+from drlnb.records.columns import swapping as words
+from drlnb.records.errors import ConfigError
+from drlnb.views.folds.fold import fold_of
+from drlnb.views.swapping import compared, measured
+from tests.planning.swapping.swap_words import chain, wide
+from tests.views.swapping.steps import SWAPPED, belt, profiled
+from tests.views.swapping.steps import planned as decided
+from tests.views.swapping.test_measured import points
+
+#: Three layers of 10 bytes, a copy takes 1 s: all kept 30 bytes and 9 s, all swapped 20 bytes and 12 s.
+TIGHT = Case("chain", chain(), 1, 25, "hybrid")
+GIB = 2**30
+
+
+def row_of(rows, planner):
+    return next(each for each in rows if each["planner"] == planner)
+
+
+def test_planners_are_compared_on_one_step():
+    """By hand: to swap everything takes two seconds for the last input; to keep everything does not fit."""
+    rows = compare(TIGHT)
+    none, every = row_of(rows, "none"), row_of(rows, "all")
+    assert (none["time"], none["fits"], none["slower"]) == (9.0, "no", 1.0)
+    assert (every["fits"], every["counts"], every["budget"]) == ("yes", "swap 3", 25 / 2**20)
+    assert every["pins"] == {"l0#0": "swap", "l1#0": "swap", "l2#0": "swap"}
+    assert row_of(rows, "hybrid")["time"] == min(each["time"] for each in rows if each["fits"] == "yes")
+
+
+def test_a_plan_can_be_pinned_if_it_fits_and_has_no_blocks():
+    """Its button is off otherwise, and says why."""
+    rows = compare(Case("wide", wide(6), 1, 45, "hybrid"))
+    assert {bool(each["state"]) for each in rows} == {"block" in each["counts"] for each in rows}
+    view = compared.choices(rows, live=True)
+    can = view.columns["rows"]["can"].tolist()
+    assert can == [each["fits"] == "yes" and "block" not in each["counts"] for each in rows]
+    assert view.facts["reasons"]["choose"][""] == "it does not fit"
+    assert [action["name"] for action in view.facts["actions"]] == ["choose"]
+    assert compared.choices(rows).facts["actions"] == []
+
+
+def test_the_fastest_that_fits_is_named_and_every_plan_is_a_dot():
+    """The budget is an upright line between the fastest and the slowest."""
+    rows = compare(TIGHT)
+    view = compared.pareto(rows)
+    for each in rows:
+        assert points(view, each["planner"]) == [pytest.approx((each["peak"], 1e3 * each["time"]))]
+    assert [x for x, _ in points(view, "budget")] == [25 / 2**20] * 2
+    assert view.sentence == compared.choices(rows).sentence
+    fastest = min((each for each in rows if each["fits"] == "yes"), key=lambda each: each["time"])
+    assert view.sentence.startswith(f"{fastest['planner']} is fastest of ")
+    assert compared.choices(compare(TIGHT._replace(budget_bytes=5))).sentence == "no plan fits the budget"
+
+
+@pytest.mark.slow  # ten planners on a hundred rows
+def test_resnet_at_two_fifths_more_is_as_fast_as_the_design_says():
+    """2080 Ti, 11 GiB: all .32, best types .67, Capuchin .99 with derivation, hybrid .99 (docs/swapping.md)."""
+    case = net_case("resnet50_32", 1.4, 11 * GIB, "2080ti")
+    assert case.n_samples == int(1.4 * 418)
+    rows = compare(case._replace(planner="hybrid:actions=swap"))
+    slower = {each["planner"]: each["slower"] for each in rows}
+    assert 1 / slower["all"] == pytest.approx(0.32, abs=0.01)
+    assert 1 / slower["types_exhaustive"] == pytest.approx(0.67, abs=0.01)
+    assert 1 / slower["hybrid:actions=swap"] == pytest.approx(0.91, abs=0.01)
+    assert 1 / slower["hybrid"] == pytest.approx(0.99, abs=0.01)
+
+
+@pytest.mark.slow  # five planners at five batches
+def test_a_sweep_falls_as_the_design_says():
+    """ResNet-50@32, throughput relative to the largest batch without a plan, at x1, x1.4, x1.7, x2, x3."""
+    view = compared.sweep(sweep(net_case("resnet50_32", 1.4, 11 * GIB, "2080ti")))
+    assert [y for _, y in points(view, "hybrid:actions=swap")] == pytest.approx([1, 0.91, 0.67, 0.57, 0.44], abs=0.02)
+    assert [y for _, y in points(view, "types_exhaustive")] == pytest.approx([1, 0.67, 0.60, 0.52, 0.32], abs=0.02)
+
+
+def test_a_sweep_of_a_chain_by_hand():
+    """Thirty bytes per sample, twenty with everything swapped: 90 bytes hold three samples, or four."""
+    of = sweep(Case("chain", chain(), 1, 90, "none"))
+    view = compared.sweep(of)
+    assert [x for x, _ in points(view, "all")] == [1.0, 1.4, 1.7, 2.0, 3.0]
+    fits = {name: np.isfinite(y).tolist() for name, (_, y) in of.items()}
+    assert fits["none"] == [True, False, False, False, False]
+    assert fits["all"] == [True, True, False, False, False], "x1.4 are four samples, x1.7 five: a hundred bytes"
+    assert view.sentence.startswith("largest multiple that fits: all x1.4, ")
+
+
+def test_the_seeds_learner_stands_beside_the_optimum():
+    """Two layer types, four sets: every cost is one of four, and the least so far never rises."""
+    case = Case("wide", wide(6, link=SwapLink.of(2.0)), 1, 45, "qtable")
+    costs, optimum, said = learnt(case, n_trials=50)
+    assert len(set(costs.tolist())) <= 8
+    assert optimum <= costs.min()
+    view = compared.learnt(costs, optimum, said)
+    least = [y for _, y in points(view, "least so far")]
+    assert least == sorted(least, reverse=True)
+    assert least[-1] == pytest.approx(costs.min())
+    assert {y for _, y in points(view, "optimum")} == {optimum}
+    assert view.origin == "simulated"
+    first = int(np.flatnonzero(costs <= optimum * (1 + 1e-9))[0]) + 1
+    assert f"ran first in trial {first}" in view.sentence
+    assert "never ran, the least is 2.000" in compared.learnt(np.array([3.0, 2.0]), 1.0, "x").sentence
+
+
+def test_a_learner_needs_a_budget_and_few_types():
+    """Otherwise there is no overflow, or no optimum to stand beside."""
+    with pytest.raises(ConfigError, match="there must be a budget and at most 12 layer types, got 1"):
+        learnt(TIGHT._replace(budget_bytes=None))
+    with pytest.raises(ConfigError, match="there must be a budget that holds one sample of chain, got None"):
+        sweep(TIGHT._replace(budget_bytes=None))
+    with pytest.raises(ConfigError, match="there must be a budget"):
+        drifting(TIGHT._replace(budget_bytes=None))
+
+
+def test_a_slower_link_leads_to_another_plan_in_the_pretended_run():
+    """From the middle on copies take forty times as long: measured, planned anew; the journal replays."""
+    case = Case("chain", chain(6, link=SwapLink.of(20.0)), 1, 45, "auto")
+    journal = drifting(case, slower=40.0, n_steps=120)
+    stream = journal.streams["swapping"]
+    assert len(stream.of(words.SwapLinkMeasured)) == 1
+    assert replay(stream).difference is None
+    view = measured.steps(journal, "time")
+    assert view.origin == "simulated"
+    assert "link measured" in [mark["label"] for mark in view.facts["marks"]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"planner": "clever"}, "swapping planner must be one of"),
+        ({"planner": "hybrid:actions=burn"}, "actions must be some of"),
+        ({"planner": "oracle", "profile": chain(17)}, "there must be at most 65536 plans"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(changes, said):
+    """It names the value and the way out."""
+    with pytest.raises(ConfigError, match=said):
+        TIGHT._replace(**changes).plan()
+
+
+def test_a_budget_below_one_sample_is_refused():
+    """With the network and the size."""
+    with pytest.raises(ConfigError, match="the budget must hold resnet50_32 and one sample, got 700 MiB"):
+        net_case("resnet50_32", 1.0, 700 * 2**20, "2080ti")
+    assert "resnet50_32" in NETS
+    assert "2080ti" in PRESETS
+
+
+def test_pins_are_obeyed_and_those_that_no_row_can_are_left_out():
+    """A row of another network, or an action that is not exact, is no reason to fail."""
+    case = TIGHT._replace(budget_bytes=100, pins={"l1#0": "swap", "other#0": "swap", "l2#0": "squeeze"})
+    assert [row["action"] for row in explain(case, case.plan()).rows] == ["keep", "swap", "keep"]
+    assert pins_of(explain(case, case.plan())) == {"l0#0": "keep", "l1#0": "swap", "l2#0": "keep"}
+
+
+def test_the_step_of_a_task_is_what_its_journal_says():
+    """Profile, samples, budget and planner; the plan in force is the one that was recorded, none, or a new one."""
+    of = measured.newest(fold_of(belt(profiled(), decided(), budget=25)))[1]
+    case = task_case("a", of)
+    assert (case.of, case.n_samples, case.budget_bytes, case.planner) == ("a", 1, 25, "hybrid")
+    assert case.profile == chain()
+    assert in_force(case, of) == SWAPPED
+    idle = measured.newest(fold_of(belt(profiled(), decided(None), budget=35)))[1]
+    assert in_force(task_case("a", idle), idle).key is None
+    unknown = measured.newest(fold_of(belt(profiled(), decided("all"), budget=25)))[1]
+    assert in_force(case, unknown) == case.plan()
+    with pytest.raises(ConfigError, match="no step has been profiled yet"):
+        task_case("a", measured.newest(fold_of(belt(budget=25)))[1])
+    assert task_case("a", measured.newest(fold_of(belt(profiled())))[1]).budget_bytes is None

@@ -1,0 +1,252 @@
+"""The swapping panel: plans of a network that is not there, and those of a running task."""
+
+import pytest
+from ipywidgets.widgets import widget as ipywidgets_widget
+
+import drlnb
+from drlnb.records.common import SettingChanged
+from drlnb.widgets import faces
+from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
+from tests.fleet.conftest import header, opened
+from tests.planning.swapping.swap_words import SECOND, chain, profile, row
+from tests.views.swapping.steps import MIB, planned, profiled, step
+from tests.widgets.conftest import until
+from tests.widgets.panels.test_distribution import press, told
+from tests.widgets.panels.test_recorded_panels import recorded  # noqa: F401 - a fixture
+
+#: A small network, so that planning it takes little: 90 MiB hold 3,560 samples.
+SMALL = {"net": "nature_cnn", "budget_mib": 2048.0, "planner": "capuchin", "multiple": 1.4}
+
+
+@pytest.fixture
+def panel():
+    """Return the panel without a run, on a small network."""
+    return faces.swapping(**SMALL)
+
+
+def rows(panel, name="plan"):
+    return {row[0]: row for row in panel.view(name).rows()}
+
+
+def test_it_says_what_is_planned_and_every_picture_is_of_that_plan(panel):
+    """All computed; what a button computes says which button before."""
+    said = panel.view().sentence
+    assert said.startswith("nature_cnn x1.4, capuchin: ")
+    assert all(panel.view(name).sentence == said for name in ("plan", "lanes", "types"))
+    assert panel.content.facts()["origin"] == "computed"
+    assert panel.view("choices").sentence == "nothing yet: press Compare planners"
+    assert panel.view("more").sentence == "nothing yet: press Compare planners"
+    assert panel.view("time").sentence == "nothing yet: press Simulate drift"
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        ({"planner": "all"}, "nature_cnn x1.4, all: swap "),
+        ({"multiple": 0.5}, "nature_cnn x0.5, capuchin: keep "),
+        ({"budget_mib": 4096.0}, "of 4.0 GiB"),
+        ({"preset": "h200_tf32"}, "nature_cnn x1.4, capuchin: "),
+        ({"pins": {"net.features.cnn.0#0": "keep"}}, "nature_cnn x1.4, capuchin: "),
+        ({"net": "impala", "planner": "none"}, "impala x1.4, none: keep "),
+        ({"show": "lanes"}, "show must be one of"),
+        ({"show": "memory"}, "nature_cnn"),
+    ],
+)
+def test_every_control_moves_pictures_and_code(panel, moves, said):
+    """By hand and by `set` it is the same picture, and the copied lines give it once more."""
+    if said.startswith("show must"):
+        with pytest.raises(WrongSetting, match=said):
+            panel.set(**moves)
+        return
+    before = panel.view("lanes").digest()
+    for name, value in moves.items():
+        if name in panel.content.fields:
+            panel.content.fields[name].value = value
+        else:
+            panel.set(**{name: value})
+    assert said in panel.view().sentence
+    assert (panel.view("lanes").digest() == before) == (moves.keys() <= {"show", "pins"})
+    known = {}
+    exec(panel.code(), known)
+    other = faces.swapping(**panel.settings)
+    assert other.view().digest() == panel.view().digest()
+    assert other.view("more").digest() == panel.view("more").digest()
+    panel.refresh()
+    assert {name: panel.content.fields[name].value for name in moves.keys() & panel.content.fields.keys()} == {
+        name: value for name, value in moves.items() if name in panel.content.fields
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"multiple": 0}, "multiple must be a number from 0.01 to 100, got 0"),
+        ({"net": "lenet"}, "net must be one of 'alexnet_224'"),
+        ({"budget_mib": -1.0}, "budget_mib must be a number from 0.015625 to 1.04858e\\+06, got -1.0"),
+        ({"pins": ["a"]}, "pins must be a mapping from row to action, got \\['a'\\]"),
+        ({"pins": {"a": 1}}, "pins must be a mapping from row to action, got \\{'a': 1\\}"),
+    ],
+)
+def test_wrong_settings_are_refused_with_limit_and_value(panel, given, said):
+    """Nothing is changed then."""
+    before = panel.view().digest()
+    with pytest.raises(WrongSetting, match=said):
+        panel.set(**given)
+    with pytest.raises(UnknownSetting, match="did you mean planner"):
+        faces.swapping(planer="all")
+    assert panel.view().digest() == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"planner": "clever"}, "swapping planner must be one of"),
+        ({"budget_mib": 1.0}, "the budget must hold nature_cnn and one sample, got 1 MiB"),
+    ],
+)
+def test_what_cannot_be_planned_says_why_in_every_picture(panel, given, said):
+    """And a button answers the same; nothing else breaks."""
+    panel.set(**given)
+    for name in ("", "plan", "lanes", "types"):
+        assert said in panel.view(name).sentence
+    assert said in press(panel, "drift")
+    assert press(panel, "freeze") == "there is no plan to pin"
+    panel.refresh()
+
+
+def test_a_row_is_pinned_freed_and_all_are_frozen(panel):
+    """The plan obeys at once; a row of the plan says what it is pinned to."""
+    first = next(iter(rows(panel)))
+    assert press(panel, "swap", row=first) == "1 rows are pinned"
+    assert rows(panel)[first][3] == rows(panel)[first][6] == "swap"
+    press(panel, "keep", row=first)
+    assert rows(panel)[first][3] == "keep"
+    press(panel, "free", row=first)
+    assert panel.settings["pins"] == {}
+    assert press(panel, "freeze") == f"{len(rows(panel))} rows are pinned"
+    frozen = {name: row[3] for name, row in rows(panel).items()}
+    panel.set(planner="all")
+    assert {name: row[3] for name, row in rows(panel).items()} == frozen
+
+
+def test_a_planner_of_the_comparison_is_pinned(panel):
+    """Its plan is followed, whatever planner there is; a planner that nobody compared is refused."""
+    said = press(panel, "compare")
+    assert " is fastest of " in said
+    assert panel.settings["show"] == "pareto"
+    assert panel.view("choices").sentence == panel.view("more").sentence == said
+    press(panel, "choose", row="all")
+    assert {row[3] for row in rows(panel).values()} == {"swap"}
+    assert press(panel, "choose", row="nobody") == "there is no plan to pin of 'nobody': press Compare planners"
+    facts = panel.content.facts()
+    assert facts["notes"] == ["of former settings, press again: Compare planners"]
+
+
+@pytest.mark.parametrize(("name", "show"), [("learn", "learnt"), ("drift", "time"), ("sweep", "sweep")])
+def test_a_button_computes_and_shows_its_chart(panel, name, show):
+    """The answer is the chart's sentence; the chart says where it comes from."""
+    said = press(panel, name)
+    assert panel.settings["show"] == show
+    view = panel.view("more")
+    assert view.sentence == said
+    assert view.origin == ("computed" if name == "sweep" else "simulated")
+    panel.refresh()
+    assert panel.content.fields["show"].value == show
+
+
+def test_closing_leaves_no_model():
+    """Fields, tabs and pictures are gone, and the numbers still answer."""
+    before = set(ipywidgets_widget._instances)
+    panel = faces.swapping(**SMALL)
+    assert faces.swapping(**SMALL) is panel
+    panel.close()
+    assert set(ipywidgets_widget._instances) == before
+    assert panel.to_dict()["view"]["origin"] == "computed"
+    assert panel._repr_mimebundle_()[0]["text/html"].count("<img") == 6
+
+
+# ---------------------------------------------------------------------- of a run
+@pytest.fixture
+def belted(run, link):
+    """Return the panel of a run whose task `a` has a plan and a step."""
+    panel = run.panel("swapping")
+    link.say(header("a"), opened("a"))
+    budget = SettingChanged(t=0.5, key="swapping.memory_budget_bytes", value=64 * MIB, task="a")
+    told(link, "a", budget, profiled(of=chain(fixed_bytes=1.0)), planned(), step(10.0, 28, 2.0))
+    until(lambda: panel.view().value("peak"))
+    panel.refresh()
+    return panel
+
+
+def test_a_run_shows_its_steps_and_the_plan_in_force(belted):
+    """Peaks are measured, the plan is the journal's; the fields say what is in force."""
+    assert belted.view().sentence.startswith("a: plan ")
+    assert belted.view().origin == "measured"
+    assert [row[3] for row in belted.view("plan").rows()] == ["swap", "keep", "keep"]
+    facts = belted.content.facts()
+    assert facts["origin"] == "measured and computed"
+    assert facts["notes"][0].startswith("plan: a, auto: keep 2, swap 1")
+    assert belted.content.fields["budget_mib"].value == pytest.approx(64)
+    assert belted.view("memory").origin == "computed and measured"
+    assert belted.code() == 'run.panel("swapping")'
+    assert {one["name"]: one["reason"] for one in facts["buttons"]}["apply"] == "nothing was moved"
+    belted.content.source.task.value = "b"
+    assert belted.view().sentence == "no step is planned: there is no memory budget, or no step yet"
+    assert "no step has been profiled yet" in belted.view("plan").sentence
+
+
+def test_a_pin_names_the_whole_storage_though_the_row_is_short(run, link):
+    """The row says `conv#0`, the setting `net.conv#0`."""
+    panel = run.panel("swapping")
+    net = profile([row("net.conv", -1, 0), row("net.relu", 0, 1)], [SECOND] * 2)
+    link.say(header("a"), opened("a"))
+    told(link, "a", profiled(of=net), planned(None))
+    until(lambda: panel.view("plan").rows())
+    assert [line[0] for line in panel.view("plan").rows()] == ["conv#0", "relu#0"]
+    press(panel, "swap", row="conv#0")
+    assert link.asked == [("set", "swapping.pin", {"net.conv#0": "swap"}, "a")]
+
+
+def test_a_budget_is_looked_at_before_it_is_applied(belted, link):
+    """Moving asks for nothing and shows what would be planned; Apply asks once, and its line is copied."""
+    belted.content.fields["planner"].value = "all"
+    belted.content.fields["budget_mib"].value = 32.0
+    assert link.asked == []
+    assert belted.content.facts()["notes"][0].startswith("preview: a, all: swap 3; predicted ")
+    assert [row[3] for row in belted.view("plan").rows()] == ["swap"] * 3
+    assert press(belted, "apply") == "changed, from the next training step on"
+    assert link.asked == [
+        ("set", "swapping.memory_budget_bytes", 32 * MIB, "a"), ("set", "swapping.planner", "all", "a"),
+    ]  # fmt: skip
+    assert belted.settings == {}
+    assert belted.code().splitlines()[1:] == [
+        f"run.set('swapping.memory_budget_bytes', {32 * MIB}, task='a')",
+        "run.set('swapping.planner', 'all', task='a')",
+    ]
+    told(link, "a", SettingChanged(t=3.0, key="swapping.memory_budget_bytes", value=32 * MIB, task="a"))
+    until(lambda: belted.view().value("budget") == 32)
+    belted.refresh()
+    assert belted.content.fields["budget_mib"].value == pytest.approx(32)
+
+
+def test_pins_of_a_run_are_one_setting(belted, link):
+    """A row, all rows as they are, or a compared plan: each is one change of the task."""
+    said = "changed, from the next training step on"
+    assert press(belted, "keep", row="l0#0") == said
+    assert press(belted, "freeze") == said
+    assert " that fit: " in press(belted, "compare")
+    assert press(belted, "choose", row="all") == said
+    assert [asked[1:] for asked in link.asked] == [
+        ("swapping.pin", {"l0#0": "keep"}, "a"),
+        ("swapping.pin", {"l0#0": "swap", "l1#0": "keep", "l2#0": "keep"}, "a"),
+        ("swapping.pin", dict.fromkeys(("l0#0", "l1#0", "l2#0"), "swap"), "a"),
+    ]
+
+
+def test_a_recording_has_the_panel_but_changes_nothing(recorded):  # noqa: F811
+    """Rows have no buttons, Apply and Freeze say what it is."""
+    panel = drlnb.play(recorded, speed=None).panel("swapping")
+    reasons = {one["name"]: one["reason"] for one in panel.content.facts()["buttons"]}
+    assert reasons["apply"] == reasons["freeze"] == "this is a recording"
+    assert press(panel, "freeze") == "pin rows: this is a recording: nothing can be changed"
+    assert press(panel, "compare").startswith("no step has been profiled yet")
