@@ -99,9 +99,8 @@ class Swapper:
         self.module, self._device = module, device_of(module)
         self._chooser = planner if isinstance(planner, Chooser) else Chooser(planner, seed)
         self.set_budget(budget)
-        self._peak = DevicePeak(self._device)
         self._own_bytes = self._outside_bytes = 0  # as a step begins: of the module; on CUDA of all that is there
-        self._meter = Meter()
+        self._meter, self._peak = Meter(), DevicePeak(self._device)
         self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
         self._attribution = Attribution(module, entered=self._entered, left=self._left)
         self._tape = Tape(
@@ -140,8 +139,7 @@ class Swapper:
         if self._does_nothing():
             yield step
             return
-        recorded = self._chooser.needs_profile and self._n_steps >= _COLD_STEPS
-        recording = self._new_recording() if recorded else None
+        recording = self._new_recording() if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS else None
         began_s = time.perf_counter()
         self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
         try:
