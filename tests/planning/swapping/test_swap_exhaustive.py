@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from drlnb.planning.swapping import SWAPPING, SwapView
@@ -54,6 +54,14 @@ def scored(of, budget, plan, n=1):
     return round(max(0.0, said.peak_bytes - budget), 6), round(said.step_s, 6)
 
 
+def clear_of_edges(of, share):
+    """Return a budget that no plan meets to the last bit: there, the order of a sum would say whether it fits."""
+    budget = share_of(of, share)
+    peaks = (predict(of, plan, 1, budget).peak_bytes for plan in every_plan(of))
+    assume(all(abs(peak - budget) > 1e-6 for peak in peaks))
+    return budget
+
+
 def share_of(of, share):
     plain = predict(of, SwapPlan.keeping(of), 1).peak_bytes
     return of.fixed_bytes + share * (plain - of.fixed_bytes)
@@ -68,7 +76,7 @@ def asked(name, of, budget, **more):
 @given(profiles(n_rows=4), st.floats(0.2, 1.1))
 def test_the_oracle_is_the_best_of_a_list(of, share):
     """Of all plans with all actions and blocks, predicted one by one."""
-    budget = share_of(of, share)
+    budget = clear_of_edges(of, share)
     assert scored(of, budget, asked("oracle", of, budget)) == best_of(of, budget, every_plan(of))
 
 
@@ -79,7 +87,7 @@ def test_the_oracle_keeps_to_its_actions(action):
     @fewer(6)
     @given(profiles(n_rows=4), st.floats(0.2, 1.0))
     def check(of, share):
-        budget = share_of(of, share)
+        budget = clear_of_edges(of, share)
         plan = asked(f"oracle:actions={action}", of, budget)
         assert set(plan.actions) <= {KEEP, action}
         plans = [each for each in every_plan(of, {action}) if action == BLOCK or not each.blocks]
@@ -94,7 +102,7 @@ def test_the_oracle_keeps_to_its_actions(action):
 @given(profiles(n_rows=4), st.floats(0.2, 0.9), st.floats(0.0, 0.5))
 def test_more_memory_never_makes_the_best_plan_worse(of, share, more):
     """Neither fits it less, nor is it slower."""
-    small, large = share_of(of, share), share_of(of, share + more)
+    small, large = clear_of_edges(of, share), clear_of_edges(of, share + more)
     (over, seconds), (less, faster) = (scored(of, each, asked("oracle", of, each)) for each in (small, large))
     assert less <= over + 1e-6
     assert over > 0.0 or faster <= seconds + 1e-6
@@ -104,7 +112,7 @@ def test_more_memory_never_makes_the_best_plan_worse(of, share, more):
 @given(profiles(n_rows=4, blocks=False), st.floats(0.2, 1.0), st.data())
 def test_a_pin_costs_what_the_best_plan_with_it_costs(of, share, data):
     """The list without the plans that do not obey it."""
-    budget = share_of(of, share)
+    budget = clear_of_edges(of, share)
     pinned = data.draw(st.sampled_from(of.rows))
     pins = {pinned.name: data.draw(st.sampled_from([KEEP, SWAP]))}
     plan = asked("oracle", of, budget, pins=pins)
@@ -193,7 +201,7 @@ def test_each_move_of_a_search_is_a_plan(of, share, seed):
 @given(profiles(n_rows=5), st.floats(0.3, 1.0))
 def test_candidates_are_different_plans_the_best_first(of, share):
     """What goes to trials: each can be carried out, none stands twice, and the first is the search's own."""
-    budget = share_of(of, share)
+    budget = clear_of_edges(of, share)
     plans = candidates("auto", SwapView(profile=of, n_samples=1, budget_bytes=budget))
     assert 1 <= len(plans) <= 3
     assert len({(plan.actions, plan.blocks) for plan in plans}) == len(plans)
@@ -207,7 +215,7 @@ def test_candidates_are_different_plans_the_best_first(of, share):
 @given(profiles(n_rows=5, blocks=False), st.floats(0.3, 1.0))
 def test_sets_of_types_are_listed_once_each(of, share):
     """As many as there are sets; the best one is what the planner of types returns."""
-    budget = share_of(of, share)
+    budget = clear_of_edges(of, share)
     search = Search(SwapView(profile=of, n_samples=1, budget_bytes=budget))
     listed = [search.plan(choice) for choice in type_choices(search)]
     sets = [{each.layer_type for each in of.rows if plan.action_of[each.key] == SWAP} for plan in listed]
