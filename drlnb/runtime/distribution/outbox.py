@@ -150,17 +150,12 @@ class Outbox:
         finally:
             self._busy.discard(address)
         if reply.get("refused"):
-            no_room, why = (
-                "no_room" in reply,
-                str(reply["refused"]),
-            )  # there is none for the others of its version, either
-            more = [each for each in self._queue if no_room and each.way.address == address]
-            self._queue = deque(each for each in self._queue if not (no_room and each.way.address == address))
+            # Where there is no room for this message, there is none for the others of its version.
+            full, why = "no_room" in reply, str(reply["refused"])
+            more = [each for each in self._queue if full and each.way.address == address]
+            self._queue = deque(each for each in self._queue if not (full and each.way.address == address))
             for each in (message, *more):
                 chunk, (host, *orphans) = each.fields["chunk"], each.way.names
-                about = {key: chunk[key] for key in ("version", "start", "stop")} | {
-                    "sender": self._sender,
-                    "host": host,
-                }
-                self._lost(about | {"again": chunk["again"] or no_room, "orphans": tuple(orphans), "reason": why})
+                about = {key: chunk[key] for key in ("version", "start", "stop")} | {"again": chunk["again"] or full}
+                self._lost(about | {"sender": self._sender, "host": host, "orphans": tuple(orphans), "reason": why})
         self._start()
