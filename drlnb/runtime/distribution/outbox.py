@@ -150,13 +150,12 @@ class Outbox:
         finally:
             self._busy.discard(address)
         if reply.get("refused"):
-            lost, no_room = [message], "no_room" in reply  # for the others of its version, neither
-            if no_room:
-                lost += [each for each in self._queue if each.way.address == address]
-                self._queue = deque(each for each in self._queue if each.way.address != address)
-            for each in lost:
+            # Where there is no room for this message, there is none for the others of its version.
+            full, why = "no_room" in reply, str(reply["refused"])
+            more = [each for each in self._queue if full and each.way.address == address]
+            self._queue = deque(each for each in self._queue if not (full and each.way.address == address))
+            for each in (message, *more):
                 chunk, (host, *orphans) = each.fields["chunk"], each.way.names
-                about = {key: chunk[key] for key in ("version", "start", "stop")}
-                about |= {"again": chunk["again"] or no_room, "reason": str(reply["refused"])}
-                self._lost(about | {"sender": self._sender, "host": host, "orphans": tuple(orphans)})
+                about = {key: chunk[key] for key in ("version", "start", "stop")} | {"again": chunk["again"] or full}
+                self._lost(about | {"sender": self._sender, "host": host, "orphans": tuple(orphans), "reason": why})
         self._start()
