@@ -50,8 +50,10 @@ def best_of(of, budget, plans, n=1):
 
 
 def scored(of, budget, plan, n=1):
+    """Return bytes above the budget, and seconds where it fits: else a sum's last bit would choose among equals."""
     said = predict(of, plan, n, budget)
-    return round(max(0.0, said.peak_bytes - budget), 6), round(said.step_s, 6)
+    over = round(max(0.0, said.peak_bytes - budget), 6)
+    return over, 0.0 if over else round(said.step_s, 6)
 
 
 def clear_of_edges(of, share):
