@@ -72,7 +72,8 @@ def test_a_killed_executor_costs_its_own_task_alone(tmp_path):
     assert journal.streams[f"task-{other}-a1"].of(words.ExecutorDied) == ()
     resident = {name: _resident(journal, name) for name in names}
     assert all(resident[other]), "its model stayed"
-    assert resident[victim].count(False) == 1, "this one was loaded anew, once"
+    # A grant that was under way as its process ended still names the model; the new process is given it all the same.
+    assert resident[victim].count(False) == (not _granted_as_it_ended(journal, lost)), "loaded anew, once"
     assert [_parameters(tmp_path / "r", name) == _parameters(tmp_path / "alone", name) for name in names] == [True] * 2
 
 
@@ -80,6 +81,17 @@ def _resident(journal, task):
     """Return for each lease of a task, from its second round on, whether its model was there."""
     grants = [one for one in _pool(journal).of(leasing.LeaseGranted) if one.task.rpartition("/")[2] == task]
     return [one.resident for one in grants if one.round >= 1]
+
+
+def _granted_as_it_ended(journal, lost):
+    """Return whether the victim held a lease, of its model, that its lost process had not yet worked under."""
+    held = None
+    for record in _pool(journal).each(leasing.TenantLost, leasing.LeaseGranted, leasing.LeaseReleased):
+        if record == lost:
+            return held is not None and held.resident and held.fence != lost.fence
+        if record.task == lost.task:
+            held = record if isinstance(record, leasing.LeaseGranted) else None
+    raise AssertionError("the loss is not in the pool's stream")
 
 
 def _ids():
