@@ -128,7 +128,8 @@ class World(RuleBasedStateMachine):
         self.attempts[task] += not again
         out = self.tell(asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n))
         waits = task in self.pool.state.asked
-        assert bool(of(SendPlacement, out)) != (waits or bool(of(RequestRefused, out)))
+        refused = any(one.subject == task for one in of(RequestRefused, out))  # not what a former attempt had asked for
+        assert bool(of(SendPlacement, out)) != (waits or refused)
 
     @rule(task=tasks, late=st.booleans())
     def task_stops(self, task, late):
