@@ -21,7 +21,7 @@ import hypothesis
 import psutil
 import pytest
 
-TIERS = ("cluster", "browser", "notebook", "gpu", "slow", "gates")
+TIERS = ("cluster", "browser", "notebook", "gpu", "slow", "thorough")
 #: A default test that takes longer is listed at the end.
 SLOW_S = 0.25
 COMPUTED_S = pytest.StashKey[float]()
@@ -256,6 +256,11 @@ def _loopback_only():
 # -- the same everywhere ---------------------------------------------------------------------------------------------
 
 
+def pytest_collection():
+    """Collect no garbage while tests are collected: what is made stays."""
+    gc.disable()
+
+
 def pytest_collection_finish():
     """Make the table of all characters, from which texts are drawn: it takes seconds, and is no test's fault.
 
@@ -266,8 +271,9 @@ def pytest_collection_finish():
     for name, logger in logging.root.manager.loggerDict.items():
         if isinstance(logger, logging.Logger) and name.startswith("torch"):
             logger.propagate = True
-    gc.collect()
     gc.freeze()
+    gc.set_threshold(700, 10, 100)  # what is left is small, and much of it lives long
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

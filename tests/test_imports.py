@@ -15,7 +15,7 @@ import pytest
 
 import drlnb
 
-pytestmark = pytest.mark.gates
+pytestmark = pytest.mark.thorough
 
 PACKAGE = Path(drlnb.__file__).parent
 HEAVY = {"torch", "dask", "distributed", "gymnasium", "plotly", "ipywidgets", "anywidget", "jupyterlab"}

@@ -77,7 +77,7 @@ def answered(words, capfd):
     return code
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
 def test_command_lines(folder, capfd, seed):
     """Words put in, left out, doubled, swapped and garbled."""
@@ -88,7 +88,7 @@ def test_command_lines(folder, capfd, seed):
     assert 2 in codes
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
 def test_arguments_of_python(seed):
     """Errors are those for wrong values and types, in one line that names something; nothing else comes out."""
@@ -110,7 +110,7 @@ def refused(given):
     return None
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
 def test_journals(folder, capfd, seed):
     """A damaged stream is refused, or read as far as it goes; most kinds of damage are found."""
@@ -125,7 +125,7 @@ def test_journals(folder, capfd, seed):
     assert codes.count(0) < len(codes) / 2
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", SEEDS)
 def test_files_of_a_run(folder, capfd, seed):
     """A damaged ``run.json`` is refused by every command that needs it, and stays as it is."""

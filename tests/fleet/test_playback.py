@@ -90,6 +90,7 @@ def test_streams_come_as_they_happened(out):
         assert list(map(line_of, mine)) == list(map(line_of, rounds(task, first_t=0.0, n=n)))
 
 
+@pytest.mark.thorough
 def test_who_plays_a_run_back_holds_its_newest_rows_only(tmp_path, specs, monkeypatch):
     """So many records are alive after 150 rounds as after 1,500; the journal that it shows is whole all the same."""
     monkeypatch.setattr(row_feed, "_MOST", 50)

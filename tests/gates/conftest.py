@@ -90,7 +90,7 @@ GATES: dict[str, tuple[str, ...]] = {
         "-p",
         "no:cacheprovider",
         "-m",
-        "gates",
+        "thorough",
         "tests/test_imports.py",
         "-k",
         "pure and planning",

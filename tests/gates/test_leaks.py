@@ -7,7 +7,7 @@ import pytest
 
 from tests.gates.conftest import SHARED
 
-pytestmark = pytest.mark.gates
+pytestmark = pytest.mark.thorough
 
 LEAKS = {
     "thread": (

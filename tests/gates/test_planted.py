@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.gates
+pytestmark = pytest.mark.thorough
 
 DOC = '"""Planted."""\n'
 HEAD = f"{DOC}\n__all__: list[str] = []\n\n"

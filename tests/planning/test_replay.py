@@ -89,6 +89,7 @@ def test_a_stream_replays_exactly(lines):
     assert result.n_events == sum(json.loads(line)["k"] == "e" for line in lines)
 
 
+@pytest.mark.thorough
 def test_a_stream_may_end_anywhere(lines):
     """Its process was killed between two writes, or within one."""
     for n in range(1, len(lines)):

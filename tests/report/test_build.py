@@ -57,6 +57,7 @@ def test_a_report_is_one_file_that_asks_for_nothing(tmp_path):
     assert verify(target).offline
 
 
+@pytest.mark.thorough
 def test_four_tasks_of_400_rounds_stay_below_500_kb(tmp_path):
     """The bar of the first look."""
     run = Run().slot()

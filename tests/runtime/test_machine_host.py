@@ -217,6 +217,7 @@ def write_parts(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["broker-e1", "task-sim0-a1", "task-sim1-a1"])
 def test_a_long_stream_goes_on_in_other_files(tmp_path, write_parts, name):
     """Together they are the stream, record by record; each file alone replays, for it begins with the machine."""

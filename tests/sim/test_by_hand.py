@@ -65,6 +65,7 @@ def test_a_slot_is_held_for_what_is_computed_where_all_send_together(hold, held_
 
 
 # ------------------------------------------------------------------ several tasks
+@pytest.mark.thorough
 @pytest.mark.parametrize("n_tasks", [2, 3, 5])
 def test_a_busy_slot_serves_tasks_in_turn(n_tasks):
     """Tasks that would keep one slot busy for longer than a round alone takes: their period is what they compute."""
@@ -84,6 +85,7 @@ def test_as_many_slots_as_tasks_leave_each_alone():
     assert {grant.waited_s for grant in result.streams["broker-e1"].of(LeaseGranted)} == {0.0}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_more_slots_never_compute_less(seed):
     """In the same time, or a shorter one: the run with more slots ends no later, beyond what luck of order costs."""
@@ -266,7 +268,7 @@ def figures(what, words):
     return [(row["value"], row.get("spread"), row["baseline"]) for row in report["rows"]]
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize(("what", "option", "more"), OPTIONS, ids=lambda part: part.strip("-"))
 def test_every_option_changes_what_is_measured(what, option, more):
     """Another value gives other figures."""

@@ -144,6 +144,7 @@ def test_a_frozen_holder_loses_its_lease_and_is_refused():
     assert not [one for one in journal.of(words.ParametersCommitted) if one.fence == fence]
 
 
+@pytest.mark.thorough
 def test_who_wakes_without_an_answer_renews_and_is_refused():
     """Nothing of its executor waits, so its timer comes first: the pool says that the lease is over."""
     quick = LeasingSettings(ttl_s=0.5, holder_ttl_s=0.4, renew_s=0.1)
@@ -247,6 +248,7 @@ def test_no_two_jobs_are_on_a_device_at_once():
 
 
 # ------------------------------------------------------------------ all at once
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_the_laws_hold_under_holder_faults(seed):
     """Holders die and stand still again and again; each machine is checked after each event, each stream replayed."""
@@ -278,6 +280,7 @@ def test_the_laws_hold_in_many_runs(seed):
 BUSY = LeasingWorkload(n_tasks=3, n_slots=1, n_workers=2, n_rounds=20, compute_s=0.5, seed=2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hold", ["round", "yield", "last"])
 def test_faults_cost_what_they_cost(hold):
     """Rounds take longer than in the same run without them; every machine is checked, every stream replayed."""
@@ -298,12 +301,14 @@ def as_kwargs(workload):
     return {name: getattr(workload, name) for name in workload.__slots__}
 
 
+@pytest.mark.thorough
 def test_the_same_seed_strikes_alike():
     """A run with faults is a function of its seed, too."""
     workload = LeasingWorkload(**{**as_kwargs(BUSY), "faults": (("holder", 60.0), ("slot", 60.0))})
     assert simulate_leasing(workload) == simulate_leasing(workload)
 
 
+@pytest.mark.thorough
 def test_faults_without_end_are_said():
     """Where executors die faster than rounds end, no task does."""
     workload = LeasingWorkload(

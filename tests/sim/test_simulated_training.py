@@ -53,6 +53,7 @@ def test_two_tasks_on_one_slot_both_finish():
     assert {stream.header.origin for stream in result.streams.values()} == {"simulated"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("hold", ["round", "yield", "last"])
 def test_utilisation_is_below_its_bound(hold):
     """No rule of holding can compute more than the tasks have to compute; what is held covers what is computed."""
@@ -80,6 +81,7 @@ def test_a_task_alone_is_not_slowed_down():
     assert result.utilisation_frac == result.bound_frac == result.duty_frac[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("n_slots", "n_rounds", "rel"),
     [
@@ -98,6 +100,7 @@ def test_exponential_times_give_what_queueing_theory_expects(n_slots, n_rounds, 
     assert result.inflation == pytest.approx(theory.inflation, rel=rel)
 
 
+@pytest.mark.thorough
 def test_scattered_arrivals_cost_the_seeds_rule_more_than_last():
     """At CV .05 `round` gives shorter rounds than `last`, at CV 1 longer ones (leasing at load 1, four collectors)."""
     even, scattered = ({hold: _inflation(hold, cv) for hold in ("round", "last")} for cv in (0.05, 1.0))
@@ -129,6 +132,7 @@ def test_a_journal_on_disk_replays_exactly(tmp_path):
         assert answer.n_records == len(result.streams[name].records)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_all_tasks_end_whatever_dies(seed):
     """Whatever can die or stand still does; the rounds go on, and every stream obeys the laws and replays."""

@@ -67,6 +67,7 @@ def test_an_unknown_metric_names_the_known():
         learning.curves(seeds().journal(), "x")
 
 
+@pytest.mark.thorough
 def test_long_curves_are_thinned_without_losing_peaks():
     """5,000 rounds become at most 800 points, and the peak is one of them."""
     run = Run().task("a")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.gates
+pytestmark = pytest.mark.thorough
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Five questions make a function of complexity 6.

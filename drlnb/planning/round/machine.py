@@ -148,6 +148,8 @@ def _rest_warmup(state: RoundState, t: float, out: Out) -> None:
     """
     if state.phase == "ended" or state.closing or not {"pause", "stop"} & state.asked.keys():
         return
+    if "stop" in state.asked:
+        state.warmup.last(state.round)
     if any(i not in state.arrived and member.is_awaited for i, member in state.crew.members.items()):
         return
     if "stop" in state.asked and not state.warmup.state.ended:

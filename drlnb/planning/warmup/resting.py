@@ -209,6 +209,8 @@ def _revise(state: WarmupState, t: float, out: list[Record]) -> None:
     trace, plan = state.trace, state.plan
     if state.settings.planner != "progress" or trace is None or plan is None or plan.action == "keep":
         return
+    if trace.round == state.last_round:
+        return
     waiting = [i for i, member in enumerate(state.members) if member.status == "resting" and i in trace.sent_t]
     if not waiting or not trace.has_begun or state.resting or state.ended or not state.starts_needed:
         return

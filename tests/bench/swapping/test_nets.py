@@ -53,6 +53,7 @@ def test_parameters_and_bytes_are_those_of_the_page(name):
         assert saved / 2**20 / mib == pytest.approx(SQUEEZED[name], abs=0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [name for name in NETS if name not in LARGE])
 def test_a_fresh_trace_is_the_shipped_one(name):
     """Byte by byte, on the meta device."""
@@ -68,7 +69,7 @@ def test_a_fresh_trace_of_a_large_net_is_the_shipped_one(name):
     assert packed(trace(net, sample, name=name)) == packed(net_trace(name))
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "shape"), [("alexnet_32", (2, 10)), ("impala", (2, 18)), ("nature_cnn", (2, 18))])
 def test_a_net_is_a_network(name, shape):
     """It maps a batch to outputs, each sample for itself, with gradients for every parameter."""

@@ -270,6 +270,7 @@ def test_a_batch_is_tried_as_it_comes(tiny, monkeypatch):
     assert cuda.tried("layers", "plain", "fp32", 64, 3, device="cpu") == ([], None)
 
 
+@pytest.mark.thorough
 def test_a_plan_is_corrected_while_something_else_goes_on(tiny):
     """The old plan, the corrected one and a new one are each measured, on the file tier here."""
     began = []

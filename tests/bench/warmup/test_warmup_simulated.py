@@ -63,6 +63,7 @@ def test_a_plan_is_timed(monkeypatch):
     assert row.bar.at_most == 2.0
 
 
+@pytest.mark.thorough
 def test_rows_are_measured_and_written(tmp_path, capsys, monkeypatch):
     """A real, short run of two groups; the file has the form that every bench shares."""
     monkeypatch.setattr(simulated, "SHAPES", ("jitter",))

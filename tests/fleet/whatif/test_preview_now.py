@@ -213,7 +213,7 @@ MATTERS = {
 }  # fmt: skip
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("key", [key for key in PREVIEWED if not key.startswith("warmup.")])
 def test_every_key_that_is_played_can_matter(key):
     """Each of them changes the figures of some run; none is taken and forgotten."""
@@ -246,6 +246,7 @@ def test_without_switches_no_slot_is_worth_a_preference():
         preview(journal, "leasing.residency", False, tasks=TASKS)
 
 
+@pytest.mark.thorough
 def test_a_hold_limit_that_lets_nothing_end_is_said():
     """No round would end: that is the answer, not that the run should go on for longer."""
     journal = with_change(journal_of(), "leasing.max_hold_factor", 0.0)
@@ -280,7 +281,7 @@ def test_switches_are_told_apart_from_batches():
 
 
 # ------------------------------------------------------------------ keys of warm-up
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("planner", "key", "value"),
     [

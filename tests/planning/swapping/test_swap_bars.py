@@ -48,6 +48,7 @@ def test_no_planner_beats_the_search(net, multiple, device):
     assert come_to(view, "auto") == (fits, step_s)
 
 
+@pytest.mark.thorough
 def test_more_actions_are_never_slower():
     """Of those that fit: what the search may do more, it need not do."""
     view = view_of("impala", 1.6)

@@ -199,6 +199,7 @@ def test_each_move_of_a_search_is_a_plan(of, share, seed):
          predict(of, SwapPlan.keeping(of), 1, view.budget_bytes).step_s), abs=1e-6)  # fmt: skip
 
 
+@pytest.mark.thorough
 @fewer(4)
 @given(profiles(n_rows=5), st.floats(0.3, 1.0))
 def test_candidates_are_different_plans_the_best_first(of, share):

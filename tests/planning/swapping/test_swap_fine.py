@@ -163,6 +163,7 @@ def test_noise_does_not_lead_it_astray():
 
 
 # ------------------------------------------------------------------ as a planner
+@pytest.mark.thorough
 def test_as_a_planner_it_is_never_slower_than_the_search():
     """On the cost model itself, which is right about itself."""
     for rate in (2.0, 20.0):

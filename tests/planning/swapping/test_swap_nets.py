@@ -133,6 +133,7 @@ def test_capuchin_moves_what_waits_longest(name):
     assert predict(view.profile, plan, view.n_samples, GIB).fits
 
 
+@pytest.mark.thorough
 def test_squeezing_a_policys_frames_costs_no_time():
     """IMPALA at a quarter over plain's batch: what is squeezed is not moved, and the step is no longer."""
     view = view_of("impala", plain_batch(net_trace("impala"), "2080ti", GIB) * 5 // 4, GIB)
@@ -158,6 +159,7 @@ def test_units_of_the_corrected_planner_are_all_rows_once():
         assert changed <= set(fine._units[move[0]])
 
 
+@pytest.mark.thorough
 def test_a_link_as_fast_as_memory_makes_swapping_free():
     """And one that stands still makes every other action better than it."""
     view = view_of("impala", plain_batch(net_trace("impala"), "2080ti", GIB) * 3 // 2, GIB)

@@ -181,6 +181,7 @@ def test_no_rule_beats_the_search_and_no_search_the_oracle(of, share):
     assert scores["auto"] == scores["hybrid"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("budget", [20.0, 25.0, 30.0, 35.0, 40.0, 45.0, 50.0])
 @pytest.mark.parametrize("rate", [2.0, 5.0, 20.0])
 def test_the_search_comes_near_the_oracle(budget, rate):
@@ -227,6 +228,7 @@ def test_a_wanted_choice_is_made_possible():
     assert squeezed.innermost() == ["b1", "b3"]
 
 
+@pytest.mark.thorough
 def test_the_portfolio_holds_what_is_worth_a_trial():
     """The best plans of the search, the best first; parts of a minibatch where those may be cut."""
     of = wide(6, link=SwapLink.of(2.0))

@@ -46,6 +46,7 @@ def _prepared() -> Iterator[None]:
     gymnasium.registry.pop("rl/Chain-v0")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("double_q", [False, True])
 def test_chain_values_are_those_by_hand(double_q, make_dqn_spec):
     """Q*(s, right) = 0.9^(3 - s), Q*(s, left) = 0.9 max Q*(s - 1): within 0.05, learnt from random steps alone."""

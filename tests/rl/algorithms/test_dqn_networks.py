@@ -122,6 +122,7 @@ def test_actor_and_learner_agree(env, policy):
     assert actor.forward(rows) == pytest.approx(wanted, abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["CnnPolicy", Own])
 def test_going_on_is_as_if_it_had_never_stopped(policy):
     """Stopped after any round, with its ring and both networks, bit for bit; written as files in between."""
@@ -151,6 +152,7 @@ def test_the_target_network_moves_when_told_only():
     assert torch.equal(learner.networks.target_values(obs), learner.networks.q_values(obs).detach())
 
 
+@pytest.mark.thorough
 def test_where_it_is_lit_is_learnt():
     """A module of one's own finds the lit half: the mean of 8 rewards nears 8, chance is 4."""
     hyper = {"learning_rate": 0.05, "gamma": 0.0, "gradient_steps": 8, "exploration_fraction": 0.5, "batch_size": 16}

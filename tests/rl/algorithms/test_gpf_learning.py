@@ -105,6 +105,7 @@ def softmax(rows: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
+@pytest.mark.thorough
 def test_off_policy_q_of_a_chain_within_a_twentieth():
     """Judged for a sharp member while a random one explores beside it: V and Q approach V* and Q*, all within .05.
 
@@ -129,6 +130,7 @@ def test_off_policy_q_of_a_chain_within_a_twentieth():
     np.testing.assert_allclose(q, np.stack([left, best], 1), atol=0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("hyper", "gap"),
     [({"n_epochs": 5}, 1.0), ({"n_epochs": 1}, 1.0), ({"n_epochs": 1, "n_action_samples": 5}, 5 / 6)],

@@ -113,7 +113,7 @@ def test_any_tensor_that_is_missing_or_of_another_form_is_named(saved, data):
         assert text == f"here: damaged ({said})"
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("keep", [0, 7, 0.5, -1])
 def test_a_file_that_is_cut_anywhere_is_told(saved, name, keep):

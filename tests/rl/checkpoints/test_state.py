@@ -133,6 +133,7 @@ def _timeless(metrics):
     return {name: value for name, value in metrics.items() if not name.startswith(("time/time", "time/fps", "round/"))}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", TASKS, indirect=True)
 def test_going_on_is_as_if_it_had_never_stopped(task):
     """Stopped 3 times anywhere, saved, loaded, gone on with another split: same metrics and parameters, bitwise."""

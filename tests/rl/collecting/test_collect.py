@@ -27,6 +27,7 @@ def start(spec):
     return make_learner(spec).published()
 
 
+@pytest.mark.thorough
 def test_importing_the_collector_loads_no_torch():
     """A process that imports what a collector imports has neither torch nor yaml nor dask loaded."""
     code = (

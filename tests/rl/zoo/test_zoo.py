@@ -182,6 +182,7 @@ def test_yaml_tags_that_build_objects_are_refused_with_their_line(entry, tmp_pat
     assert not target.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [300, 4000])
 def test_deep_nesting_is_refused_not_crashed(n):
     """Brackets and sums without end are one clear error."""

@@ -44,6 +44,7 @@ def test_half_a_round_is_no_round(child):
     assert child.ask("trial-export")[0]["trials"] == []
 
 
+@pytest.mark.thorough
 def test_a_trial_changes_nothing_that_its_task_learns(child):
     """The task's state before and after a trial is the same, bitwise, and so is its next round beside one without."""
     _record(child)

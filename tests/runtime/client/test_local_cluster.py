@@ -66,6 +66,7 @@ def supervised(monkeypatch):
             process.kill()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "line",
     [

@@ -458,6 +458,7 @@ def test_a_start_that_is_cancelled_leaves_no_process():
 
 
 # ------------------------------------------------------------------ slots
+@pytest.mark.thorough
 def test_a_death_never_overtakes_the_start_that_followed_it():
     """The scheduler stalls with the first message, and the second one would be heard first; a lost one comes again."""
 

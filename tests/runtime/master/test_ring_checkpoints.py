@@ -60,6 +60,7 @@ def same(ring, other):
     return all(np.array_equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("full", [False, True])
 def test_each_checkpoint_writes_what_is_new(full):
     """Of 64 checkpoints with 10 new rows each, two windows' worth: few files, a sixth of the bytes, all exact."""

@@ -229,6 +229,7 @@ def test_a_task_that_ends_takes_its_process_along(act):
     act(work)
 
 
+@pytest.mark.thorough
 def test_a_loop_that_takes_no_other_lease_leaves_no_process_behind(act, monkeypatch):
     """Its process stays for a while after a lease, returned or taken away; a new lease keeps it; a task's stays."""
     monkeypatch.setattr(isolated_executors, "_LOOP_S", 0.15)

@@ -62,6 +62,7 @@ def compare(name, action, tier, kind, n_steps=2):
         assert swap._meter.n_bytes == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", pairwise(WHOLE), ids="-".join)
 def test_c1_an_action_changes_no_bit(case):
     """Each pair of net, action, tier and kind occurs once here; all of them in the slow tier."""
@@ -121,6 +122,7 @@ def smooth():
     return nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Tanh(), nn.LayerNorm(16), nn.Linear(16, 4))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("action", [KEEP, SWAP, SQUEEZE, DERIVE, BLOCK])
 @pytest.mark.parametrize("way", WAYS)
 def test_c1_however_the_graph_is_used(way, action):
@@ -144,6 +146,7 @@ def test_c1_however_the_graph_is_used(way, action):
         assert (swap._meter.n_bytes, swap._tier.places.n_taken) == (0, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("action", ACTIONS)
 def test_c2_an_edit_in_place_after_the_save_raises_under_every_action(action):
     """As in plain PyTorch, and with no gradient written by then that plain would not have written."""

@@ -131,14 +131,14 @@ def compare(name, planner, tier, kind, use="once"):
     return told
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", pairwise([case for case in CASES if case[0] == "nature_cnn"]), ids="-".join)
 def test_c1_each_pair_of_planner_tier_and_kind(case):
     """On the smallest of the networks, every two of them together once."""
     compare(*case)
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 @pytest.mark.parametrize("use", USES)
 def test_c1_each_use_of_a_graph_on_a_policy(use):
     """IMPALA's network under the search, however its graph is used."""

@@ -36,6 +36,7 @@ def trained(swapped, net, x, n_steps):
     return step
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("planner", ["auto", "hybrid", "greedy", "capuchin"])
 def test_a_step_stays_within_its_budget(planner):
     """Plain needs more than the budget; the planner's plan does not, and its peak is the one that was predicted."""
@@ -233,6 +234,7 @@ def test_run_makes_the_step_again_as_if_nothing_had_happened():
     assert differing(state(plain), state(net)) == []
 
 
+@pytest.mark.thorough
 def test_a_step_that_fails_leaves_nothing_and_the_next_one_works():
     """After any exception no byte is held, no place is taken, and steps can be made."""
     net, x = made("residual"), images()
@@ -351,7 +353,7 @@ def test_importing_the_door_loads_no_torch():
         swap.nothing  # noqa: B018
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 def test_freed_tensors_leave_the_process_once_malloc_is_fixed():
     """Glibc takes the threshold; in a process of its own, since it cannot be taken back."""
     code = "from drlnb import swap; print(swap.fix_malloc())"
@@ -373,6 +375,7 @@ def test_places_of_a_file_are_used_again_in_every_step():
     tier.close()
 
 
+@pytest.mark.thorough
 def test_a_throttled_disk_takes_at_least_its_time():
     """64 KiB at 2 MB/s take 33 ms and more, each way, and what is said of the tier says that it is emulated."""
     tier, seconds = FileTier(Meter()), 65_536 / 2e6

@@ -13,7 +13,7 @@ def run(capsys, *words):
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.gates
+@pytest.mark.thorough
 def test_the_table_has_every_plan_beside_the_bound(capsys):
     """At the figures of the patent's larger experiment: nothing is below the bound, the learner sends one version."""
     title, _, *lines = run(capsys)

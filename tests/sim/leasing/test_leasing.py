@@ -161,6 +161,7 @@ def test_the_command_prints_a_table_and_json(capsys):
     assert row["spread"] == [one.utilisation_frac for one in run.results]
 
 
+@pytest.mark.thorough
 def test_the_command_prints_what_faults_do(capsys):
     """Without them and with them: utilisation, inflation, rounds per second; and how many leases expired."""
     assert main(arguments(hold="yield", n_tasks=3, n_rounds=60, seeds=[0], faults="holder=60,frozen=90")) == 0

@@ -71,6 +71,7 @@ def test_too_little_is_refused():
         load_of(pools_of(journal_of("round")), ["nobody"], 1)
 
 
+@pytest.mark.thorough
 def test_of_a_long_run_the_newest_leases_count(monkeypatch):
     """With room for 20 leases a task, its newest 20: what is kept does not grow, and the end is what is foretold."""
     journal, names = journal_of("round", n_rounds=60), ["sim0", "sim1", "sim2"]

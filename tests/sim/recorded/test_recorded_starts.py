@@ -157,6 +157,7 @@ def test_another_rule_gives_what_that_rule_gives(planner):
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("planner", ["saa", "progress", "quantile"])
 def test_a_wait_for_a_cpu_slot_is_a_start(planner):
     """Parked collectors that share too few CPU slots: from cold wakes, what asking ahead by each rule comes to."""
@@ -217,6 +218,7 @@ def test_a_whole_tasks_journal_is_judged_as_it_was():
     assert sum(one.wait_s for one in now[8:-1]) < 0.5 * sum(one.wait_s for one in cold[8:-1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("n", [150, 400])
 @pytest.mark.parametrize("key", ["", "warmup.planner"])
 def test_of_a_long_run_the_newest_events_are_decided_again(monkeypatch, n, key):
@@ -261,6 +263,7 @@ def disturbed(planner):
     return task.host.stream
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("planner", ["saa", "mean", "progress"])
 def test_losses_pauses_and_stops_are_decided_as_they_were(planner):
     """Whatever happens to a run, as things are the same is planned in each round, for the same reason."""
@@ -276,6 +279,7 @@ def test_losses_pauses_and_stops_are_decided_as_they_were(planner):
     assert sum(one.wait_s is None for one in again) < 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("key", "value"), [("warmup.planner", "cold"), ("warmup.collector_mode", "keep")])
 def test_a_disturbed_run_can_be_tried_out_too(key, value):
     """Losses and pauses happen to collectors that are started otherwise, too."""

@@ -48,6 +48,7 @@ def test_a_step_says_what_it_swapped_and_waited_for():
     assert last.stall_s == predict(chain(), acting(chain(), l0=SWAP, l1=SWAP, l2=SWAP), 1, 25.0).stall_s >= 2.0
 
 
+@pytest.mark.thorough
 def test_noise_is_the_seeds():
     """The same seed gives the same journal, another one another."""
     one, same, other = (simulate_steps(lambda n: OF, 1, 45.0, n_steps=20, seed=seed) for seed in (1, 1, 2))

@@ -30,6 +30,7 @@ def killed():
     return train(BUDGET, 15, faults=[Fault(kind="holder", t=50.0, index=0, down_s=1.0)])
 
 
+@pytest.mark.thorough
 def test_a_budget_that_binds_is_kept(killed):
     """Not all is kept, the best trial stays, and no step takes more."""
     stream, _ = killed
@@ -55,6 +56,7 @@ def test_without_a_budget_a_training_has_no_word_of_it():
     assert not stream.of(swapping.SwapStepMeasured)
 
 
+@pytest.mark.thorough
 def test_another_master_goes_on_with_the_plan_of_the_checkpoint(killed):
     """It was killed after it had settled; nothing is profiled again."""
     first, second = killed

@@ -34,6 +34,7 @@ def test_a_line_for_each_planner(capsys):
     assert cells[1][-2:] == ["swap", "5"]
 
 
+@pytest.mark.thorough
 def test_one_of_each_kind_is_compared(capsys):
     """Unless planners are named; the search is never slower than a rule."""
     found = ratios(capsys, "--net", "impala", "--multiple", "1.5")
@@ -103,6 +104,7 @@ def test_budgets_are_read_in_their_units(capsys):
     assert report["plain_batch"] == pytest.approx(418 * (5.5 - 0.97) / (11 - 0.97), rel=0.02)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", net_names())
 def test_every_net_fits_somewhere(name):
     """A trace has rows, and a batch that fits."""

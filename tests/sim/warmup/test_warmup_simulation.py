@@ -138,6 +138,7 @@ def test_the_same_seed_gives_the_same_journal():
     assert first != lines(simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=1), "progress"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("planner", ["seed", "saa", "progress"])
 def test_a_journal_replays_exactly(planner):
     """A fresh machine, given the events from the lines, decides the same again."""

@@ -64,6 +64,7 @@ def test_what_arrives_is_the_version_once_and_never_two_at_once(killed):
             assert bars["mb"][mine].sum() == pytest.approx(20.0)
 
 
+@pytest.mark.thorough
 def test_many_hosts_and_shards_share_lanes_and_colours():
     """Sixteen lanes of 40 hosts, the lost one among them; shards in eight groups, by their numbers."""
     of = simulate("relay:m=20", 40, SIZE, LINK, kill=1)
@@ -104,6 +105,7 @@ def test_the_race_ranks_plans_on_one_clock():
     assert all((np.diff(drawn["y"][drawn["line"] == i]) >= 0).all() for i in range(3))
 
 
+@pytest.mark.thorough
 def test_a_plan_that_takes_far_longest_is_cut_off_and_said_so():
     """Else nothing of the others could be seen."""
     results = [simulate(plan, 64, SIZE, LINK) for plan in ("star", "relay:m=64", "auto")]

@@ -58,6 +58,7 @@ def test_unknown_names_are_refused():
         assets.module("x")
 
 
+@pytest.mark.thorough
 @needs_node
 def test_every_module_is_javascript(tmp_path):
     """Node reads each as a module; one process for all."""
@@ -71,6 +72,7 @@ def test_every_module_is_javascript(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 @needs_node
 @pytest.mark.parametrize("name", ["words", "page"])
 def test_the_tests_in_javascript(name):

@@ -39,6 +39,7 @@ def test_pieces_give_what_all_at_once_gives(run, cuts):
     assert digests(pieces) == digests(run.journal())
 
 
+@pytest.mark.thorough
 @settings(max_examples=8)
 @given(run=runs(), data=st.data())
 def test_streams_may_come_interleaved(run, data):

@@ -87,6 +87,7 @@ def zooms(now_s, widest):
     return [zoom for zoom in [*ends, *midst] if zoom[1] <= now_s]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "n",
     [
@@ -138,6 +139,7 @@ def forgetful(monkeypatch):
     monkeypatch.setattr(pool, "NEWEST", 20)
 
 
+@pytest.mark.thorough
 def test_old_time_does_not_hang_on_the_order_of_streams(forgetful):
     """The pool's rows first, last, or in pieces between the tasks': the same pictures."""
     rows = list(entries_of(long_run().journal()))

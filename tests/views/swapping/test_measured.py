@@ -155,6 +155,7 @@ def test_the_rows_of_a_simulated_run_are_in_the_picture(kind):
     assert measured.steps(fold, kind).digest() == view.digest()
 
 
+@pytest.mark.thorough
 def test_a_long_run_keeps_a_bounded_number_of_steps():
     """Of 9,000 steps at most 8,192 are held, the newest among them, all counted."""
     journal = belt(profiled(), planned(), *(step(1.0, 1, float(t)) for t in range(1, 9_001)))
