@@ -1,7 +1,8 @@
 """Follow which module is running, so that each saved storage gets a name: its module's path and a number."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -28,6 +29,10 @@ class Call:
     pending: list[object] = field(default_factory=list)
     #: The state of the one tensor that it takes; for whoever computes its output again.
     source: object = None
+
+
+def _leading_size(inputs: tuple[object, ...]) -> int | None:
+    return next((each.shape[0] for each in inputs if isinstance(each, torch.Tensor) and each.dim()), None)
 
 
 class Attribution:
@@ -65,6 +70,22 @@ class Attribution:
             register_module_forward_hook(self._after, always_call=True),
         )
 
+    @contextmanager
+    def size_alone(self) -> Iterator[None]:
+        """Look at the size of the module's first input, and follow nothing."""
+        self.tick, self.n_samples, thread = 0, None, threading.get_ident()
+
+        def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
+            if module is self._module and threading.get_ident() == thread:
+                self.n_samples = _leading_size(inputs)
+                hook.remove()
+
+        hook = register_module_forward_pre_hook(look)
+        try:
+            yield
+        finally:
+            hook.remove()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for hook in self._hooks:
             hook.remove()
@@ -94,8 +115,7 @@ class Attribution:
         if not self._mine(module):
             return
         if self.n_samples is None and self._paths[module] == "":
-            first = next((each for each in inputs if isinstance(each, torch.Tensor) and each.dim()), None)
-            self.n_samples = None if first is None else first.shape[0]
+            self.n_samples = _leading_size(inputs)
         call = Call(self._paths[module], module, inputs)
         self._stack.append(call)
         self._entered(call)

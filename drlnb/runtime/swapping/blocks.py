@@ -37,7 +37,7 @@ def recomputed(module: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     ValueError
         If a submodule is missing, or has buffers besides batch statistics.
     """
-    known = dict(module.named_modules())
+    known = dict(module.named_modules()) if paths else {}
     for path in paths:
         if path not in known or not can_run_again(known[path]):
             raise ValueError(f"block {path!r} is no submodule whose forward pass can be made again")

@@ -26,14 +26,14 @@ from drlnb.runtime.swapping.memory import (
     DevicePeak,
     StepState,
     budget_problem,
+    bytes_with_gradients,
     device_of,
-    fixed_bytes,
     kept_tensors,
     shape_key,
 )
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
-from drlnb.runtime.swapping.tape import Tape
+from drlnb.runtime.swapping.tape import Kept, Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
@@ -113,6 +113,7 @@ class Swapper:
         )
         self._recipes = Recipes(self._tape)
         self._recording: Recording | None = None
+        self._profiling = False
         self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -163,12 +164,12 @@ class Swapper:
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
-        blocks = self._current().blocks
-        self._tape.begin(kept_tensors(self.module))
-        self._own_bytes = fixed_bytes(self.module)
+        blocks, kept = self._current().blocks, [*kept_tensors(self.module)]
+        counts = recording is None and self._keeps_all
+        self._tape.begin(kept, counts=counts)
+        self._own_bytes = bytes_with_gradients(kept)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
         self._recording = self._tape.watch = recording
-        self._tape.keeps_all = self._current().key is None
         if self._device.type == "cuda":
             self._peak.restart()
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
@@ -179,9 +180,13 @@ class Swapper:
         try:
             with ExitStack() as stack:
                 stack.enter_context(recomputed(self.module, blocks))
-                stack.enter_context(self._attribution)
-                stack.enter_context(saved_tensors_hooks(self._tape.pack, self._tape.unpack))
+                stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
+                hooks = (self._tape.count, Kept.tensor) if counts else (self._tape.pack, self._tape.unpack)
+                stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
+            if counts and self._chooser.plan:
+                known = len(self._chooser.plan.keys) + len(self._tape.others)
+                self._step.n_unknown = max(0, self._tape.n_saved - known)
         finally:
             self._recording = self._tape.watch = None
             self._recipes.begin(wanted=False)
@@ -233,13 +238,24 @@ class Swapper:
         return Recording(self._tape, self._attribution, self._recipes, transient_bytes)
 
     def _action(self, key: RowKey) -> Action:
-        chooser = self._chooser
-        if chooser.plan is None:
-            return SWAP if chooser.name == "all" or (chooser.budget_bytes and chooser.name != "none") else KEEP
-        action = chooser.plan.action_of.get(key)
+        if self._chooser.plan is None:
+            return self._unplanned
+        action = self._chooser.plan.action_of.get(key)
         if action is None:
             self._step.n_unknown += 1
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
+
+    @property
+    def _unplanned(self) -> Action:
+        """What is done with every row while there is no plan."""
+        chooser = self._chooser
+        return SWAP if chooser.name == "all" or (chooser.budget_bytes and chooser.name != "none") else KEEP
+
+    @property
+    def _keeps_all(self) -> bool:
+        """Whether a step that nobody records moves nothing."""
+        plan = self._chooser.plan
+        return not self._profiling and (plan.key is None if plan else self._unplanned == KEEP)
 
     def _entered(self, call: Call) -> None:
         self._recipes.entered(call)
@@ -284,6 +300,7 @@ class Swapper:
             raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
         chooser, recordings = self._chooser, dict[int, Recorded]()
         before = chooser.plan, chooser.is_given
+        self._profiling = True
         chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
         try:
             for n_samples in [*batches] * _RECORDED:
@@ -296,6 +313,7 @@ class Swapper:
                     recordings[n_samples] = min(recordings.get(n_samples, recorded), recorded, key=work_s)
         finally:
             chooser.plan, chooser.is_given = before
+            self._profiling = False
         chooser.profile = self._profile_of(recordings)
         return chooser.profile
 

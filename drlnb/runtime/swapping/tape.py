@@ -64,6 +64,14 @@ def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
         )
 
 
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's bytes are all that there is of it."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return False
+    odd = tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg()
+    return not (odd or in_compiler())
+
+
 class Kept:
     """A saved tensor that stays: a parameter, a small one, a subclass; or any one where all stay."""
 
@@ -75,7 +83,8 @@ class Kept:
 
     def tensor(self) -> torch.Tensor:
         """Return it."""
-        _unchanged(self._tensor, self._version, self._tensor.shape)
+        if self._tensor._version != self._version:
+            _unchanged(self._tensor, self._version, self._tensor.shape)
         return self._tensor
 
 
@@ -205,8 +214,6 @@ class Tape:
         #: A storage that is needed again within that many times its copy stays, from the next step on.
         self.gap_copies = 0.0
         self.watch: Watch | None = None
-        #: The plan keeps every storage: unless somebody watches, what is saved needs no handle of its own.
-        self.keeps_all = False
         #: Storages that something else holds, or of which less than half is saved: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
@@ -219,6 +226,10 @@ class Tape:
         self._saved: weakref.WeakValueDictionary[Identity, Saved] = weakref.WeakValueDictionary()
         #: Those of this step, by key.
         self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
+        #: Storages that are counted, in a step that keeps all; which of them are not ours; keys of the last other step.
+        self._counted: weakref.WeakValueDictionary[Identity, Held] = weakref.WeakValueDictionary()
+        self._not_ours: Collection[int] = ()
+        self._names: list[RowKey] = []
         self._sizes: list[int] = []  # of the storages that the last step packed: the next one needs room, too
         self._packed: list[int] = []
         self._order: list[RowKey] = []  # of the last step: in which storages were needed
@@ -228,14 +239,18 @@ class Tape:
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
         self.stall_s = 0.0
 
-    def begin(self, pinned: Iterable[torch.Tensor]) -> None:
+    def begin(self, pinned: Iterable[torch.Tensor], *, counts: bool = False) -> None:
         """Begin a step.
 
         Parameters
         ----------
         pinned
             Tensors that are there whatever happens (parameters, buffers): their storages, and views of them, stay.
+        counts
+            All will stay: tensors go to :meth:`count` instead of :meth:`pack`.
         """
+        self._not_ours = {i for i, key in enumerate(self._names) if counts and self.others.get(key) == _HELD}
+        self._names = self._names if counts else []
         self._pinned = {storage_number(each.untyped_storage()) for each in pinned}
         self.rows.clear()
         self._small.clear()
@@ -262,8 +277,6 @@ class Tape:
         storage = tensor.untyped_storage()
         saved = self._saved.get(identity(tensor)) or self._first(tensor, storage)
         self.n_packs += 1
-        if self.keeps_all and self.watch is None and saved.action == KEEP:
-            return Kept(tensor, saved)
         handle = Handle(saved, Guard(tensor))
         if saved.action in {SQUEEZE, DERIVE} and saved.again is None:
             handle.full = saved.hold(self.meter, storage)
@@ -273,10 +286,25 @@ class Tape:
             self.watch.packed(handle, tensor)
         return handle
 
+    def count(self, tensor: torch.Tensor) -> Kept:
+        """Keep a tensor that autograd saves, and count its storage: where all stays, nothing needs a name."""
+        if not _is_plain(tensor):
+            return Kept(tensor)
+        storage = tensor.untyped_storage()
+        where, n_bytes = (storage_number(storage), tensor._version), storage.nbytes()
+        if where[0] in self._pinned or n_bytes < self._min_bytes:
+            return Kept(tensor)
+        held = self._counted.get(where)
+        if held is None:
+            meter = self._uncounted if self.n_saved in self._not_ours else self.meter
+            held = self._counted[where] = Held(meter, storage)
+            self.n_saved += 1
+            self._packed.append(n_bytes)
+        self.n_packs += 1
+        return Kept(tensor, held)
+
     def _is_ours(self, tensor: torch.Tensor) -> bool:
-        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
-            return False
-        if tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg() or in_compiler():
+        if not _is_plain(tensor):
             return False
         storage = tensor.untyped_storage()
         if storage_number(storage) in self._pinned:
@@ -294,6 +322,7 @@ class Tape:
         action = KEEP if stays else self._action(key)
         saved = Saved(key, layer_type, tensor, action)
         self._saved[saved.identity] = self.rows[key] = saved
+        self._names.append(key)
         self.n_saved += 1
         self._packed.append(saved.n_bytes)
         held = saved.hold(self._uncounted if self.others.get(key) == _HELD else self.meter, storage)

@@ -46,6 +46,8 @@ def in_compiler() -> bool:
 
 def compiled(module: torch.nn.Module) -> bool:
     """Return whether torch.compile has taken a module, or one within it."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # not loaded: nothing is compiled
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:
+        return False  # not loaded: nothing is compiled
     kind = getattr(dynamo, "OptimizedModule", ())
     return any(isinstance(each, kind) or each._compiled_call_impl is not None for each in module.modules())

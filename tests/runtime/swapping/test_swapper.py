@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.nn.modules import module as module_hooks
 
 from drlnb import swap
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, SwapPlan
@@ -64,6 +65,42 @@ def test_with_room_enough_nothing_is_moved():
         assert trained(swapped, net, x, 4).swapped_bytes == 0
         assert swapped.report().plan.key is None
         assert swapped.report().plan.keys
+
+
+@pytest.mark.parametrize("more", [{"planner": "none"}, {"planner": "auto", "budget": "1GiB"}])
+def test_a_step_that_keeps_all_counts_what_one_that_follows_its_modules_counts(more, monkeypatch):
+    """It has no name for what is saved, and says the same of it; the input, which something else holds, is not ours."""
+    told = []
+    for follows in (False, True):
+        if follows:
+            monkeypatch.setattr(swap.Swapper, "_keeps_all", False)
+        net, x = made("residual"), images()
+        with swapper(net, **more) as swapped:
+            last = trained(swapped, net, x, 3)
+            told.append((
+                last.n_samples,
+                last.peak_bytes,
+                last.n_saved,
+                last.n_packs,
+                last.n_unknown,
+                last.swapped_bytes,
+            ))
+            with swapped.step():
+                assert bool(module_hooks._global_forward_hooks) == follows
+                net(x).sum().backward()
+                assert bool(module_hooks._global_forward_pre_hooks) == follows
+    assert told[0] == told[1]
+    assert told[0][0] == len(x)
+
+
+def test_a_step_that_keeps_all_sees_an_edit_in_place():
+    """As plain autograd does: what was saved is what the backward pass needs."""
+    linear = nn.Linear(8, 8)
+    with swapper(linear, planner="none") as swapped, swapped.step():
+        y = linear(torch.randn(4, 8)).exp()
+        y.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
 
 
 def test_the_module_itself_is_counted():
