@@ -75,7 +75,7 @@ class SavedRow:
     packed_ticks: tuple[int, ...]
     #: Names of the operations that packed it.
     consumers: tuple[str, ...] = ()
-    #: ``void`` (its values are never read), ``narrow`` (integers), ``mask`` (one byte each); empty: none is exact.
+    #: ``void`` (its values are never read), ``narrow`` (integers), ``mask`` (one bit each); empty: none is exact.
     squeeze_kind: str = ""
     #: Share of its bytes that is left then.
     squeeze_left_frac: float = 1.0

@@ -238,7 +238,7 @@ def _row(key: RowKey, seen: Sequence[tuple[int, _Row]], ticks: Sequence[Tick], o
         packed_ticks=packed,
         consumers=tuple(row.consumers),
         squeeze_kind=kind,
-        squeeze_left_frac=_LEFT_FRAC.get(kind, 1 / row.itemsize) if kind else 1.0,
+        squeeze_left_frac=_LEFT_FRAC.get(kind, 1 / (8 * row.itemsize)) if kind else 1.0,
         derive_from=source,
         derive_s_per_sample=sum(tick.forward_s[1] for tick in made) if source else 0.0,
     )

@@ -1,8 +1,9 @@
 """Keep a smaller form of a saved tensor where the operation that saved it gets bit by bit the same gradient from it.
 
 A max-pool never reads the values of its input (``void``), its indices fit in fewer bits (``narrow``), and a ReLU reads
-of its result only where it is not positive (``mask``).  Which operation a tensor was saved by is seen when the module
-that runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept in full.
+of its result only where it is not positive (``mask``, a bit each).  Which operation a tensor was saved by is seen when
+the module that runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept
+in full.
 """
 
 from collections import deque
@@ -22,6 +23,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "MaxPool2DWithIndicesBackward0": {"_saved_self": "void", "_saved_result1": "narrow"},
     "ReluBackward0": {"_saved_result": "mask"},
 }
+#: Of eight bytes that are 0 or 1: moves the i-th to bit i of the last; back: a byte to all eight, bit i of the i-th.
+_GATHER, _SPREAD, _DIAGONAL = 0x0102040810204080, 0x0101010101010101, 0x8040201008040201 - (1 << 64)
 _Form = Callable[[], torch.Tensor]
 #: So many operations back of a module's output are looked at.
 _DEPTH = 64
@@ -83,8 +86,22 @@ def _form(kind: str, tensor: torch.Tensor, plane: int, meter: Meter) -> _Form | 
     small = ~(tensor <= 0) if kind == "mask" else tensor.to(fitting)  # not `> 0`: a NaN lets the gradient through
     if small.stride() != stride or plane > 1 << 31:
         return None  # not dense: what is made of it would lie otherwise
-    held = Held(meter, small.untyped_storage())
-    return lambda: (held, small.to(dtype))[1]
+    kept = _bits(small) if kind == "mask" else small
+    held = Held(meter, kept.untyped_storage())
+    return lambda: (held, (_bools(kept, size, stride) if kind == "mask" else kept).to(dtype))[1]
+
+
+def _bits(flags: torch.Tensor) -> torch.Tensor:
+    """Return dense flags in their order in memory, eight to a byte: shape ``(ceil(n / 8),)``, uint8."""
+    n = flags.numel()
+    octets = torch.nn.functional.pad(flags.as_strided((n,), (1,)).view(torch.uint8), (0, -n % 8)).view(torch.int64)
+    return (octets * _GATHER).bitwise_right_shift_(56).to(torch.uint8)
+
+
+def _bools(bits: torch.Tensor, size: torch.Size, stride: tuple[int, ...]) -> torch.Tensor:
+    """Return what :func:`_bits` was given."""
+    octets = (bits.to(torch.int64) * _SPREAD).bitwise_and_(_DIAGONAL)
+    return (octets.view(torch.uint8) != 0).as_strided(size, stride)
 
 
 def _is_exact(kind: str, device: torch.device, geometry: Geometry) -> bool:

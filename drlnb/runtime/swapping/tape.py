@@ -83,8 +83,7 @@ class Kept:
 
     def tensor(self) -> torch.Tensor:
         """Return it."""
-        if self._tensor._version != self._version:
-            _unchanged(self._tensor, self._version, self._tensor.shape)
+        _unchanged(self._tensor, self._version, self._tensor.shape)
         return self._tensor
 
 

@@ -52,7 +52,7 @@ def squeezed(consumers: Sequence[str], dtype: torch.dtype, *, of_relu: bool, pla
     if names == {"max_pool2d"}:
         return "void", 0.0
     if of_relu and names <= {"max_pool2d", "relu", "relu_"}:
-        return "mask", 1 / dtype.itemsize
+        return "mask", 1 / (8 * dtype.itemsize)
     return "", 1.0
 
 

@@ -85,8 +85,8 @@ def test_a_chain_is_derived_from_as_far_back_as_may_be():
     [
         (("max_pool2d",), torch.float32, False, 0, ("void", 0.0)),
         (("max_pool2d",), torch.float32, True, 0, ("void", 0.0)),
-        (("relu", "max_pool2d"), torch.float32, True, 0, ("mask", 0.25)),
-        (("relu",), torch.bfloat16, True, 0, ("mask", 0.5)),
+        (("relu", "max_pool2d"), torch.float32, True, 0, ("mask", 1 / 32)),
+        (("relu",), torch.bfloat16, True, 0, ("mask", 1 / 16)),
         (("relu",), torch.float32, False, 0, ("", 1.0)),
         (("relu", "conv2d"), torch.float32, True, 0, ("", 1.0)),
         (("max_pool2d",), torch.int64, False, 181 * 181, ("narrow", 0.25)),

@@ -10,6 +10,8 @@ from torch.nn import functional
 
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, SQUEEZE, SWAP, SwapPlan
 from drlnb.runtime.swapping import torch_private
+from drlnb.runtime.swapping.squeeze import _form
+from drlnb.runtime.swapping.tiers.base import Meter
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import everywhere, profiled, stepping, swapper
 
@@ -221,6 +223,19 @@ def test_trap_23_a_nan_passes_a_squeezed_relu_as_it_passes_a_plain_one():
         with swap.step():
             (relu(x) * 6).sum().backward()
     assert torch.equal(x.grad, torch.tensor([[0.0, 6.0, 0.0, 6.0, 6.0]]))
+
+
+@pytest.mark.parametrize("shape", [(1,), (8,), (3, 5, 7, 7), (2, 4, 8, 8)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_a_mask_takes_a_bit_for_each_number_and_comes_back_as_it_was(shape, layout):
+    """Whatever the size and the memory format: a byte holds eight."""
+    result = torch.relu(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+    result = result.contiguous(memory_format=layout) if len(shape) == 4 else result
+    meter = Meter()
+    form = _form("mask", result, 0, meter)
+    assert meter.n_bytes == -(-result.numel() // 8)
+    assert torch.equal(form(), (result > 0).to(result.dtype))
+    assert form().stride() == result.stride()
 
 
 def test_trap_24_a_torch_without_a_private_name_is_told_in_a_line():
