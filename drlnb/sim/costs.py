@@ -53,10 +53,6 @@ class Costs(Declared):
     #: One of :data:`SHAPES`; ``exponential`` ignores both coefficients.
     shape: str = declare("lognormal", choice(*SHAPES))
 
-    def on_wire_s(self, n_bytes: int) -> float:
-        """Return how long a sender is busy with one message, in seconds; its latency comes after that."""
-        return n_bytes / self.bandwidth_bytes_per_s if self.bandwidth_bytes_per_s else 0.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundCosts:

@@ -119,12 +119,6 @@ def test_another_scale_draws_the_same_noise(factor, n, seed, shape):
     assert other.publish_s == one.publish_s
 
 
-def test_a_sender_is_busy_for_the_bytes_that_it_sends():
-    """100 bytes at 50 per second take 2 s; without a limit none."""
-    assert Costs(bandwidth_bytes_per_s=50.0).on_wire_s(100) == 2.0
-    assert Costs().on_wire_s(10**12) == 0.0
-
-
 @given(st.lists(st.integers(0, 5), max_size=20), st.integers(0, 6))
 def test_calls_are_made_in_the_order_of_their_times(delays, until):
     """A stable sort by time; what is later than the end waits."""

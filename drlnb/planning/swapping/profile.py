@@ -7,7 +7,7 @@ samples.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Final, Literal, Self, TypeVar, cast
@@ -205,11 +205,6 @@ class SwapPlan:
     def action_of(self) -> Mapping[RowKey, Action]:
         """Key of a row -> what is done with it."""
         return dict(zip(self.keys, self.actions, strict=True))
-
-    def having(self, changes: Mapping[RowKey, Action]) -> Self:
-        """Return the plan with other actions for some rows."""
-        now = {**self.action_of, **changes}
-        return replace(self, actions=tuple([now[key] for key in self.keys]))
 
     def as_array(self, *, strict: bool = True) -> npt.NDArray[np.int64]:
         """Return the seed's plan: rows (number of the tensor, 0 = stays, 1 = is swapped), shape ``(n, 2)``.

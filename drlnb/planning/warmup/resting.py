@@ -209,9 +209,9 @@ def _revise(state: WarmupState, t: float, out: list[Record]) -> None:
     trace, plan = state.trace, state.plan
     if state.settings.planner != "progress" or trace is None or plan is None or plan.action == "keep":
         return
-    over = state.ended or trace.round == state.last_round
-    waiting = [i for i, member in enumerate(state.members) if member.status == "resting" and i in trace.sent_t]
-    if not waiting or not trace.has_begun or state.resting or over or not state.starts_needed:
+    resting = (i for i, member in enumerate(state.members) if member.status == "resting")
+    waiting = [i for i in resting if i in trace.sent_t and trace.round != state.last_round]
+    if not waiting or not trace.has_begun or state.resting or state.ended or not state.starts_needed:
         return
     view = _view(state)
     if view.lack():

@@ -26,8 +26,8 @@ from drlnb.runtime.swapping.memory import (
     DevicePeak,
     StepState,
     budget_problem,
-    bytes_with_gradients,
     device_of,
+    fixed_bytes,
     kept_tensors,
     shape_key,
 )
@@ -164,10 +164,9 @@ class Swapper:
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
-        blocks, kept = self._current().blocks, [*kept_tensors(self.module)]
-        counts = recording is None and self._keeps_all
-        self._tape.begin(kept, counts=counts)
-        self._own_bytes = bytes_with_gradients(kept)
+        blocks, counts = self._current().blocks, recording is None and self._keeps_all
+        self._tape.begin(kept_tensors(self.module), counts=counts)
+        self._own_bytes = fixed_bytes(self.module)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":

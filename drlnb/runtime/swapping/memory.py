@@ -1,19 +1,17 @@
 """Measure and mend what a process holds in memory."""
 
 import ctypes
-from collections.abc import Collection, Iterator
 from hashlib import sha256
 
 import torch
 
 from drlnb.records.units import said_bytes
-from drlnb.runtime.swapping.torch_private import storage_number
+from drlnb.runtime.swapping.torch_private import storage_number, submodules
 
 __all__ = [
     "DevicePeak",
     "StepState",
     "budget_problem",
-    "bytes_with_gradients",
     "device_of",
     "fix_malloc",
     "fixed_bytes",
@@ -43,23 +41,15 @@ def shape_key(module: torch.nn.Module) -> str:
     return f"{type(module).__name__}-{sha256(shapes.encode()).hexdigest()[:8]}"
 
 
-def kept_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """Yield parameters and buffers, each once."""
-    seen = set[int]()
-    for each in module.modules():
-        for tensor in (*each._parameters.values(), *each._buffers.values()):
-            if tensor is not None and id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield tensor
+def kept_tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+    """Return parameters and buffers, each once."""
+    each = (tensor for m in submodules(module) for tensor in (*m._parameters.values(), *m._buffers.values()))
+    return list({id(tensor): tensor for tensor in each if tensor is not None}.values())
 
 
 def fixed_bytes(module: torch.nn.Module) -> int:
-    """Return the bytes of a module's parameters, their gradients and buffers, each storage once."""
-    return bytes_with_gradients([*kept_tensors(module)])
-
-
-def bytes_with_gradients(tensors: Collection[torch.Tensor]) -> int:
     """Return the bytes of parameters, their gradients and buffers, each storage once."""
+    tensors = kept_tensors(module)
     storages = {storage_number(storage): storage for storage in (each.untyped_storage() for each in tensors)}
     gradients = sum(each.nbytes for each in tensors if isinstance(each, torch.nn.Parameter) and each.requires_grad)
     return int(sum(storage.nbytes() for storage in storages.values()) + gradients)

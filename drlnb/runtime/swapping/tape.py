@@ -68,8 +68,7 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """Return whether a tensor's bytes are all that there is of it."""
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
         return False
-    odd = tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg()
-    return not (odd or in_compiler())
+    return not (tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
 
 
 class Kept:
@@ -303,7 +302,7 @@ class Tape:
         return Kept(tensor, held)
 
     def _is_ours(self, tensor: torch.Tensor) -> bool:
-        if not _is_plain(tensor):
+        if not _is_plain(tensor) or in_compiler():
             return False
         storage = tensor.untyped_storage()
         if storage_number(storage) in self._pinned:

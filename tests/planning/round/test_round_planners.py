@@ -16,6 +16,7 @@ from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.columns.swapping import SwapPlanned, SwapProfileTaken
 from drlnb.records.journal import Stream, StreamOpened
 from tests.planning.swapping.swap_task import OF
+from tests.planning.swapping.swap_words import having
 
 NODES = ("n0", "n1")
 
@@ -116,7 +117,7 @@ OWN = {
         "round 1: batching planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
     ),
     "swapping": (
-        lambda view: SwapPlan.keeping(view.profile).having({("l0", 0): SWAP}),
+        lambda view: having(SwapPlan.keeping(view.profile), {("l0", 0): SWAP}),
         broken,
         "round 1: swapping planner own:mine raised RuntimeError: no plan for 0",
     ),
@@ -185,7 +186,7 @@ def test_a_users_plan_that_fits_is_followed():
     def every(view):
         views.append(view)
         kept = SwapPlan.keeping(view.profile)
-        return kept.having(dict.fromkeys(kept.keys, SWAP))
+        return having(kept, dict.fromkeys(kept.keys, SWAP))
 
     config = {"planners": {"swapping": "own:mine"}, "swapping": {"memory_budget_bytes": 45, "pin": {"l0#0": SWAP}}}
     master = Master(own={"swapping": Mine(every)}, n_rounds=9, **config)

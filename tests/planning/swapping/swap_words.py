@@ -1,5 +1,7 @@
 """Profiles of small steps: a chain of three layers that can be worked by hand, and any others."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from drlnb.planning.swapping.profile import (
@@ -48,7 +50,7 @@ def wide(n=6, **more):
 
 def acting(of, **actions):
     """Return the plan that does something with rows, by their first names."""
-    return SwapPlan.keeping(of).having({(name, 0): action for name, action in actions.items()})
+    return having(SwapPlan.keeping(of), {(name, 0): action for name, action in actions.items()})
 
 
 seconds = st.floats(0.001, 5.0)
@@ -104,3 +106,9 @@ def planned(draw, actions=None):
     plan = SwapPlan(profile_key=of.key, keys=tuple(kinds), actions=tuple(kinds.values()),
                     blocks=tuple(each.path for each in chosen))  # fmt: skip
     return of, plan
+
+
+def having(plan, changes):
+    """Return a plan with other actions for some rows."""
+    now = {**plan.action_of, **changes}
+    return replace(plan, actions=tuple(now[key] for key in plan.keys))

@@ -27,7 +27,7 @@ from drlnb.planning.swapping.profile import (
 from drlnb.planning.swapping.table import plan_rows, plan_table
 from drlnb.records.base import Record
 from drlnb.records.columns.swapping import ApplySwapPlan, SwapProfileTaken
-from tests.planning.swapping.swap_words import SECOND, acting, chain, planned, profile, profiles, row, wide
+from tests.planning.swapping.swap_words import SECOND, acting, chain, having, planned, profile, profiles, row, wide
 from tests.strategies import fewer
 
 
@@ -94,7 +94,7 @@ def test_a_plan_comes_back_from_its_json(pair):
     again = Record.from_row(json.loads(json.dumps(command.to_row())))
     assert again == command
     assert from_plain(SwapPlan, again.plan) == plan
-    assert SwapPlan.keeping(of).having(plan.action_of).actions == plan.actions
+    assert having(SwapPlan.keeping(of), plan.action_of).actions == plan.actions
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_the_seeds_array_is_a_row_per_tensor():
     assert plan.as_array().tolist() == [[0, 1], [1, 0], [2, 1], [3, 0]]
     assert plan.as_array().dtype == np.int64
     assert SwapPlan.keeping().as_array().shape == (0, 2)
-    more = plan.having({("l1", 0): DERIVE, ("l2", 0): SQUEEZE})
+    more = having(plan, {("l1", 0): DERIVE, ("l2", 0): SQUEEZE})
     with pytest.raises(ValueError, match="an array holds keep and swap alone, this plan has derive, squeeze"):
         more.as_array()
     assert more.as_array(strict=False).tolist() == [[0, 1], [1, 0], [2, 0], [3, 0]]
@@ -135,13 +135,13 @@ def test_a_block_holds_all_its_rows_and_no_other():
     """A row within is of action block, a row outside is not; no row lies in two."""
     of, good = blocked(KEEP, KEEP, BLOCK, KEEP, KEEP, KEEP)
     assert good.problem(of) == ""
-    assert good.having({("l2", 0): KEEP}).problem(of).startswith("l2#0: a row is of action block if and only if")
-    assert good.having({("l3", 0): BLOCK}).problem(of).startswith("l3#0: a row is of action block if and only if")
+    assert having(good, {("l2", 0): KEEP}).problem(of).startswith("l2#0: a row is of action block if and only if")
+    assert having(good, {("l3", 0): BLOCK}).problem(of).startswith("l3#0: a row is of action block if and only if")
     assert replace(good, blocks=("b1", "b9")).problem(of) == "there is no block 'b9'"
     twin = replace(
         of, blocks=(*of.blocks, SwapBlock(path="all", first_tick=1, last_tick=5, rows=(("l2", 0), ("l3", 0))))
     )
-    both = replace(good.having({("l3", 0): BLOCK}), blocks=("b1", "all"))
+    both = replace(having(good, {("l3", 0): BLOCK}), blocks=("b1", "all"))
     assert both.problem(twin) == "blocks b1, all overlap"
 
 

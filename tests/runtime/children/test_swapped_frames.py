@@ -10,6 +10,7 @@ from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.profile import KEEP, SWAP
 from drlnb.rl.pickled import pack
 from drlnb.runtime.children.model_cache import Residency
+from tests.planning.swapping.swap_words import having
 from tests.runtime import swapped_net
 from tests.runtime.learning import FENCE, LearningChild
 
@@ -108,7 +109,7 @@ def test_a_plan_that_is_not_here_is_asked_for(make_child):
     plain, child = make_child(), make_child()
     profile = profile_of(finish(child, swapped("all", "profile"))[0])
     finish(plain, {})
-    plan = SwapPlan.keeping(profile).having({profile.rows[0].key: SWAP, profile.rows[1].key: SWAP})
+    plan = having(SwapPlan.keeping(profile), {profile.rows[0].key: SWAP, profile.rows[1].key: SWAP})
     assert finish(child, swapped("p"))[0] == {"op": "need-plan"}
     answer, made = child.ask("finish", round=2, **swapped("p", "steps", facts(plan)))
     child.version += 1

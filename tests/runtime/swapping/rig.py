@@ -15,6 +15,7 @@ from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter
 from drlnb.runtime.swapping.tiers.file import FileTier
 from drlnb.runtime.swapping.tiers.slab import SlabTier
+from tests.planning.swapping.swap_words import having
 from tests.runtime.swapping.checked import CheckedStreams
 from tests.runtime.swapping.nets import images, plain_step
 
@@ -88,7 +89,7 @@ def everywhere(profile: SwapProfile, action: str) -> SwapPlan:
     for row in profile.rows:
         allowed = action in row.actions and not (action == DERIVE and actions[row.derive_from] == DERIVE)
         actions[row.key] = action if allowed else KEEP
-    return kept.having(actions)
+    return having(kept, actions)
 
 
 def _within(one: str, other: str) -> bool:

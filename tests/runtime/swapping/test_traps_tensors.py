@@ -12,6 +12,7 @@ from drlnb.planning.swapping.profile import BLOCK, DERIVE, SQUEEZE, SWAP, SwapPl
 from drlnb.runtime.swapping import torch_private
 from drlnb.runtime.swapping.squeeze import _form
 from drlnb.runtime.swapping.tiers.base import Meter
+from tests.planning.swapping.swap_words import having
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import everywhere, profiled, stepping, swapper
 
@@ -252,7 +253,7 @@ def test_trap_25_a_relu_that_saves_its_result_before_its_hooks_run_is_derived():
         with swapper(net) as swap:
             profile = profiled(swap, net, x)
             assert {row.key: row.derive_from for row in profile.rows}["2", 0] == ("1", 0)
-            swap.apply(SwapPlan.keeping(profile).having({("2", 0): DERIVE, ("1", 0): SWAP}))
+            swap.apply(having(SwapPlan.keeping(profile), {("2", 0): DERIVE, ("1", 0): SWAP}))
             before = copy.deepcopy(net[1].state_dict())
             net(x).square().sum().backward()
             plain = state(net)
