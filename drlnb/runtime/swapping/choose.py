@@ -53,6 +53,18 @@ class Chooser:
         self.is_given = False
 
     @property
+    def current(self) -> SwapPlan:
+        """The plan; an empty one while there is none."""
+        return self.plan or SwapPlan()
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether the next step moves nothing; before there is a plan, all is swapped where there is a budget."""
+        if self.plan is None:
+            return self.name == "none" or (self.name != "all" and not self.budget_bytes)
+        return self.plan.key is None
+
+    @property
     def needs_profile(self) -> bool:
         """Whether the planner waits for a profile."""
         waits = self.profile is None and not self.is_given and self.budget_bytes is not None

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, RowKey
 from drlnb.runtime.swapping.attribution import Call
-from drlnb.runtime.swapping.tape import Guard, Handle, Identity, Saved, Tape, identity
+from drlnb.runtime.swapping.guard import Guard, Identity, identity
+from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Held, flat
 from drlnb.runtime.swapping.torch_private import StorageRef
 

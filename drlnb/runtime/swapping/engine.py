@@ -21,6 +21,7 @@ from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.guard import Kept
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of, work_s
 from drlnb.runtime.swapping.memory import (
     DevicePeak,
@@ -33,7 +34,7 @@ from drlnb.runtime.swapping.memory import (
 )
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
-from drlnb.runtime.swapping.tape import Kept, Tape
+from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
@@ -113,7 +114,6 @@ class Swapper:
         )
         self._recipes = Recipes(self._tape)
         self._recording: Recording | None = None
-        self._profiling = False
         self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -164,10 +164,11 @@ class Swapper:
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
-        blocks, counts = self._current().blocks, recording is None and self._keeps_all
+        blocks, recording = self._chooser.current.blocks, recording or self._recording
+        counts = recording is None and self._chooser.keeps_all
         self._tape.begin(kept_tensors(self.module), counts=counts)
         self._own_bytes = fixed_bytes(self.module)
-        self._recipes.begin(wanted=recording is not None or DERIVE in self._current().actions)
+        self._recipes.begin(wanted=recording is not None or DERIVE in self._chooser.current.actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":
             self._peak.restart()
@@ -238,23 +239,11 @@ class Swapper:
 
     def _action(self, key: RowKey) -> Action:
         if self._chooser.plan is None:
-            return self._unplanned
+            return KEEP if self._chooser.keeps_all else SWAP
         action = self._chooser.plan.action_of.get(key)
         if action is None:
             self._step.n_unknown += 1
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
-
-    @property
-    def _unplanned(self) -> Action:
-        """What is done with every row while there is no plan."""
-        chooser = self._chooser
-        return SWAP if chooser.name == "all" or (chooser.budget_bytes and chooser.name != "none") else KEEP
-
-    @property
-    def _keeps_all(self) -> bool:
-        """Whether a step that nobody records moves nothing."""
-        plan = self._chooser.plan
-        return not self._profiling and (plan.key is None if plan else self._unplanned == KEEP)
 
     def _entered(self, call: Call) -> None:
         self._recipes.entered(call)
@@ -270,7 +259,7 @@ class Swapper:
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape
         step.n_samples = step.n_samples or self._attribution.n_samples
-        step.step_s, step.plan_key = step_s, self._current().key
+        step.step_s, step.plan_key = step_s, self._chooser.current.key
         step.n_saved, step.n_packs, step.swapped_bytes = tape.n_saved, tape.n_packs, tape.swapped_bytes
         step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
         if self._device.type == "cuda":
@@ -299,20 +288,17 @@ class Swapper:
             raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
         chooser, recordings = self._chooser, dict[int, Recorded]()
         before = chooser.plan, chooser.is_given
-        self._profiling = True
         chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
         try:
             for n_samples in [*batches] * _RECORDED:
-                recording = self._new_recording()
+                self._recording = recording = self._new_recording()
                 with self.step(n_samples):
-                    self._recipes.begin(wanted=True)
-                    self._recording = self._tape.watch = recording
                     step_fn(n_samples)
                     recorded = recording, recording.ticks()
                     recordings[n_samples] = min(recordings.get(n_samples, recorded), recorded, key=work_s)
         finally:
             chooser.plan, chooser.is_given = before
-            self._profiling = False
+            self._recording = None
         chooser.profile = self._profile_of(recordings)
         return chooser.profile
 
@@ -325,9 +311,6 @@ class Swapper:
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
-
-    def _current(self) -> SwapPlan:
-        return self._chooser.plan or SwapPlan()
 
     def apply(self, plan: SwapPlan) -> None:
         """Follow a plan from the next step on, whatever the planner says.
@@ -364,7 +347,7 @@ class Swapper:
 
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
-        chooser, plan, n_samples = self._chooser, self._current(), self._step.n_samples
+        chooser, plan, n_samples = self._chooser, self._chooser.current, self._step.n_samples
         known = chooser.profile if n_samples and plan.keys else None
         predicted = predict(known, plan, n_samples or 0, chooser.budget_bytes) if known else None
         return SwapReport(

@@ -13,7 +13,8 @@ import torch
 
 from drlnb.planning.swapping.profile import SQUEEZE
 from drlnb.runtime.swapping.attribution import Call
-from drlnb.runtime.swapping.tape import Geometry, Handle, Tape
+from drlnb.runtime.swapping.guard import Geometry
+from drlnb.runtime.swapping.tape import Handle, Tape
 from drlnb.runtime.swapping.tiers.base import Held, Meter
 
 __all__ = ["KINDS", "nodes", "squeeze", "tensors_in"]

@@ -1,0 +1,71 @@
+"""Know which storage a saved tensor views, and see whether its contents were written since."""
+
+from collections.abc import Iterable
+
+import torch
+
+from drlnb.runtime.swapping.torch_private import storage_number
+
+__all__ = ["Geometry", "Guard", "Identity", "Kept", "identity", "is_plain"]
+
+#: Number of a storage, and the write counter of its contents.
+Identity = tuple[int, int]
+#: Type, offset, shape and strides of a tensor.
+Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
+
+
+def identity(tensor: torch.Tensor) -> Identity:
+    """Return which storage a tensor views, and in which state of its contents."""
+    return storage_number(tensor.untyped_storage()), tensor._version
+
+
+class Guard:
+    """Sees later changes of a tensor's contents: with hooks, autograd leaves this check to us."""
+
+    __slots__ = ("_tensor", "_version", "geometry")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # Without its graph: the live output of an operation, kept by that operation, is a cycle that nobody collects.
+        self._tensor, self._version = tensor.detach(), tensor._version
+        #: Type, offset, shape and strides.
+        self.geometry: Geometry = (tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride())
+        self._tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)  # the write counter stays shared
+
+    def check(self) -> None:
+        """Raise if the contents were written since."""
+        _unchanged(self._tensor, self._version, self.geometry[2])
+
+    def view(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """Return the tensor as it was, over a storage."""
+        dtype, offset, size, stride = self.geometry
+        return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
+
+
+class Kept:
+    """A saved tensor that stays: a parameter, a small one, a subclass; or any one where all stay."""
+
+    __slots__ = ("_saved", "_tensor", "_version")
+
+    def __init__(self, tensor: torch.Tensor, saved: object = None) -> None:
+        self._tensor, self._version = tensor.detach(), tensor._version
+        self._saved = saved  # lives as long, and is counted so
+
+    def tensor(self) -> torch.Tensor:
+        """Return it."""
+        _unchanged(self._tensor, self._version, self._tensor.shape)
+        return self._tensor
+
+
+def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
+    if tensor._version != saved:
+        raise RuntimeError(
+            f"a tensor of shape {tuple(shape)} that the backward pass needs was modified by an inplace operation: it "
+            f"is at version {tensor._version}, and was saved at version {saved}"
+        )
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's bytes are all that there is of it."""
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
+        return False
+    return not (tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
