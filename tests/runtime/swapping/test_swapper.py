@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -411,6 +412,32 @@ def test_places_of_a_file_are_used_again_in_every_step():
     first.clear()
     assert tier.places.n_taken == 0
     assert tier.places.take(100).offset == 0
+    tier.close()
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_what_is_wanted_back_before_it_has_left_stays(forgotten):
+    """Others are not promised its room: it counts until it was read, or nobody wants it any more."""
+    meter, may_write = Meter(), threading.Event()
+    tier = FileTier(meter)
+    tier.writer.submit(may_write.wait)
+    storage = torch.arange(4096.0).untyped_storage()
+    ticket = tier.store(Held(meter, storage))
+    ticket.load()
+    may_write.set()
+    while tier.relieve():
+        pass
+    assert ticket.copy_s > 0
+    assert meter.n_bytes == storage.nbytes()
+    if forgotten:
+        ticket.forget()
+        assert meter.n_bytes == 0
+    held = ticket.wait()
+    assert (held.storage.data_ptr() == storage.data_ptr()) == (not forgotten)
+    assert torch.equal(torch.tensor([], dtype=torch.float32).set_(held.storage), torch.arange(4096.0))
+    del held
+    assert meter.n_bytes == 0
+    del ticket
     tier.close()
 
 

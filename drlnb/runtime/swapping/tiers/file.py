@@ -7,6 +7,7 @@ memory that the kernel takes back when it needs it; a file in a memory file syst
 import math
 import os
 import tempfile
+import threading
 import time
 import weakref
 from collections import defaultdict, deque
@@ -58,6 +59,7 @@ class FileTier:
         self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
         self._in_flight_bytes, self._bytes_per_s = in_flight_bytes, math.inf
         self._writing: deque[tuple[int, Future[None]]] = deque()
+        self.lock = threading.RLock()  # of what tickets hold; a collected object may let go of one
         self._idle: _Idle = defaultdict(list)
 
     def store(self, held: Held) -> "_FileTicket | None":
@@ -121,12 +123,13 @@ def _give_back(idle: _Idle, whole: npt.NDArray[np.uint8], limit_bytes: int) -> N
 class _FileTicket:
     """One storage in the file."""
 
-    __slots__ = ("_loading", "_n_bytes", "_place", "_source", "_tier", "copy_s")
+    __slots__ = ("_loading", "_n_bytes", "_place", "_source", "_stays", "_tier", "copy_s")
 
     def __init__(self, tier: FileTier, place: Place, held: Held) -> None:
         self._tier, self._place, self._n_bytes = tier, place, held.storage.nbytes()
         self._source: Held | None = held
-        self._loading: Future[Held] | None = None
+        self._stays = False  # it is wanted back before it has left
+        self._loading: tuple[Held, Future[None]] | None = None
         self.copy_s = 0.0
 
     def write(self) -> None:
@@ -144,33 +147,49 @@ class _FileTicket:
             return
         self.copy_s = self._tier.copied(self._n_bytes, began_s)
         self._tier.out.add(self._n_bytes, self.copy_s)
-        self._source = None
+        with self._tier.lock:
+            self._source = source if self._stays else None
 
     def load(self) -> None:
-        """Begin to read it, unless it is still here."""
-        if self._source is None and self._loading is None and self._tier.broken != "it is closed":
-            self._loading = self._tier.reader.submit(_read, [(self, self._room())])
+        """Begin to read it; what is still here stays: others would take its room."""
+        with self._tier.lock:
+            self._stays = self._source is not None
+        if not self._stays and self._loading is None and self._tier.broken != "it is closed":
+            held = self._room()
+            self._loading = held, self._tier.reader.submit(_read, [(self, held)])
 
     def _room(self) -> Held:
         return Held(self._tier.meter, torch.from_numpy(self._tier.buffer(self._n_bytes)).untyped_storage())
 
     def wait(self) -> Held:
         """Return what was read."""
-        source = self._source
-        if source is not None:
+        if (source := self._taken()) is not None:
             return source
         self.load()
         loading, self._loading = self._loading, None
+        held = loading[0] if loading else self._room()
         try:
-            return loading.result() if loading else self.read(self._room())
+            if loading:
+                loading[1].result()
+            else:
+                self.read(held)
+            return held
         finally:
-            del loading  # or an error would hold this frame, and with it the graph
+            del loading, held  # or an error would hold this frame, and with it the graph
 
     def forget(self) -> None:
         """Drop what was read."""
+        self._taken()
         self._loading = None
 
-    def read(self, held: Held) -> Held:
+    def _taken(self) -> Held | None:
+        """Return the storage if it is still here; it stays no longer than until it is written."""
+        with self._tier.lock:
+            source, self._stays = self._source, False
+            self._source = None if self.copy_s > 0 else source
+        return source
+
+    def read(self, held: Held) -> None:
         """Read it."""
         began_s, rest = time.perf_counter(), memoryview(flat(held.storage).numpy())
         while rest:
@@ -179,14 +198,13 @@ class _FileTicket:
                 raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
             rest = rest[n_read:]
         self._tier.back.add(self._n_bytes, self._tier.copied(self._n_bytes, began_s))
-        return held
 
 
-# A ticket in a box: once the future is done, the thread holds no ticket any more, and its place is free.
+# A ticket in a box: once the future is done, the thread holds neither ticket nor bytes, so both count for nobody.
 def _write(box: list[_FileTicket]) -> None:
     box.pop().write()
 
 
-def _read(box: list[tuple[_FileTicket, Held]]) -> Held:
+def _read(box: list[tuple[_FileTicket, Held]]) -> None:
     ticket, held = box.pop()
-    return ticket.read(held)
+    ticket.read(held)
