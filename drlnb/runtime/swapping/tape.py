@@ -312,14 +312,14 @@ class Tape:
         return held
 
     def _prefetch(self, saved: Saved) -> None:
-        self._ahead.pop(saved.key, None)
-        if saved.ticket is not None and saved.buffer is None:
-            saved.ticket.load()  # before those that come after it
         if graph_task() != self._task:
             self._task, self._cursor = graph_task(), 0
             self._audit()
             if not self._order:
                 self._order = list(self.rows)[::-1]
+        self._ahead.pop(saved.key, None)
+        if saved.ticket is not None and saved.buffer is None:
+            saved.ticket.load()  # before those that come after it
         if saved.key not in self._needed:
             self._near(saved)
         if saved.key in self._order:
@@ -337,8 +337,8 @@ class Tape:
     def _audit(self) -> None:
         """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""
         for saved in list(self.rows.values()):
-            if saved.ticket is None or saved.key in self.others:
-                continue
+            if saved.ticket is None or saved.key in self.others or saved.key in self._ahead:
+                continue  # what is asked for may stay until it is needed
             viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
             if saved.ticket.copy_s > 0 and not saved.ref.expired():
                 self.others[saved.key] = _HELD  # first: a slice of the caller's is not ours to count

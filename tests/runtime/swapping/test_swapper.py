@@ -24,7 +24,7 @@ from drlnb.runtime.swapping.tiers.base import Held, Meter, Rate
 from drlnb.runtime.swapping.tiers.file import FileTier
 from tests.planning.swapping.swap_words import wide
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
-from tests.runtime.swapping.rig import everywhere, profiled, stepping, swapper
+from tests.runtime.swapping.rig import Step, everywhere, profiled, stepping, swapper
 
 #: Parameters and gradients (2 x 7730 x 4), and buffers (5 x 72) of the residual net, counted by hand from its layers.
 FIXED_BYTES = 62_200
@@ -438,6 +438,24 @@ def test_what_is_wanted_back_before_it_has_left_stays(forgotten):
     del held
     assert meter.n_bytes == 0
     del ticket
+    tier.close()
+
+
+def test_what_stays_because_it_was_asked_for_is_not_taken_for_held():
+    """A second backward pass finds it written and still here: that is the tier's doing, nobody else's."""
+    may_write = threading.Event()
+    tier = FileTier(Meter())
+    tier.writer.submit(may_write.wait)
+    step = Step(tier)
+    x, y = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
+    with step.open() as tape:
+        first, second = x.exp().sum(), y.exp().sum()
+        second.backward()  # asks for what `first` needs, which has not left
+        may_write.set()
+        step.away()
+        first.backward()
+    assert tape.others == {}
+    assert torch.equal(x.grad, x.exp())
     tier.close()
 
 
