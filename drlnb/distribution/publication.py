@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -39,7 +39,7 @@ class PublishReport:
     #: actors were known to have applied it or were late; and what the cost model had expected until hosts hold it.
     publish_s: float
     predicted_s: float
-    #: Host that was dropped on the way -> why.
+    #: Host that was dropped, on the way or before, and is not back -> why.
     failed: dict[str, str]
     #: Host -> bytes that were given to it to send, repairs included; ``learner`` is this process.
     egress_bytes: dict[str, int]
@@ -65,9 +65,24 @@ class PublishReport:
         """Versions per second, if the next one left when this one was confirmed (seed 001, paragraph 105)."""
         return 1.0 / self.publish_s if self.publish_s else 0.0
 
+    def __str__(self) -> str:
+        """Return what came of it in a line."""
+        if self.superseded:
+            return f"version {self.version} was not sent: a newer one took its place"
+        lost = [f"{host} dropped: {why}" for host, why in self.failed.items()]
+        if not self.n_hosts:
+            return "; ".join([f"version {self.version} is on no host", *(lost or ["there is none"])])
+        said = (
+            f"version {self.version} by {self.plan} to {self.n_hosts} host{'s' * (self.n_hosts > 1)}, measured "
+            f"{1e3 * self.publish_s:.3g} ms, predicted {1e3 * self.predicted_s:.3g} ms (network: {self.link_origin})"
+        )
+        return "; ".join([said, f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models", *lost])
+
     @classmethod
-    def of(cls, version: int, trace: Sequence[Record], link: Link, link_origin: str) -> "PublishReport":
-        """Return the report of the version that a trace is of."""
+    def of(
+        cls, version: int, trace: Sequence[Record], link: Link, link_origin: str, lost: Mapping[str, str]
+    ) -> "PublishReport":
+        """Return the report of the version that a trace is of; `lost` hosts had been dropped before."""
         own = [record for record in trace if getattr(record, "version", version) == version]
         held = {record.host: record for record in own if isinstance(record, HostCompleted)}
         installed = {record.host: record for record in own if isinstance(record, ActorsInstalled)}
@@ -83,7 +98,7 @@ class PublishReport:
             n_superseded=sum(isinstance(record, VersionSuperseded) for record in trace) - (end is None),
             publish_s=end.publish_s if end else 0.0,
             predicted_s=first.predicted_s if first else 0.0,
-            failed={record.host: record.reason for record in own if isinstance(record, HostDropped)},
+            failed={**lost, **{record.host: record.reason for record in own if isinstance(record, HostDropped)}},
             egress_bytes=_egress([record for record in own if isinstance(record, SendParameters)]),
             publish_s_of={host: record.publish_s for host, record in held.items()},
             arrival_s={host: record.arrival_s for host, record in held.items()},
@@ -123,6 +138,8 @@ class Publication:
             If that takes longer than `timeout_s`; the version goes on.
         PeerError
             If the publisher was closed before.
+        PlannerFailed
+            If a planner of the user's own raised, or returned a plan that does not fit.
         """
         try:
             return self._future.result(timeout_s)

@@ -19,7 +19,7 @@ from drlnb.distribution.flat import pack
 from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
 from drlnb.planning.distribution.machine import DistributionMachine
-from drlnb.planning.registry import Planners
+from drlnb.planning.registry import AnyPlanner, PlannerFailed, Planners
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     AskMissing,
@@ -29,6 +29,7 @@ from drlnb.records.columns.distribution import (
     MeasureLink,
     PublishAsked,
     SendParameters,
+    VersionFailed,
     VersionPublished,
     VersionSuperseded,
 )
@@ -37,6 +38,7 @@ from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.distribution.probe import WITHIN_S
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files import versions
+from drlnb.runtime.files.planners import resolve
 from drlnb.runtime.link import TOPIC
 from drlnb.runtime.link import Link as NodeLink
 from drlnb.runtime.machine_host import MachineHost, by_class
@@ -74,7 +76,8 @@ class Publisher:
         Name by which readers find the parameters: ``drlnb.distribution.HostView.attach(task=...)``.  Whoever publishes
         under the same name later takes it over.
     plan
-        How a version reaches the hosts, such as ``auto`` or ``relay:m=4``; may be changed later.
+        How a version reaches the hosts: the name of a planner, such as ``auto`` or ``relay:m=4``, one of your own, or
+        its class; may be changed later.
     deadline_s
         Seconds after which hosts that have not got all of a version are asked what they miss; None: four times the
         prediction, and 5 s at least.
@@ -104,7 +107,7 @@ class Publisher:
         client: Client | None = None,
         *,
         task: str = "parameters",
-        plan: str = "auto",
+        plan: str | AnyPlanner | type = "auto",
         deadline_s: float | None = None,
         link: Link | Emulated | None = None,
         confirm: str = "hosts",
@@ -118,8 +121,9 @@ class Publisher:
             raise ConfigError(f"link must be a Link or an Emulated, got {link!r}")
         if confirm not in ("hosts", "actors"):
             raise ConfigError(f"confirm must be 'hosts' or 'actors', got {confirm!r}")
-        self.task, self._plan = task, _checked(plan)
-        config: Plain = {"planner": plan, "deadline_s": deadline_s, "confirm": confirm}
+        self.task, self._planners = task, Planners()
+        self.plan = plan
+        config: Plain = {"planner": self.plan, "deadline_s": deadline_s, "confirm": confirm}
         self._cards = asdict(link) if isinstance(link, Emulated) else None
         #: Where :attr:`link` comes from, in a word or two.
         self.link_origin = "emulated" if self._cards else "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
@@ -138,8 +142,10 @@ class Publisher:
         self._plugin = f"drlnb-relay-{uuid.uuid4().hex}"
         self._topic = f"{TOPIC}{self._plugin}"
         self._addresses: dict[str, str] = {}
-        #: Those of hosts that were dropped, and may answer again.
-        self._dropped: dict[str, str] = {}
+        #: Host that was dropped, and may answer again -> its address, and why it was.
+        self._dropped: dict[str, tuple[str, str]] = {}
+        #: Those that are being asked.
+        self._asked = set[str]()
         #: Address -> why there is no relay.
         self.unused: dict[str, str] = {}
         self._version, self._payloads = 0, dict[int, Payload]()
@@ -174,7 +180,7 @@ class Publisher:
             self._cards,
         )
         effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask, MeasureLink: self._measure})
-        self._host = MachineHost(DistributionMachine(config), effects, [self._listen])
+        self._host = MachineHost(DistributionMachine(config, self._planners), effects, [self._listen])
         self._changed = asyncio.Event()
         self._client.subscribe_topic(self._topic, self._heard)
         plugin = Bootstrap(
@@ -224,6 +230,7 @@ class Publisher:
         if self._addresses.pop(host, address) != address:
             self._tell()  # its process is another one, which holds nothing
         self._addresses[host] = address
+        self._dropped.pop(host, None)
         self._tell()
 
     def _tell(self) -> None:
@@ -241,12 +248,16 @@ class Publisher:
     # ------------------------------------------------------------------ versions
     @property
     def plan(self) -> str:
-        """How a version reaches the hosts; a new one takes effect at the next version."""
+        """Name of the planner; a new one, given as to the publisher, takes effect at the next version."""
         return self._plan
 
     @plan.setter
-    def plan(self, plan: str) -> None:
-        self._plan = _checked(plan)
+    def plan(self, plan: str | AnyPlanner | type) -> None:
+        try:
+            planner = resolve(DISTRIBUTION, plan)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self._plan = planner if isinstance(planner, str) else self._planners.add(DISTRIBUTION.decision, planner)
 
     def publish(self, source: "torch.nn.Module | Mapping[str, torch.Tensor | np.ndarray]") -> "Publication":
         """Pack a version and send it to all hosts; returns at once, and `source` may change again.
@@ -280,15 +291,26 @@ class Publisher:
         self._payloads[publication.version] = payload
         self._waiting[publication.version] = publication
         self._host.feed(PublishAsked, version=publication.version, n_bytes=len(payload), planner=plan)
-        for host in list(self._dropped):
-            self._link.keep(self._ask_back(host, self._dropped.pop(host)))
+        self._link.keep(self._ask_back())
 
-    async def _ask_back(self, host: str, address: str) -> None:
-        """Ask a host that was dropped whether it answers again; if not, the next version asks it again."""
-        if await self._sender.answers(address):
-            self._up(host, address)
-        elif host not in self._addresses:
-            self._dropped[host] = address
+    async def _ask_back(self) -> None:
+        """Ask hosts that were dropped whether they answer again; forget those whose workers Dask has no more."""
+        asked = {host: address for host, (address, _) in self._dropped.items() if host not in self._asked}
+        if not asked:
+            return
+        self._asked |= asked.keys()
+        try:
+            workers = await self._client.scheduler.ncores()
+            answers = await asyncio.gather(*[self._sender.answers(address) for address in asked.values()])
+        except OSError:  # the scheduler does not answer
+            return
+        finally:
+            self._asked -= asked.keys()
+        for (host, address), is_back in zip(asked.items(), answers, strict=True):
+            if is_back and host in self._dropped:
+                self._up(host, address)
+            elif address not in workers:
+                self._dropped.pop(host, None)
 
     def _send(self, command: SendParameters) -> None:
         """Send a version, and forget those before it."""
@@ -305,10 +327,16 @@ class Publisher:
             assumed = [name for name in Link.declared() if name not in record.figures]
             self.link_origin = f"measured, but for {', '.join(assumed)}" if assumed else "measured"
         if isinstance(record, HostDropped) and record.host in self._addresses:
-            self._dropped[record.host] = self._addresses.pop(record.host)
-        if isinstance(record, (VersionPublished, VersionSuperseded)) and record.version in self._waiting:
-            publication = self._waiting.pop(record.version)
-            publication.end(PublishReport.of(record.version, publication.trace, self.link, self.link_origin))
+            self._dropped[record.host] = self._addresses.pop(record.host), record.reason
+        if not isinstance(record, (VersionPublished, VersionSuperseded, VersionFailed)):
+            return
+        ended, lost = self._waiting.pop(record.version, None), {host: why for host, (_, why) in self._dropped.items()}
+        if ended and isinstance(record, VersionFailed):
+            ended.fail(PlannerFailed(record.reason))
+        elif ended:
+            ended.end(PublishReport.of(record.version, ended.trace, self.link, self.link_origin, lost))
+        if self._waiting:  # the next version may find no host
+            self._link.keep(self._ask_back())
 
     # ------------------------------------------------------------------ the end
     def close(self) -> None:
@@ -356,13 +384,3 @@ def _usable(client: Client | None) -> Client:
     if client.status != "running":
         raise ConfigError(f"client must be connected, it is {client.status}")
     return client
-
-
-def _checked(plan: str) -> str:
-    if not isinstance(plan, str):
-        raise ConfigError(f"plan must be a name such as 'auto' or 'relay:m=4', got {plan!r}")
-    try:
-        Planners().make(DISTRIBUTION, plan)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    return plan

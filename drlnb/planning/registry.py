@@ -286,8 +286,15 @@ class Planners:
     """
 
     def __init__(self, own: Mapping[str, AnyPlanner] | None = None) -> None:
-        self._own = dict(own or {})
         self._made: dict[tuple[str, str], AnyPlanner] = {}
+        for decision, planner in (own or {}).items():
+            self.add(decision, planner)
+
+    def add(self, decision: str, planner: AnyPlanner) -> str:
+        """Add a user's own planner of a decision; return the name by which it is asked for."""
+        name = f"{OWN}{planner.name}"
+        self._made[decision, name] = _Own(name, planner)
+        return name
 
     def make(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
         """Return the planner of a name, the same one each time: it may learn.
@@ -303,12 +310,9 @@ class Planners:
         return self._made[key]
 
     def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
-        if not name.startswith(OWN):
-            return kind.build(name)
-        own = self._own.get(kind.decision)
-        if own is None or own.name != name.removeprefix(OWN):
+        if name.startswith(OWN):
             raise ValueError(f"this task has no {kind.decision} planner {name!r}")
-        return _Own(name, own)
+        return kind.build(name)
 
 
 class RecordedPlanners(Planners):

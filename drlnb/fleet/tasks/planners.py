@@ -1,24 +1,16 @@
-"""Choose the planner of each decision: by name, by entry point, or an object of the user's own."""
+"""Choose the planner of each decision, and pack those of the user's own for the way to where they are asked."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeAlias, cast
 
 from drlnb.fleet.plain import by_name
 from drlnb.planning.decisions import KINDS, kind_of
-from drlnb.planning.registry import OWN, Planner, PlannerKind
-from drlnb.records.errors import ConfigError, nearest
+from drlnb.planning.registry import OWN
+from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
+from drlnb.runtime.files.planners import resolve
 
-__all__ = ["CHOICES", "GROUP", "Chosen", "chosen"]
-
-# Views and plans of different decisions have nothing in common, hence Any.
-_Kind: TypeAlias = PlannerKind[Any, Any]
-_Planner: TypeAlias = Planner[Any, Any]
-
-#: Group of entry points, named ``DECISION.NAME``: classes of planners that are not drlnb's.
-GROUP = "drlnb.planners"
+__all__ = ["CHOICES", "Chosen", "chosen"]
 
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
@@ -71,61 +63,13 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     problems = []
     for decision, value in by_name("planners", asked).items():
         try:
-            kind = kind_of(decision)
-            if isinstance(value, str) and (point := _entry_point(kind, value)) is None:
-                kind.build(value)  # refuses a parameter's value, too
-                names[decision] = str(kind.parse(value))
-                continue
-            planner = _built(kind, value, point) if isinstance(value, str) else _own(kind, value)
-            names[decision], own[decision] = f"{OWN}{planner.name}", pack(planner)
+            planner = resolve(kind_of(decision), value)
+            if isinstance(planner, str):
+                names[decision] = planner
+            else:
+                names[decision], own[decision] = f"{OWN}{planner.name}", pack(planner)
         except ValueError as error:
             problems.append(str(error))
     if problems:
         raise ConfigError(problems)
     return Chosen(names=names, own=own)
-
-
-def _entry_point(kind: _Kind, text: str) -> EntryPoint | None:
-    """Return the entry point of a name that drlnb does not have; None if there is none."""
-    name = text.partition(":")[0]
-    if name in kind.names:
-        return None
-    points = {point.name: point for point in entry_points(group=GROUP)}
-    entry = points.get(f"{kind.decision}.{name}")
-    near = nearest(f"{kind.decision}.{name}", points).replace(f"{kind.decision}.", "")
-    if entry is None and near:
-        raise ConfigError(f"{kind.decision} planner must be one of {', '.join(kind.names)}, got {text!r}{near}")
-    return entry
-
-
-def _built(kind: _Kind, text: str, point: EntryPoint | None) -> _Planner:
-    """Return the planner of an entry point; the class may declare ``params``, name -> type."""
-    assert point is not None
-    try:
-        made = point.load()
-        own = _Kind(kind.decision, kind.default, problem=lambda view, plan: "", recorded=kind.recorded)
-        own.register(text.partition(":")[0], made, getattr(made, "params", None))
-        return _own(kind, own.build(text))
-    except ValueError:
-        raise
-    except Exception as error:  # a user's module may raise anything
-        raise ConfigError(
-            f"{kind.decision} planner {text!r} cannot be made: {type(error).__name__}: {error}"
-        ) from error
-
-
-def _own(kind: _Kind, value: object) -> _Planner:
-    """Return a user's planner, of which a class may be given, too."""
-    planner = value
-    if isinstance(value, type):
-        try:
-            planner = value()
-        except Exception as error:  # a user's class may raise anything
-            text = f"{value.__name__} cannot be made: {type(error).__name__}: {error}"
-            raise ConfigError(f"{kind.decision} planner {text}") from error
-    name = getattr(planner, "name", None)
-    if not isinstance(name, str) or not name or not callable(getattr(planner, "plan", None)):
-        raise ConfigError(
-            f"{kind.decision} planner must be a name, or an object or a class with a name and plan(view), got {value!r}"
-        )
-    return cast(_Planner, planner)

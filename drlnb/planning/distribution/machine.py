@@ -8,7 +8,7 @@ from drlnb.planning.distribution.cost import Link
 from drlnb.planning.distribution.planner import DISTRIBUTION
 from drlnb.planning.distribution.publication import Publication
 from drlnb.planning.machine import Machine, Out, Rules
-from drlnb.planning.registry import Planners
+from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.records.base import Facts
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
@@ -20,15 +20,18 @@ from drlnb.records.columns.distribution import (
     MessageLost,
     PublishAsked,
     RangesMissing,
+    VersionFailed,
     VersionPublished,
     VersionSuperseded,
 )
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
-__all__ = ["ACTORS", "RULES", "DistributionMachine", "Publishing"]
+__all__ = ["ACTORS", "HOSTS", "RULES", "DistributionMachine", "Publishing"]
 
 #: Name of the deadline of actors; it passes that many seconds after the last host has stopped waiting for its own.
 ACTORS, _GRACE_S = "actors", 1.0
+#: Name of the deadline of a version that finds no host: so many seconds have those that were dropped to come back.
+HOSTS, _BACK_S = "hosts", 2.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class Publishing:
     actors: dict[str, bool] = field(default_factory=dict)
     #: Every host holds the version, and the deadline of actors has been set.
     actors_due: bool = False
+    #: The version has found no host, and waits for one until a deadline.
+    hostless: bool = False
     t: float = 0.0
 
 
@@ -94,6 +99,7 @@ class DistributionMachine(Machine[Publishing]):
         yield asked <= set(publication.waiting) <= hosts.keys(), "who is asked waits, and who waits is a host"
         yield state.actors.keys() <= (hosts.keys() if state.busy else set()), "actors of hosts are waited for"
         yield not (state.actors_due and publication.waiting), "actors are late once every host holds the version"
+        yield not state.hostless or (state.busy and not hosts), "a version waits for a host where there is none"
 
 
 def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
@@ -109,10 +115,18 @@ def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
 
 def _begin(state: Publishing, version: int, n_bytes: int, out: Out) -> None:
     state.busy, state.actors_due = True, False
-    planner, n_before = state.planners.make(DISTRIBUTION, state.planner), len(state.publication.waiting)
-    state.publication.begin(version, n_bytes, planner, state.t, out)
-    if state.publication.confirms:
-        state.actors.update(dict.fromkeys(state.publication.waiting[n_before:], False))
+    publication = state.publication
+    planner, n_before = state.planners.make(DISTRIBUTION, state.planner), len(publication.waiting)
+    try:
+        publication.begin(version, n_bytes, planner, state.t, out)
+    except PlannerFailed as error:
+        state.busy = bool(publication.waiting)
+        out.append(VersionFailed(version=version, reason=str(error)))
+    if not publication.hosts:
+        state.hostless = True
+        out.append(SetDeadline(name=HOSTS, after_s=_BACK_S))
+    if publication.confirms:
+        state.actors.update(dict.fromkeys(publication.waiting[n_before:], False))
     _go_on(state, out)
 
 
@@ -122,7 +136,7 @@ def _go_on(state: Publishing, out: Out) -> None:
     Where none waits, have the network measured.
     """
     publication = state.publication
-    if publication.waiting:
+    if publication.waiting or state.hostless:
         return
     if state.busy:
         if not all(state.actors.values()):
@@ -154,6 +168,7 @@ def _hosts_changed(state: Publishing, event: HostsChanged, out: Out) -> None:
     for host in sorted(publication.hosts.keys() - set(event.hosts)):
         _drop(state, host, "it is gone", out)
     publication.placed(event.hosts)
+    state.hostless = state.hostless and not publication.hosts
     if publication.version and publication.behind(publication.version):
         _begin(state, publication.version, publication.n_bytes, out)
     else:
@@ -190,10 +205,11 @@ def _unreachable(state: Publishing, event: HostUnreachable, out: Out) -> None:
 
 
 def _deadline_passed(state: Publishing, event: DeadlinePassed, out: Out) -> None:
-    """Mend a version that is late; wait no longer for hosts whose actors are."""
+    """Mend a version that is late; wait no longer for hosts whose actors are, or for any host where none comes."""
     publication = state.publication
     if event.name == ACTORS and state.actors_due:
         state.actors = dict.fromkeys(state.actors, True)
+    state.hostless = state.hostless and event.name != HOSTS
     for host in publication.deadline_passed(event, out):
         if publication.full.get(host):
             publication.over(host)

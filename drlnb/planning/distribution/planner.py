@@ -8,8 +8,8 @@ import numpy as np
 from drlnb.planning.distribution.cost import PRESETS, Cost, Link
 from drlnb.planning.distribution.plans import Plan, Send
 from drlnb.planning.distribution.trees import STRATEGIES, star
-from drlnb.planning.registry import Answer, PlannerKind
-from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
+from drlnb.planning.registry import Answer, FailedBefore, PlannerKind
+from drlnb.records.columns.distribution import DistributionPlanned, SendParameters, VersionFailed
 
 __all__ = ["DISTRIBUTION", "DistributionView", "Forecast", "best", "command", "forecast"]
 
@@ -166,6 +166,8 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
     """Return the plan that a journal holds."""
     planned, sent = answer.next(DistributionPlanned), answer.next(SendParameters)
     if planned is None or sent is None:
+        if failed := answer.next(VersionFailed):
+            raise FailedBefore(failed.reason)
         return None
     return Plan(
         n_hosts=len(view.hosts),

@@ -106,13 +106,15 @@ class Publication:
         hosts = tuple(host for host in self.behind(version) if host not in self.waiting)
         if not hosts:
             return False
-        self.waiting += hosts
         if self._holders():  # these came later: whoever holds the version sends it, the learner does not
+            self.waiting += hosts
             self.predicted_s = 0.0  # they tell nothing of how long a version takes
             self._say("late", hosts, self._sends(dict.fromkeys(hosts, ((0, n_bytes),))), out)
             return True
         view = DistributionView(version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link)
         plan = DISTRIBUTION.ask(planner, view)
+        self.waiting += hosts
+        self.begun_t = self.begun_t if self.sent else t  # there may have been no host before
         forwards = any(len(route) > 1 for route in plan.routes)
         self.predicted_s = plan.predicted_s
         least_s = FORWARDED_S if forwards and self.pace is not None else DIRECT_S

@@ -162,6 +162,13 @@ class VersionPublished(Decision):
     late: tuple[str, ...] = ()
 
 
+class VersionFailed(Decision):
+    """The planner made no plan that fits: the version is not sent."""
+
+    version: int
+    reason: str
+
+
 class VersionSuperseded(Decision):
     """A version that waited for the one before is never sent: a newer one has come."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from drlnb.fleet.tasks.planners import chosen
-from drlnb.planning.distribution import star
+from drlnb.planning.distribution import DISTRIBUTION, star
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import unpack
 from drlnb.runtime.ipc.pickling import unpack_planners
@@ -118,6 +118,7 @@ def test_an_entry_point_that_cannot_be_made_is_refused(decision, text, problem):
 def test_a_planner_is_rebuilt_where_it_is_asked():
     """Each process rebuilds those of its decisions alone."""
     own = chosen({"distribution": Direct()}).own
-    assert unpack_planners({**own, "placement": "not rebuilt"}, ["distribution"])._own["distribution"].name == "direct"
+    rebuilt = unpack_planners({**own, "placement": "not rebuilt"}, ["distribution"])
+    assert rebuilt.make(DISTRIBUTION, "own:direct").name == "own:direct"
     with pytest.raises(ValueError, match="placement planner cannot be rebuilt here"):
         unpack_planners({**own, "placement": "not text"}, ["placement"])

@@ -1,12 +1,14 @@
 """One version after another to hosts that come, go and do not answer."""
 
+import re
 from dataclasses import asdict
 
 import pytest
 
-from drlnb.planning.distribution import PRESETS, DistributionMachine, Link, best
-from drlnb.planning.distribution.machine import ACTORS
+from drlnb.planning.distribution import DISTRIBUTION, PRESETS, DistributionMachine, DistributionView, Link, best, star
+from drlnb.planning.distribution.machine import ACTORS, HOSTS
 from drlnb.planning.distribution.publication import DEADLINE
+from drlnb.planning.registry import Answer, FailedBefore, Planners, Recorded
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
@@ -22,6 +24,7 @@ from drlnb.records.columns.distribution import (
     PublishAsked,
     RangesMissing,
     SendParameters,
+    VersionFailed,
     VersionPublished,
     VersionSuperseded,
 )
@@ -33,8 +36,8 @@ N_BYTES = 100
 class Publisher:
     """A machine, fed one event per second."""
 
-    def __init__(self, planner="star", hosts=("a", "b", "c"), **config):
-        self.machine, self.t = DistributionMachine({"planner": planner, **config}), 0.0
+    def __init__(self, planner="star", hosts=("a", "b", "c"), own=None, **config):
+        self.machine, self.t = DistributionMachine({"planner": planner, **config}, own), 0.0
         self.hosts(*hosts)
 
     def feed(self, kind, **values):
@@ -174,7 +177,57 @@ def test_the_newest_version_wins():
 
 def test_nobody_to_send_to():
     """A cluster of no hosts has every version at once."""
-    assert Publisher(hosts=()).publish() == (VersionPublished(version=1, publish_s=0.0, n_hosts=0),)
+    publisher = Publisher(hosts=())
+    assert publisher.publish() == (SetDeadline(name=HOSTS, after_s=2.0),)
+    assert publisher.late(DEADLINE) == publisher.hosts() == ()
+    assert publisher.late(HOSTS) == (VersionPublished(version=1, publish_s=0.0, n_hosts=0),)
+    assert publisher.late(HOSTS) == (), "no news"
+
+
+def test_a_version_that_finds_no_host_waits_for_one_to_come_back():
+    """Also one that waited for the version whose last host was dropped; it takes as long as its own messages take."""
+    publisher = Publisher("chain", hosts=("a",))
+    publisher.publish(1)
+    publisher.publish(2)
+    publisher.message_lost("a", 0, 100)
+    dropped = publisher.message_lost("a", 0, 100, again=True)
+    assert names(dropped) == ["HostDropped", "VersionPublished", "SetDeadline"]
+    assert publisher.publish(3) == ()
+    assert only(SendParameters, publisher.hosts("a")) == SendParameters.match(version=2, hosts=("a",), source="")
+    assert publisher.late(HOSTS) == ()
+    publisher.t += 1.0
+    held = publisher.held("a", version=2)
+    assert only(VersionPublished, held) == VersionPublished(version=2, publish_s=3.0, n_hosts=1)
+    assert only(SendParameters, held).version == 3
+
+
+class Fickle:
+    """Plans for two hosts and no others."""
+
+    name = "fickle"
+
+    def plan(self, view):
+        if len(view.hosts) == 1:
+            raise ZeroDivisionError("one host")
+        return star(2, view.model_bytes)
+
+
+def test_a_version_without_a_plan_is_not_sent():
+    """In a line; the next version has its turn, and a recorded one fails in the same words."""
+    publisher = Publisher("own:fickle", own=Planners({"distribution": Fickle()}))
+    (failed,) = publisher.publish(1)
+    words = "distribution planner own:fickle: the plan must be of 3 hosts and 100 bytes, got 2 hosts and 100 bytes"
+    assert failed == VersionFailed(version=1, reason=words)
+    view = DistributionView(version=1, hosts=("a", "b", "c"), model_bytes=N_BYTES)
+    recorded = Recorded(DISTRIBUTION, "own:fickle", lambda: Answer([failed]))
+    with pytest.raises(FailedBefore, match=re.escape(words)):
+        DISTRIBUTION.ask(recorded, view)
+    assert only(SendParameters, publisher.hosts("a", "b")).version == 1
+    publisher.publish(2)
+    publisher.held("a")
+    gone = publisher.hosts("a")
+    assert names(gone)[:3] == ["HostDropped", "VersionPublished", "VersionFailed"]
+    assert only(VersionFailed, gone).reason.endswith("own:fickle raised ZeroDivisionError: one host")
 
 
 def test_a_host_that_comes_later_is_sent_to_by_one_that_holds_it():
@@ -318,7 +371,8 @@ def test_the_last_host_goes_while_a_version_is_under_way():
     publisher.publish()
     publisher.publish(2)
     out = publisher.hosts()
-    assert names(out) == ["HostDropped", "VersionPublished", "VersionPublished"]
+    assert names(out) == ["HostDropped", "VersionPublished", "SetDeadline"]
+    assert names(publisher.late(HOSTS)) == ["VersionPublished"]
     assert only(SendParameters, publisher.hosts("b")).version == 2
     assert publisher.held("a") == publisher.silent("a") == publisher.misses("a") == (), "it is no host any more"
 

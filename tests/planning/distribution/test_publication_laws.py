@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionMachine, DistributionView
-from drlnb.planning.distribution.machine import ACTORS
+from drlnb.planning.distribution.machine import ACTORS, HOSTS
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
@@ -214,7 +214,8 @@ class World:
 
     def on_SetDeadline(self, command):
         actors = self.config["confirm"] == "actors"
-        assert command.name in ({DEADLINE, ACTORS} if actors else {DEADLINE})
+        assert command.name in ({DEADLINE, HOSTS, ACTORS} if actors else {DEADLINE, HOSTS})
+        assert command.name != HOSTS or not self.hosts, "hosts are waited for where there is none"
         assert command.after_s > 1
         self.deadlines.add(command.name)
 
