@@ -22,11 +22,11 @@ BUDGETS = {
     "runtime": 9_952,
     "planning": 7_365,
     "rl": 5_422,
-    "fleet": 4_087,
-    "views": 4_490,
+    "fleet": 4_099,
+    "views": 4_528,
     "sim": 3_010,
     "bench": 3_570,
-    "widgets": 1_770,
+    "widgets": 1_795,
     "cli": 1_080,
     "records": 1_145,
     "distribution": 629,
@@ -34,7 +34,7 @@ BUDGETS = {
     "drlnb": 103,
 }
 #: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,395 more (0042, 0043).
-PRODUCT_LINES = 43_079
+PRODUCT_LINES = 43_162
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

@@ -1,5 +1,7 @@
 """Ask the cost model and the simulator how long a version takes to reach hosts, without any."""
 
+from functools import lru_cache
+
 import numpy as np
 
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, PRESETS, STRATEGIES, Cost, Link, bound_s, cut, forecast
@@ -17,6 +19,8 @@ __all__ = ["LINKS", "PLANS", "Computed", "Simulated", "compute", "numbers_of", "
 LINKS, PLANS = tuple(PRESETS), DISTRIBUTION.names
 #: Number of the membership under which a publisher's first version travels: who is a relay depends on it.
 _EPOCH = 1
+#: Numbers of hosts at which plans are compared, each some 20 % beyond the one before.
+_HOSTS = tuple(sorted({round(2 * 150 ** (i / 28)) for i in range(29)}))
 
 
 def numbers_of(name: str) -> dict[str, str]:
@@ -72,8 +76,27 @@ def compute(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Computed:
             f"{link.overhead_s * 1e6:g} us per message"
         ),
         publish_s=said.publish_s, one_s=cost.learner, bound_s=bound_s(cost), curves=curves,
-        egress=_egress(said, n_hosts, model_bytes),
+        egress=_egress(said, n_hosts, model_bytes), scaling=_scaling(plan, model_bytes, link),
     )  # fmt: skip
+
+
+def _scaling(plan: str, model_bytes: int, link: Link) -> dict[str, tuple[Floats, Floats]]:
+    """Return hosts and seconds of every strategy at its best numbers, of the bound, and of a plan with numbers."""
+    known = dict(_best_scaling(model_bytes, link))
+    if ":" in plan:
+        own = [_forecast(plan, n, model_bytes, link).publish_s for n in _HOSTS]
+        known[plan.replace(":", " ").replace(",", ", ")] = known["bound"][0], np.array(own)
+    return known
+
+
+@lru_cache(maxsize=8)
+def _best_scaling(model_bytes: int, link: Link) -> dict[str, tuple[Floats, Floats]]:
+    bounds = [bound_s(Cost.of(n, model_bytes, link)) for n in _HOSTS]
+    best_s = {
+        name: [forecast(name, n, model_bytes, link, chunk_bytes=CHUNK_BYTES).publish_s for n in _HOSTS]
+        for name in STRATEGIES
+    }
+    return {name: (np.array(_HOSTS, float), np.array(each)) for name, each in {**best_s, "bound": bounds}.items()}
 
 
 def _forecast(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Forecast:

@@ -8,9 +8,10 @@ import numpy as np
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Content, Floats
 from drlnb.views.drawing.pictures import Body, Lines, axis, picture
+from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, meanings, numbered, table
 
-__all__ = ["COMPUTED", "Computed", "egress", "models", "sweep"]
+__all__ = ["COMPUTED", "Computed", "egress", "models", "scaling", "sweep"]
 
 #: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
 COMPUTED = "computed"
@@ -23,6 +24,14 @@ SWEEP = table(
     """
     line:name | plan | how versions travel; bound: no plan is faster
     x | m | relays, trees or intermediate hosts; plans without such a number are level lines
+    y | models/s | versions per second if each leaves once all hosts hold the one before
+    """,
+)
+SCALING = table(
+    "points",
+    """
+    line:name | plan | how versions travel, each at its best numbers; with numbers: as chosen; bound: no plan is faster
+    x | hosts | that each version goes to
     y | models/s | versions per second if each leaves once all hosts hold the one before
     """,
 )
@@ -73,6 +82,9 @@ class Computed:
     curves: Mapping[str, tuple[Floats, Floats]]
     #: Versions that the learner (first) and each host send; shape ``(n_hosts + 1,)``.
     egress: Floats
+    #: Every strategy, in the same order, and the bound -> hosts, and its time at its best numbers; last the plan, where
+    #: it has numbers of its own; shapes ``(k,)``.
+    scaling: Mapping[str, tuple[Floats, Floats]]
 
 
 def models(amount: float) -> str:
@@ -86,7 +98,7 @@ def models(amount: float) -> str:
     return f"{amount:.2f} models"
 
 
-def sweep(of: Computed, more: str = "") -> View:
+def sweep(of: Computed, more: str = "", measured: tuple[str, Floats, Floats] | None = None) -> View:
     """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the seed marked.
 
     Parameters
@@ -95,26 +107,62 @@ def sweep(of: Computed, more: str = "") -> View:
         What was computed.
     more
         What the sentence goes on with.
+    measured
+        What was measured, in words; its m, and seconds with each; shapes ``(k,)``.
     """
-    lines, looks = Lines(), {style.name: style for style in theme.styles(of.curves)}
-    for name, (m, seconds) in of.curves.items():
-        lines.add(name, looks[name].colour, m, 1.0 / seconds, style=(looks[name].letter, ""))
-    lines.add("bound", "#777777", [1.0, of.n_hosts], [1.0 / of.bound_s] * 2, style=("=", "/"))
-    chosen = looks[of.name.partition(" ")[0]].colour
-    lines.add(f"chosen: {of.name}", chosen, [of.m], [1.0 / of.publish_s], dots=True, style=("*", ""))
+    lines = Lines()
+    bound = np.array([1.0, of.n_hosts]), np.full(2, of.bound_s)
+    _add(lines, {**of.curves, "bound": bound, f"chosen: {of.name}": (np.array([of.m]), np.array([of.publish_s]))})
+    if measured:
+        lines.add(measured[0], "#B3261E", measured[1], 1.0 / measured[2], dots=True, style=("M", ""))
     times = of.publish_s / of.one_s
     sentence = (
         f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "
         f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(of.egress[0])}"
     )
     return picture(
-        "distribution.sweep", COMPUTED, sentence + more, SWEEP,
+        "distribution.sweep", f"{COMPUTED} and measured" if measured else COMPUTED, sentence + more, SWEEP,
         lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second")),
         facts={"marks": _marks(of)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
         numbers=numbered(
             NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, bound=of.bound_s / of.publish_s
         ),
     )  # fmt: skip
+
+
+def scaling(of: Computed) -> View:
+    """Return models per second over the number of hosts, a line per strategy; the chosen plan keeps to its numbers."""
+    lines, most = Lines(), {name: 1.0 / float(seconds[-1]) for name, (_, seconds) in of.scaling.items()}
+    _add(lines, of.scaling)
+    bound, last = most.pop("bound"), list(of.scaling)[-1]
+    best = max(most, key=lambda name: most[name])
+    own = "" if last == "bound" or last == best else f"; {last}: {words.number(most[last])}"
+    sentence = (
+        f"{words.plural(int(of.scaling['bound'][0][-1]), 'host')}: {best} is the fastest, {words.number(most[best])} "
+        f"models/s of {words.number(bound)} possible{own}"
+    )
+    marks: list[Content] = [
+        {"t": float(n), "label": f"seed: {n}", "said": f"{n} machines, as seed 001 has", "task": ""}
+        for n in _SEED.values()
+    ]
+    chosen = {"t": float(of.n_hosts), "label": f"here: {of.n_hosts}", "said": f"chosen: {of.name}", "task": ""}
+    return picture(
+        "distribution.scaling", COMPUTED, sentence, SCALING, lines.body(axis("hosts"), axis("models per second")),
+        facts={"marks": [*marks, chosen]}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
+    )  # fmt: skip
+
+
+def _add(lines: Lines, curves: Mapping[str, tuple[Floats, Floats]]) -> None:
+    """Add a line per strategy, the bound, and what is chosen of a strategy, marked as such."""
+    looks = {style.name: style for style in theme.styles(curves)}
+    for name, (x, seconds) in curves.items():
+        look, strategy = looks[name], name.removeprefix("chosen: ").partition(" ")[0]
+        if name == "bound":
+            look = Style(name, "=", "#777777", "/")
+        elif strategy != name:
+            look = looks[strategy]._replace(letter="*", hatch="/")
+        is_dot = name.startswith("chosen")
+        lines.add(name, look.colour, x, 1.0 / seconds, dots=is_dot, style=(look.letter, look.hatch))
 
 
 def _marks(of: Computed) -> list[Content]:
@@ -157,4 +205,5 @@ def _bars(place: Floats, height: Floats) -> tuple[Floats, Floats]:
     """Return the outline of bars around places, one after another, with room at both ends; shapes ``(4 n + 2,)``."""
     x = (place[:, None] + np.array([-0.4, -0.4, 0.4, 0.4])).ravel()
     y = (height[:, None] * np.array([0.0, 1.0, 1.0, 0.0])).ravel()
-    return np.concatenate([x[:1] - 0.5, x, x[-1:] + 0.5]), np.concatenate([[0.0], y, [0.0]])
+    room = max(0.5, len(place) / 60)  # so that the learner's bar is not the picture's edge
+    return np.concatenate([x[:1] - room, x, x[-1:] + room]), np.concatenate([[0.0], y, [0.0]])

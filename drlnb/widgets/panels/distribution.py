@@ -1,14 +1,17 @@
 """Show how versions reach the hosts of a run, measured beside predicted, and change the plan while it trains."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, ClassVar
 
 import ipywidgets
 import numpy as np
 
 from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
-from drlnb.views.distribution import computed, measured
+from drlnb.fleet.whatif.distribution import numbers_of, planner
+from drlnb.planning.distribution import STRATEGIES
+from drlnb.views.distribution import measured
 from drlnb.views.drawing import words
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
@@ -16,11 +19,16 @@ from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, style
 from drlnb.widgets.panels.timings import Case, Timings
 from drlnb.widgets.transport.commands import Args, Command
 
+if TYPE_CHECKING:
+    from drlnb.distribution import PublishReport
+
 __all__ = ["Distribution"]
 
 _ALL = "all tasks"
 #: Largest version that is sent at a click, in MB: hosts keep four of them; longest wait for its report, in seconds.
 _LARGEST_MB, _PATIENCE_S = 1000.0, 600.0
+#: Versions that are sent with each m.
+_TIMES = 3
 
 
 class Trial:
@@ -32,6 +40,7 @@ class Trial:
         #: What came of the last one, in words.
         self.said = ""
         panel.commands.add("publish", Command(label="publish once", run=self._publish, check=self._check))
+        panel.commands.add("sweep", Command(label="sweep m", run=self._sweep, check=self._check))
 
     def _check(self, args: Args) -> None:
         mb = self._case.value("model_mb")
@@ -39,19 +48,38 @@ class Trial:
             raise settings.WrongSetting(self.off or f"model, MB must be at most {_LARGEST_MB:g} here, got {mb:g}")
         self._case.check(args)
 
-    def _publish(self, args: Args) -> None:
+    def _send(self, numbers: Callable[[int], Sequence[int]]) -> "list[tuple[int, PublishReport]]":
+        """Send a version with each m for so many workers, one after the other."""
         from drlnb.distribution import Publisher  # Dask, for who presses this
 
         assert self._run is not None
-        n_bytes, client = self._case.given[1], self._run.fleet.pool.link.client
-        with Publisher(client, task="panel", plan=self._case.plan) as publisher:
-            report = publisher.publish({"model": np.zeros(n_bytes, np.uint8)}).result(_PATIENCE_S)
-        took, expected = words.duration(report.publish_s), words.duration(report.predicted_s)
-        lost = "".join(f"; {host} dropped: {why}" for host, why in report.failed.items())
-        self.said = (
-            f"published once: {self._case.plan} to {words.plural(report.n_hosts, 'worker')}, measured {took}, "
-            f"predicted {expected} (network: {report.link_origin}); the learner sent "
-            f"{computed.models(report.egress_bytes['learner'] / n_bytes)}{lost}"
+        model, sent = {"model": np.zeros(self._case.given[1], np.uint8)}, []
+        with Publisher(self._run.fleet.pool.link.client, task="panel") as publisher:
+            for m in numbers(len(publisher.hosts)):
+                publisher.plan = planner(self._case.value("plan"), m, self._case.value("chunks"))
+                sent.append((m, publisher.publish(model).result(_PATIENCE_S)))
+        return sent
+
+    def _publish(self, args: Args) -> None:
+        ((_, report),) = self._send(lambda n_hosts: [self._case.value("m")])
+        self.said = f"published once: {report}"
+        self._panel.touch()
+
+    def _sweep(self, args: Args) -> None:
+        name = self._case.value("plan")
+        if "m" not in numbers_of(name):
+            raise settings.WrongSetting(f"{name} has no m")
+        of = dict[int, list[float]]()
+        sent = self._send(lambda n: [m for m in STRATEGIES[name].m(n) if m == n or not m & (m - 1)] * _TIMES)
+        for m, report in sent:
+            of.setdefault(m, []).append(report.publish_s)
+        whom = f"measured, {words.plural(min(report.n_hosts for _, report in sent), 'worker')}"
+        medians = {m: median(each) for m, each in of.items()}
+        content = self._panel.content
+        assert isinstance(content, Timings)
+        content.measured = whom, np.array(list(of), float), np.array(list(medians.values()))
+        self.said = f"swept m of {name} ({whom}): " + ", ".join(
+            f"{m} {words.duration(seconds)}" for m, seconds in medians.items()
         )
         self._panel.touch()
 
@@ -103,11 +131,12 @@ class Distribution(Timings):
         facts = super().facts()
         apply = button("apply", "Apply plan", reason=self._off())
         publish = button("publish", "Publish once", reason=self.case.problem or self.trial.off)
+        sweep = button("sweep", "Sweep m", reason=self.case.problem or self.trial.off)
         versions, origin = self.panel.view("versions").sentence, facts["origin"]
         notes = [*filter(None, [self.trial.said]), versions, *facts["notes"]]
-        if self.fold.distributions:
+        if self.fold.distributions or self.measured:
             origin += f" and {self.fold.origin}"
-        return {"buttons": [*facts["buttons"], publish, apply], "notes": notes, "origin": origin}
+        return {"buttons": [*facts["buttons"], publish, sweep, apply], "notes": notes, "origin": origin}
 
     def _off(self) -> str:
         return "there is no run yet" if self.run is None else self.run.watch.refusal

@@ -11,6 +11,7 @@ from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Simulated, c
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import computed, simulated
+from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
@@ -246,10 +247,12 @@ class Timings(Content):
 
     NAME = "distribution"
     MODULE = "chart"
-    MORE: ClassVar[Mapping[str, str]] = {"egress": "chart", "shards": "timeline", "race": "chart"}
+    MORE: ClassVar[Mapping[str, str]] = {"egress": "chart", "shards": "timeline", "race": "chart", "scaling": "chart"}
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     #: Tabs below: name of a picture -> its title.
-    TABS: ClassVar[Mapping[str, str]] = {"shards": "Shards per host", "race": "Race"}
+    TABS: ClassVar[Mapping[str, str]] = {"shards": "Shards per host", "race": "Race", "scaling": "Scaling over hosts"}
+    #: What was measured, as of :func:`~drlnb.views.distribution.computed.sweep`; None: nothing.
+    measured: tuple[str, Floats, Floats] | None = None
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them models per second and bytes side by side, the other pictures in tabs."""
@@ -272,14 +275,16 @@ class Timings(Content):
 
     def draw(self, name: str = "") -> View:
         """Return models per second over m, or one of the other pictures."""
-        if name in self.TABS:
+        if name in {"shards", "race"}:
             return self.simulations.draw(name)
         of, done = self.case.said, self.simulations.fresh
         if isinstance(of, str):
             return nothing(f"distribution.{name or 'sweep'}", "chart", of)
+        if name == "scaling":
+            return computed.scaling(of)
         if name:
             return computed.egress(of, done.egress if done else None)
-        return computed.sweep(of, f"; {done.outcome}" if done else "")
+        return computed.sweep(of, f"; {done.outcome}" if done else "", self.measured)
 
     def facts(self) -> Plain:
         """Return the buttons, where the numbers come from, and what the tabs are of."""

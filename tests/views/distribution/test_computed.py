@@ -89,6 +89,46 @@ def test_bars_of_computed_and_simulated_bytes():
     assert both.sentence.endswith("simulated: 2.00 models and 0.50 models")
 
 
+def test_the_learners_bar_keeps_away_from_the_edge():
+    """A bar of 298 hosts is thin: beside the first and the last there is room for a sixtieth of the picture."""
+    x, _ = points(computed.egress(compute("chain", 298, SIZE, IDEAL)), "computed")
+    assert (x[0], x[-1]) == pytest.approx((-1.4 - 299 / 60, 297.4 + 299 / 60))
+
+
+def test_models_per_second_over_hosts_by_hand():
+    """A star takes n times as long to n hosts; eight relays 1 + (n - 1) / 8; none is beyond the bound, 1 here."""
+    view = computed.scaling(compute("relay:m=8", 16, SIZE, IDEAL))
+    n, star = points(view, "star")
+    assert (n[0], n[-1]) == (2.0, 300.0)
+    assert star * n == pytest.approx(np.ones(len(n)))
+    many = n >= 8
+    assert points(view, "relay m=8")[1][many] == pytest.approx(1.0 / (1.0 + (n[many] - 1.0) / 8.0))
+    few = n <= 152  # a shard of 128 KiB is the least
+    assert points(view, "relay")[1][few] == pytest.approx(1.0 / (2.0 - 1.0 / n[few])), "with as many relays as hosts"
+    assert points(view, "bound")[1] == pytest.approx(np.ones(len(n)))
+    assert all(max(points(view, line["label"])[1]) <= 1.0 + 1e-9 for line in view.facts["lines"])
+    assert [(mark["t"], mark["label"]) for mark in view.facts["marks"]] == [
+        (100.0, "seed: 100"), (298.0, "seed: 298"), (16.0, "here: 16")
+    ]  # fmt: skip
+    assert view.sentence.endswith("models/s of 1 possible; relay m=8: 0.0261")
+
+
+def test_a_plan_without_numbers_has_no_line_of_its_own():
+    """It is that of its strategy; what is the fastest of all needs none either."""
+    for plan in ("multitree", "auto"):
+        view = computed.scaling(compute(plan, 16, SIZE, PRESETS["10GbE"]))
+        assert [line["label"] for line in view.facts["lines"]][-1] == "bound"
+        assert view.sentence.startswith("300 hosts: multitree is the fastest, 36.")
+
+
+def test_what_was_measured_lies_on_the_sweep():
+    """As points, with the words of what it is; the picture says that it is of both."""
+    measured = "measured, 2 workers", np.array([1.0, 2.0]), np.array([0.5, 0.25])
+    view = computed.sweep(compute("relay:m=2", 2, SIZE, IDEAL), "", measured)
+    assert [axis.tolist() for axis in points(view, "measured, 2 workers")] == [[1.0, 2.0], [2.0, 4.0]]
+    assert view.origin == "computed and measured"
+
+
 def test_an_empty_picture_says_why():
     """In every form that it is shown in."""
     for module in ("chart", "timeline", "table"):

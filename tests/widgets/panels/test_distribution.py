@@ -1,5 +1,7 @@
 """The distribution panel: controls, simulations, and the plan of a running task."""
 
+import re
+
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
@@ -158,6 +160,19 @@ def test_what_takes_long_waits_for_a_click(panel):
     assert panel.view("shards").sentence.startswith("relay m=8")
 
 
+def test_scaling_is_the_same_for_all_numbers_of_hosts(panel):
+    """Its lines do not move with the hosts, the plan's own does with m; a plan that cannot be made has no picture."""
+    before = panel.view("scaling").columns["points"]
+    panel.set(n_hosts=64)
+    assert all((panel.view("scaling").columns["points"][name] == before[name]).all() for name in ("x", "line"))
+    assert panel.view("scaling").columns["points"]["y"].tolist() == before["y"].tolist()
+    panel.set(m=4)
+    moved = panel.view("scaling").columns["points"]["y"] != before["y"]
+    assert 0 < moved.sum() <= (before["line"] == before["line"].max()).sum()
+    panel.set(plan="multitree", m=1)
+    assert panel.view("scaling").sentence.endswith("with one tree, use chain")
+
+
 def test_best_m_moves_the_slider(panel):
     """To where the closed form is least: 114 relays for 298 hosts."""
     panel.set(n_hosts=298)
@@ -185,7 +200,7 @@ def test_closing_leaves_no_model():
     assert set(ipywidgets_widget._instances) == before
     assert panel.to_dict()["view"]["origin"] == "computed"
     html = panel._repr_mimebundle_()[0]["text/html"]
-    assert html.count("<img") == 4
+    assert html.count("<img") == 5
 
 
 # ---------------------------------------------------------------------- of a run
@@ -272,15 +287,24 @@ def test_a_version_is_published_at_a_click(tmp_path):
         panel = run.panel("distribution", plan="relay", m=2, n_hosts=2, model_mb=2.0)
         assert press(panel, "publish") == ""
         said = panel.content.trial.said
-        assert said.startswith("published once: relay:m=2 to 2 workers, measured ")
+        assert said.startswith("published once: version 1 by relay:m=2 to 2 hosts, measured ")
         assert said.endswith("the learner sent 1.00 models")
+        assert press(panel, "sweep") == ""
+        assert re.fullmatch(
+            r"swept m of relay \(measured, 2 workers\): 1 \d\S* m?s, 2 \d\S* m?s", panel.content.trial.said
+        )
+        panel.refresh()
+        said = panel.content.trial.said
+        assert panel.view().origin == panel.content.facts()["origin"] == "computed and measured"
+        assert panel.content.measured[1].tolist() == [1.0, 2.0]
         panel.refresh()
         assert panel.content.facts()["notes"][0] == said
         panel.set(model_mb=1001.0)
         assert "model, MB must be at most 1000 here, got 1001" in press(panel, "publish")
         panel.set(model_mb=1e-6, plan="star")
         assert press(panel, "publish") == ""
-        assert "star to 2 workers" in panel.content.trial.said
+        assert "by star to 2 hosts" in panel.content.trial.said
+        assert press(panel, "sweep") == "star has no m"
         assert run.status == "running"
         run.stop()
         run.wait()

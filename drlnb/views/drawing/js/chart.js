@@ -58,7 +58,8 @@ function render(/** @type {Rendered} */ rendered) {
   function draw(pen, width, height, ink) {
     const span = extent(),
       { origin, x: ax, y: ay } = s.state.header;
-    pen.text(origin || "", width - 10, 9, ink.dim, "right");
+    const whence = origin || "";
+    pen.text(whence, width - 10, 9, ink.dim, "right");
     if (!span) return null;
     const { low, high, least, most } = span,
       left = C_LEFT,
@@ -79,8 +80,12 @@ function render(/** @type {Rendered} */ rendered) {
       pen.text(text, Math.min(x(v), width - 18), bottom + 12, ink.dim, "center");
     }
     pen.line(segment(left, bottom, right, bottom), ink.dim);
-    pen.text(titled(ax), (left + right) / 2, height - 8, ink.dim, "center");
-    pen.text(titled(ay), left, 9, ink.dim, "left");
+    const words = short(titled(ax), width - 10),
+      wide = 7 * words.length > right - left,
+      free = width - 6.2 * whence.length - 20, // beside where the picture is from
+      at = 7 * titled(ay).length > free - left ? 4 : left;
+    pen.text(words, wide ? width / 2 : (left + right) / 2, height - 8, ink.dim, "center");
+    pen.text(short(titled(ay), free), at, 9, ink.dim, "left");
     pen.clip(left, C_TOP - 2, right - left, bottom - C_TOP + 4, () =>
       lines.forEach((line) => stroke(pen, line, x, y, right - left, ink)),
     );
@@ -159,11 +164,11 @@ function render(/** @type {Rendered} */ rendered) {
       if (at > left) labels.push({ ...s.state.header.series[line.series], x: at, y: y(t.y[i]) });
     }
     labels.sort((a, b) => a.y - b.y);
-    for (const by of [13, -13]) {
+    for (const by of [15, -15]) {
       labels.forEach((l, i) => {
         if (by < 0) l.y = Math.min(l.y, bottom - 8);
         for (const near of labels.slice(0, i))
-          if (Math.abs(l.x - near.x) < 15 && Math.abs(l.y - near.y) < 13) l.y = near.y + by;
+          if (Math.abs(l.x - near.x) < 15 && Math.abs(l.y - near.y) < 15) l.y = near.y + by;
       });
       labels.reverse();
     }

@@ -97,6 +97,10 @@ function strokeMarks(pen, groups, top, bottom, ink) {
     if (label) pen.text(label, at + (side === "left" ? 3 : -3), top - 3, ink, side, many);
   }
 }
+const short = (/** @type {string} */ text, /** @type {number} */ room) => {
+  const most = Math.max(3, Math.floor((room - 10) / 7));
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+};
 const marksIn = (/** @type {Header} */ header, /** @type {Point} */ [low, high]) =>
   (header.marks || []).filter((mark) => mark.t >= low && mark.t <= high);
 const NEAR = 6;

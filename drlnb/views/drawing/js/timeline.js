@@ -256,10 +256,6 @@ function render(/** @type {Rendered} */ rendered) {
     if (letters && w > 8 + 6 * letter.length && h > 11)
       pen.text(letter, left + w / 2, y + h / 2, inkOn(colour), "center", true);
   }
-  const short = (/** @type {string} */ text, /** @type {number} */ room) => {
-    const most = Math.max(3, Math.floor((room - 10) / 7));
-    return text.length > most ? `${text.slice(0, most - 1)}…` : text;
-  };
 
   // -- reading --------------------------------------------------------------------------------------------------------
   /** @param {number} lane @returns {Bar[]} */
