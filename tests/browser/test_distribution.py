@@ -59,8 +59,10 @@ def test_kill_a_relay(notebook, page, tmp_path):
     assert min(moved_ms) <= FEEDBACK_MS, moved_ms  # the least: others work on this machine, too
     panel.get_by_test_id("race-button").click()
     assert until(lambda: "is first" in panel.get_by_test_id("notes").inner_text(), 20)
-    assert until(lambda: canvas.count() == 4 and canvas.last.is_visible(), 20)
+    assert until(lambda: canvas.count() == 5 and canvas.nth(3).is_visible(), 20)
     notebook.screenshot(tmp_path / "race.png")
+    panel.get_by_role("tab", name="Scaling").click()
+    assert until(lambda: canvas.last.is_visible(), 20)
     assert "computed and simulated" in panel.get_by_test_id("origin").first.inner_text()
     assert panel.get_by_test_id("message").count() == 0
     notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
