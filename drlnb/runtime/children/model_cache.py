@@ -39,7 +39,9 @@ class Model:
             return True
         self.driven = self.driven or Driven(self.module)
         self.learner.around = self.driven.around
-        return self.driven.follow(key, header["swap_budget_bytes"], header["swap_report"], header.get("swap_plan"))
+        known = self.driven.follow(key, header["swap_budget_bytes"], header["swap_report"], header.get("swap_plan"))
+        self.driven.throttle(header.get("swap_bytes_per_s"))
+        return known
 
     def swaps(self) -> list[Plain]:
         """Return what is to be reported of the gradient steps since the last call."""

@@ -65,6 +65,10 @@ class Driven(Chooser):
         self.budget_bytes = budget_bytes
         return True
 
+    def throttle(self, bytes_per_s: float | None) -> None:
+        """Have copies held to a rate, as of :meth:`.Swapper.throttle`."""
+        self._swapper.throttle(bytes_per_s)
+
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:
         """Compute a gradient under the plan; where memory runs out, once more with everything swapped.
 
