@@ -43,7 +43,8 @@ class SwapMachine(Machine[Swapping]):
     ----------
     config
         ``planner``: name of the planner; ``budget_bytes``: what a step may use, None: any number;
-        ``bandwidth_bytes_per_s``: what copies are held to, None: nothing; ``seed`` of searches; ``splittable``: minibatches may be cut into parts; ``pins``; ``never``: why no step can be swapped.
+        ``bandwidth_bytes_per_s``: what copies are held to, None: nothing; ``seed`` of searches; ``splittable``:
+        minibatches may be cut into parts; ``pins``; ``never``: why no step can be swapped.
     build
         Returns a planner by its name.
 

@@ -19,7 +19,7 @@ from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.journal import Stream, StreamOpened
 from tests.planning.round_words import Master, kinds, of, only
 from tests.planning.swapping.swap_task import OF
-from tests.planning.swapping.swap_words import wide
+from tests.planning.swapping.swap_words import SECOND, profile, row, wide
 
 #: Six rows of ten bytes do not fit into it, some plans do.
 TIGHT = 45
@@ -313,18 +313,20 @@ def test_another_planner_is_followed_and_an_unknown_one_refused():
 
 def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
     """Time is all at w = 0, memory at w = 1; each is one setting, searched for with it, journalled and replayed."""
-    fast = wide(6, link=SwapLink.of(20.0))
-    master = Swapped(budget=1000, of=fast)
+    rows = [row(f"l{i}", i - 1, i, layer_type="abc"[i % 3], size=10.0 * (1 + i % 3)) for i in range(6)]
+    of_three = profile(rows, [SECOND] * 6, link=SwapLink.of(5.0))
+    master = Swapped(budget=110, of=of_three)
     master.round()
-    actions = []
+    said = []
     for name in ("qtable:n_trials=64,w=0.0", "qtable:n_trials=64,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
         search = only(swapping.SearchSwapPlan, master.set(PLANNER_KEY, name))
         assert search.planner == name
         master.feed(swapping.SwapPlanFound, **searched(search))
         master.settle()
         assert of(swapping.SwapPlanned, master.records)[-1].planner == name
-        actions.append(set(master.swap.plans[master.swap.running].actions))
-    assert actions == [{KEEP}, {SWAP}]
+        said.append(predict(of_three, master.swap.plans[master.swap.running], 1, 110.0))
+    assert said[1].peak_bytes < said[0].peak_bytes
+    assert said[1].step_s > said[0].step_s
     refused = only(RequestRefused, master.set(PLANNER_KEY, "qtable:w=3"))
     assert refused.reason == "swapping planner qtable:w=3.0: w must be a number from 0 to 1, got 3.0"
     assert replayed(master) is None
