@@ -43,9 +43,9 @@ _UNPLAYED = "no preview plays it"
 _SLOT = Setting(kind=ANYTHING, default=None, unfelt=_UNPLAYED)
 
 
-def _planned(kind: AnyKind, counts: str = NEXT_ROUND) -> Setting:
+def _planned(kind: AnyKind, counts: str = NEXT_ROUND, unfelt: str = _UNPLAYED) -> Setting:
     return Setting(
-        kind=planner(kind), default=kind.default, owner="task", counts=counts, unfelt=_UNPLAYED, decision=kind.decision
+        kind=planner(kind), default=kind.default, owner="task", counts=counts, unfelt=unfelt, decision=kind.decision
     )
 
 
@@ -71,7 +71,7 @@ _PINS = fitting(
 
 
 def _own(kind: Kind) -> Setting:
-    return Setting(kind=kind, default=None, owner="task", counts=NEXT_STEP, unfelt=_UNPLAYED)
+    return Setting(kind=kind, default=None, owner="task", counts=NEXT_STEP)
 
 
 #: Key -> setting, of all beside those of the algorithms (``rl.NAME``).
@@ -80,7 +80,7 @@ SETTINGS: Mapping[str, Setting] = {
     "batching.planner": _planned(BATCHING),
     "distribution.plan": _planned(DISTRIBUTION),
     "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
-    "swapping.planner": _planned(SWAPPING, NEXT_STEP),
+    "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),
     "swapping.memory_budget_bytes": _own(BUDGETS),
     "swapping.pin": _own(_PINS),
     "swapping.bandwidth_bytes_per_s": _own(_RATES),

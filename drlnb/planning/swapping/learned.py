@@ -14,7 +14,10 @@ from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
 
-__all__ = ["OVERFLOW", "Learned", "QTable", "check", "cost", "learn", "predicted_cost", "swapped_types"]
+__all__ = [
+    "OVERFLOW", "Learned", "QTable", "check", "cost", "learn", "predicted_cost", "pretraining",
+    "swapped_types",
+]  # fmt: skip
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
 OVERFLOW = 5.0
@@ -141,6 +144,11 @@ def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generat
     return Learned(best=plans[at], chosen=table.plan, costs=tuple(costs), found_at=at + 1)
 
 
+def pretraining(n_trials: int, fraction: float) -> int:
+    """Return how many of the trials are made on a part of the data: at least one, and not all of them."""
+    return min(n_trials - 1, max(1, round(fraction * n_trials)))
+
+
 def predicted_cost(search: Search, choice: Choice, w: float) -> float:
     """Return the cost of a choice by the cost model, relative to keeping all, or to the budget if that is less."""
     n, kept = search.numbers, search.every(KEEP)
@@ -192,7 +200,7 @@ class TablePlanner:
                 costs[bits] = predicted_cost(search, swapped_types(search, bits), self._w)
             return costs[bits]
 
-        first = min(self._n_trials - 1, max(1, round(self._fraction * self._n_trials)))
+        first = pretraining(self._n_trials, self._fraction)
         learn(table, measure, first, search.generator)
         table = read(QTable, written(table))
         learn(table, measure, self._n_trials - first, search.generator)

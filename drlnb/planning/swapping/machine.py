@@ -23,6 +23,7 @@ __all__ = [
 
 #: Settings that can be changed while a task trains.
 BUDGET_KEY, PLANNER_KEY, PIN_KEY = "swapping.memory_budget_bytes", "swapping.planner", "swapping.pin"
+#: And what holds copies to a file back.
 BANDWIDTH_KEY = "swapping.bandwidth_bytes_per_s"
 #: Fields of the state that are the user's.
 _USERS = ("budget_bytes", "planner", "pins", "never", "bandwidth_bytes_per_s")

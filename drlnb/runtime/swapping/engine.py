@@ -36,7 +36,7 @@ from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.squeeze import squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
-from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES, FileTier
+from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
 from drlnb.runtime.swapping.torch_private import compiled
 
@@ -344,23 +344,6 @@ class Swapper:
         if problem := budget_problem(self.module, n_bytes):
             raise ValueError(problem)
         self._chooser.set_budget(n_bytes)
-
-    def throttle(self, bandwidth: str | float | None) -> None:
-        """Emulate a slower disk from the next copy on; copies of CUDA stay as they are.
-
-        Parameters
-        ----------
-        bandwidth
-            Bytes per second each way, as a number or a text such as ``40MB``; None: as fast as the disk is.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be read.
-        """
-        bytes_per_s = None if bandwidth is None else read_bytes(bandwidth)
-        if isinstance(self._tier, FileTier):
-            self._tier.throttle(bytes_per_s)
 
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
