@@ -2,7 +2,7 @@
 
 from tests.browser.lab import until
 from tests.browser.scenes import SOON_MS
-from tests.browser.test_recording import OVERFLOWS
+from tests.browser.test_recording import OVERFLOWS, _change
 
 CELL = (
     "from drlnb.widgets.faces import swapping\n\n"
@@ -59,8 +59,10 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
         ("n_trials", "1", "n_trials must be a whole number from 2 to 100000, got 1"),
         ("multiple", "-1", "multiple must be a number from 0.01 to 100, got -1"),
     ):
+        was = field(name).input_value()
         typed(name, value)
         assert told(words), words
+        assert until(lambda name=name, was=was: field(name).input_value() == was, SOON_MS / 1e3), name
         assert notebook.kernel_eval(PLANNER) == before
     notebook.screenshot(tmp_path / "wrong.png")
     typed("planner", "clever")
@@ -77,11 +79,11 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
     notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
     canvas = panel.get_by_test_id("canvas").first
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
-        notebook.script(f"await window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{theme}'}});")
+        _change(page, theme)
         for width in (900, 320):
             page.set_viewport_size({"width": width, "height": 1400})
             assert until(lambda width=width: canvas.bounding_box()["width"] < width, 20)
-            notebook.screenshot(tmp_path / f"{theme[-4:].strip()}-{width}.png")
+            notebook.screenshot(tmp_path / f"{theme.split()[1]}-{width}.png")
             wide = [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)]
             assert wide == [], (theme, width)
 
@@ -106,6 +108,7 @@ def test_the_disk_is_held_back_while_a_task_trains(notebook, page, tmp_path):
     typed("fast")
     assert until(lambda: "a size must be a number of bytes such as 11GiB, got 'fast'" in
                  " ".join(panel.get_by_test_id("message").all_inner_texts()), SOON_MS / 1e3)  # fmt: skip
+    assert until(lambda: disk.input_value() == "", SOON_MS / 1e3)
     assert notes("plan: belt, auto: ")
     typed("20MB")
     assert notes("preview: belt, auto: ")

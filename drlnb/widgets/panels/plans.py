@@ -88,7 +88,7 @@ class Plans:
 
 #: Parameter of a planner -> its label and width.
 _LABELS: Mapping[str, tuple[str, str]] = {
-    "w": ("time \N{LEFT RIGHT ARROW} memory, w", "320px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
+    "w": ("time \N{LEFT RIGHT ARROW} memory", "320px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
     "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"), "pretrain_fraction": ("pre-train on", "170px"),
 }  # fmt: skip
 
@@ -119,13 +119,12 @@ class Knobs:
         """Show the parameters that the planner takes, with their values."""
         known = parameters(self._of.value("planner"))
         for name, knob in self.widgets.items():
-            wanted = {"value": known.get(name, knob.value), "display": None if name in known else "none"}
-            for widget, trait in ((knob, "value"), (knob.layout, "display")):
-                if getattr(widget, trait) != wanted[trait]:
-                    self._of.panel.later(widget, trait, wanted[trait])
+            self._of.panel.later(knob, "value", known.get(name, knob.value))
+            self._of.panel.later(knob.layout, "display", None if name in known else "none")
 
     def _turned(self, name: str, change: Args) -> None:
         panel = self._of.panel
         if not panel.writing:
             with panel.messages.guard("read the controls"):
                 panel.set(planner=turned(self._of.value("planner"), name, change["new"]))
+            self.follow()  # a wrong value goes, with a line that has it

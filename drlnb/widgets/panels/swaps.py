@@ -161,7 +161,7 @@ class Swaps(Content):
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
         for name, field in self.fields.items():
-            styled(field, name, {"budget_mib": "320px", "show": "240px"}.get(name, "190px"))
+            styled(field, name, {"budget_mib": "320px", "planner": "320px", "show": "240px"}.get(name, "190px"))
             field.observe(partial(self._moved, name), "value")
         self.knobs = Knobs(self.source)
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
@@ -171,9 +171,10 @@ class Swaps(Content):
         if not self.panel.writing and name in self.CHECKS:
             with self.panel.messages.guard("read the controls"):
                 self.panel.set(**{name: change["new"]})
+            self.changed({name: ...})  # a wrong value goes, with a line that has it
 
     def changed(self, new: Args) -> None:
-        """Show what code has set."""
+        """Show what is set."""
         for name in new.keys() & self.fields.keys():
             self.panel.later(self.fields[name], "value", self.source.value(name))
         self.knobs.follow()

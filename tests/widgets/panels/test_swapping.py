@@ -6,6 +6,7 @@ import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
 import drlnb
+from drlnb.fleet.whatif import swapping as whatif
 from drlnb.records.common import SettingChanged
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
@@ -163,6 +164,11 @@ def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, s
     assert (message.level, message.details) == ("error", "")
     assert panel.settings["planner"] == "qtable:alpha=0.4"
     assert panel.view().digest() == before
+    shown = knobs(panel)
+    assert shown == whatif.parameters("qtable:alpha=0.4"), "what was wrong is gone, the line has it"
+    panel.content.fields["multiple"].value = -1.0
+    panel.refresh()
+    assert panel.content.fields["multiple"].value == 1.4
 
 
 def test_the_table_is_pre_trained_on_its_share_of_the_trials(panel):
