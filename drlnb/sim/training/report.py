@@ -103,18 +103,20 @@ def simulate_train(
         is not above what the pretended network needs anyway.
     """
     _Shape(tasks=n_tasks, gpus=n_slots, rounds=n_rounds, collectors=n_collectors, seed=seed, hold=hold)
-    if swap_budget_bytes is not None and swap_budget_bytes <= (least := least_bytes()):
-        more = f"the {said_bytes(least)} that stay anyway ({PRETENDED}), got {said_bytes(swap_budget_bytes)}"
-        raise ConfigError(f"swap_budget must be above {more}")
-    config = {} if swap_budget_bytes is None else {"swapping": {"memory_budget_bytes": swap_budget_bytes}}
-    given = {"n_rounds": n_rounds, "n_collectors": n_collectors, "seed": seed, "costs": costs or Costs()}
-    shape = partial(run_tasks, **given, config=config)
+    shape = partial(run_tasks, n_rounds=n_rounds, n_collectors=n_collectors, seed=seed, costs=costs or Costs())
+    shape = partial(shape, config={"swapping": _swapping(swap_budget_bytes)})
     pool, tasks = shape(range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate)
     pairs = [_beside(task, *shape([i], n_slots=1, hold="round")) for i, task in enumerate(tasks)]
-    duties, inflations = zip(*pairs, strict=True)
-    stream = pool.host.stream
+    return _result(n_slots, pool.host.stream, tasks, *zip(*pairs, strict=True))
+
+
+def _result(
+    n_slots: int, stream: Stream, tasks: Sequence[Task], duties: tuple[float, ...], inflations: tuple[float, ...]
+) -> Result:
+    """Return what came out, by the pool's stream and the tasks beside each of them alone."""
     computed_s, held_s, begin_t, end_t = _load(stream)
-    expected, span_s = expected_load(n_tasks, n_slots, sum(duties) / n_tasks), end_t - begin_t
+    n_tasks, span_s = len(tasks), end_t - begin_t
+    expected = expected_load(n_tasks, n_slots, sum(duties) / n_tasks)
     return Result(
         streams={each.header.stream: each for each in (stream, *[each for task in tasks for each in task.streams])},
         ends={task.name: task.end.state if task.end else "unfinished" for task in tasks},
@@ -124,11 +126,19 @@ def simulate_train(
         inflation=sum(inflations) / n_tasks,
         expected_utilisation_frac=expected.utilisation_frac,
         expected_inflation=expected.inflation,
-        duty_frac=tuple(duties),
+        duty_frac=duties,
         n_grants=len(stream.of(LeaseGranted)),
         makespan_s=end_t,
         swap_slower=_slower(tasks),
     )
+
+
+def _swapping(budget_bytes: int | None) -> dict[str, int]:
+    """Return what a task is configured with of swapping."""
+    if budget_bytes is not None and budget_bytes <= (least := least_bytes()):
+        more = f"the {said_bytes(least)} that stay anyway ({PRETENDED}), got {said_bytes(budget_bytes)}"
+        raise ConfigError(f"swap_budget must be above {more}")
+    return {} if budget_bytes is None else {"memory_budget_bytes": budget_bytes}
 
 
 def _beside(task: Task, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, float]:
@@ -139,8 +149,7 @@ def _beside(task: Task, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, flo
 
 def _slower(tasks: Sequence[Task]) -> float:
     """Return the time of the tasks' last gradient steps, relative to steps that keep everything."""
-    last = [[step.step_s for step in task.streams[-1].of(SwapStepMeasured)][-1:] for task in tasks]
-    steps = [step_s for each in last for step_s in each]
+    steps = [step.step_s for task in tasks for step in task.streams[-1].of(SwapStepMeasured)[-1:]]
     return sum(steps) / len(steps) / kept_s() if steps else 1.0
 
 
