@@ -19,22 +19,22 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 9_905,
-    "planning": 7_350,
+    "runtime": 9_917,
+    "planning": 7_395,
     "rl": 5_422,
-    "fleet": 4_130,
-    "views": 4_490,
-    "sim": 3_010,
+    "fleet": 4_207,
+    "views": 4_503,
+    "sim": 3_049,
     "bench": 3_570,
-    "widgets": 1_770,
+    "widgets": 1_866,
     "cli": 1_080,
     "records": 1_145,
     "distribution": 600,
     "report": 515,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,395 more (0042, 0043).
-PRODUCT_LINES = 43_020
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,701 more (0042 to 0044).
+PRODUCT_LINES = 43_326
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200
