@@ -156,16 +156,17 @@ def _setting_changed(state: Swapping, event: SettingChanged, out: Out) -> None:
 
 
 def _throttled(state: Swapping, event: SettingChanged, out: Out) -> None:
-    """Have copies held to a rate: a slower one shows itself as a drift, after a faster one the link is measured."""
+    """Have copies held to a rate: a slower one shows itself as a drift, else the link is measured at once."""
     if event.key != BANDWIDTH_KEY:
         return
     wanted = None if event.value is None else read_bytes(event.value)
     if wanted is not None and (problem := _unthrottled(state)):
         out.append(RequestRefused(subject=event.key, reason=f"{event.key}: {problem}"))
         return
-    is_faster = (wanted or math.inf) > (state.bandwidth_bytes_per_s or math.inf)
+    now, then = (rate or math.inf for rate in (state.bandwidth_bytes_per_s, wanted))
     state.bandwidth_bytes_per_s = wanted
-    if is_faster and state.active and state.phase in {"settled", "quick", "trialling"}:
+    hidden = then > now if state.phase == "settled" else then != now  # trials of plans for the former rate are in vain
+    if hidden and state.active and state.phase in {"settled", "quick", "trialling"}:
         state.phase = "drifting"
         state.candidates.clear()
         out.append(words.MeasureSwapLink())

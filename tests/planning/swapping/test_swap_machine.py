@@ -289,13 +289,15 @@ def test_a_slower_disk_shows_itself_and_a_faster_one_is_measured_at_once():
     assert task.state.bandwidth_bytes_per_s is None
 
 
-def test_a_disk_that_is_faster_again_ends_trials():
-    """They were of plans for the slow one."""
-    task = Task(of=ON_CPU, bandwidth_bytes_per_s=4e7)
+@pytest.mark.parametrize(("before", "after"), [(4e7, None), (None, "40MB"), (4e7, "20MB")])
+def test_another_rate_ends_trials(before, after):
+    """They were of plans for the former one, and no drift would tell: all of them were as slow."""
+    task = Task(of=ON_CPU, bandwidth_bytes_per_s=before)
     task.profiled()
     task.found()
     assert task.state.candidates
-    assert kinds(throttle(task, None)) == ["MeasureSwapLink"]
+    assert throttle(task, before) == ()
+    assert kinds(throttle(task, after)) == ["MeasureSwapLink"]
     assert task.state.candidates == []
     answer = task.feed(words.SwapLinkMeasured, link=facts(SwapLink.of(3.0)))
     assert kinds(answer) == ["SwapPlanned", "ApplySwapPlan", "SearchSwapPlan"]
