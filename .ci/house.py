@@ -20,7 +20,7 @@ from pathlib import Path
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
     "runtime": 9_917,
-    "planning": 7_395,
+    "planning": 7_396,
     "rl": 5_422,
     "fleet": 4_207,
     "views": 4_503,
@@ -33,8 +33,8 @@ BUDGETS = {
     "report": 515,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,701 more (0042 to 0044).
-PRODUCT_LINES = 43_326
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,702 more (0042 to 0044).
+PRODUCT_LINES = 43_327
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

@@ -108,7 +108,7 @@ def _sentence(name: str, of: SwapFold, origin: str) -> str:
     peak, time, _ = typical(of)
     limit = "without a budget" if math.isnan(of.budget_bytes) else f"of {said_bytes(of.budget_bytes)}"
     plan = "no plan" if of.running == "none" else f"plan {of.running[:6]}"
-    said = f"no step yet {limit}" if math.isnan(peak) else f"{origin} {said_bytes(peak)} {limit}"
-    return f"{name}: {plan} by {of.planner}, {said}, {words.duration(time)} a step, predicted " + (
+    said = f"{origin} {said_bytes(peak)} {limit}, {words.duration(time)} a step"
+    return f"{name}: {plan} by {of.planner}, {'no step yet' if math.isnan(peak) else said}, predicted " + (
         f"{words.duration(of.predicted[0])}{f' ({of.reason})' if of.reason else ''}"
     )
