@@ -19,22 +19,22 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 9_952,
-    "planning": 7_365,
+    "runtime": 9_917,
+    "planning": 7_396,
     "rl": 5_422,
-    "fleet": 4_099,
-    "views": 4_528,
-    "sim": 3_010,
+    "fleet": 4_207,
+    "views": 4_503,
+    "sim": 3_049,
     "bench": 3_570,
-    "widgets": 1_795,
+    "widgets": 1_866,
     "cli": 1_080,
     "records": 1_145,
-    "distribution": 629,
+    "distribution": 600,
     "report": 515,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,395 more (0042, 0043).
-PRODUCT_LINES = 43_162
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,702 more (0042 to 0044).
+PRODUCT_LINES = 43_327
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

@@ -31,6 +31,9 @@ _TRAIN = (
     _number("--collectors", "N", 2, "collectors per task"),
     _number("--seed", "S", 0, "of the durations", least=0),
     option("--hold", **_HOLD, help="hold planner: yield (default), round (the seed's) or last"),
+    option(
+        "--swap-budget", metavar="SIZE", help="bytes that a gradient step may use, such as 1GiB (default any number)"
+    ),
     option("--out", metavar="DIR", help="write the journal there"),
     _JSON,
 )

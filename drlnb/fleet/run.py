@@ -182,12 +182,14 @@ class Run:
 
         For leasing, the durations of this run are played once more on a virtual clock, before and after the change.
         For warm-up, its events are decided again: what would have been planned in each round, and what those starts
-        come to against the recorded gaps.
+        come to against the recorded gaps.  For swapping, the recorded gradient step is planned again, which takes up to
+        seconds, and the cost model says its seconds and its peak.
 
         Parameters
         ----------
         key
-            ``leasing.hold``, another setting of leasing, ``task.priority``, ``slots``, or ``warmup.NAME``.
+            ``leasing.hold``, another setting of leasing, ``task.priority``, ``slots``, ``warmup.NAME`` or
+            ``swapping.NAME``.
         value
             Its new value.
         task
@@ -199,7 +201,7 @@ class Run:
             A figure before and after, :meth:`~drlnb.fleet.whatif.preview.Preview.rows` of it, and by how much the
             simulation of things as they are misses what was recorded: for leasing rounds and waits of each task
             (``speedup``, ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``,
-            ``idle_s``, ``calibration_s``).
+            ``idle_s``, ``calibration_s``), for swapping seconds of a step (``now``, ``then``, ``calibration_frac``).
 
         Raises
         ------

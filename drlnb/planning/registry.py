@@ -153,6 +153,10 @@ class PlannerKind(Generic[View, Plan]):
             raise ValueError(f"{self.decision} planner {name!r} is registered already")
         self._entries[name] = make, dict(params or {})
 
+    def parameters(self, name: str) -> Parameters:
+        """Return the parameters of a planner, as it was registered; none of an unknown one."""
+        return self._entries[name][1] if name in self._entries else {}
+
     def parse(self, text: str) -> Named:
         """Read a planner's name and parameters.
 

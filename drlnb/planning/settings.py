@@ -43,22 +43,27 @@ _UNPLAYED = "no preview plays it"
 _SLOT = Setting(kind=ANYTHING, default=None, unfelt=_UNPLAYED)
 
 
-def _planned(kind: AnyKind, counts: str = NEXT_ROUND) -> Setting:
+def _planned(kind: AnyKind, counts: str = NEXT_ROUND, unfelt: str = _UNPLAYED) -> Setting:
     return Setting(
-        kind=planner(kind), default=kind.default, owner="task", counts=counts, unfelt=_UNPLAYED, decision=kind.decision
+        kind=planner(kind), default=kind.default, owner="task", counts=counts, unfelt=unfelt, decision=kind.decision
     )
 
 
-def _size_problem(name: str, value: Any) -> str:
-    try:
-        _ = value is None or read_bytes(value)
-    except ValueError as error:
-        return f"{name}: {error}"
-    return ""
+def _size(least: str = "1", most: str = "8388607TiB") -> Kind:
+    """Return the kind of sizes within limits, or none."""
+
+    def problem(name: str, value: Any) -> str:
+        try:
+            fits = value is None or read_bytes(least) <= read_bytes(value) <= read_bytes(most)
+        except ValueError as error:
+            return f"{name}: {error}"
+        return "" if fits else f"{name} must be a size from {least} to {most}, or none, got {value!r}"
+
+    return Kind(problem)
 
 
-#: Bytes that a gradient step may use, or none.
-BUDGETS = Kind(_size_problem)
+#: Bytes that a gradient step may use, or none; and bytes per second that copies are held to, or none.
+BUDGETS, _RATES = _size(), _size("1MB", "1TB")
 _PINS = fitting(
     f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
     lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),
@@ -66,7 +71,7 @@ _PINS = fitting(
 
 
 def _own(kind: Kind) -> Setting:
-    return Setting(kind=kind, default=None, owner="task", counts=NEXT_STEP, unfelt=_UNPLAYED)
+    return Setting(kind=kind, default=None, owner="task", counts=NEXT_STEP)
 
 
 #: Key -> setting, of all beside those of the algorithms (``rl.NAME``).
@@ -75,9 +80,10 @@ SETTINGS: Mapping[str, Setting] = {
     "batching.planner": _planned(BATCHING),
     "distribution.plan": _planned(DISTRIBUTION),
     "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
-    "swapping.planner": _planned(SWAPPING, NEXT_STEP),
+    "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),
     "swapping.memory_budget_bytes": _own(BUDGETS),
     "swapping.pin": _own(_PINS),
+    "swapping.bandwidth_bytes_per_s": _own(_RATES),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
     CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,

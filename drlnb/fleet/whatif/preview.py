@@ -2,6 +2,7 @@
 
 Leasing in a closed loop: every later wait depends on every earlier one, so whole tasks run on the virtual clock.
 Warm-up in an open loop: the events of the run are decided again, and starts are held against the recorded gaps.
+Swapping by the cost model: the recorded step is planned again.
 """
 
 import contextlib
@@ -11,11 +12,20 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from drlnb.fleet.plain import Row
-from drlnb.fleet.whatif.previewable import OF_STARTS, changed, refuse_unknown, refuse_value, rules_now, why_unfelt
+from drlnb.fleet.whatif import swapping
+from drlnb.fleet.whatif.previewable import (
+    OF_STARTS,
+    OF_STEPS,
+    changed,
+    refuse_unknown,
+    refuse_value,
+    rules_now,
+    why_unfelt,
+)
 from drlnb.planning.settings import setting_problem
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.journal import Journal
-from drlnb.records.units import said_s
+from drlnb.records.units import said_bytes, said_s
 from drlnb.sim.recorded.play import (
     Load,
     load_of,
@@ -27,8 +37,11 @@ from drlnb.sim.recorded.play import (
 )
 from drlnb.sim.recorded.starts import PlannedRound, RecordedStarts
 from drlnb.sim.recorded.task import FEWEST
+from drlnb.views.folds.fold import fold_of
+from drlnb.views.folds.swapping import SwapFold
+from drlnb.views.swapping.measured import typical
 
-__all__ = ["LoadPreview", "Preview", "StartsPreview", "preview"]
+__all__ = ["LoadPreview", "Preview", "StartsPreview", "StepsPreview", "preview"]
 
 #: Rounds of all tasks that one simulation plays at most (about a second of this machine's time), and rounds of the
 #: slowest task that it plays at least.
@@ -181,6 +194,38 @@ class StartsPreview(Preview):
         return _mean(getattr(now, figure) for now, _ in known), _mean(getattr(then, figure) for _, then in known)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StepsPreview(Preview):
+    """What a change of swapping would come to: the recorded gradient step, planned again by the cost model."""
+
+    #: Task -> the plan in force and the planner's plan after the change, each with its predicted step and peak.
+    now: Mapping[str, swapping.Explained]
+    then: Mapping[str, swapping.Explained]
+    #: Task -> relative error of the predicted seconds beside those that were measured; NaN where none were.
+    calibration_frac: Mapping[str, float]
+
+    def rows(self) -> list[Row]:
+        """Return one row per task: seconds and peak bytes of a step, and whether they fit, now and then."""
+        return [
+            {"task": name, "step_s now": now.numbers["step"], "step_s then": then.numbers["step"],
+             "peak_bytes now": now.peak_bytes, "peak_bytes then": then.peak_bytes, "fits then": then.fits}
+            for name, now, then in ((name, self.now[name], self.then[name]) for name in sorted(self.now))
+        ]  # fmt: skip
+
+    def __repr__(self) -> str:
+        lines = [f"{self._if()} (computed from the recorded step):"]
+        for row in self.rows():
+            miss = self.calibration_frac[row["task"]]
+            as_is = "" if math.isnan(miss) else f"; as things are, steps come out {miss:+.0%}"
+            lines.append(
+                f"  {row['task']}: a step {said_s(row['step_s now'])} -> {said_s(row['step_s then'])}, its peak "
+                f"{said_bytes(row['peak_bytes now'])} -> {said_bytes(row['peak_bytes then'])}"
+                f"{'' if row['fits then'] else ', which does not fit'}{as_is}"
+            )
+            lines.append(f"    {self.then[row['task']].sentence}")
+        return "\n".join(lines)
+
+
 def _mean(values: Iterable[float]) -> float:
     """Return the mean, NaN of nothing."""
     listed = list(values)
@@ -214,16 +259,19 @@ def preview(
     Returns
     -------
     Preview
-        A :class:`LoadPreview`, or for ``warmup.NAME`` a :class:`StartsPreview`; what it says of now is what the
-        settings that are in force at the end of the journal give.
+        A :class:`LoadPreview`, for ``warmup.NAME`` a :class:`StartsPreview`, for ``swapping.NAME`` a
+        :class:`StepsPreview`; what it says of now is what the settings that are in force at the end of the journal
+        give.
 
     Raises
     ------
     ConfigError
         If the key is unknown or cannot be felt where nothing fails, the value wrong, or too little has been recorded
-        yet: rounds, or starts of the kind that the change asks for.
+        yet: rounds, starts of the kind that the change asks for, or a gradient step.
     """
     refuse_unknown(key, task, tasks)
+    if key in OF_STEPS:
+        return _preview_steps(journal, key, value, task, [task] if task else sorted(tasks))
     if key in OF_STARTS:
         return _preview_starts(journal, key, value, task, [task] if task else sorted(tasks))
     pools = pools_of(journal)
@@ -259,6 +307,19 @@ def _tried(key: str) -> Iterator[None]:
         raise
     except (InvalidTransition, ValueError) as error:
         raise ConfigError(f"{key} cannot be tried out: {str(error).splitlines()[0]}") from None
+
+
+def _preview_steps(journal: Journal, key: str, value: object, task: str | None, meant: Collection[str]) -> StepsPreview:
+    fold, now, then, missed = fold_of(journal), {}, {}, {}
+    known = [name for name in meant if name in fold.swappings and fold.swappings[name].profile is not None]
+    for name in known or meant:
+        of = fold.swappings.get(name, SwapFold())
+        case = swapping.task_case(name, of)  # refuses what was not profiled
+        other = case.having(key, value)
+        now[name] = swapping.explain(case, swapping.in_force(case, of))
+        then[name] = swapping.explain(other, other.plan())
+        missed[name] = 1.0 / typical(of)[2] - 1.0
+    return StepsPreview(key=key, value=value, task=task, now=now, then=then, calibration_frac=missed)
 
 
 def _preview_starts(

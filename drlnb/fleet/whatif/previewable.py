@@ -16,10 +16,12 @@ from drlnb.sim.recorded.play import newest_attempts, slots_of
 from drlnb.sim.recorded.settings import Rules, pool_settings, priorities, task_rules
 from drlnb.sim.recorded.task import RecordedTask
 
-__all__ = ["OF_STARTS", "PREVIEWED", "changed", "refuse_unknown", "refuse_value", "rules_now", "why_unfelt"]
+__all__ = ["OF_STARTS", "OF_STEPS", "PREVIEWED", "changed", "refuse_unknown", "refuse_value", "rules_now", "why_unfelt"]
 
 #: Keys of warm-up: each task's own.
 OF_STARTS = tuple(key for key in SETTINGS if key.startswith("warmup."))
+#: Keys of swapping: likewise.
+OF_STEPS = tuple(key for key in SETTINGS if key.startswith("swapping."))
 #: Keys whose change is tried out.
 PREVIEWED = ("slots", *(key for key, setting in SETTINGS.items() if not setting.unfelt))
 #: Most slots that are tried out.

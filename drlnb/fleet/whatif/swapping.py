@@ -4,17 +4,19 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from drlnb.planning.codec import from_plain
-from drlnb.planning.registry import PlannerFailed
+from drlnb.planning.registry import Named, PlannerFailed
+from drlnb.planning.settings import setting_problem
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, pretraining, swapped_types
 from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows
@@ -22,6 +24,7 @@ from drlnb.planning.swapping.trace import DEVICES, analytic
 from drlnb.records.base import Row
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
+from drlnb.records.units import read_bytes
 from drlnb.sim.swapping.executor import simulate_steps
 from drlnb.sim.swapping.nets import net_names, net_trace, plain_batch
 from drlnb.views.drawing.payload import Floats
@@ -29,8 +32,9 @@ from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping.computed import Explained
 
 __all__ = [
-    "COMPARED", "NETS", "PRESETS", "Case", "Explained", "compare", "drifting",
-    "explain", "in_force", "learnt", "net_case", "pins_of", "sweep", "task_case",
+    "COMPARED", "NETS", "PRESETS", "Case", "Explained", "compare", "drifting", "explain",
+    "in_force", "learnt", "net_case", "parameters", "pins_of", "setting_problem", "sweep", "task_case",
+    "turned",
 ]  # fmt: skip
 
 #: Networks that travel with the package, and devices.
@@ -69,6 +73,47 @@ class Case(NamedTuple):
             return SWAPPING.ask(SWAPPING.build(self.planner), self.view)
         except (ValueError, PlannerFailed) as error:
             raise ConfigError(str(error)) from None
+
+    def having(self, key: str, value: Any) -> "Case":
+        """Return the case with another value of a setting, ``swapping.planner`` say, which is checked.
+
+        Raises
+        ------
+        ConfigError
+            If the setting cannot have the value, or nobody knows what would come of it.
+        """
+        if problem := setting_problem(key, value):
+            raise ConfigError(problem)
+        if key == "swapping.memory_budget_bytes":
+            return self._replace(budget_bytes=None if value is None else read_bytes(value))
+        if key == "swapping.planner":
+            return self._replace(planner=value)
+        if key == "swapping.pin":
+            return self._replace(pins=value or {})
+        if value is None:
+            raise ConfigError(f"{key}: how fast the disk is by itself is measured once it is not held back")
+        link = self.profile.link.changed(partial(min, read_bytes(value)))
+        return self._replace(profile=replace(self.profile, link=link))
+
+
+def parameters(planner: str) -> dict[str, float]:
+    """Return name -> value of each number that a planner of a name takes; none of one that is unknown or refused."""
+    with suppress(ValueError):
+        named = SWAPPING.parse(planner)
+        known = {**SWAPPING.parameters(named.name), **named.params}
+        return {name: value for name, value in known.items() if isinstance(value, int | float)}
+    return {}
+
+
+def turned(planner: str, name: str, value: float) -> str:
+    """Return a planner's name with another value of a parameter; ConfigError if it cannot have it."""
+    try:
+        named = SWAPPING.parse(planner)
+        text = str(Named(named.name, {**named.params, name: value if isinstance(value, int) else round(value, 6)}))
+        SWAPPING.build(text)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return text
 
 
 def net_case(
@@ -172,8 +217,22 @@ def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
     return {name: (np.array(_MULTIPLES), np.array(curve) / base) for name, curve in curves.items()}
 
 
-def learnt(case: Case, n_trials: int = 300, w: float = 0.5, seed: int = 0) -> tuple[Floats, float, str]:
-    """Run the seed's learner on the cost model; return costs, the least of any set of layer types, and what it was.
+def learnt(case: Case, seed: int = 0, *, part: bool = False) -> tuple[Floats, float, str, int]:
+    """Run the seed's learner on the cost model, with the parameters of the case's planner if that is ``qtable``.
+
+    Parameters
+    ----------
+    case
+        The step, with a budget.
+    seed
+        Of exploration.
+    part
+        Pre-train alone: the trials on a part of the data.
+
+    Returns
+    -------
+    tuple
+        Cost of each trial, the least of any set of layer types, what was learned, and trials on a part of the data.
 
     Raises
     ------
@@ -184,9 +243,13 @@ def learnt(case: Case, n_trials: int = 300, w: float = 0.5, seed: int = 0) -> tu
     if case.budget_bytes is None or n > _MOST_TYPES:
         raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
     search = Search(case._replace(pins={}).view, (SWAP,))
+    with_ = parameters(case.planner if case.planner.partition(":")[0] == "qtable" else "qtable")
+    n_trials, w = int(with_["n_trials"]), with_["w"]
+    n_part = pretraining(n_trials, with_["pretrain_fraction"])
     costs = [predicted_cost(search, swapped_types(search, bits), w) for bits in range(2**n)]
-    done = learn(QTable(n_types=n), costs.__getitem__, n_trials, np.random.default_rng(seed))
-    return np.array(done.costs), min(costs), f"{case.of}, {2**n} sets, w = {w:g}"
+    table = QTable(n_types=n, alpha=with_["alpha"], gamma=with_["gamma"], epsilon=with_["epsilon"])
+    done = learn(table, costs.__getitem__, n_part if part else n_trials, np.random.default_rng(seed))
+    return np.array(done.costs), min(costs), f"{case.of}, {2**n} sets, w = {w:g}", n_part
 
 
 def drifting(case: Case, slower: float = 4.0, n_steps: int = 80, seed: int = 0) -> Journal:
@@ -208,10 +271,7 @@ def drifting(case: Case, slower: float = 4.0, n_steps: int = 80, seed: int = 0) 
     """
     if case.budget_bytes is None:
         raise ConfigError("there must be a budget: nothing is swapped without one")
-    link = case.profile.link
-    rates = {key: tuple([(size, rate / slower) for size, rate in getattr(link, key)])
-             for key in ("d2h", "h2d", "d2h_both", "h2d_both")}  # fmt: skip
-    late = replace(case.profile, link=replace(link, **rates))
+    late = replace(case.profile, link=case.profile.link.changed(lambda rate: rate / slower))
     stream = simulate_steps(
         lambda n: case.profile if n < n_steps // 2 else late, case.n_samples, case.budget_bytes, n_steps=n_steps,
         planner=case.planner, seed=seed,

@@ -31,7 +31,7 @@ ENV_TIMEOUT_S = 60.0
 ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
-    "swapping": {},  # those of swapping: memory_budget_bytes, pin
+    "swapping": {},  # those of swapping: memory_budget_bytes, pin, bandwidth_bytes_per_s
     "unswapped": "",  # why no gradient step of this task can be swapped
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
@@ -203,6 +203,7 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
 
 def _swapping(config: Facts, names: Facts) -> Facts:
     """Return the configuration of the machine that plans what is swapped."""
-    budget, pins = (config["swapping"].get(name) for name in ("memory_budget_bytes", "pin"))
-    known = {"planner": names["swapping"], "pins": dict(pins or {}), "never": config["unswapped"]}
-    return {**known, "budget_bytes": None if budget is None else read_bytes(budget)}
+    own = config["swapping"]
+    known = {"planner": names["swapping"], "pins": dict(own.get("pin") or {}), "never": config["unswapped"]}
+    sizes = {"budget_bytes": "memory_budget_bytes", "bandwidth_bytes_per_s": "bandwidth_bytes_per_s"}
+    return known | {name: read_bytes(own[key]) for name, key in sizes.items() if own.get(key) is not None}

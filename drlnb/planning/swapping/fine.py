@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from drlnb.planning.swapping.heuristics import fastest
-from drlnb.planning.swapping.learned import predicted_cost
+from drlnb.planning.swapping.learned import check, predicted_cost
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, Action, SwapPlan
 from drlnb.planning.swapping.search import Choice, Search
@@ -36,17 +37,23 @@ class QFine:
         What is allowed.
     start
         The first plan in force.
-    alpha, epsilon
-        Step size, share of random moves.
+    alpha, epsilon, w
+        Step size, share of random moves, weight of the memory.
     """
 
-    def __init__(self, search: Search, start: Choice, *, alpha: float = 0.5, epsilon: float = 0.1) -> None:
-        self._search, self._alpha, self._epsilon = search, alpha, epsilon
+    def __init__(
+        self, search: Search, start: Choice, *, alpha: float = 0.5, epsilon: float = 0.1, w: float = 0.0
+    ) -> None:
+        self._search, self._alpha, self._epsilon, self._w = search, alpha, epsilon, w
         self.kept, self._steps = start, list[float]()
         #: Cost of such moves beyond their predictions.
         self.errors: dict[Move, float] = {}
         self._units = list(_units(search))
         self._trial: tuple[Move, Choice] | None = None
+
+    def predicted(self, choice: Choice) -> float:
+        """Return the cost of a choice by the cost model."""
+        return predicted_cost(self._search, choice, self._w)
 
     def _moved(self, move: Move) -> Choice:
         unit, action = move
@@ -56,7 +63,7 @@ class QFine:
         return self._search.choice(wanted, self.kept.blocks)
 
     def _value(self, move: Move, choice: Choice) -> float:
-        before, after = (predicted_cost(self._search, each, 0.0) for each in (self.kept, choice))
+        before, after = (self.predicted(each) for each in (self.kept, choice))
         return after - before + self.errors.get(move, 0.0)
 
     def propose(self) -> Choice:
@@ -75,7 +82,7 @@ class QFine:
     def observe(self, costs: Sequence[float]) -> bool:
         """Learn from the costs of steps, of a trial or of the plan in force; return whether the trial replaces that.
 
-        Costs are seconds relative to those of a step that keeps everything; there is at least one.
+        Costs are as of :func:`.cost`, beside a step that keeps everything; there is at least one.
         """
         if self._trial is None or not self._steps:
             self._steps = [*self._steps, *costs][-_STEPS:]
@@ -107,25 +114,26 @@ class FinePlanner:
     ----------
     n_trials
         Number of trials.
+    alpha, epsilon, w
+        As of :class:`QFine`.
     """
 
     name = "qfine"
 
-    def __init__(self, n_trials: int) -> None:
-        if n_trials < 1:
-            raise ValueError(f"n_trials must be >= 1, got {n_trials}")
-        self._n_trials = n_trials
+    def __init__(self, n_trials: int, alpha: float, epsilon: float, w: float) -> None:
+        check(n_trials, 1, alpha=alpha, epsilon=epsilon, w=w)
+        self._n_trials, self._new = n_trials, partial(QFine, alpha=alpha, epsilon=epsilon, w=w)
 
     def plan(self, view: SwapView) -> SwapPlan:
-        """Return the plan in force after the trials; by the cost model it is never slower than the search's."""
+        """Return the plan in force after the trials; by the cost model it never costs more than the search's."""
         if view.profile is None or view.budget_bytes is None:
             return SwapPlan.keeping(view.profile)
         search = Search(view)
-        fine = QFine(search, fastest(search)[0])
-        fine.observe([predicted_cost(search, fine.kept, 0.0)])
+        fine = self._new(search, fastest(search)[0])
+        fine.observe([fine.predicted(fine.kept)])
         for _ in range(self._n_trials):
-            fine.observe([predicted_cost(search, fine.propose(), 0.0)])
+            fine.observe([fine.predicted(fine.propose())])
         return search.plan(fine.kept)
 
 
-SWAPPING.register("qfine", FinePlanner, {"n_trials": 20})
+SWAPPING.register("qfine", FinePlanner, {"n_trials": 20, "alpha": 0.5, "epsilon": 0.1, "w": 0.0})

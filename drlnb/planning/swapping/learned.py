@@ -14,10 +14,15 @@ from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
 
-__all__ = ["OVERFLOW", "Learned", "QTable", "cost", "learn", "predicted_cost", "swapped_types"]
+__all__ = [
+    "OVERFLOW", "Learned", "QTable", "check", "cost", "learn", "predicted_cost", "pretraining",
+    "swapped_types",
+]  # fmt: skip
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
 OVERFLOW = 5.0
+#: Most trials: beyond, a slip of the finger is likelier than a wish.
+_MOST_TRIALS = 100_000
 
 
 def cost(time_frac: float, memory_frac: float, w: float) -> float:
@@ -106,6 +111,15 @@ class Learned:
     found_at: int
 
 
+def check(n_trials: int, fewest: int, **shares: float) -> None:
+    """Raise ValueError, which names the parameter, if trials are too few or too many, or a share is none."""
+    if not fewest <= n_trials <= _MOST_TRIALS:
+        raise ValueError(f"n_trials must be a whole number from {fewest} to {_MOST_TRIALS}, got {n_trials}")
+    for name, share in shares.items():
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"{name} must be a number from 0 to 1, got {share}")
+
+
 def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: "np.random.Generator") -> Learned:
     """Run trials of the seed's learner, at least one.
 
@@ -128,6 +142,11 @@ def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generat
         table.step(costs[-1], generator)
     at = int(np.argmin(costs))
     return Learned(best=plans[at], chosen=table.plan, costs=tuple(costs), found_at=at + 1)
+
+
+def pretraining(n_trials: int, fraction: float) -> int:
+    """Return how many of the trials are made on a part of the data: at least one, and not all of them."""
+    return min(n_trials - 1, max(1, round(fraction * n_trials)))
 
 
 def predicted_cost(search: Search, choice: Choice, w: float) -> float:
@@ -164,8 +183,7 @@ class TablePlanner:
     def __init__(
         self, n_trials: int, pretrain_fraction: float, alpha: float, gamma: float, epsilon: float, w: float
     ) -> None:
-        if not all(0.0 <= share <= 1.0 for share in (pretrain_fraction, alpha, gamma, epsilon, w)) or n_trials < 2:
-            raise ValueError("n_trials must be >= 2, and every other parameter a number from 0 to 1")
+        check(n_trials, 2, pretrain_fraction=pretrain_fraction, alpha=alpha, gamma=gamma, epsilon=epsilon, w=w)
         self._n_trials, self._fraction, self._w = n_trials, pretrain_fraction, w
         self._new = partial(QTable, alpha=alpha, gamma=gamma, epsilon=epsilon)
 
@@ -182,7 +200,7 @@ class TablePlanner:
                 costs[bits] = predicted_cost(search, swapped_types(search, bits), self._w)
             return costs[bits]
 
-        first = min(self._n_trials - 1, max(1, round(self._fraction * self._n_trials)))
+        first = pretraining(self._n_trials, self._fraction)
         learn(table, measure, first, search.generator)
         table = read(QTable, written(table))
         learn(table, measure, self._n_trials - first, search.generator)

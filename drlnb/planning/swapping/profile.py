@@ -6,8 +6,8 @@ samples.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
 from typing import Final, Literal, Self, TypeVar, cast
@@ -135,6 +135,11 @@ class SwapLink:
         """Return a link of one rate."""
         rates = ((0, bytes_per_s),)
         return cls(d2h=rates, h2d=rates, d2h_both=rates, h2d_both=rates)
+
+    def changed(self, rate: Callable[[float], float]) -> Self:
+        """Return a link of which each rate is what a function makes of it."""
+        rates = {each.name: tuple([(n, rate(was)) for n, was in getattr(self, each.name)]) for each in fields(self)}
+        return type(self)(**rates)
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: what follows from it is kept

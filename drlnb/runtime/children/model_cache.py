@@ -39,7 +39,9 @@ class Model:
             return True
         self.driven = self.driven or Driven(self.module)
         self.learner.around = self.driven.around
-        return self.driven.follow(key, header["swap_budget_bytes"], header["swap_report"], header.get("swap_plan"))
+        given = (header[f"swap_{name}"] for name in ("budget_bytes", "report"))
+        more = (header.get(f"swap_{name}") for name in ("plan", "bytes_per_s"))
+        return self.driven.follow(key, *given, *more)
 
     def swaps(self) -> list[Plain]:
         """Return what is to be reported of the gradient steps since the last call."""

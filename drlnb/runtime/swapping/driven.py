@@ -15,6 +15,9 @@ from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.engine import Swapper
 from drlnb.runtime.swapping.memory import device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
+from drlnb.runtime.swapping.tiers.base import Meter, Tier
+from drlnb.runtime.swapping.tiers.file import FileTier
+from drlnb.runtime.swapping.tiers.made import made_tier
 
 __all__ = ["Driven"]
 
@@ -35,7 +38,13 @@ class Driven(Chooser):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(ALL, 0)
-        if device_of(module).type == "cpu":  # there memory is what this process maps
+        device, tiers = device_of(module), list[Tier]()
+
+        def made(meter: Meter) -> Tier:
+            tiers.append(made_tier("auto", device, meter, None))
+            return tiers[-1]
+
+        if device.type == "cpu":  # there memory is what this process maps
             fix_malloc()
         self._kept = ("", SwapPlan())
         self._report = ""
@@ -44,9 +53,10 @@ class Driven(Chooser):
         self._link: SwapLink | None = None
         #: Samples of the largest step, and whether the present one is as large.
         self._n_largest, self._is_full = 0, False
-        self._swapper = Swapper(module, planner=self)
+        self._swapper = Swapper(module, planner=self, tier=made)
+        self._file = tiers[0] if isinstance(tiers[0], FileTier) else None
 
-    def follow(self, key: str, budget_bytes: int, report: str, plan: Facts | None) -> bool:
+    def follow(self, key: str, budget_bytes: int, report: str, plan: Facts | None, bytes_per_s: float | None) -> bool:
         """Follow a plan from the next step on; false if it is not here and must be sent.
 
         Parameters
@@ -55,7 +65,11 @@ class Driven(Chooser):
             As of :class:`~drlnb.records.round.FinishRound`.
         plan
             The plan itself; None: it may be known.
+        bytes_per_s
+            What copies to a file are held to; None: they are as fast as they can.
         """
+        if self._file is not None:
+            self._file.throttle(bytes_per_s)
         if plan is not None:
             self._kept = (key, from_plain(SwapPlan, plan))
         if key != ALL and key != self._kept[0]:

@@ -204,4 +204,5 @@ def _config(task: RecordedTask, changes: Mapping[str, Any]) -> dict[str, Any]:
         name: {**task.config.get(name, {}), **more, **changes.get(name, {})}
         for name, more in (("planners", {"placement": "first"}), ("warmup", {}))
     }
+    nested["swapping"] = {}  # what was recorded took as long as its plans did
     return {**task.config, **changes, **nested, "total_timesteps": _ENDLESS, "eval_freq": 0, "replay": False}

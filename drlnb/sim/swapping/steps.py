@@ -5,7 +5,7 @@ from functools import cache
 
 from drlnb.planning.codec import from_plain
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapProfile, SwapView, facts
-from drlnb.planning.swapping.cost import predict
+from drlnb.planning.swapping.cost import Prediction, predict
 from drlnb.planning.swapping.heuristics import searched
 from drlnb.planning.swapping.machine import TRIAL_STEPS
 from drlnb.planning.swapping.state import ALL
@@ -16,17 +16,29 @@ from drlnb.records.columns import swapping as words
 from drlnb.sim.driver import Effects
 from drlnb.sim.swapping.nets import net_trace
 
-__all__ = ["SEARCH_S", "Steps"]
+__all__ = ["PRETENDED", "SEARCH_S", "Steps", "kept_s", "least_bytes"]
 
 #: Seconds of a search in another process.
 SEARCH_S = 1.0
 #: The pretended network, its device, and the samples of a minibatch.
 _NET, _DEVICE, _N_SAMPLES = "impala", "2080ti", 256
+#: The same in words.
+PRETENDED = f"{_NET}, {_N_SAMPLES} samples, {_DEVICE}"
 
 
 @cache
 def _profile() -> SwapProfile:
     return analytic(net_trace(_NET), _DEVICE, _N_SAMPLES)
+
+
+def least_bytes() -> float:
+    """Return what a budget must be above: the bytes that stay anyway."""
+    return _profile().fixed_bytes
+
+
+def kept_s() -> float:
+    """Return the seconds of a step that keeps everything."""
+    return predict(_profile(), SwapPlan.keeping(_profile()), _N_SAMPLES).step_s
 
 
 class Steps:
@@ -52,15 +64,31 @@ class Steps:
     def _search(self, command: words.SearchSwapPlan) -> None:
         self._feed_after(SEARCH_S, words.SwapPlanFound, **searched(command))
 
-    def made(self, command: rounds.ComputeGradient | rounds.FinishRound) -> Iterator[tuple[type[Event], Row]]:
-        """Yield what an executor reports of a command's steps: kinds of events, and their fields."""
+    def _said(self, command: rounds.ComputeGradient | rounds.FinishRound) -> Prediction | None:
+        """Return what is expected of a command's steps; None: they follow no plan."""
         key, budget_bytes = command.swap_plan_key, command.swap_budget_bytes
         if key is None:
-            return
+            return None
         view = SwapView(profile=_profile(), n_samples=_N_SAMPLES, budget_bytes=budget_bytes)
         plan = SWAPPING.ask(SWAPPING.build(ALL), view) if key == ALL else self._plans[key]
-        said = predict(_profile(), plan, _N_SAMPLES, budget_bytes)
-        step = {"plan_key": key, "step_s": said.step_s, "peak_bytes": int(said.peak_bytes), "stall_s": said.stall_s}
+        return predict(_profile(), plan, _N_SAMPLES, budget_bytes)
+
+    def slower(self, command: rounds.ComputeGradient | rounds.FinishRound) -> float:
+        """Return the time of a command's steps, relative to steps that keep everything."""
+        said = self._said(command)
+        return said.step_s / kept_s() if said else 1.0
+
+    def made(self, command: rounds.ComputeGradient | rounds.FinishRound) -> Iterator[tuple[type[Event], Row]]:
+        """Yield what an executor reports of a command's steps: kinds of events, and their fields."""
+        said = self._said(command)
+        if said is None:
+            return
+        step = {
+            "plan_key": command.swap_plan_key,
+            "step_s": said.step_s,
+            "peak_bytes": int(said.peak_bytes),
+            "stall_s": said.stall_s,
+        }
         for _ in range(1 + TRIAL_STEPS if command.swap_report == "steps" else 1):
             yield words.SwapStepMeasured, step
         if command.swap_report == "profile":

@@ -188,18 +188,19 @@ class NodesSide:
         self.host.feed(kind, fence=command.fence, **answer)
 
     def _compute(self, command: words.ComputeGradient) -> None:
-        costs, i = self.workload.round(command.round), command.collector
-        elapsed_s = costs.compute_s[i] if costs.compute_s else costs.stage_s[i]
+        costs, i, slower = self.workload.round(command.round), command.collector, self.steps.slower(command)
+        elapsed_s = slower * (costs.compute_s[i] if costs.compute_s else costs.stage_s[i])
         key = f"g/{command.key}" if command.keep else ""
         answer = {"collector": i, "round": command.round, "elapsed_s": elapsed_s, "key": key}
-        self._submit(command, costs.stage_s[i], words.GradientComputed, **answer)
+        self._submit(command, slower * costs.stage_s[i], words.GradientComputed, **answer)
 
     def _restore(self, command: RestoreGradients) -> None:
         self._submit(command, 0.0, GradientsRestored, round=command.round, elapsed_s=0.0)
 
     def _make(self, k: int, command: words.InitialiseParameters | words.FinishRound) -> None:
         """Make the parameters that follow round `k`."""
-        finish_s = self.workload.round(k).finish_s
+        slower = self.steps.slower(command) if isinstance(command, words.FinishRound) else 1.0
+        finish_s = slower * self.workload.round(k).finish_s
         self._submit(
             command,
             finish_s,

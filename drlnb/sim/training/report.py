@@ -12,12 +12,16 @@ from drlnb.planning.declared import Declared, choice, count, declare
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import HOLD_PLANNERS
 from drlnb.records.columns.leasing import LeaseGranted
+from drlnb.records.columns.swapping import SwapStepMeasured
+from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import MetricsRecorded
+from drlnb.records.units import read_bytes, said_bytes
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
 from drlnb.sim.leases import SlotUse, leases
 from drlnb.sim.report import Row, figure_row, new_directory, print_report, table_lines, write_journal
+from drlnb.sim.swapping.steps import PRETENDED, kept_s, least_bytes
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
@@ -50,6 +54,8 @@ class Result(SlotUse):
     makespan_s: float
     #: How each task ended, by name.
     ends: Mapping[str, str]
+    #: Last gradient step under a byte budget / one that keeps everything, mean over the tasks; 1.0 without a budget.
+    swap_slower: float
 
 
 def simulate_train(
@@ -63,6 +69,7 @@ def simulate_train(
     n_nodes: int = 1,
     costs: Costs | None = None,
     faults: Sequence[Fault] = (),
+    swap_budget_bytes: int | None = None,
     validate: bool = False,
 ) -> Result:
     """Train `n_tasks` tasks on `n_slots` slots on the virtual clock, and each of them alone for comparison.
@@ -83,22 +90,33 @@ def simulate_train(
         Durations; None for the defaults.
     faults
         Faults in the run with all tasks (never in those alone), in the order of their times.
+    swap_budget_bytes
+        Bytes that a gradient step of each task may use: it takes as much longer as its plan does on a pretended network
+        (:data:`~drlnb.sim.swapping.steps.PRETENDED`); None: any number.
     validate
         Check every machine's invariants after each event.
 
     Raises
     ------
     ConfigError
-        If a number is out of its range or there is no such hold planner; the message lists all of it.
+        If a number is out of its range or there is no such hold planner, the message lists all of it; or if the budget
+        is not above what the pretended network needs anyway.
     """
     _Shape(tasks=n_tasks, gpus=n_slots, rounds=n_rounds, collectors=n_collectors, seed=seed, hold=hold)
     shape = partial(run_tasks, n_rounds=n_rounds, n_collectors=n_collectors, seed=seed, costs=costs or Costs())
+    shape = partial(shape, config={"swapping": _swapping(swap_budget_bytes)})
     pool, tasks = shape(range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate)
     pairs = [_beside(task, *shape([i], n_slots=1, hold="round")) for i, task in enumerate(tasks)]
-    duties, inflations = zip(*pairs, strict=True)
-    stream = pool.host.stream
+    return _result(n_slots, pool.host.stream, tasks, *zip(*pairs, strict=True))
+
+
+def _result(
+    n_slots: int, stream: Stream, tasks: Sequence[Task], duties: tuple[float, ...], inflations: tuple[float, ...]
+) -> Result:
+    """Return what came out, by the pool's stream and the tasks beside each of them alone."""
     computed_s, held_s, begin_t, end_t = _load(stream)
-    expected, span_s = expected_load(n_tasks, n_slots, sum(duties) / n_tasks), end_t - begin_t
+    n_tasks, span_s = len(tasks), end_t - begin_t
+    expected = expected_load(n_tasks, n_slots, sum(duties) / n_tasks)
     return Result(
         streams={each.header.stream: each for each in (stream, *[each for task in tasks for each in task.streams])},
         ends={task.name: task.end.state if task.end else "unfinished" for task in tasks},
@@ -108,16 +126,31 @@ def simulate_train(
         inflation=sum(inflations) / n_tasks,
         expected_utilisation_frac=expected.utilisation_frac,
         expected_inflation=expected.inflation,
-        duty_frac=tuple(duties),
+        duty_frac=duties,
         n_grants=len(stream.of(LeaseGranted)),
         makespan_s=end_t,
+        swap_slower=_slower(tasks),
     )
+
+
+def _swapping(budget_bytes: int | None) -> dict[str, int]:
+    """Return what a task is configured with of swapping."""
+    if budget_bytes is not None and budget_bytes <= (least := least_bytes()):
+        more = f"the {said_bytes(least)} that stay anyway ({PRETENDED}), got {said_bytes(budget_bytes)}"
+        raise ConfigError(f"swap_budget must be above {more}")
+    return {} if budget_bytes is None else {"memory_budget_bytes": budget_bytes}
 
 
 def _beside(task: Task, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, float]:
     """Return the duty of a task alone, and how much longer its rounds take with the others."""
     computed_s, _, begin_t, end_t = _load(pool.host.stream)
     return computed_s / (end_t - begin_t), _round_s(task) / _round_s(alone[0])
+
+
+def _slower(tasks: Sequence[Task]) -> float:
+    """Return the time of the tasks' last gradient steps, relative to steps that keep everything."""
+    steps = [step.step_s for task in tasks for step in task.streams[-1].of(SwapStepMeasured)[-1:]]
+    return sum(steps) / len(steps) / kept_s() if steps else 1.0
 
 
 def _load(pool: Stream) -> tuple[float, float, float, float]:
@@ -140,7 +173,8 @@ def main(arguments: argparse.Namespace) -> int:
     Parameters
     ----------
     arguments
-        ``tasks``, ``gpus``, ``rounds``, ``collectors``, ``hold``, ``seed``, ``out`` (None: no journal), ``json``.
+        ``tasks``, ``gpus``, ``rounds``, ``collectors``, ``hold``, ``seed``, ``swap_budget`` (None: any number),
+        ``out`` (None: no journal), ``json``.
 
     Returns
     -------
@@ -154,7 +188,11 @@ def main(arguments: argparse.Namespace) -> int:
     """
     out = new_directory(arguments.out)  # before the work, not after it
     shape = (arguments.tasks, arguments.gpus, arguments.rounds, arguments.collectors, arguments.hold, arguments.seed)
-    result = simulate_train(*shape)
+    try:
+        budget = None if arguments.swap_budget is None else read_bytes(arguments.swap_budget)
+    except ValueError as error:
+        raise ConfigError(f"--swap-budget: {error}") from None
+    result = simulate_train(*shape, swap_budget_bytes=budget)
     write_journal(result.streams, out)
     title = (
         f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "
@@ -174,6 +212,7 @@ def _rows(result: Result) -> list[Row]:
         figure_row("utilisation-expected", "the same beside the machine-repairman model", used, "expected", expected),
         figure_row("held", "seconds held / (slots x seconds)", result.held_frac, "utilisation", used),
         figure_row("inflation", "round time / round time alone", result.inflation, "expected", slower),
+        figure_row("swapping", f"seconds of a gradient step ({PRETENDED})", result.swap_slower, "keeping all", 1.0),
     ]
 
 
@@ -185,5 +224,6 @@ def _table(result: Result) -> list[dict[str, str]]:
         "inflation": (result.inflation, result.expected_inflation),
     }
     cells = [[name, *(f"{value:.3f}" for value in values)] for name, values in rows.items()]
+    cells += [[f"step v plain ({PRETENDED})", f"{result.swap_slower:.3f}"]] if result.swap_slower != 1.0 else []
     cells += [["grants", f"{result.n_grants}"], ["makespan", f"{result.makespan_s:.1f}s"]]
     return [dict(zip(("", "measured", "expected", "bound"), row, strict=False)) for row in cells]

@@ -92,7 +92,7 @@ def sweep(of: Mapping[str, tuple[Floats, Floats]]) -> View:
     return picture("swapping.sweep", COMPUTED, sentence, SWEEP, body)
 
 
-def learnt(costs: Floats, optimum: float, of: str) -> View:
+def learnt(costs: Floats, optimum: float, of: str, n_part: int = 0) -> View:
     """Return the cost of each trial of the seed's table, the least so far, and the optimum.
 
     Parameters
@@ -103,6 +103,8 @@ def learnt(costs: Floats, optimum: float, of: str) -> View:
         Cost of the best set of layer types, by trying them all.
     of
         What was learned, in words.
+    n_part
+        Trials of pre-training, on a part of the data.
     """
     trial, best = np.arange(1.0, len(costs) + 1), np.minimum.accumulate(costs)
     lines = Lines()
@@ -112,4 +114,7 @@ def learnt(costs: Floats, optimum: float, of: str) -> View:
     at = np.flatnonzero(best <= optimum * (1.0 + 1e-9))
     met = f"ran first in trial {at[0] + 1}" if len(at) else f"never ran, the least is {best[-1]:.3f}"
     sentence = f"{of}: in {words.plural(len(costs), 'trial')} the best set of layer types, cost {optimum:.3f}, {met}"
-    return picture("swapping.learnt", "simulated", sentence, LEARNT, lines.body(axis("trial"), axis("cost")))
+    said = f"{words.plural(n_part, 'trial')} on a part of the data"
+    marks = [{"t": n_part + 0.5, "label": "pre-trained", "said": said, "task": ""}] if n_part else []
+    body = lines.body(axis("trial"), axis("cost"))
+    return picture("swapping.learnt", "simulated", sentence, LEARNT, body, facts={"marks": marks})

@@ -115,6 +115,11 @@ class Explained:
         )
 
     @property
+    def peak_bytes(self) -> int:
+        """Predicted greatest number of bytes in use."""
+        return round(self.numbers["peak"] * MIB)
+
+    @property
     def prefix(self) -> str:
         """What the names of all storages begin with: the modules that hold all of them."""
         path, dot, _ = commonprefix([str(row["layer"]) for row in self.rows]).rpartition(".")

@@ -78,13 +78,13 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     fold = fold_of(journal, until_s)
     name, of = newest(fold, task)
     y_axis, factor, twin = _KINDS[kind]
-    lines, x, tried = Lines(), of.steps["step"], of.steps["trial"] > 0
+    lines, x, tried, origin = Lines(), of.steps["step"], of.steps["trial"] > 0, of.origin(fold.origin)
     drawn = [("budget", "#D55E00", ("B", ""), "budget", x > 0)] if kind == "peak" else []
     for label, colour, look, key, mine in (
         *drawn,
         ("predicted", "#777777", ("P", "/"), f"{kind}_said", x > 0),
-        (fold.origin, "#0072B2", ("M", ""), kind, ~tried),
-        (f"{fold.origin}, in a trial", "#E69F00", ("T", ""), kind, tried),
+        (origin, "#0072B2", ("M", ""), kind, ~tried),
+        (f"{origin}, in a trial", "#E69F00", ("T", ""), kind, tried),
     ):
         y, level = factor * of.steps[key], key not in _KINDS
         known = np.flatnonzero(np.isfinite(y) & mine)
@@ -96,7 +96,7 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     numbers = {"budget": of.budget_bytes / MIB, "peak": peak / MIB, "time": time, "ratio": ratio,
                "swapped": swapped / MIB, "stall": stall}  # fmt: skip
     return picture(
-        f"swapping.{kind}", fold, _sentence(name, of, fold.origin), twin, lines.body(axis("training step"), y_axis),
+        f"swapping.{kind}", origin, _sentence(name, of, origin), twin, lines.body(axis("training step"), y_axis),
         facts={"marks": marks}, notes=[of.unavailable] if of.unavailable else [],
         numbers=numbered(NUMBERS, **{key: None if math.isnan(value) else value for key, value in numbers.items()}),
     )  # fmt: skip
@@ -108,7 +108,7 @@ def _sentence(name: str, of: SwapFold, origin: str) -> str:
     peak, time, _ = typical(of)
     limit = "without a budget" if math.isnan(of.budget_bytes) else f"of {said_bytes(of.budget_bytes)}"
     plan = "no plan" if of.running == "none" else f"plan {of.running[:6]}"
-    said = f"no step yet {limit}" if math.isnan(peak) else f"{origin} {said_bytes(peak)} {limit}"
-    return f"{name}: {plan} by {of.planner}, {said}, {words.duration(time)} a step, predicted " + (
+    said = f"{origin} {said_bytes(peak)} {limit}, {words.duration(time)} a step"
+    return f"{name}: {plan} by {of.planner}, {'no step yet' if math.isnan(peak) else said}, predicted " + (
         f"{words.duration(of.predicted[0])}{f' ({of.reason})' if of.reason else ''}"
     )

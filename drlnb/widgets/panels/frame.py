@@ -343,7 +343,7 @@ def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> Pla
 
 def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidgets.Widget:
     """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
-    field.layout.width = width
+    field.layout.width, field.layout.max_width = width, "calc(100% - 4px)"  # its margins
     field.style.description_width = "initial"
     field.add_class(f"drlnb-t-{name}")
     return field

@@ -21,10 +21,17 @@ from drlnb.widgets.transport.story import FOLDS
 __all__ = ["Swapping"]
 
 
+def _rate(name: str, value: object) -> str:
+    """Check what a disk may copy in a second."""
+    if problem := whatif.setting_problem("swapping.bandwidth_bytes_per_s", settings.text(name, value) or None):
+        raise settings.WrongSetting(problem)
+    return str(value)
+
+
 class _Steps(Source):
     """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
 
-    FIRST, JOBS = "peak", ("compare", "sweep", "learn")
+    FIRST, JOBS = "peak", ("compare", "sweep", "pretrain", "learn")
 
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)
@@ -35,8 +42,11 @@ class _Steps(Source):
         self.applied: Sequence[str] = ()
 
     def fields(self) -> dict[str, ipywidgets.Widget]:
-        """Return the choice of the task."""
-        return {"task": self.task}
+        """Return the choice of the task, and how fast its disk may be."""
+        disk = ipywidgets.Text(
+            description="disk, per s", value=self.value("bandwidth"), placeholder="as it is", continuous_update=False
+        )
+        return {"task": self.task, "bandwidth": disk}
 
     @property
     def of(self) -> SwapFold:
@@ -48,7 +58,9 @@ class _Steps(Source):
         """What is in force."""
         of = self.of
         mib = 11264.0 if math.isnan(of.budget_bytes) else of.budget_bytes / 2**20
-        return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time"}
+        rate = of.bandwidth_bytes_per_s
+        disk = "" if math.isnan(rate) else f"{rate / 1e6:g}MB"
+        return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time", "bandwidth": disk}
 
     @property
     def wish(self) -> dict[str, Any]:
@@ -58,8 +70,10 @@ class _Steps(Source):
         if "budget_mib" in given:
             wanted["memory_budget_bytes"] = round(given["budget_mib"] * 2**20)
         wanted |= {"planner": given["planner"]} if "planner" in given else {}
+        if given.get("bandwidth", self.defaults["bandwidth"]) != self.defaults["bandwidth"]:
+            wanted["bandwidth_bytes_per_s"] = given["bandwidth"] or None
         now = {"memory_budget_bytes": of.budget_bytes, "planner": of.planner}
-        return {f"swapping.{key}": value for key, value in wanted.items() if value != now[key]}
+        return {f"swapping.{key}": value for key, value in wanted.items() if value != now.get(key, ...)}
 
     @property
     def key(self) -> object:
@@ -72,8 +86,9 @@ class _Steps(Source):
         """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""
         with FOLDS:
             case, wish = whatif.task_case(str(self.task.value), self.of), self.wish
-        budget, planner = (wish.get(f"swapping.{key}") for key in ("memory_budget_bytes", "planner"))
-        return case._replace(budget_bytes=budget or case.budget_bytes, planner=planner or case.planner)
+        for key, value in wish.items():
+            case = case if value is None else case.having(key, value)  # a disk that is not held back shows itself
+        return case
 
     def explained(self) -> Explained:
         """Return the plan in force, or a planner's where the fields say something else, and what it costs."""
@@ -87,7 +102,7 @@ class _Steps(Source):
     @property
     def measured(self) -> tuple[float, str]:  # type: ignore[override]
         """Greatest bytes in use of the newest steps, and where that is from."""
-        return measured.typical(self.of)[0], self.panel.reader.fold.origin
+        return measured.typical(self.of)[0], self.of.origin(self.panel.reader.fold.origin)
 
     @property
     def off(self) -> str:  # type: ignore[override]
@@ -111,10 +126,14 @@ class _Steps(Source):
 class Swapping(Swaps):
     """Steps as measured, the plan in force, and what others would do.
 
-    Its settings: ``budget_mib`` and ``planner``, which can be looked at before they are applied, and ``show``.
+    Its settings: ``budget_mib``, ``planner`` and ``bandwidth`` (``40MB`` a second; empty: as the disk is), which
+    can be looked at before they are applied, and ``show``.
     """
 
-    CHECKS: ClassVar[settings.Checks] = {key: Source.CHECKS[key] for key in ("budget_mib", "planner", "show")}
+    CHECKS: ClassVar[settings.Checks] = {
+        **{key: Source.CHECKS[key] for key in ("budget_mib", "planner", "show")},
+        "bandwidth": _rate,
+    }
     SOURCE = _Steps
     source: _Steps
 
@@ -130,16 +149,17 @@ class Swapping(Swaps):
 
     def folded(self) -> None:
         """Have the fields follow what is in force, as long as nobody has moved them."""
-        for name in {"budget_mib", "planner"} - self.panel.settings.keys():
+        for name in {"budget_mib", "planner", "bandwidth"} - self.panel.settings.keys():
             if self.fields[name].value != self.source.value(name):
                 self.panel.later(self.fields[name], "value", self.source.value(name))
+        self.knobs.follow()
 
     def facts(self) -> Plain:
         """Return the buttons, with Apply, and the plan in words below what was measured."""
-        facts, of, wish = super().facts(), self.result(), self.source.wish
+        facts, of, wish = super().facts(), self.plans.newest(), self.source.wish
         plan = f"{'preview' if wish else 'plan'}: {of.sentence if isinstance(of, Explained) else of}"
         apply = button("apply", "Apply", reason=self.source.off or ("" if wish else "nothing was moved"))
-        origin = f"{self.fold.origin} and {computed.COMPUTED}"
+        origin = f"{self.source.of.origin(self.fold.origin)} and {computed.COMPUTED}"
         return {"buttons": [apply, *facts["buttons"]], "notes": [plan, *facts["notes"]], "origin": origin}
 
     def code(self) -> str:

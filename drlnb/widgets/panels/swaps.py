@@ -15,6 +15,7 @@ from drlnb.views.folds.fold import fold_of
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.panels.plans import Knobs, Plans
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Source", "Swaps"]
@@ -23,6 +24,7 @@ __all__ = ["Source", "Swaps"]
 _JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
     "compare": ("Compare planners", "pareto", whatif.compare),
     "sweep": ("Sweep batch", "sweep", whatif.sweep),
+    "pretrain": ("Pre-train", "learnt", partial(whatif.learnt, part=True)),
     "learn": ("Learn", "learnt", whatif.learnt),
     "drift": ("Simulate drift", "time", lambda case: fold_of(whatif.drifting(case))),
 }
@@ -134,7 +136,8 @@ class Swaps(Content):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them two charts side by side, the other pictures in tabs."""
         self.source = self.SOURCE(self.panel)
-        #: Button -> of what it computed, and what came of it; a text: why nothing did.  Empty: the plan itself.
+        self.plans = Plans(self.source)
+        #: Button -> of what it computed, and what came of it; a text: why nothing did.
         self.results: dict[str, tuple[object, Any]] = {}
         known = {
             name: Command(label=_JOBS[name][0].lower(), run=partial(self._compute, name)) for name in self.source.JOBS
@@ -158,36 +161,35 @@ class Swaps(Content):
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
         for name, field in self.fields.items():
-            styled(field, name, {"budget_mib": "320px", "show": "240px"}.get(name, "190px"))
+            styled(field, name, {"budget_mib": "320px", "planner": "320px", "show": "240px"}.get(name, "190px"))
             field.observe(partial(self._moved, name), "value")
-        return [row(*self.fields.values()), *_laid_out({name: of.widget for name, of in self.panel.pictures.items()})]
+        self.knobs = Knobs(self.source)
+        pictures = {name: of.widget for name, of in self.panel.pictures.items()}
+        return [row(*self.fields.values()), row(*self.knobs.widgets.values()), *_laid_out(pictures)]
 
     def _moved(self, name: str, change: Args) -> None:
         if not self.panel.writing and name in self.CHECKS:
             with self.panel.messages.guard("read the controls"):
                 self.panel.set(**{name: change["new"]})
+            self.changed({name: ...})  # a wrong value goes, with a line that has it
 
     def changed(self, new: Args) -> None:
-        """Show what code has set."""
+        """Show what is set."""
         for name in new.keys() & self.fields.keys():
             self.panel.later(self.fields[name], "value", self.source.value(name))
+        self.knobs.follow()
 
     # ------------------------------------------------------------------ what is computed
     def _compute(self, name: str, args: Args) -> str:
         key = self.source.key
-        self.results = {**self.results, name: (key, _JOBS[name][2](self.source.case()))}
+        came = (key, _JOBS[name][2](self.source.case()))
+        self.results = {**self.results, {"pretrain": "learn"}.get(name, name): came}
         self.panel.set(show=_JOBS[name][1])
         return self.draw(_JOBS[name][1]).sentence
 
-    def result(self, name: str = "") -> Any:
-        """Return what a button has computed, or the plan; a text: why there is nothing."""
-        if not name and self.results.get("", (None,))[0] != self.source.key:
-            try:
-                said: object = self.source.explained()
-            except ConfigError as error:
-                said = str(error)
-            self.results = {**self.results, "": (self.source.key, said)}
-        return self.results[name][1] if name in self.results else f"nothing yet: press {_JOBS[name][0]}"
+    def close(self) -> None:
+        """Wait for the plan that is being made."""
+        self.plans.close()
 
     def draw(self, name: str = "") -> View:
         """Return the first picture, or another one."""
@@ -199,16 +201,18 @@ class Swaps(Content):
             "choices": ("compare", partial(compared.choices, live=live)),
         }
         job, drawn = {**_DRAWN, **own}[name]
-        of = self.source.draw(name) or self.result(job)
+        of = self.source.draw(name) or (_result(self.results, job) if job else self.plans.newest())
         if isinstance(of, View | str):
             return nothing(f"swapping.{name}", self.MORE.get(name, "chart"), of) if isinstance(of, str) else of
         return drawn(of)
 
     def facts(self) -> Plain:
         """Return the buttons, and where the numbers come from."""
-        off, old = self.source.off, [job for job, (key, _) in self.results.items() if job and key != self.source.key]
+        off, old = self.source.off, [job for job, (key, _) in self.results.items() if key != self.source.key]
         buttons = [*(button(name, _JOBS[name][0]) for name in self.source.JOBS), button("freeze", "Freeze", reason=off)]
-        notes = [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
+        self.plans.newest()
+        notes = ["planning: until then a former plan is drawn"] if self.plans.stale else []
+        notes += [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
         return {"buttons": buttons, "notes": notes, "origin": computed.COMPUTED}
 
     def code(self) -> str:
@@ -224,7 +228,7 @@ class Swaps(Content):
 
     def _pin(self, name: str, args: Args) -> str:
         """Pin a row, all of them as they are, or the rows of another planner's plan."""
-        at, of, others = str(args.get("row")), self.result(), self.result("compare")
+        at, of, others = str(args.get("row")), self.plans.current(), _result(self.results, "compare")
         plans = {} if isinstance(others, str) else {each["planner"]: each["pins"] for each in others}
         if name in {"choose", "freeze"}:
             plans |= {"None": whatif.pins_of(of)} if isinstance(of, Explained) else {}
@@ -233,6 +237,11 @@ class Swaps(Content):
             return self.source.pin(plans[at])
         wanted = {**self.source.value("pins"), (of.prefix if isinstance(of, Explained) else "") + at: name}
         return self.source.pin({row: action for row, action in wanted.items() if action != "free"})
+
+
+def _result(results: Mapping[str, tuple[object, Any]], name: str) -> Any:
+    """Return what a button has computed; a text: it was not pressed."""
+    return results[name][1] if name in results else f"nothing yet: press {_JOBS[name][0]}"
 
 
 def _laid_out(pictures: Mapping[str, ipywidgets.Widget]) -> list[ipywidgets.Widget]:

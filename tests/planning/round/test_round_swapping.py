@@ -1,6 +1,7 @@
 """A task's gradient steps under a byte budget, as its master decides them: plans ride with the gradient's commands."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,8 +10,8 @@ from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.swapping import SwapView, facts
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.heuristics import candidates, searched
-from drlnb.planning.swapping.machine import BUDGET_KEY, PIN_KEY, PLANNER_KEY
-from drlnb.planning.swapping.profile import KEEP, SWAP
+from drlnb.planning.swapping.machine import BANDWIDTH_KEY, BUDGET_KEY, PIN_KEY, PLANNER_KEY
+from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
 from drlnb.records.columns import swapping
@@ -18,7 +19,7 @@ from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.journal import Stream, StreamOpened
 from tests.planning.round_words import Master, kinds, of, only
 from tests.planning.swapping.swap_task import OF
-from tests.planning.swapping.swap_words import wide
+from tests.planning.swapping.swap_words import SECOND, profile, row, wide
 
 #: Six rows of ten bytes do not fit into it, some plans do.
 TIGHT = 45
@@ -308,6 +309,55 @@ def test_another_planner_is_followed_and_an_unknown_one_refused():
     master.settle()
     assert set(master.swap.plans[master.swap.running].actions) == {SWAP}
     assert of(swapping.SwapPlanned, master.records)[-1].planner == "all"
+
+
+def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
+    """Time is all at w = 0, memory at w = 1; each is one setting, searched for with it, journalled and replayed."""
+    rows = [row(f"l{i}", i - 1, i, layer_type="abc"[i % 3], size=10.0 * (1 + i % 3)) for i in range(6)]
+    of_three = profile(rows, [SECOND] * 6, link=SwapLink.of(5.0))
+    master = Swapped(budget=110, of=of_three)
+    master.round()
+    said = []
+    for name in ("qtable:n_trials=64,w=0.0", "qtable:n_trials=64,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
+        search = only(swapping.SearchSwapPlan, master.set(PLANNER_KEY, name))
+        assert search.planner == name
+        master.feed(swapping.SwapPlanFound, **searched(search))
+        master.settle()
+        assert of(swapping.SwapPlanned, master.records)[-1].planner == name
+        said.append(predict(of_three, master.swap.plans[master.swap.running], 1, 110.0))
+    assert said[1].peak_bytes < said[0].peak_bytes
+    assert said[1].step_s > said[0].step_s
+    refused = only(RequestRefused, master.set(PLANNER_KEY, "qtable:w=3"))
+    assert refused.reason == "swapping planner qtable:w=3.0: w must be a number from 0 to 1, got 3.0"
+    assert replayed(master) is None
+
+
+def test_the_disks_rate_rides_with_the_next_gradient_and_plans_follow_it():
+    """The command that is out goes on as it was; steps that take longer have the link reported and plans made anew."""
+    master = Swapped(of=replace(OF, device_kind="cpu"))
+    master.settle()
+    command = master.gradient()
+    assert master.set(BANDWIDTH_KEY, "40MB") == ()
+    assert command.swap_bytes_per_s is None
+    master.reported(command)
+    master.commit()
+    master.seconds = {master.swap.running: 2.0}
+    commands = [master.round() for _ in range(11)]
+    assert {command.swap_bytes_per_s for command in commands} == {4e7}
+    assert commands[-1].swap_report == "link"
+    master.feed(swapping.SwapLinkMeasured, link=facts(wide(1).link))
+    assert master.swap.phase == "quick"
+    master.set(BANDWIDTH_KEY, None)
+    assert master.round().swap_bytes_per_s is None
+    assert replayed(master) is None
+
+
+def test_a_rate_outlives_its_master():
+    """It is configured, as it was set; without a budget no command has one."""
+    master = Swapped(swapping={"bandwidth_bytes_per_s": "40MB"})
+    assert master.round().swap_bytes_per_s == 4e7
+    master = Swapped(budget=None, swapping={"bandwidth_bytes_per_s": 4e7})
+    assert master.round().swap_bytes_per_s is None
 
 
 def test_a_pin_is_obeyed_from_the_next_gradient_on():

@@ -173,7 +173,29 @@ def test_as_a_planner_it_is_never_slower_than_the_search():
         assert predict(of, fine, 1, ROOM).step_s <= predict(of, search, 1, ROOM).step_s + 1e-9
 
 
-def test_it_makes_a_trial_at_least():
-    """In one line."""
-    with pytest.raises(ValueError, match="swapping planner qfine:n_trials=0: n_trials must be >= 1, got 0"):
-        SWAPPING.build("qfine:n_trials=0")
+@pytest.mark.thorough
+def test_the_more_the_memory_weighs_the_less_of_it_is_used():
+    """At the price of time: with w = 1 more is swapped than must be, with w = 0 no more than that."""
+    of = wide(8, link=SwapLink.of(20.0))
+    view = SwapView(profile=of, n_samples=1, budget_bytes=70.0)
+    said = {}
+    for w in (0.0, 1.0):
+        plan = SWAPPING.ask(SWAPPING.build(f"qfine:n_trials=40,w={w}"), view)
+        said[w] = predict(of, plan, 1, 70.0)
+    assert said[1.0].peak_bytes < said[0.0].peak_bytes
+    assert said[1.0].step_s > said[0.0].step_s
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("n_trials=0", "n_trials must be a whole number from 1 to 100000, got 0"),
+        ("w=1.1", "w must be a number from 0 to 1, got 1.1"),
+        ("epsilon=-1.0", "epsilon must be a number from 0 to 1, got -1.0"),
+        ("alpha=2.0", "alpha must be a number from 0 to 1, got 2.0"),
+    ],
+)
+def test_parameters_have_limits(text, said):
+    """In one line; a trial is made at least."""
+    with pytest.raises(ValueError, match=f"^swapping planner qfine:{text}: {said}$"):
+        SWAPPING.build(f"qfine:{text}")

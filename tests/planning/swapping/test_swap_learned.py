@@ -171,10 +171,25 @@ def test_the_optimum_of_types_is_visited(seed):
     assert values[learned.best] == min(values)
 
 
-@pytest.mark.parametrize("text", ["n_trials=1", "alpha=2.0", "w=-0.1", "pretrain_fraction=1.5"])
-def test_parameters_have_limits(text):
-    """In one line, with the planner's name."""
-    with pytest.raises(ValueError, match=f"swapping planner qtable:{text}: n_trials must be >= 2, and every other"):
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("n_trials=1", "a whole number from 2 to 100000"),
+        ("n_trials=100001", "a whole number from 2 to 100000"),
+        *[
+            (f"{name}={value}", "a number from 0 to 1")
+            for name in ("alpha", "gamma", "epsilon")
+            for value in (2.0, -0.1)
+        ],
+        ("w=-0.1", "a number from 0 to 1"),
+        ("w=nan", "a number from 0 to 1"),
+        ("pretrain_fraction=1.5", "a number from 0 to 1"),
+    ],
+)
+def test_parameters_have_limits(text, limits):
+    """In one line, with the planner's name, the parameter and the value."""
+    name, _, value = text.partition("=")
+    with pytest.raises(ValueError, match=f"^swapping planner qtable:{text}: {name} must be {limits}, got {value}$"):
         SWAPPING.build(f"qtable:{text}")
 
 

@@ -132,6 +132,20 @@ def test_a_link_is_reported_where_it_was_asked_for(make_child):
     assert row["link"]["d2h"][0][1] > 1e6
 
 
+def test_copies_are_held_to_a_rate(make_child):
+    """From the frame on that says so: the link is that of the copies since, and the bits are plain's."""
+    plain, child = make_child(), make_child()
+    finish(child, swapped("all", "profile"))
+    finish(plain, {})
+    for rate, least_s, most in ((4e6, 2 * ROW / 4e6, 4.01e6), (None, 0.0, 1e12)):
+        answer, made = finish(child, {**swapped("all", "link"), "swap_bytes_per_s": rate})
+        assert made == finish(plain, {})[1]
+        (row,), (step,) = of("SwapLinkMeasured", answer), of("SwapStepMeasured", answer)
+        assert step["step_s"] >= least_s
+        assert row["link"]["d2h"][0][1] < most
+        assert rate or row["link"]["d2h"][0][1] > 1e7
+
+
 def test_rows_that_a_plan_does_not_know_are_kept_and_told(make_child):
     """So that a profile is taken anew."""
     child = make_child()

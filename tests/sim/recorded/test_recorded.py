@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,19 @@ def test_the_same_rule_gives_the_recorded_run(hold):
     assert mean(now.round_s) == pytest.approx(mean(recorded.round_s), rel=0.05)
     assert mean(now.wait_s) == pytest.approx(mean(recorded.wait_s), rel=0.1)
     assert now.held_frac == pytest.approx(recorded.held_frac, rel=0.1)
+
+
+def test_a_recorded_budget_makes_nothing_longer_once_more():
+    """What was recorded under a plan took as long as it did: played again it has no plan, whatever was configured."""
+    journal = journal_of("round")
+    budget = {"swapping": {"memory_budget_bytes": 1050 << 20}}
+    streams = {
+        name: replace(each, header=replace(each.header, config={**each.header.config, **budget}))
+        if name.startswith("task-")
+        else each
+        for name, each in journal.streams.items()
+    }
+    assert played(Journal(streams=streams), hold="round")[1] == played(journal, hold="round")[1]
 
 
 def test_another_rule_gives_what_that_rule_gives():

@@ -1,14 +1,18 @@
 """A whole pretended training under a byte budget: its master profiles, searches, tries out, and outlives its deaths."""
 
+import argparse
+
 import pytest
 
 from drlnb.planning.replay import replay
 from drlnb.planning.swapping.profile import KEEP
 from drlnb.records import round as words
 from drlnb.records.columns import swapping
+from drlnb.records.errors import ConfigError
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
 from drlnb.sim.training.fleet import run_tasks
+from drlnb.sim.training.report import main, simulate_train
 
 #: A minibatch of the pretended network takes 1.2 GiB.
 BUDGET = 1150 << 20
@@ -64,3 +68,49 @@ def test_another_master_goes_on_with_the_plan_of_the_checkpoint(killed):
     assert second.of(words.TaskOpened)[0].swapping is not None
     assert {each.swap_plan_key for each in second.of(words.FinishRound)} == {kept.plan_key}
     assert not second.of(swapping.SwapProfileTaken)
+
+
+@pytest.mark.thorough
+def test_a_budget_makes_the_update_as_much_longer_as_its_plan():
+    """Without a budget, or where all fits, nothing is longer; else each gradient is, as its plan says."""
+    costs = Costs(service_cv=0.0, collect_cv=0.0, compute_s=1.0)
+    free, loose, tight = (
+        simulate_train(1, 1, 12, 1, "round", costs=costs, swap_budget_bytes=n) for n in (None, 4 * BUDGET, 1050 << 20)
+    )
+    assert free.swap_slower == loose.swap_slower == 1.0
+    assert tight.swap_slower > 1.0
+    (stream,) = [stream for stream in tight.streams.values() if stream.of(swapping.SwapStepMeasured)]
+    (kept,) = stream.of(swapping.SwapPlanKept)
+    said = [
+        each.predicted_s
+        for each in stream.of(swapping.SwapPlanned)
+        if each.plan_key == kept.plan_key and each.predicted_s
+    ]
+    plain = min(step.step_s for step in free_steps(loose))
+    elapsed = stream.of(words.GradientComputed)[-1].elapsed_s
+    assert elapsed == pytest.approx(said[0] / plain, rel=1e-5)
+    assert tight.makespan_s > loose.makespan_s
+
+
+def free_steps(result):
+    return [
+        step
+        for stream in result.streams.values()
+        for step in stream.of(swapping.SwapStepMeasured)
+        if step.plan_key == "none"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ("lots", "--swap-budget: a size must be a number of bytes such as 11GiB, got 'lots'"),
+        ("10MB", "swap_budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), got 9.5 MiB"),
+    ],
+)
+def test_a_wrong_budget_is_one_line(size, said):
+    """With the limit and the value."""
+    given = {"tasks": 1, "gpus": 1, "rounds": 2, "collectors": 1, "seed": 0, "hold": "round", "out": None, "json": None}
+    with pytest.raises(ConfigError) as refused:
+        main(argparse.Namespace(**given, swap_budget=size))
+    assert str(refused.value) == said

@@ -107,7 +107,7 @@ def test_a_sweep_of_a_chain_by_hand():
 def test_the_seeds_learner_stands_beside_the_optimum():
     """Two layer types, four sets: every cost is one of four, and the least so far never rises."""
     case = Case("wide", wide(6, link=SwapLink.of(2.0)), 1, 45, "qtable")
-    costs, optimum, said = learnt(case, n_trials=50)
+    costs, optimum, said, _ = learnt(case._replace(planner="qtable:n_trials=50"))
     assert len(set(costs.tolist())) <= 8
     assert optimum <= costs.min()
     view = compared.learnt(costs, optimum, said)

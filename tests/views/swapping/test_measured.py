@@ -116,7 +116,7 @@ def test_settings_and_notices_are_followed():
     assert math.isnan(of.budget_bytes)
     view = measured.steps(journal)
     assert view.notes == ("no plan is smaller",)
-    assert "no step yet without a budget" in view.sentence
+    assert ", no step yet, predicted " in view.sentence
     labels = [mark["label"] for mark in view.facts["marks"]]
     assert labels == ["planner: capuchin", "pins", "link measured", "budget"]
 

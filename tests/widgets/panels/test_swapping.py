@@ -1,12 +1,16 @@
 """The swapping panel: plans of a network that is not there, and those of a running task."""
 
+import threading
+
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
 import drlnb
+from drlnb.fleet.whatif import swapping as whatif
 from drlnb.records.common import SettingChanged
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
+from drlnb.widgets.transport.live import Live
 from tests.fleet.conftest import header, opened
 from tests.planning.swapping.swap_words import SECOND, chain, profile, row
 from tests.views.swapping.steps import MIB, planned, profiled, step
@@ -112,6 +116,97 @@ def test_what_cannot_be_planned_says_why_in_every_picture(panel, given, said):
     assert said in press(panel, "drift")
     assert press(panel, "freeze") == "there is no plan to pin"
     panel.refresh()
+
+
+def knobs(panel):
+    """Return name -> value of the parameters that are shown."""
+    panel.refresh()
+    return {name: knob.value for name, knob in panel.content.knobs.widgets.items() if knob.layout.display != "none"}
+
+
+def test_the_parameters_are_those_of_the_planner(panel):
+    """Moved by hand they stand in its name, which code can set as well; what takes none has no such controls."""
+    assert knobs(panel) == {}
+    panel.set(planner="qtable")
+    seeds = {"w": 0.5, "epsilon": 0.2, "alpha": 0.5, "gamma": 0.9, "n_trials": 300, "pretrain_fraction": 0.8}
+    assert knobs(panel) == seeds
+    panel.content.knobs.widgets["w"].value = 0.3
+    panel.content.knobs.widgets["n_trials"].value = 50
+    assert panel.settings["planner"] == "qtable:w=0.3,n_trials=50"
+    assert panel.view().sentence.startswith("nature_cnn x1.4, qtable:w=0.3,n_trials=50: ")
+    assert knobs(panel) == seeds | {"w": 0.3, "n_trials": 50}
+    assert panel.content.fields["planner"].value == "qtable:w=0.3,n_trials=50"
+    panel.set(planner="qfine:w=1")
+    assert knobs(panel) == {"w": 1.0, "epsilon": 0.1, "alpha": 0.5, "n_trials": 20}
+    panel.set(planner="hybrid")
+    assert knobs(panel) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("epsilon", 2.0, "epsilon must be a number from 0 to 1, got 2.0"),
+        ("gamma", -1.0, "gamma must be a number from 0 to 1, got -1.0"),
+        ("n_trials", 1, "n_trials must be a whole number from 2 to 100000, got 1"),
+        ("n_trials", 10**9, "n_trials must be a whole number from 2 to 100000, got 1000000000"),
+        ("pretrain_fraction", 1.5, "pretrain_fraction must be a number from 0 to 1, got 1.5"),
+    ],
+)
+def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, said):
+    """What was planned stays."""
+    panel.set(planner="qtable:alpha=0.4")
+    before = panel.view().digest()
+    panel.refresh()
+    panel.content.knobs.widgets[name].value = value
+    (message,) = panel.messages
+    assert message.text.startswith("read the controls: swapping planner qtable:")
+    assert message.text.endswith(f": {said}")
+    assert (message.level, message.details) == ("error", "")
+    assert panel.settings["planner"] == "qtable:alpha=0.4"
+    assert panel.view().digest() == before
+    shown = knobs(panel)
+    assert shown == whatif.parameters("qtable:alpha=0.4"), "what was wrong is gone, the line has it"
+    panel.content.fields["multiple"].value = -1.0
+    panel.refresh()
+    assert panel.content.fields["multiple"].value == 1.4
+
+
+def test_the_table_is_pre_trained_on_its_share_of_the_trials(panel):
+    """The button makes those alone, Learn all of them; a mark parts them."""
+    panel.set(planner="qtable:n_trials=50,pretrain_fraction=0.6,w=0.25")
+    assert "w = 0.25: in 30 trials " in press(panel, "pretrain")
+    first = [row[-1] for row in panel.view("more").rows() if row[0] == "cost of the trial"]
+    assert "w = 0.25: in 50 trials " in press(panel, "learn")
+    view = panel.view("more")
+    assert [row[-1] for row in view.rows() if row[0] == "cost of the trial"][:30] == first
+    (mark,) = view.facts["marks"]
+    assert (mark["t"], mark["said"]) == (30.5, "30 trials on a part of the data")
+
+
+def test_the_hub_never_waits_for_a_plan(panel, monkeypatch):
+    """A thread of the panel's makes it; a former one is drawn meanwhile, as a note says; clicks have the new one."""
+    first = panel.view().sentence
+    monkeypatch.setattr(Live, "running", True)
+    begun, may_end, explained = threading.Event(), threading.Event(), panel.content.source.explained
+
+    def slowly():
+        begun.set()
+        assert may_end.wait(10)
+        return explained()
+
+    monkeypatch.setattr(panel.content.source, "explained", slowly)
+    panel.set(planner="all")
+    assert panel.view().sentence == first
+    assert begun.wait(10)
+    assert panel.content.facts()["notes"] == ["planning: until then a former plan is drawn"]
+    may_end.set()
+    until(lambda: panel.view().sentence.startswith("nature_cnn x1.4, all: "))
+    assert panel.content.facts()["notes"] == []
+    panel.set(planner="capuchin")
+    until(lambda: panel.view().sentence == first)
+    panel.set(planner="all")
+    press(panel, "freeze")
+    assert set(panel.settings["pins"].values()) == {"swap"}
 
 
 def test_a_row_is_pinned_freed_and_all_are_frozen(panel):
@@ -227,6 +322,44 @@ def test_a_budget_is_looked_at_before_it_is_applied(belted, link):
     until(lambda: belted.view().value("budget") == 32)
     belted.refresh()
     assert belted.content.fields["budget_mib"].value == pytest.approx(32)
+
+
+def test_a_parameter_of_a_run_is_looked_at_before_it_is_applied(belted, link):
+    """It is the planner's name that changes: one setting."""
+    belted.content.fields["planner"].value = "qtable"
+    belted.refresh()
+    belted.content.knobs.widgets["w"].value = 0.8
+    assert link.asked == []
+    assert belted.content.facts()["notes"][0].startswith("preview: a, qtable:w=0.8: ")
+    press(belted, "apply")
+    assert link.asked == [("set", "swapping.planner", "qtable:w=0.8", "a")]
+
+
+def test_the_disk_of_a_run_is_held_back_and_freed(belted, link):
+    """The plan for the slower disk is looked at first; what is no rate is one line; figures since then are emulated."""
+    disk, before = belted.content.fields["bandwidth"], belted.view("lanes").digest()
+    for wrong, said in (("slow", "a size must be a number of bytes such as 11GiB, got 'slow'"),):
+        disk.value = wrong
+        assert [m.text for m in belted.messages] == [f"read the controls: swapping.bandwidth_bytes_per_s: {said}"]
+        assert belted.content.facts()["notes"][0].startswith("plan: a, auto: ")
+    disk.value = "2MB"
+    assert belted.view("lanes").digest() != before
+    assert belted.content.facts()["notes"][0].startswith("preview: a, auto: ")
+    assert link.asked == []
+    press(belted, "apply")
+    assert link.asked == [("set", "swapping.bandwidth_bytes_per_s", "2MB", "a")]
+    told(link, "a", SettingChanged(t=3.0, key="swapping.bandwidth_bytes_per_s", value="2MB", task="a"))
+    until(lambda: belted.view().origin == "emulated")
+    belted.refresh()
+    assert disk.value == "2MB"
+    assert belted.content.facts()["origin"] == "emulated and computed"
+    assert {one["name"]: one["reason"] for one in belted.content.facts()["buttons"]}["apply"] == "nothing was moved"
+    assert [mark["label"] for mark in belted.view().facts["marks"]][-1] == "disk held back"
+    disk.value = ""
+    press(belted, "apply")
+    assert link.asked[1:] == [("set", "swapping.bandwidth_bytes_per_s", None, "a")]
+    told(link, "a", SettingChanged(t=4.0, key="swapping.bandwidth_bytes_per_s", value=None, task="a"))
+    until(lambda: belted.view().origin == "measured")
 
 
 def test_pins_of_a_run_are_one_setting(belted, link):

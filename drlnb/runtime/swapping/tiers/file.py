@@ -86,7 +86,9 @@ class FileTier:
         return False
 
     def throttle(self, bytes_per_s: float | None) -> None:
-        """Emulate a slower disk from the next copy on, each way; None: as fast as it is."""
+        """Emulate a slower disk from the next copy on, each way; None: as fast as it is; former ones do not count."""
+        if self._bytes_per_s != (bytes_per_s or math.inf):
+            self.out, self.back = Rate(), Rate()
         self._bytes_per_s = bytes_per_s or math.inf
         self.name = f"file, emulated at {bytes_per_s / 1e6:g} MB/s" if bytes_per_s else "file"
 

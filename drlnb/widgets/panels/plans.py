@@ -1,0 +1,130 @@
+"""Make plans of swapping beside the hub, which has other panels to visit, and show the parameters of their planner."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
+
+import ipywidgets
+
+from drlnb.fleet.whatif.swapping import parameters, turned
+from drlnb.records.errors import ConfigError
+from drlnb.widgets.panels.frame import Panel, Plain, styled
+from drlnb.widgets.transport.commands import Args, Command, Commands
+from drlnb.widgets.transport.live import live
+
+__all__ = ["Knobs", "Planned", "Plans"]
+
+
+class Planned(Protocol):
+    """What is planned."""
+
+    panel: Panel
+
+    @property
+    def key(self) -> object:
+        """What plans depend on, as something to compare."""
+
+    def value(self, name: str) -> Any:
+        """Return a setting as it is now."""
+
+    def explained(self) -> object:
+        """Return the plan and what it costs; ConfigError if there is none."""
+
+
+class Plans:
+    """The newest plan of a panel.
+
+    Parameters
+    ----------
+    of
+        What is planned.
+    """
+
+    def __init__(self, of: Planned) -> None:
+        self._of = of
+        #: Of what there is a plan, and that plan; and of what one was asked for last, with a number.
+        self._known: tuple[object, Any] = (None, "planning ...")
+        self._asked: tuple[object, int] = (None, 0)
+        #: A thread of its own: a click does not wait for a search either.
+        self._commands = Commands(of.panel.messages)
+        self._commands.add("plan", Command(label="plan", run=self._make))
+
+    @property
+    def stale(self) -> bool:
+        """Whether the newest plan is one of former settings."""
+        return self._known[0] != self._of.key
+
+    def current(self) -> Any:
+        """Return the plan of what is set now, made here if need be; a text: why there is none."""
+        key = self._of.key
+        if self._known[0] != key:
+            try:
+                said = self._of.explained()
+            except ConfigError as error:
+                said = str(error)
+            self._known = (key, said)
+        return self._known[1]
+
+    def newest(self) -> Any:
+        """Return the plan, where a hub draws a former one while the new one is made."""
+        if not live.running:
+            return self.current()
+        key = self._of.key
+        if not self.stale:
+            self._asked = (None, self._asked[1])
+        elif key != self._asked[0]:
+            self._asked = (key, self._asked[1] + 1)
+            self._commands.receive({"id": self._asked[1], "name": "plan"}, lambda reply: None)
+        return self._known[1]
+
+    def _make(self, args: Args) -> None:
+        self.current()
+        self._of.panel.touch()
+
+    def close(self) -> None:
+        """Wait for the plan that is being made."""
+        self._commands.join()
+
+
+#: Parameter of a planner -> its label and width.
+_LABELS: Mapping[str, tuple[str, str]] = {
+    "w": ("time \N{LEFT RIGHT ARROW} memory", "320px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
+    "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"), "pretrain_fraction": ("pre-train on", "170px"),
+}  # fmt: skip
+
+
+class Knobs:
+    """Controls of what the planner takes; to move one is to write it into the planner's name.
+
+    Parameters
+    ----------
+    of
+        Has the setting ``planner``.
+    """
+
+    def __init__(self, of: Planned) -> None:
+        self._of = of
+        #: Parameter -> its control; shown as long as the planner takes it.
+        self.widgets: dict[str, ipywidgets.Widget] = {}
+        for name, (label, width) in _LABELS.items():
+            made = {"w": ipywidgets.FloatSlider, "n_trials": ipywidgets.IntText}.get(name, ipywidgets.FloatText)
+            limits: Plain = {"min": 0.0, "max": 1.0} if name == "w" else {}
+            step: Plain = {} if name == "n_trials" else {"step": 0.05}
+            knob = self.widgets[name] = made(description=label, continuous_update=False, **limits, **step)
+            styled(knob, name, width).observe(partial(self._turned, name), "value")
+            knob.layout.display = "none"
+        self.follow()
+
+    def follow(self) -> None:
+        """Show the parameters that the planner takes, with their values."""
+        known = parameters(self._of.value("planner"))
+        for name, knob in self.widgets.items():
+            self._of.panel.later(knob, "value", known.get(name, knob.value))
+            self._of.panel.later(knob.layout, "display", None if name in known else "none")
+
+    def _turned(self, name: str, change: Args) -> None:
+        panel = self._of.panel
+        if not panel.writing:
+            with panel.messages.guard("read the controls"):
+                panel.set(planner=turned(self._of.value("planner"), name, change["new"]))
+            self.follow()  # a wrong value goes, with a line that has it

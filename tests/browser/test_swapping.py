@@ -1,0 +1,125 @@
+"""The swapping panel's controls: the parameters of a planner, wrong values, and a disk that is held back."""
+
+from tests.browser.lab import until
+from tests.browser.scenes import SOON_MS
+from tests.browser.test_recording import OVERFLOWS, _change
+
+CELL = (
+    "from drlnb.widgets.faces import swapping\n\n"
+    "panel = swapping(net='nature_cnn', budget_mib=2048.0, planner='capuchin', multiple=1.4)\npanel"
+)
+PLANNER = "panel.settings['planner']"
+TRAIN = """
+import drlnb
+fleet = drlnb.Fleet(slots=1)
+run = fleet.train(drlnb.Task(
+    "drlnb.rl.envs.catch:drlnb/Catch-v0", name="belt", memory_budget="8MiB", policy="CnnPolicy", seed=3,
+    policy_kwargs={"features_extractor_kwargs": {"features_dim": 64}}, n_steps=32, n_envs=2, n_collectors=1,
+    batch_size=64, n_epochs=1, total_timesteps=10**6, eval_episodes=0))
+run.panel("swapping")
+"""
+#: What was asked for of the task.
+ASKED = (
+    "sorted({f'{e.key}={e.value}' for s in run.journal().streams.values() for e in s.records"
+    " if type(e).__name__ == 'SettingChanged'})"
+)
+
+
+def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook, page, tmp_path):
+    """They are shown for the planner that takes them; a wrong one is one line, and what was set stays."""
+    notebook.open([CELL])
+    notebook.run_all()
+    panel = page.locator(".drlnb-t-swapping").first
+    sentence = panel.get_by_test_id("sentence").first
+    assert until(lambda: "nature_cnn x1.4, capuchin: " in sentence.inner_text(), SOON_MS / 1e3)
+
+    def field(name: str):
+        return panel.locator(f".drlnb-t-{name} input").first
+
+    def typed(name: str, value: str) -> None:
+        field(name).fill(value)
+        field(name).press("Enter")
+
+    def told(words: str) -> bool:
+        return until(lambda: words in " ".join(panel.get_by_test_id("message").all_inner_texts()), SOON_MS / 1e3)
+
+    assert not field("epsilon").is_visible()
+    typed("planner", "qtable")
+    assert until(lambda: field("epsilon").is_visible(), SOON_MS / 1e3)
+    assert "qtable: " in sentence.inner_text()
+    typed("n_trials", "50")
+    readout = panel.locator(".drlnb-t-w .widget-readout")
+    readout.fill("0.8")
+    readout.press("Enter")
+    assert until(lambda: "qtable:n_trials=50,w=0.8: " in sentence.inner_text(), SOON_MS / 1e3), sentence.inner_text()
+    assert until(lambda: field("planner").input_value() == "qtable:n_trials=50,w=0.8", SOON_MS / 1e3)
+    before = notebook.kernel_eval(PLANNER)
+    for name, value, words in (
+        ("epsilon", "7", "epsilon must be a number from 0 to 1, got 7"),
+        ("n_trials", "1", "n_trials must be a whole number from 2 to 100000, got 1"),
+        ("multiple", "-1", "multiple must be a number from 0.01 to 100, got -1"),
+    ):
+        was = field(name).input_value()
+        typed(name, value)
+        assert told(words), words
+        assert until(lambda name=name, was=was: field(name).input_value() == was, SOON_MS / 1e3), name
+        assert notebook.kernel_eval(PLANNER) == before
+    notebook.screenshot(tmp_path / "wrong.png")
+    typed("planner", "clever")
+    assert until(lambda: "swapping planner must be one of none" in sentence.inner_text(), SOON_MS / 1e3)
+    typed("planner", before)
+    assert until(lambda: f"{before}: " in sentence.inner_text(), SOON_MS / 1e3)
+
+    panel.get_by_test_id("pretrain-button").click()
+    more = panel.get_by_test_id("canvas").nth(1)
+    assert until(lambda: "in 40 trials" in (more.get_attribute("aria-label") or ""), SOON_MS / 1e3)
+    panel.get_by_test_id("learn-button").click()
+    assert until(lambda: "in 50 trials" in (more.get_attribute("aria-label") or ""), SOON_MS / 1e3)
+
+    notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
+    canvas = panel.get_by_test_id("canvas").first
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        _change(page, theme)
+        for width in (900, 320):
+            page.set_viewport_size({"width": width, "height": 1400})
+            assert until(lambda width=width: canvas.bounding_box()["width"] < width, 20)
+            notebook.screenshot(tmp_path / f"{theme.split()[1]}-{width}.png")
+            wide = [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)]
+            assert wide == [], (theme, width)
+
+
+def test_the_disk_is_held_back_while_a_task_trains(notebook, page, tmp_path):
+    """It is looked at, applied by one event, and emulated from then on; what is no rate is one line."""
+    notebook.open([TRAIN])
+    notebook.run_all()
+    panel = page.locator(".drlnb-t-swapping").first
+    cells, disk = panel.get_by_test_id("cell-action"), panel.locator(".drlnb-t-bandwidth input").first
+    origin = panel.get_by_test_id("origin").first
+
+    def typed(value: str) -> None:
+        disk.fill(value)
+        disk.press("Enter")
+
+    def notes(words: str) -> bool:
+        return until(lambda: words in panel.get_by_test_id("notes").first.inner_text(), SOON_MS / 1e3)
+
+    assert until(lambda: cells.count() > 0, 60)
+    assert notes("plan: belt, auto: ")
+    typed("fast")
+    assert until(lambda: "a size must be a number of bytes such as 11GiB, got 'fast'" in
+                 " ".join(panel.get_by_test_id("message").all_inner_texts()), SOON_MS / 1e3)  # fmt: skip
+    assert until(lambda: disk.input_value() == "", SOON_MS / 1e3)
+    assert notes("plan: belt, auto: ")
+    typed("20MB")
+    assert notes("preview: belt, auto: ")
+    assert notebook.kernel_eval(ASKED) == []
+    panel.get_by_test_id("apply-button").click()
+    assert until(lambda: notebook.kernel_eval(ASKED) == ["swapping.bandwidth_bytes_per_s=20MB"], 30)
+    assert until(lambda: "emulated and computed" in origin.inner_text(), 30)
+    assert until(lambda: disk.input_value() == "20MB", SOON_MS / 1e3)
+    marked = "[label for _, label, _ in run.panel('swapping').content.source.of.marks]"
+    assert until(lambda: "link measured" in notebook.kernel_eval(marked), 120), notebook.kernel_eval(marked)
+    page.set_viewport_size({"width": 900, "height": 1400})
+    notebook.screenshot(tmp_path / "slow.png")
+    notebook.kernel_eval("run.stop()")
+    notebook.kernel_eval("fleet.close()")
