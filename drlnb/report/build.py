@@ -73,7 +73,8 @@ def build(
         raise ConfigError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
     texts = _notes(notes)
     journal, run = _read(source)
-    names = Names(journal)
+    fold = _folded(journal, run)
+    names = Names(journal, fold.n_rows)
     title = f"Training run {run['run']}" if run.get("run") else "Training run"
     began = {"started": run.get("created"), "drlnb": (run.get("versions") or {}).get("drlnb")}
     subtitle = ", ".join(f"{word} {value}" for word, value in began.items() if value)
@@ -82,14 +83,13 @@ def build(
         last = Section(name="journal", heading="Journal", body=journal_part(download), notes=texts.get("journal", ()))
         return page(title, subtitle, [*sections, last], theme=theme)
 
-    fold = _folded(journal, run)
     for max_bars, n_columns in ((MAX_BARS, None), (FEW_BARS, FEW_COLUMNS)):
         sections = _sections(journal, fold, run, names, max_bars, n_columns)
         sections = [replace(section, notes=texts.get(section.name.rstrip("0123456789"), ())) for section in sections]
-        without = made(Download(data=b"", n_plain=0))
+        without = made(Download(data=b"", n_rows=fold.n_rows))
         if len(without.encode()) <= MAX_BYTES - _SPARE:
             break
-    text = made(archive(journal, names, MAX_BYTES - len(without.encode()) - _SPARE))
+    text = made(archive(journal, names, MAX_BYTES - len(without.encode()) - _SPARE, fold.n_rows))
     target = Path(path)
     n_bytes = _write(target, text)
     return Report(path=target, n_bytes=n_bytes, n_external_urls=verify(text).n_external_urls)

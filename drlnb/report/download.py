@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from drlnb.records.journal import Journal, line_of
+from drlnb.records.journal import Journal
 from drlnb.views.folds.entries import entries_of, split_stream
 
 __all__ = ["Download", "Names", "archive", "scrub"]
@@ -39,8 +39,8 @@ class Download:
 
     #: Nothing if it would be too large.
     data: bytes
-    #: Bytes before they were compressed.
-    n_plain: int
+    #: How many rows there are.
+    n_rows: int
 
 
 def scrub(text: str) -> str:
@@ -55,11 +55,20 @@ def scrub(text: str) -> str:
 
 
 class Names:
-    """Machines of a run's journal, and what they are called in a report: by number, in order of appearance."""
+    """Machines of a run's journal, and what they are called in a report: by number, in order of appearance.
 
-    def __init__(self, journal: Journal) -> None:
-        large = _n_rows(journal) > _MOST_ROWS
-        rows = (row for row in entries_of(journal) if not large or split_stream(row[0]) is None)
+    Parameters
+    ----------
+    journal
+        The run's journal.
+    n_rows
+        How many rows it has.
+    """
+
+    def __init__(self, journal: Journal, n_rows: int) -> None:
+        streams = journal.streams.items()
+        few = {name: of for name, of in streams if n_rows <= _MOST_ROWS or split_stream(name) is None}
+        rows = entries_of(Journal(streams=few))
         names = dict.fromkeys(name for _, record in rows for name in _machines(record.to_row()))
         known = (name for name in names if name and not name.isdigit())
         self.alias = {name: f"{_ALIAS}{i}" for i, name in enumerate(known)}
@@ -102,7 +111,7 @@ def _machines(value: object, key: str = "") -> Iterator[str]:
             yield from _machines(item, key if key == "slots" else "")
 
 
-def archive(journal: Journal, names: Names, limit: int) -> Download:
+def archive(journal: Journal, names: Names, limit: int, n_rows: int) -> Download:
     """Return the journal as ``journal.tar.gz``: unpacked, it is a folder that every reader of journals takes.
 
     Equal journals give equal bytes: there is no time and no owner in it.
@@ -115,37 +124,25 @@ def archive(journal: Journal, names: Names, limit: int) -> Download:
         What its machines are called.
     limit
         Bytes of a page that it may take; what would take more is not finished, and has no data.
+    n_rows
+        How many rows the journal has.
     """
-    data, n_plain = _packed(journal, names, limit * 3 / 4) or (b"", _size(journal))
-    return Download(data=data, n_plain=n_plain)
+    most = limit * 3 / 4
+    return Download(data=_packed(journal, names, most) if n_rows * _LEAST_BYTES <= most else b"", n_rows=n_rows)
 
 
-def _packed(journal: Journal, names: Names, most: float) -> tuple[bytes, int] | None:
-    """Return the archive, and how long its files are; None if it has more bytes than there may be."""
-    if _n_rows(journal) * _LEAST_BYTES > most:
-        return None
+def _packed(journal: Journal, names: Names, most: float) -> bytes:
+    """Return the archive; nothing if it has more bytes than there may be."""
     packed = io.BytesIO()
-    n_plain = 0
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as out, tarfile.open(fileobj=out, mode="w|") as tar:
         for i, (name, stream) in enumerate(journal.streams.items()):
             if packed.tell() > most:
-                return None
+                return b""
             rows = (stream.header.to_row(), *(record.to_row() for record in stream.records))
             text = "".join(json.dumps(names.said(row), separators=(",", ":")) + "\n" for row in rows).encode()
             safe = re.sub(r"[^\w.@=+-]", "_", names.said(name)) or f"stream{i}"
             entry = tarfile.TarInfo(f"journal/{safe}.jsonl")
             entry.size = len(text)
-            n_plain += len(text)
             tar.addfile(entry, io.BytesIO(text))
     data = packed.getvalue()
-    return (data, n_plain) if len(data) <= most else None
-
-
-def _n_rows(journal: Journal) -> int:
-    return sum(1 for stream in journal.streams.values() for _ in stream.records)
-
-
-def _size(journal: Journal) -> int:
-    """Return the bytes of a journal's rows as they lie on the disk."""
-    streams = journal.streams.values()
-    return sum(len(line_of(record)) for stream in streams for record in (stream.header, *stream.records))
+    return data if len(data) <= most else b""

@@ -99,13 +99,13 @@ def journal_part(download: Download) -> str:
     """Return the link that saves the journal, or the words that say why there is none."""
     if not download.data:
         return (
-            f'<p class="dim" data-testid="journal">The journal has {download.n_plain:,} bytes: too many for a page to '
+            f'<p class="dim" data-testid="journal">The journal has {download.n_rows:,} rows: too many for a page to '
             "take along. It lies in the folder <code>journal</code> of the run.</p>"
         )
     href = f"data:application/gzip;base64,{base64.b64encode(download.data).decode()}"
     return (
         f'<p><a download="journal.tar.gz" data-testid="journal" href="{href}">Save the journal</a> '
-        f'<span class="dim">({len(download.data):,} bytes, {download.n_plain:,} unpacked): every row of this run, '
+        f'<span class="dim">({len(download.data):,} bytes): all {download.n_rows:,} rows of this run, '
         "machines by number. Unpacked, <code>drlnb report</code> reads it.</span></p>"
     )
 

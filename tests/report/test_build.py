@@ -8,6 +8,9 @@ import re
 import socket
 import sys
 import tarfile
+from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,8 @@ from drlnb.cli import report as command
 from drlnb.records import round
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.errors import ConfigError, InputError, JournalError
-from drlnb.records.journal import Journal, line_of
-from drlnb.report import build, verify
+from drlnb.records.journal import Anew, Journal, line_of
+from drlnb.report import build, download, verify
 from drlnb.report.download import scrub
 from drlnb.report.page import CSP
 from tests.views.journals import Run, two_tasks
@@ -209,17 +212,30 @@ def test_a_saved_journal_names_no_machine(tmp_path):
     assert Journal.read(tmp_path / "saved").of(leasing.LeaseGranted)[0].slots == ("node0/cpu0",)
 
 
-def test_a_journal_that_is_too_large_stays_out_and_is_named_with_its_size(tmp_path, monkeypatch):
-    """The page keeps its limit and says how many bytes there are, and where."""
+def test_a_journal_that_is_too_large_stays_out_and_its_rows_are_counted(tmp_path, monkeypatch):
+    """The page keeps its limit and says how many rows there are, and where."""
     journal = two_tasks().journal()
     monkeypatch.setattr(sys.modules[build.__module__], "MAX_BYTES", 1000)
     build(journal, tmp_path / "out.html")
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    n_bytes = sum(
-        len(line_of(record)) for stream in journal.streams.values() for record in (stream.header, *stream.records)
-    )
-    assert f"The journal has {n_bytes:,} bytes: too many" in text
+    n_rows = sum(1 + len(stream.records) for stream in journal.streams.values())
+    assert f"The journal has {n_rows:,} rows: too many" in text
     assert "journal.tar.gz" not in text
+
+
+def test_a_long_journal_is_read_once(tmp_path, monkeypatch):
+    """A million rounds take minutes to read: only the pool's rows, which name the machines, are looked at again."""
+    monkeypatch.setattr(download, "_MOST_ROWS", 10)
+    monkeypatch.setattr(sys.modules[build.__module__], "MAX_BYTES", 1000)
+    journal, n_reads = two_tasks().journal(), Counter()
+
+    def read(stream):
+        n_reads[stream.header.stream] += 1
+        return iter(stream.records)
+
+    counted = {name: replace(of, records=Anew(partial(read, of))) for name, of in journal.streams.items()}
+    build(Journal(streams=counted), tmp_path / "out.html")
+    assert n_reads == {name: 1 + (of.header.machine == "pool") for name, of in journal.streams.items()}
 
 
 def test_what_was_chosen_stands_there_as_controls_that_are_off(tmp_path):

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.records import round as rounds
-from drlnb.records.columns import placement
-from drlnb.records.journal import line_of
+from drlnb.records.columns import placement, warmup
 from drlnb.report import download as module
 from drlnb.report.download import Names, archive, scrub
 from tests.views.journals import Run, two_tasks
@@ -26,8 +24,16 @@ def members(download):
         return {entry.name: (entry, tar.extractfile(entry).read().decode()) for entry in tar}
 
 
-def size_of(journal):
-    return sum(len(line_of(row)) for s in journal.streams.values() for row in (s.header, *s.records))
+def rows_of(journal):
+    return [row for s in journal.streams.values() for row in (s.header, *s.records)]
+
+
+def names_of(journal):
+    return Names(journal, len(rows_of(journal)))
+
+
+def packed(journal, limit=MUCH):
+    return archive(journal, names_of(journal), limit, len(rows_of(journal)))
 
 
 def with_node(name):
@@ -37,7 +43,7 @@ def with_node(name):
 # ---------------------------------------------------------------------- the archive
 def test_equal_journals_are_equal_bytes():
     """No time, owner or order of this process is in it."""
-    first, second = (archive(j, Names(j), MUCH) for j in (two_tasks().journal(), two_tasks().journal()))
+    first, second = packed(two_tasks().journal()), packed(two_tasks().journal())
     assert first == second
     assert first.data[4:8] == bytes(4), "the second in which it was packed"
     heads = [entry for entry, _ in members(first).values()]
@@ -45,42 +51,39 @@ def test_equal_journals_are_equal_bytes():
 
 
 def test_every_row_is_in_it_once_and_in_order():
-    """One file per stream below ``journal``, one line per row, its header first; the size is that of the lines."""
+    """One file per stream below ``journal``, one line per row, its header first; as many as are said to be there."""
     journal = two_tasks().journal()
-    made = archive(journal, Names(journal), MUCH)
+    made = packed(journal)
     files = {name: text.splitlines() for name, (_, text) in members(made).items()}
     assert list(files) == [f"journal/{name}.jsonl" for name in journal.streams]
     for (name, stream), lines in zip(journal.streams.items(), files.values(), strict=True):
         kinds = [json.loads(line)["r"] for line in lines]
         assert kinds == [type(row).__name__ for row in (stream.header, *stream.records)], name
-    assert made.n_plain == sum(len(line) + 1 for lines in files.values() for line in lines)
+    assert made.n_rows == sum(len(lines) for lines in files.values())
 
 
-def test_what_does_not_fit_has_its_size_and_no_data():
-    """One byte less than it takes is too little; the bytes that are named are those on the disk."""
+def test_what_does_not_fit_has_its_rows_counted_and_no_data():
+    """One byte less than it takes is too little."""
     journal = two_tasks().journal()
-    names = Names(journal)
-    n_bytes = len(archive(journal, names, MUCH).data)
-    limit = -(-n_bytes * 4 // 3)  # base64 makes four bytes of three
-    assert archive(journal, names, limit).data
-    short = archive(journal, names, limit - 2)
-    assert (short.data, short.n_plain) == (b"", size_of(journal))
+    limit = -(-len(packed(journal).data) * 4 // 3)  # base64 makes four bytes of three
+    assert packed(journal, limit).data
+    short = packed(journal, limit - 2)
+    assert (short.data, short.n_rows) == (b"", len(rows_of(journal)))
 
 
 def test_what_cannot_fit_is_not_packed(monkeypatch):
     """As many rows as 7 bytes each leave no room for: no row of it is rewritten."""
     journal = two_tasks().journal()
-    names = Names(journal)
+    names, n_rows = names_of(journal), len(rows_of(journal))
     monkeypatch.setattr(names, "said", lambda value: pytest.fail(f"{value} was rewritten"))
-    n_rows = sum(len(stream.records) for stream in journal.streams.values())
-    assert archive(journal, names, n_rows * 7).n_plain == size_of(journal)
+    assert archive(journal, names, n_rows * 7, n_rows).n_rows == n_rows
 
 
 # ---------------------------------------------------------------------- names of machines
 def test_machines_have_numbers_in_order_of_their_appearance():
     """The same one everywhere: alone, before a device, within a sentence, as a key of a mapping."""
     run = Run().slot("zeus.lab/gpu0").slot("hera.lab/gpu0").slot("zeus.lab/gpu1")
-    names = Names(run.journal())
+    names = names_of(run.journal())
     assert names.alias == {"zeus.lab": "node0", "hera.lab": "node1"}
     said = names.said({"hera.lab": ["zeus.lab/gpu1", "lost zeus.lab, hera.lab is up", 7, None, True]})
     assert said == {"node1": ["node0/gpu1", "lost node0, node1 is up", 7, None, True]}
@@ -98,30 +101,30 @@ def test_machines_have_numbers_in_order_of_their_appearance():
 )
 def test_a_name_is_replaced_where_it_is_one(node, text, said):
     """A short one only alone or before a device, a longer one as a whole word, a number (as Dask gives them) never."""
-    assert Names(with_node(node)).said(text) == said
+    assert names_of(with_node(node)).said(text) == said
 
 
 def test_the_longest_name_wins():
     """One machine's name may be the beginning of another's."""
     run = Run().slot("zeus/cpu0").slot("zeus.lab.example/cpu0")
-    assert Names(run.journal()).said("zeus.lab.example and zeus") == "node1 and node0"
+    assert names_of(run.journal()).said("zeus.lab.example and zeus") == "node1 and node0"
 
 
 def test_hosts_and_nodes_of_any_record_are_machines():
     """Wherever a field says so: also the keys of ``nodes``."""
     run = Run().slot()
     run.say(run.pool, placement.NodeAdded(t=0.0, node="worker-a", host="zeus.lab.example", n_collector_slots=2))
-    known = Names(run.journal()).alias
+    known = names_of(run.journal()).alias
     assert {"worker-a", "zeus.lab.example"} <= known.keys()
 
 
 def test_of_a_very_long_journal_the_pools_streams_name_the_machines(monkeypatch):
     """What a task's stream alone names is not looked for among a hundred thousand rows."""
     run = two_tasks().slot("zeus.lab/cpu0")
-    run.say("task-a-a1", rounds.PlacementReceived(t=0.0, collector_nodes=("hera.lab",)))
-    assert "zeus.lab" in Names(run.journal()).alias
+    run.arrived("a", 1.0, 2).say("task-a-a1", warmup.StopCollector(collector=0, node="hera.lab", round=1))
+    assert {"zeus.lab", "hera.lab"} <= names_of(run.journal()).alias.keys()
     monkeypatch.setattr(module, "_MOST_ROWS", 1)
-    assert "zeus.lab" in Names(run.journal()).alias
+    assert {"zeus.lab", "hera.lab"} & names_of(run.journal()).alias.keys() == {"zeus.lab"}
 
 
 # ---------------------------------------------------------------------- paths and addresses

@@ -2,9 +2,9 @@
 
 import contextlib
 import csv
-import io
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from drlnb.records.base import Record
@@ -29,38 +29,37 @@ class MetricsCsv:
     path
         Where the file is, or will be; its folder must exist.
     n_rounds
-        Keep the rounds of an older file up to this one; None: all that it holds.
+        Keep the rounds of an older file up to this one.
     """
 
-    def __init__(self, path: Path, n_rounds: int | None = None) -> None:
+    def __init__(self, path: Path, n_rounds: float = math.inf) -> None:
         self._path = path
-        rows = self._rows()
-        kept = [row for row in rows if n_rounds is None or _round(row) <= n_rounds]
-        self._rewrite(kept, dict.fromkeys(name for row in rows[:1] for name in row))
+        self._rewrite(n_rounds)
 
-    def _rows(self) -> list[dict[str, str]]:
-        """Return the whole rows that are in the file."""
-        text = self._path.read_bytes().decode("utf-8", errors="replace") if self._path.exists() else ""
-        return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1], newline="")))
-
-    def _rewrite(self, rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> None:
-        """Replace the file by one with these rows and columns, and go on behind them."""
+    def _rewrite(self, n_rounds: float = math.inf, new: Sequence[str] = ()) -> None:
+        """Replace the file by one with its whole rows up to a round and more columns, and go on behind them."""
+        self._path.touch()
         beside = self._path.with_name(self._path.name + ".part")
-        with beside.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(columns), lineterminator="\n", extrasaction="ignore")
+        with (
+            self._path.open(newline="\n", encoding="utf-8", errors="replace") as old,
+            beside.open("w", newline="", encoding="utf-8") as file,
+        ):
+            rows = csv.DictReader(line for line in old if line.endswith("\n"))  # they may be more than memory holds
+            names = [*(rows.fieldnames or ()), *new]
+            writer = csv.DictWriter(file, names, lineterminator="\n", extrasaction="ignore")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(row for row in rows if _round(row) <= n_rounds)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self._path)
         self._file = self._path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, writer.fieldnames, lineterminator="\n")
+        self._writer = csv.DictWriter(self._file, names, lineterminator="\n")
 
     def write(self, row: Mapping[str, object]) -> None:
         """Append one row: metric -> value; a metric that is missing leaves its cell empty."""
         if new := [name for name in row if name not in self._writer.fieldnames]:
             self._file.close()
-            self._rewrite(self._rows(), [*self._writer.fieldnames, *new])
+            self._rewrite(new=new)
         self._writer.writerow(row)
         self._file.flush()
 
@@ -71,7 +70,7 @@ class MetricsCsv:
 
 def _round(row: Mapping[str, str]) -> float:
     number = row.get(_ROUND) or ""
-    return int(number) if number.isdigit() else float("inf")
+    return int(number) if number.isdigit() else math.inf
 
 
 class MetricsExport:
@@ -115,7 +114,7 @@ class MetricsExport:
             name = evaluation_name(deterministic=record.deterministic)
             self._file(task).write({**self._last.get(task, {}), name: record.mean_reward})
 
-    def _file(self, task: str, n_rounds: int | None = None) -> MetricsCsv:
+    def _file(self, task: str, n_rounds: float = math.inf) -> MetricsCsv:
         if task not in self._files:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._files[task] = MetricsCsv(self._folder / f"{task}.csv", n_rounds)

@@ -1,10 +1,10 @@
 """Make tables of a run's journal; pure, and pandas is only imported for a frame."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import chain, dropwhile, islice
+from itertools import chain, dropwhile, groupby, islice
+from operator import attrgetter
 from types import ModuleType
 
 from drlnb.fleet.plain import Plain, Row
@@ -14,7 +14,7 @@ from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement, swapping
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
-from drlnb.records.journal import Journal, Stream
+from drlnb.records.journal import Anew, Journal, Stream
 from drlnb.sim.leases import leases
 from drlnb.views.folds.entries import split_stream
 
@@ -22,6 +22,8 @@ __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
 
 #: What a row of the table of swapping has of its event.
 _STEP = ("plan_key", "step_s", "stall_s", "peak_bytes", "swapped_bytes", "n_saved")
+#: Before a task's first lease: nothing is known of what was brought for it.
+_NO_LEASE: tuple[Fence, int | None] = (Fence(epoch=0, token=0), None)
 
 
 def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
@@ -90,17 +92,24 @@ def _rounds(journal: Journal) -> Iterator[Row]:
         yield {key: row[key] for key in ("task", "attempt", "round", "n_timesteps")} | parts
 
 
+def _moved(stream: Stream) -> Iterator[tuple[Fence, int | None]]:
+    """Yield the leases of a task's stream, each with the bytes that had to be brought to its slot."""
+    events = stream.each(rounds.LeaseReceived, rounds.GradientComputed, leasing.GradientsRestored)
+    for fence, mine in groupby(events, attrgetter("fence")):
+        yield fence, sum(getattr(event, "moved_bytes", 0) for event in mine)
+
+
 def _leases(journal: Journal) -> Iterator[Row]:
-    moved: Counter[Fence] = Counter()  # what had to be brought to a slot, if the task's stream is here
-    for _, stream in _tasks(journal):
-        for event in stream.records:
-            if isinstance(event, rounds.LeaseReceived | rounds.GradientComputed | leasing.GradientsRestored):
-                moved[event.fence] += getattr(event, "moved_bytes", 0)
+    moved = {tuple(first.values()): _moved(stream) for first, stream in _tasks(journal)}
+    latest = dict.fromkeys(moved, _NO_LEASE)  # both streams are in the order of fences, so one at a time is enough
     for stream in _pools(journal):
         for granted_s, grant, ended_s, end in leases(stream):
+            task, attempt = key = grant.task.rpartition("/")[2], grant.attempt
+            while key in moved and latest[key][0] < grant.fence:
+                latest[key] = next(moved[key], (grant.fence, None))
             yield {
-                "task": grant.task.rpartition("/")[2],
-                "attempt": grant.attempt,
+                "task": task,
+                "attempt": attempt,
                 "round": grant.round,
                 "slots": " ".join(grant.slots),
                 "fence": f"{grant.fence.epoch}/{grant.fence.token}",
@@ -112,7 +121,7 @@ def _leases(journal: Journal) -> Iterator[Row]:
                 "computed_s": getattr(end, "computed_s", None),
                 "reason": getattr(end, "reason", "expired"),
                 "expired": isinstance(end, leasing.LeaseExpired),
-                "moved_bytes": moved.get(grant.fence),
+                "moved_bytes": dict([latest.get(key, _NO_LEASE)]).get(grant.fence),
             }
 
 
@@ -252,7 +261,7 @@ def from_second(journal: Journal, since_s: float) -> Journal:
         return journal
 
     def after(stream: Stream) -> Stream:
-        rest = dropwhile(lambda record: not isinstance(record, Event) or record.t < since_s, stream.records)
-        return replace(stream, records=tuple(rest))
+        rest = Anew(lambda: dropwhile(lambda r: not isinstance(r, Event) or r.t < since_s, stream.records))
+        return replace(stream, records=rest)
 
     return Journal(streams={name: after(stream) for name, stream in journal.streams.items()})

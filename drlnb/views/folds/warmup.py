@@ -10,7 +10,10 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.grow import Grow
 
-__all__ = ["REST", "WarmupFold"]
+__all__ = ["NEWEST", "REST", "WarmupFold"]
+
+#: Newest rests of an attempt's collectors that are kept, at least, and starts and rounds; about twice as many at most.
+NEWEST = 8_192
 
 #: Columns of a rest: collector; the round whose experience was sent; when it began to act and when it had
 #: sent; when its start was planned for; when its process was ready and how long that took; when the next parameters
@@ -24,7 +27,7 @@ REST = (
 
 @dataclass(slots=True)
 class WarmupFold:
-    """All rests of the collectors of one attempt at a task."""
+    """The newest rests of the collectors of one attempt at a task."""
 
     #: Name of its stream.
     stream: str
@@ -80,6 +83,20 @@ class WarmupFold:
         self._latest[event.collector] = self.rests.append(
             event.collector, event.round, t - event.collect_s, t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0, 0
         )
+        if len(self.rests) >= 2 * NEWEST:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Keep the newest rows, and the texts that they name."""
+        n_old = len(self.rests) - NEWEST
+        self._latest = {collector: at - n_old for collector, at in self._latest.items() if at >= n_old}
+        for grow in (self.rests, self.starts, self.measured, self.versions):
+            grow.take(slice(-NEWEST, None))
+        texts, self.texts = [*self.texts], {"": 0}
+        for name in ("action", "planner", "reason", "node", "mode"):
+            grow = self.rests if name in REST else self.starts
+            for row, number in enumerate(grow[name].tolist()):
+                grow.set(row, name, self._text(texts[int(number)]))
 
     def _planned(self, plan: warmup.WarmupPlanned, t: float) -> None:
         at = self._of_round(plan.collector, plan.round)

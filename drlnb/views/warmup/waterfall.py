@@ -11,6 +11,7 @@ from drlnb.views.drawing.payload import Array, Content, Floats, Table, picked
 from drlnb.views.drawing.pictures import lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.warmup import NEWEST
 from drlnb.views.warmup.charts import rounds, starts
 from drlnb.views.warmup.curve import curve
 from drlnb.views.warmup.lines import WarmupLine, tasks_with_starts
@@ -234,16 +235,22 @@ def _sentence(lines: Sequence[WarmupLine], numbers: Numbers) -> str:
         how = "are kept" if keep else "stay where they are"
         return f"collectors {how} between rounds: nothing is started, nothing has to be planned"
     return (
-        f"{words.plural(n, 'start')}: {words.percent(numbers['on_time'][1])} ready in time; rounds waited "
-        f"{words.duration(numbers['wait'][1])} for the last collector, collectors were idle "
+        f"{'newest ' * _is_long(lines)}{words.plural(n, 'start')}: {words.percent(numbers['on_time'][1])} ready in "
+        f"time; rounds waited {words.duration(numbers['wait'][1])} for the last collector, collectors were idle "
         f"{words.duration(numbers['idle'][1])} (means per round)"
     )
+
+
+def _is_long(lines: Sequence[WarmupLine]) -> bool:
+    """Whether older rests may have been forgotten."""
+    return any(len(line) >= NEWEST for line in lines)
 
 
 def _waterfall_notes(lines: Sequence[WarmupLine], n_rounds: int) -> tuple[str, ...]:
     notes = ["each bar tells who planned it and why: choose one, or walk with the arrow keys"] if lines else []
     if any(len(line) and np.ptp(line["round"]) >= n_rounds for line in lines):
-        notes.append(f"the newest {n_rounds} rounds of each task are drawn; the numbers are of all")
+        of = f"the newest {words.count(NEWEST)} rests at least" if _is_long(lines) else "all"
+        notes.append(f"the newest {n_rounds} rounds of each task are drawn; the numbers are of {of}")
     return tuple(notes)
 
 

@@ -1,4 +1,7 @@
 import csv
+import tracemalloc
+
+import pytest
 
 from drlnb.fleet.rows.export import MetricsCsv, MetricsExport
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -97,3 +100,20 @@ def test_each_row_is_on_disk_at_once(tmp_path):
     file.write({"a": 1})
     assert rows_of(tmp_path / "m.csv") == [{"a": "1"}]
     file.close()
+
+
+@pytest.mark.thorough
+def test_a_long_file_is_continued_row_by_row(tmp_path):
+    """10,000 rows, of which 9,000 stay and get a column more, are never all in memory."""
+    path = tmp_path / "m.csv"
+    names = ["time/iterations", *(f"m{i}" for i in range(9))]
+    path.write_text("".join(f"{','.join(row)}\n" for row in (names, *([str(n)] * 10 for n in range(1, 10_001)))))
+    tracemalloc.start()
+    file = MetricsCsv(path, 9_000)
+    file.write({"time/iterations": 9_001, "new": 1})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    file.close()
+    assert rounds(path) == [str(n) for n in range(1, 9_002)]
+    assert rows_of(path)[-1]["new"] == "1"
+    assert peak < 500_000

@@ -46,6 +46,8 @@ elif how == "preview":
     n_rounds = preview(journal, "leasing.hold", "last", tasks=["a"], run="r").recorded.rounds["a"][1]
 elif how == "rows":
     n_rounds = table_rows(journal, "metrics", every=100)[-1]["round"] + 99
+elif how == "leases":
+    n_rounds = table_rows(journal, "leases", every=100)[-1]["round"] + 99
 else:
     (end,) = read_stream(out / "journal" / "task-a-a1.jsonl", tail=True).of(EndTask)
     n_rounds = int(end.reason)
@@ -135,9 +137,9 @@ def read(out, how):
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_who_reads_a_million_rounds_stays_below_200_mb(tmp_path):
-    """Summary, panel opened late, a table's hundredth rows, how a killed run stood, a recording (73 MB), a preview."""
+    """Summary, panel opened late, tables' hundredth rows, how a killed run stood, a recording (73 MB), a preview."""
     long_run(tmp_path, 1_000_000)
-    for how in ("tail", "rows", "summary", "panel", "play", "preview"):
+    for how in ("tail", "rows", "leases", "summary", "panel", "play", "preview"):
         n_rounds, peak_mb = read(tmp_path, how)
         assert (how, n_rounds) == (how, 1_000_000)
         assert peak_mb < 200.0, how

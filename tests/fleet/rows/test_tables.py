@@ -1,6 +1,7 @@
 """Tables of a whole run, held against each other and against other readers of the same journal."""
 
 import csv
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
 from drlnb.fleet.rows.task_status import Board
 from drlnb.records import round as rounds
 from drlnb.records.base import Event
-from drlnb.records.columns import swapping
-from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased
+from drlnb.records.columns import leasing, swapping
+from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
-from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.round import EvaluationFinished, ExperienceArrived
+from drlnb.records.journal import Anew, Journal, Stream, StreamOpened
+from drlnb.records.round import EvaluationFinished, ExperienceArrived, GradientComputed, LeaseReceived
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.entries import entries_of
 
@@ -178,3 +179,60 @@ def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
     }  # fmt: skip
     assert (second["predicted_s"], second["predicted_bytes"], second["stall_s"]) == (2.0, 8, 0.5)
     assert (third["predicted_s"], third["budget_bytes"], third["n_saved"]) == (1.0, 20, 6)
+
+
+def test_a_lease_has_the_bytes_that_were_brought_for_it(journal):
+    """All that its task's streams say under its fence; nothing is known where they do not name it."""
+    brought = Counter()
+    for event in journal.of(LeaseReceived, GradientComputed, GradientsRestored):
+        brought[f"{event.fence.epoch}/{event.fence.token}"] += getattr(event, "moved_bytes", 0)
+    for row in table_rows(journal, "leases"):
+        assert row["moved_bytes"] == brought.get(row["fence"])
+
+
+def long_journal(n):
+    """Return the journal of a task that holds a slot `n` times, brings 7 bytes there, and misses each third lease."""
+
+    def fence(k):
+        return Fence(epoch=1, token=k)
+
+    def of_pool():
+        for k in range(1, n + 1):
+            grant = {"request_id": f"r/a/1/{k}", "task": "r/a", "attempt": 1, "round": k}
+            yield leasing.SlotRequested(t=float(k), node="0", **grant)
+            yield LeaseGranted(fence=fence(k), slots=("0/cpu0",), waited_s=0.0, **grant)
+            yield leasing.LeaseReturned(t=k + 0.5, fence=fence(k), clean=True, computed_s=0.25)
+            yield LeaseReleased(
+                fence=fence(k), task="r/a", slots=("0/cpu0",), held_s=0.5, computed_s=0.25, reason="returned"
+            )
+
+    def of_task():
+        for k in (k for k in range(1, n + 1) if k % 3):
+            yield LeaseReceived(t=float(k), request_id=f"a/1/{k}", fence=fence(k), slots=("0/cpu0",), waited_s=0.0)
+            yield GradientComputed(t=k + 0.4, collector=0, round=k, fence=fence(k), elapsed_s=0.25, moved_bytes=7)
+
+    def stream(name, machine, read):
+        header = StreamOpened(stream=name, machine=machine, config={}, origin="measured", version="0")
+        return Stream(header=header, records=Anew(read), torn=False, source=name)
+
+    streams = (stream("broker-e1", "pool", of_pool), stream("task-a-a1", "round", of_task))
+    return Journal(streams={each.header.stream: each for each in streams})
+
+
+def test_a_lease_that_its_task_never_heard_of_takes_nothing_from_the_next():
+    """Granted to a master that was gone: nothing is known of it, and the one after it has its own bytes."""
+    rows = table_rows(long_journal(9), "leases")
+    assert [row["moved_bytes"] for row in rows] == [7, 7, None] * 3
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["leases", "journal"])
+def test_who_reads_a_long_journal_holds_little_of_it(how):
+    """4,000 leases, of which one row is wanted, or nothing yet."""
+    journal = long_journal(4_000)
+    tracemalloc.start()
+    read = table_rows(journal, "leases", 10**6) if how == "leases" else from_second(journal, 5.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert read
+    assert peak < 100_000

@@ -9,6 +9,7 @@ from drlnb.records.columns import warmup as words_of_warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
+from drlnb.views.folds import warmup as fold_of_warmup
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.warmup import waterfall
 from tests.views.journals import Run
@@ -164,6 +165,43 @@ def test_collectors_that_stay_are_said_to_stay():
     run = Run().task("a").sent("a", 1, 1.0, end=None).arrived("a", 2.0, 2)
     assert "nothing is started" in waterfall.waterfall(run.journal()).sentence
     assert waterfall.choices(run.journal()).sentence == "newest 1 choice: 0 planned"
+
+
+def many_rounds(n):
+    """Return rounds of 10 s that end like round 1 of `two_rounds`, every 4th late; each has a reason of its own."""
+    run = Run().task("a")
+    for k in range(1, n + 1):
+        t, late_s = 10.0 * k, float(k % 4 == 0)
+        run.sent("a", k, t + 1.0, collect=1.0, action="start", start_after_s=2.0, reason=f"saves {k} s", planner="saa")
+        run.arrived("a", t + 5.0 - 2 * late_s, k + 1).ready("a", t + 4.0, 1.0)
+        run.say(STREAM, words_of_warmup.WarmupMeasured(
+            round=k + 1, wait_s=late_s, idle_s=1.0 - late_s, collectors=(0,), early_s=(1.0,), late_s=(late_s,)
+        ))  # fmt: skip
+    return run.journal()
+
+
+@pytest.mark.thorough
+def test_a_long_history_is_bounded_and_drawn_as_a_short_one(monkeypatch):
+    """The newest rounds and choices look alike, whatever was forgotten; the numbers say of how many rests they are."""
+    journal = many_rounds(100)
+    views = (waterfall.waterfall, waterfall.choices, waterfall.rounds)
+    whole = [view(journal) for view in views]
+    for module in (fold_of_warmup, waterfall):
+        monkeypatch.setattr(module, "NEWEST", 20)
+    fold = fold_of(journal)
+    (attempt,) = fold.warmups["a"].values()
+    for rows in (attempt.rests, attempt.starts, attempt.measured, attempt.versions):
+        assert 20 <= len(rows) < 45
+    assert 20 <= len(attempt.texts) < 50
+    after = [view(fold) for view in views]
+    assert phases(after[0]) == phases(whole[0])
+    assert after[1].rows() == whole[1].rows()
+    assert after[0].names == whole[0].names
+    assert (after[0].value("on_time"), after[0].value("wait")) == pytest.approx((0.75, 0.25), abs=0.05)
+    assert "the numbers are of the newest 20 rests at least" in after[0].notes[-1]
+    assert after[0].sentence.startswith(f"newest {len(attempt.rests)} starts: 7")
+    points = after[2].columns["points"]
+    assert points["x"][-20:].tolist() == whole[2].columns["points"]["x"][-20:].tolist()
 
 
 def test_choices_by_hand():
