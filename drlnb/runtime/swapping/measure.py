@@ -11,17 +11,15 @@ from drlnb.planning.swapping.profile import Affine, RowKey, SavedRow, SwapBlock,
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import can_run_again
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.squeeze import KINDS, nodes, tensors_in
+from drlnb.runtime.swapping.squeeze import KINDS, left_frac, nodes, plane_of, tensors_in
 from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Tier
-from drlnb.runtime.swapping.torch_private import graph_task, storage_number
+from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, storage_number
 
 __all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of", "work_s"]
 
 #: A block is worth to be run again if that many storages go.
 _BLOCK_ROWS = 2
-#: Share of a value's bytes that each smaller form leaves; of 8-byte indices, 4 are always enough.
-_LEFT_FRAC = {"void": 0.0, "narrow": 0.5}
 #: Copies are measured at this rate until the first one was made.
 _UNKNOWN_BYTES_PER_S = 1e9
 #: Seconds of each tick, forward and backward, and its transient bytes, forward and backward.
@@ -41,6 +39,8 @@ class _Row:
     consumers: dict[str, None] = field(default_factory=dict)
     #: Name of each handle's operation, where it is one that takes less.
     kinds: dict[int, str] = field(default_factory=dict)
+    #: Share of its bytes that these leave.
+    left_frac: float = 0.0
     handles: set[int] = field(default_factory=set)
     source: RowKey | None = None
 
@@ -82,6 +82,7 @@ class Recording:
         self.rows: dict[RowKey, _Row] = {}
         self.blocks: dict[str, _Block] = {}
         self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
+        self._refs: list[object] = []  # while these live, no other storage gets such a number
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
         self._ends_s = [time.perf_counter()]
         self._needs: list[tuple[float, RowKey, float, float]] = []
@@ -99,11 +100,14 @@ class Recording:
         first = self._first.pop(id(call), tick)
         for tensor in tensors_in(output):
             self._made[storage_number(tensor.untyped_storage())] = tick
+            self._refs.append(StorageRef(tensor.untyped_storage()))
         for node in nodes(output):
             for name, kind in KINDS.get(node.name(), {}).items():
                 read = self._tape.handle_of(node, name)
                 if read is not None and read.saved.key in self.rows:
-                    self.rows[read.saved.key].kinds[id(read)] = kind
+                    row = self.rows[read.saved.key]
+                    row.kinds[id(read)] = kind
+                    row.left_frac = max(row.left_frac, left_frac(kind, row.itemsize, plane_of(self._tape, node)))
         for handle in call.pending:
             if isinstance(handle, Handle) and handle.saved.key in self.rows:
                 row = self.rows[handle.saved.key]
@@ -238,7 +242,7 @@ def _row(key: RowKey, seen: Sequence[tuple[int, _Row]], ticks: Sequence[Tick], o
         packed_ticks=packed,
         consumers=tuple(row.consumers),
         squeeze_kind=kind,
-        squeeze_left_frac=_LEFT_FRAC.get(kind, 1 / (8 * row.itemsize)) if kind else 1.0,
+        squeeze_left_frac=row.left_frac if kind else 1.0,
         derive_from=source,
         derive_s_per_sample=sum(tick.forward_s[1] for tick in made) if source else 0.0,
     )

@@ -288,7 +288,9 @@ class Tape:
         handle.guard.check()
         with torch.no_grad():
             if handle.squeezed is not None:
+                self._make_room(handle.guard.n_bytes)
                 tensor = handle.squeezed()
+                self.meter.follow(tensor.untyped_storage())
             else:
                 tensor = handle.guard.view((handle.full or self.restored(handle.saved)).storage)
         handle.saved.unpacked(id(handle))
