@@ -338,8 +338,9 @@ def test_graphs_outlive_the_swapper():
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [
-        ({"budget": "0"}, ValueError, "size"),
-        ({"budget": "a lot"}, ValueError, "'a lot'"),
+        ({"budget": "0"}, ValueError, "^budget: .*from 1 byte to .*'0'"),
+        ({"budget": -5}, ValueError, "^budget: .* got -5"),
+        ({"budget": "a lot"}, ValueError, "^budget: .*'a lot'"),
         ({"budget": "1KiB"}, ValueError, "above the 60.7 KiB of the module's parameters.*got 1.0 KiB"),
         ({"planner": "magic"}, ValueError, "magic"),
         ({"tier": "cuda"}, ValueError, "tier must be auto, file .*'cuda' on cpu"),
