@@ -35,11 +35,6 @@ class Guard:
         """Raise if the contents were written since."""
         _unchanged(self._tensor, self._version, self.geometry[2])
 
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the tensor alone."""
-        return self.geometry[2].numel() * self.geometry[0].itemsize
-
     def view(self, storage: torch.UntypedStorage) -> torch.Tensor:
         """Return the tensor as it was, over a storage."""
         dtype, offset, size, stride = self.geometry

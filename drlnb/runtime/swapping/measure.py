@@ -33,6 +33,7 @@ class _Row:
     layer_type: str
     n_bytes: int
     itemsize: int
+    storage: int
     born_tick: int
     ticks: list[int] = field(default_factory=list)
     #: Classes of the modules that packed it, in small letters: conv2d, linear.
@@ -59,6 +60,8 @@ class _Block:
 
     first_tick: int
     last_tick: int
+    #: Number of each input's storage -> its bytes.
+    inputs: dict[int, int]
     n_calls: int
     again: bool
 
@@ -113,7 +116,10 @@ class Recording:
                 row = self.rows[handle.saved.key]
                 row.source = row.source or self._recipes.source_of(handle.saved)
         if call.path and call.module is not None:
-            block = self.blocks.setdefault(call.path, _Block(first, tick, 0, can_run_again(call.module)))
+            storages = [each.untyped_storage() for each in tensors_in(call.inputs)]
+            self._refs += map(StorageRef, storages)
+            inputs = {storage_number(each): each.nbytes() for each in storages}
+            block = self.blocks.setdefault(call.path, _Block(first, tick, inputs, 0, can_run_again(call.module)))
             block.n_calls += 1
             block.again = block.again and any(True for _ in tensors_in(call.inputs)) and output is not None
 
@@ -124,7 +130,7 @@ class Recording:
             return
         if saved.key not in self.rows:
             born = min(self._made.get(saved.identity[0], tick), tick)
-            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), born)
+            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), saved.identity[0], born)
         row = self.rows[saved.key]
         row.handles.add(id(handle))
         row.ticks.append(tick)
@@ -133,6 +139,11 @@ class Recording:
     def unpacked(self, saved: Saved, waited_s: float) -> None:
         """Record that a storage is needed for the first time."""
         self._needs.append((time.perf_counter() - waited_s, saved.key, waited_s, self._transient_bytes()))
+
+    def input_bytes(self, path: str, inside: Collection[RowKey]) -> int:
+        """Return the bytes of a block's inputs that no row holds but those within it."""
+        kept = {row.storage for key, row in self.rows.items() if key not in inside}
+        return sum(n_bytes for storage, n_bytes in self.blocks[path].inputs.items() if storage not in kept)
 
     def ticks(self) -> Columns:
         """Return the seconds of each tick, forward and backward, waits for copies left out; and transient bytes."""
@@ -220,7 +231,7 @@ def profile_of(
         shape_key=shape_key,
         rows=tuple(rows),
         ticks=tuple(ticks),
-        blocks=tuple(_blocks(last, rows)),
+        blocks=tuple(_blocks(samples, seen, rows)),
         link=link,
         fixed_bytes=fixed_bytes,
     )
@@ -248,13 +259,16 @@ def _row(key: RowKey, seen: Sequence[tuple[int, _Row]], ticks: Sequence[Tick], o
     )
 
 
-def _blocks(recording: Recording, rows: Sequence[SavedRow]) -> list[SwapBlock]:
+def _blocks(samples: Sequence[int], seen: Sequence[Recording], rows: Sequence[SavedRow]) -> list[SwapBlock]:
     blocks = []
-    for path, block in recording.blocks.items():
+    for path, block in seen[-1].blocks.items():
         span = (block.first_tick, block.last_tick)
         inside = [row.key for row in rows if span[0] <= row.born_tick and row.packed_ticks[-1] <= span[1]]
         if block.again and block.n_calls == 1 and len(inside) >= _BLOCK_ROWS:
-            blocks.append(SwapBlock(path=path, first_tick=span[0], last_tick=span[1], rows=tuple(inside)))
+            given = _line([each.input_bytes(path, inside) for each in seen], samples)
+            blocks.append(
+                SwapBlock(path=path, first_tick=span[0], last_tick=span[1], rows=tuple(inside), input_bytes=given)
+            )
     return blocks
 
 

@@ -84,8 +84,7 @@ def left_frac(kind: str, itemsize: int, plane: int) -> float:
     >>> left_frac("narrow", 8, 84 * 84), left_frac("mask", 4, 0), left_frac("void", 4, 0)
     (0.25, 0.03125, 0.0)
     """
-    kept_bytes = {"void": 0.0, "narrow": _fitting(plane).itemsize, "mask": 1 / 8}[kind]
-    return kept_bytes / itemsize
+    return float({"void": 0, "narrow": _fitting(plane).itemsize, "mask": 1 / 8}[kind] / itemsize)
 
 
 def _fitting(plane: int) -> torch.dtype:

@@ -288,7 +288,7 @@ class Tape:
         handle.guard.check()
         with torch.no_grad():
             if handle.squeezed is not None:
-                self._make_room(handle.guard.n_bytes)
+                self._make_room(handle.saved.n_bytes)
                 tensor = handle.squeezed()
                 self.meter.follow(tensor.untyped_storage())
             else:

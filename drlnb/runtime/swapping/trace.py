@@ -49,14 +49,12 @@ def squeezed(consumers: Sequence[str], dtype: torch.dtype, *, of_relu: bool, pla
     """
     names = set(consumers)
     if dtype == torch.int64 and names == {"max_pool2d"}:
-        kind = "narrow"
-    elif names == {"max_pool2d"}:
-        kind = "void"
-    elif of_relu and names <= {"max_pool2d", "relu", "relu_"}:
-        kind = "mask"
-    else:
-        return "", 1.0
-    return kind, left_frac(kind, dtype.itemsize, plane)
+        return "narrow", left_frac("narrow", dtype.itemsize, plane)
+    if names == {"max_pool2d"}:
+        return "void", 0.0
+    if of_relu and names <= {"max_pool2d", "relu", "relu_"}:
+        return "mask", left_frac("mask", dtype.itemsize, plane)
+    return "", 1.0
 
 
 @dataclass(slots=True)

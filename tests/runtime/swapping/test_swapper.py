@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from drlnb import swap
-from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.measure import work_s
@@ -55,6 +55,16 @@ def test_c5_the_bytes_at_the_peak_are_the_predicted_ones(make, action):
         swapped.apply(everywhere(profiled(swapped, net, x), action))
         step = trained(swapped, net, x, 2)  # an action is tried out in the first one
         assert step.peak_bytes == swapped.report().predicted.peak_bytes
+
+
+@pytest.mark.parametrize("make", [pooled, partial(made, "residual"), partial(made, "transformer")])
+def test_c5_blocks_hold_no_more_than_was_predicted(make):
+    """A block that is made again holds its input, also where nothing but the block needs it."""
+    net, x = make(), images()
+    with swapper(net) as swapped:
+        swapped.apply(everywhere(profiled(swapped, net, x), BLOCK))
+        step = trained(swapped, net, x, 2)
+        assert 0.8 * swapped.report().predicted.peak_bytes <= step.peak_bytes <= swapped.report().predicted.peak_bytes
 
 
 def test_rows_are_born_where_they_are_made():

@@ -121,7 +121,7 @@ class _SlabTicket:
             self._tier.streams.drop(flat(source.storage))
 
     def _left(self) -> Held | None:
-        """Let go of the source: whatever uses its memory next comes after the copy."""
+        """Give up the source: whatever uses its memory next comes after the copy."""
         source, self._source = self._source, None
         if source is not None:
             self._tier.streams.wait(None, self.stored)
