@@ -78,6 +78,7 @@ class Walker:
         self.in_both_s = [size / _rate(profile.link.h2d_both, size) for size in self.size]
         self.block_rows = {each.path: [profile.number[key] for key in each.rows] for each in profile.blocks}
         self.spans = {each.path: (each.first_tick, each.last_tick) for each in profile.blocks}
+        self.input_bytes = {each.path: _at(each.input_bytes, n_samples) for each in profile.blocks}
         #: Rows that come from outside and are needed to make the forward pass again.
         self.inputs = {path: _entering(profile, *span) for path, span in self.spans.items()}
         self.left = [row.squeeze_left_frac for row in rows]
@@ -138,6 +139,8 @@ class _Walk:
         self._n, self._actions, self._room, self.log = numbers, actions, room, log
         self.memory: list[tuple[float, float]] = []
         self._blocks = {numbers.spans[path][1]: path for path in blocks}
+        #: Tick at which a block begins -> bytes that stay for it.
+        self._inputs = {numbers.spans[path][0]: numbers.input_bytes[path] for path in self._blocks.values()}
         self.t = self._out_t = self._in_t = 0.0
         self.resident = self.peak = self.copied_s = 0.0
         #: Tick of the peak, the backward ones from -1 down.
@@ -155,7 +158,7 @@ class _Walk:
     def forward(self, i: int) -> None:
         """Make the rows of a tick, once there is room."""
         n = self._n
-        need = n.forward_bytes[i] + sum(n.size[row] for row in n.born[i])
+        need = n.forward_bytes[i] + sum(n.size[row] for row in n.born[i]) + self._inputs.get(i, 0.0)
         self._stand("forward", i, need)
         self.resident += need - n.forward_bytes[i]
         self._work(f"f{i}", n.forward_s[i])
@@ -209,6 +212,7 @@ class _Walk:
         widened = sum(n.size[row] for row in n.packs[i] if actions[row] == SQUEEZE)
         self._stand("backward", i, n.backward_bytes[i] + widened)
         self._work(f"b{i}", n.backward_s[i])
+        self.resident -= self._inputs.get(i, 0.0)
         for row in n.freed[i]:
             self.resident -= n.size[row] * (n.left[row] if actions[row] == SQUEEZE else 1.0)
 

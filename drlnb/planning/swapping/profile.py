@@ -119,6 +119,8 @@ class SwapBlock:
     last_tick: int
     #: Keys of the rows that are made and packed within it.
     rows: tuple[RowKey, ...]
+    #: Inputs that no row holds: where it is made again they stay until then.
+    input_bytes: Affine = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,6 @@ from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
-from drlnb.records.units import read_bytes
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
@@ -33,6 +32,7 @@ from drlnb.runtime.swapping.memory import (
     shape_key,
 )
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
+from drlnb.runtime.swapping.solve import read_budget
 from drlnb.runtime.swapping.squeeze import squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
@@ -340,7 +340,7 @@ class Swapper:
         ValueError
             If it cannot be read, or is below the module's own size.
         """
-        n_bytes = None if budget is None else read_bytes(budget)
+        n_bytes = None if budget is None else read_budget(budget)
         if problem := budget_problem(self.module, n_bytes):
             raise ValueError(problem)
         self._chooser.set_budget(n_bytes)

@@ -11,17 +11,15 @@ from drlnb.planning.swapping.profile import Affine, RowKey, SavedRow, SwapBlock,
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import can_run_again
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.squeeze import KINDS, nodes, tensors_in
+from drlnb.runtime.swapping.squeeze import KINDS, left_frac, nodes, plane_of, tensors_in
 from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Tier
-from drlnb.runtime.swapping.torch_private import graph_task, storage_number
+from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, storage_number
 
 __all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of", "work_s"]
 
 #: A block is worth to be run again if that many storages go.
 _BLOCK_ROWS = 2
-#: Share of a value's bytes that each smaller form leaves; of 8-byte indices, 4 are always enough.
-_LEFT_FRAC = {"void": 0.0, "narrow": 0.5}
 #: Copies are measured at this rate until the first one was made.
 _UNKNOWN_BYTES_PER_S = 1e9
 #: Seconds of each tick, forward and backward, and its transient bytes, forward and backward.
@@ -35,12 +33,15 @@ class _Row:
     layer_type: str
     n_bytes: int
     itemsize: int
+    storage: int
     born_tick: int
     ticks: list[int] = field(default_factory=list)
     #: Classes of the modules that packed it, in small letters: conv2d, linear.
     consumers: dict[str, None] = field(default_factory=dict)
     #: Name of each handle's operation, where it is one that takes less.
     kinds: dict[int, str] = field(default_factory=dict)
+    #: Share of its bytes that these leave.
+    left_frac: float = 0.0
     handles: set[int] = field(default_factory=set)
     source: RowKey | None = None
 
@@ -59,6 +60,8 @@ class _Block:
 
     first_tick: int
     last_tick: int
+    #: Number of each input's storage -> its bytes.
+    inputs: dict[int, int]
     n_calls: int
     again: bool
 
@@ -82,6 +85,7 @@ class Recording:
         self.rows: dict[RowKey, _Row] = {}
         self.blocks: dict[str, _Block] = {}
         self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
+        self._refs: list[object] = []  # while these live, no other storage gets such a number
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
         self._ends_s = [time.perf_counter()]
         self._needs: list[tuple[float, RowKey, float, float]] = []
@@ -99,17 +103,23 @@ class Recording:
         first = self._first.pop(id(call), tick)
         for tensor in tensors_in(output):
             self._made[storage_number(tensor.untyped_storage())] = tick
+            self._refs.append(StorageRef(tensor.untyped_storage()))
         for node in nodes(output):
             for name, kind in KINDS.get(node.name(), {}).items():
                 read = self._tape.handle_of(node, name)
                 if read is not None and read.saved.key in self.rows:
-                    self.rows[read.saved.key].kinds[id(read)] = kind
+                    row = self.rows[read.saved.key]
+                    row.kinds[id(read)] = kind
+                    row.left_frac = max(row.left_frac, left_frac(kind, row.itemsize, plane_of(self._tape, node)))
         for handle in call.pending:
             if isinstance(handle, Handle) and handle.saved.key in self.rows:
                 row = self.rows[handle.saved.key]
                 row.source = row.source or self._recipes.source_of(handle.saved)
         if call.path and call.module is not None:
-            block = self.blocks.setdefault(call.path, _Block(first, tick, 0, can_run_again(call.module)))
+            storages = [each.untyped_storage() for each in tensors_in(call.inputs)]
+            self._refs += map(StorageRef, storages)
+            inputs = {storage_number(each): each.nbytes() for each in storages}
+            block = self.blocks.setdefault(call.path, _Block(first, tick, inputs, 0, can_run_again(call.module)))
             block.n_calls += 1
             block.again = block.again and any(True for _ in tensors_in(call.inputs)) and output is not None
 
@@ -120,7 +130,7 @@ class Recording:
             return
         if saved.key not in self.rows:
             born = min(self._made.get(saved.identity[0], tick), tick)
-            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), born)
+            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), saved.identity[0], born)
         row = self.rows[saved.key]
         row.handles.add(id(handle))
         row.ticks.append(tick)
@@ -129,6 +139,11 @@ class Recording:
     def unpacked(self, saved: Saved, waited_s: float) -> None:
         """Record that a storage is needed for the first time."""
         self._needs.append((time.perf_counter() - waited_s, saved.key, waited_s, self._transient_bytes()))
+
+    def input_bytes(self, path: str, inside: Collection[RowKey]) -> int:
+        """Return the bytes of a block's inputs that no row holds but those within it."""
+        kept = {row.storage for key, row in self.rows.items() if key not in inside}
+        return sum(n_bytes for storage, n_bytes in self.blocks[path].inputs.items() if storage not in kept)
 
     def ticks(self) -> Columns:
         """Return the seconds of each tick, forward and backward, waits for copies left out; and transient bytes."""
@@ -216,7 +231,7 @@ def profile_of(
         shape_key=shape_key,
         rows=tuple(rows),
         ticks=tuple(ticks),
-        blocks=tuple(_blocks(last, rows)),
+        blocks=tuple(_blocks(samples, seen, rows)),
         link=link,
         fixed_bytes=fixed_bytes,
     )
@@ -238,19 +253,22 @@ def _row(key: RowKey, seen: Sequence[tuple[int, _Row]], ticks: Sequence[Tick], o
         packed_ticks=packed,
         consumers=tuple(row.consumers),
         squeeze_kind=kind,
-        squeeze_left_frac=_LEFT_FRAC.get(kind, 1 / (8 * row.itemsize)) if kind else 1.0,
+        squeeze_left_frac=row.left_frac if kind else 1.0,
         derive_from=source,
         derive_s_per_sample=sum(tick.forward_s[1] for tick in made) if source else 0.0,
     )
 
 
-def _blocks(recording: Recording, rows: Sequence[SavedRow]) -> list[SwapBlock]:
+def _blocks(samples: Sequence[int], seen: Sequence[Recording], rows: Sequence[SavedRow]) -> list[SwapBlock]:
     blocks = []
-    for path, block in recording.blocks.items():
+    for path, block in seen[-1].blocks.items():
         span = (block.first_tick, block.last_tick)
         inside = [row.key for row in rows if span[0] <= row.born_tick and row.packed_ticks[-1] <= span[1]]
         if block.again and block.n_calls == 1 and len(inside) >= _BLOCK_ROWS:
-            blocks.append(SwapBlock(path=path, first_tick=span[0], last_tick=span[1], rows=tuple(inside)))
+            given = _line([each.input_bytes(path, inside) for each in seen], samples)
+            blocks.append(
+                SwapBlock(path=path, first_tick=span[0], last_tick=span[1], rows=tuple(inside), input_bytes=given)
+            )
     return blocks
 
 

@@ -6,7 +6,7 @@ from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
 from drlnb.records.units import read_bytes, said_bytes
 
-__all__ = ["BudgetTooSmall", "max_batch", "simulate", "solve"]
+__all__ = ["BudgetTooSmall", "max_batch", "read_budget", "simulate", "solve"]
 
 
 class BudgetTooSmall(ValueError):
@@ -23,6 +23,20 @@ class BudgetTooSmall(ValueError):
     def __init__(self, smallest_bytes: int, plan: SwapPlan, budget_bytes: int) -> None:
         self.smallest_bytes, self.plan = smallest_bytes, plan
         super().__init__(f"the least that was found is {said_bytes(smallest_bytes)}, got {said_bytes(budget_bytes)}")
+
+
+def read_budget(budget: str | int) -> int:
+    """Return a budget's bytes.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read.
+    """
+    try:
+        return read_bytes(budget)
+    except ValueError as problem:
+        raise ValueError(f"budget: {problem}") from None
 
 
 def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: str = "auto", seed: int = 0) -> SwapPlan:
@@ -46,7 +60,7 @@ def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: s
     ValueError
         If the budget cannot be read, the planner is unknown, or (:class:`BudgetTooSmall`) its plan does not fit.
     """
-    budget_bytes = read_bytes(budget)
+    budget_bytes = read_budget(budget)
     view = SwapView(profile=profile, n_samples=n_samples, budget_bytes=budget_bytes, seed=seed)
     plan = SWAPPING.ask(SWAPPING.build(planner), view)
     said = predict(profile, plan, n_samples, budget_bytes)
@@ -59,7 +73,7 @@ def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: s
 
 def simulate(profile: SwapProfile, plan: SwapPlan, *, n_samples: int, budget: str | int | None = None) -> Prediction:
     """Return what the cost model expects of a step; parameters as for :func:`solve`, no budget: any number of bytes."""
-    return predict(profile, plan, n_samples, None if budget is None else read_bytes(budget))
+    return predict(profile, plan, n_samples, None if budget is None else read_budget(budget))
 
 
 def max_batch(
@@ -74,4 +88,4 @@ def max_batch(
     min_throughput_frac
         Samples per second, relative to those of the largest batch without a plan; 0: any speed.
     """
-    return capacity.max_batch(profile, read_bytes(budget), planner, min_throughput_frac)
+    return capacity.max_batch(profile, read_budget(budget), planner, min_throughput_frac)

@@ -17,7 +17,7 @@ from drlnb.runtime.swapping.guard import Geometry
 from drlnb.runtime.swapping.tape import Handle, Tape
 from drlnb.runtime.swapping.tiers.base import Held, Meter
 
-__all__ = ["KINDS", "nodes", "squeeze", "tensors_in"]
+__all__ = ["KINDS", "left_frac", "nodes", "plane_of", "squeeze", "tensors_in"]
 
 #: Operation of the graph -> name under which it holds a tensor -> form that will do.
 KINDS: Mapping[str, Mapping[str, str]] = {
@@ -65,11 +65,30 @@ def squeeze(tape: Tape, call: Call, output: object) -> None:
             handle = tape.handle_of(node, name)
             if handle in wanted and handle.full is not None:
                 wanted.discard(handle)
-                pooled = tape.handle_of(node, "_saved_self")
-                plane = pooled.guard.geometry[2][-2:].numel() if pooled else 1 << 31
-                _apply(kind, handle, handle.full, plane, tape.meter)
+                _apply(kind, handle, handle.full, plane_of(tape, node), tape.meter)
         if not wanted:
             return
+
+
+def plane_of(tape: Tape, node: torch.autograd.graph.Node) -> int:
+    """Return how many numbers a plane of a max-pool's input has, which its indices count; many if nobody knows."""
+    pooled = tape.handle_of(node, "_saved_self")
+    return pooled.guard.geometry[2][-2:].numel() if pooled else 1 << 31
+
+
+def left_frac(kind: str, itemsize: int, plane: int) -> float:
+    """Return which share of a tensor's bytes a form leaves.
+
+    Examples
+    --------
+    >>> left_frac("narrow", 8, 84 * 84), left_frac("mask", 4, 0), left_frac("void", 4, 0)
+    (0.25, 0.03125, 0.0)
+    """
+    return float({"void": 0, "narrow": _fitting(plane).itemsize, "mask": 1 / 8}[kind] / itemsize)
+
+
+def _fitting(plane: int) -> torch.dtype:
+    return torch.int16 if plane <= 1 << 15 else torch.int32
 
 
 def _apply(kind: str, handle: Handle, full: Held, plane: int, meter: Meter) -> None:
@@ -83,8 +102,9 @@ def _form(kind: str, tensor: torch.Tensor, plane: int, meter: Meter) -> _Form | 
     dtype, device, size, stride = tensor.dtype, tensor.device, tensor.size(), tensor.stride()
     if kind == "void":
         return lambda: torch.empty_strided(size, stride, dtype=dtype, device=device)
-    fitting = torch.int16 if plane <= 1 << 15 else torch.int32
-    small = ~(tensor <= 0) if kind == "mask" else tensor.to(fitting)  # not `> 0`: a NaN lets the gradient through
+    small = (
+        ~(tensor <= 0) if kind == "mask" else tensor.to(_fitting(plane))
+    )  # not `> 0`: a NaN lets the gradient through
     if small.stride() != stride or plane > 1 << 31:
         return None  # not dense: what is made of it would lie otherwise
     kept = _bits(small) if kind == "mask" else small

@@ -147,7 +147,7 @@ class Tape:
         action: Callable[[RowKey], Action], min_bytes: int, window_bytes: int,
     ) -> None:  # fmt: skip
         self.meter, self.tier, self._attribution, self._action = meter, tier, attribution, action
-        self._min_bytes, self._window_bytes = min_bytes, window_bytes
+        self._min_bytes, self._window_bytes = max(min_bytes, 1), window_bytes  # an empty one has nothing to move
         #: A storage that is needed again within that many times its copy stays, from the next step on.
         self.gap_copies = 0.0
         self.watch: Watch | None = None
@@ -288,7 +288,9 @@ class Tape:
         handle.guard.check()
         with torch.no_grad():
             if handle.squeezed is not None:
+                self._make_room(handle.saved.n_bytes)
                 tensor = handle.squeezed()
+                self.meter.follow(tensor.untyped_storage())
             else:
                 tensor = handle.guard.view((handle.full or self.restored(handle.saved)).storage)
         handle.saved.unpacked(id(handle))

@@ -18,6 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from drlnb.planning.swapping.profile import RowKey, SavedRow, SwapBlock
 from drlnb.planning.swapping.trace import Op, SwapTrace
+from drlnb.runtime.swapping.squeeze import left_frac
 
 __all__ = ["DERIVABLE", "N_DERIVED", "squeezed", "trace"]
 
@@ -39,7 +40,7 @@ def squeezed(consumers: Sequence[str], dtype: torch.dtype, *, of_relu: bool, pla
     of_relu
         It is the result of a ReLU.
     plane
-        Largest index that it may hold, if it holds indices.
+        How many numbers its indices count, if it holds indices.
 
     Examples
     --------
@@ -48,11 +49,11 @@ def squeezed(consumers: Sequence[str], dtype: torch.dtype, *, of_relu: bool, pla
     """
     names = set(consumers)
     if dtype == torch.int64 and names == {"max_pool2d"}:
-        return "narrow", 0.25 if plane < 2**15 else 0.5
+        return "narrow", left_frac("narrow", dtype.itemsize, plane)
     if names == {"max_pool2d"}:
         return "void", 0.0
     if of_relu and names <= {"max_pool2d", "relu", "relu_"}:
-        return "mask", 1 / (8 * dtype.itemsize)
+        return "mask", left_frac("mask", dtype.itemsize, plane)
     return "", 1.0
 
 

@@ -115,6 +115,8 @@ def test_a_block_is_made_again_before_its_last_tick():
     said = predict(four, plan, 1, lanes=True)
     assert (said.step_s, said.peak_bytes) == (14.0, 40.0), "in its last tick its result is there beside it"
     assert ("compute", "again part", 6.0, 8.0) in said.lanes, "after the backward tick of the fourth layer"
+    held = replace(four, blocks=(replace(block, input_bytes=(1.0, 6.0)),))
+    assert predict(held, plan, 1).peak_bytes == 47.0, "its input, which no row has, stays from the second tick on"
     swapped = replace(acting(four, l1=SWAP, l2=BLOCK), blocks=("part",))
     slow = replace(four, link=SwapLink.of(2.5))
     # l1 leaves from 2 to 6, is back at 10, four seconds after the block is to be made again

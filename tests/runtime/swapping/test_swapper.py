@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 
 from drlnb import swap
-from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, SwapPlan
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
+from drlnb.rl.networks.extractors import impala_layers
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.measure import work_s
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
@@ -36,6 +38,43 @@ def trained(swapped, net, x, n_steps):
         with swapped.step() as step:
             plain_step(net, x)
     return step
+
+
+def pooled():
+    """Return IMPALA's residual layers: they save what a max-pool indexes, and no block's input."""
+    torch.manual_seed(0)
+    return nn.Sequential(*impala_layers(3)[0], nn.Linear(512, 10))
+
+
+@pytest.mark.parametrize("action", [KEEP, SQUEEZE, DERIVE])
+@pytest.mark.parametrize("make", [pooled, partial(made, "residual"), partial(made, "transformer")])
+def test_c5_the_bytes_at_the_peak_are_the_predicted_ones(make, action):
+    """What is counted, kept forms made whole again included, is what the cost model says, to the byte."""
+    net, x = make(), images()
+    with swapper(net) as swapped:
+        swapped.apply(everywhere(profiled(swapped, net, x), action))
+        step = trained(swapped, net, x, 2)  # an action is tried out in the first one
+        assert step.peak_bytes == swapped.report().predicted.peak_bytes
+
+
+@pytest.mark.parametrize("make", [pooled, partial(made, "residual"), partial(made, "transformer")])
+def test_c5_blocks_hold_no_more_than_was_predicted(make):
+    """A block that is made again holds its input, also where nothing but the block needs it."""
+    net, x = make(), images()
+    with swapper(net) as swapped:
+        swapped.apply(everywhere(profiled(swapped, net, x), BLOCK))
+        step = trained(swapped, net, x, 2)
+        assert 0.8 * swapped.report().predicted.peak_bytes <= step.peak_bytes <= swapped.report().predicted.peak_bytes
+
+
+def test_rows_are_born_where_they_are_made():
+    """A storage that is gone is not taken for a later one of the same number: a ReLU's result has its own tick."""
+    net = pooled()
+    with swapper(net) as swapped:
+        for n in (1, 2):
+            rows = {row.key: row for row in profiled(swapped, net, images(n)).rows}
+            residual = ("2", "3", "6", "7", "10", "11")
+            assert all(rows[path, 1].born_tick == rows[path, 0].born_tick + 1 for path in residual)
 
 
 @pytest.mark.thorough
@@ -309,8 +348,9 @@ def test_graphs_outlive_the_swapper():
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [
-        ({"budget": "0"}, ValueError, "size"),
-        ({"budget": "a lot"}, ValueError, "'a lot'"),
+        ({"budget": "0"}, ValueError, "^budget: .*from 1 byte to .*'0'"),
+        ({"budget": -5}, ValueError, "^budget: .* got -5"),
+        ({"budget": "a lot"}, ValueError, "^budget: .*'a lot'"),
         ({"budget": "1KiB"}, ValueError, "above the 60.7 KiB of the module's parameters.*got 1.0 KiB"),
         ({"planner": "magic"}, ValueError, "magic"),
         ({"tier": "cuda"}, ValueError, "tier must be auto, file .*'cuda' on cpu"),

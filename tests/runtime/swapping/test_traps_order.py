@@ -7,7 +7,7 @@ from drlnb.runtime.swapping.tiers.base import Held, Meter, flat
 from drlnb.runtime.swapping.tiers.slab import SlabTier
 from tests.runtime.swapping.checked import CheckedStreams, RaceFound
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
-from tests.runtime.swapping.rig import stepping, swapper
+from tests.runtime.swapping.rig import Step, stepping, swapper
 
 KIB = 1024
 
@@ -87,6 +87,55 @@ def test_trap_16_what_waits_for_its_copy_is_bounded_in_bytes():
     for i in range(8):
         tickets.append(bench.store(i))
         assert bench.meter.n_bytes <= 20 * KIB
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_trap_16_what_is_wanted_back_before_it_has_left_stays(forgotten):
+    """Others are not promised its room: it counts until it was read, or nobody wants it any more."""
+    bench = Bench(CheckedStreams(), stash_bytes=64 * KIB)
+    ticket = bench.store(7)
+    ticket.load()
+    while bench.tier.relieve():
+        pass
+    assert bench.meter.n_bytes == 8 * KIB
+    if forgotten:
+        ticket.forget()
+        assert bench.meter.n_bytes == 0
+    for _ in range(2):  # the second time from the slab
+        assert (bench.read(ticket) == 7).all()
+        assert bench.meter.n_bytes == 0
+
+
+def test_trap_16_what_stayed_is_used_again_after_its_copy():
+    """The computing stream waits for the copy out before it may write there; without that wait it is a race."""
+    for streams, races in ((CheckedStreams(), False), (Forgetful(None, "out"), True)):
+        bench = Bench(streams, stash_bytes=64 * KIB)
+        ticket = bench.store(7)
+        ticket.load()
+        while bench.tier.relieve():
+            pass
+        memory = flat(ticket.wait().storage)
+        if races:
+            with pytest.raises(RaceFound, match="stream compute writes 8192 bytes that stream out reads"):
+                streams.touch(memory, writes=True)
+            streams.forgive()
+        else:
+            streams.touch(memory, writes=True)
+
+
+def test_what_waits_to_leave_the_device_is_not_taken_for_held():
+    """Its copy is done, nobody has wanted its room yet: that is the tier's doing, nobody else's."""
+    streams = CheckedStreams()
+    step = Step(SlabTier(Meter(), streams, 64 * KIB, 64 * KIB))
+    x = torch.randn(32, 32, requires_grad=True)
+    with step.open() as tape:
+        loss = x.exp().sum()
+        (saved,) = tape.rows.values()
+        while not streams.done(saved.ticket.stored):
+            pass
+        loss.backward()
+    assert tape.others == {}
+    assert torch.equal(x.grad, x.exp())
 
 
 def test_trap_17_a_copy_back_that_nobody_wants_is_waited_for():

@@ -2,6 +2,7 @@
 
 import math
 import threading
+import weakref
 from collections import defaultdict, deque
 from typing import Protocol
 
@@ -31,6 +32,12 @@ class Meter:
         with self._lock:
             self.n_bytes += n_bytes
             self.peak_bytes = max(self.peak_bytes, self.n_bytes)
+
+    def follow(self, storage: torch.UntypedStorage) -> None:
+        """Count a storage until nobody has it any more."""
+        n_bytes = storage.nbytes()
+        self.add(n_bytes)
+        weakref.finalize(storage, self.add, -n_bytes).atexit = False
 
     def restart(self) -> None:
         """Begin a new peak."""

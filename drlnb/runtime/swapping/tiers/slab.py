@@ -85,11 +85,15 @@ class SlabTier:
 class _SlabTicket:
     """One storage in the slab."""
 
-    __slots__ = ("__weakref__", "_arrived", "_began", "_buffer", "_place", "_source", "_tier", "n_bytes", "stored")
+    __slots__ = (
+        "__weakref__", "_arrived", "_began", "_buffer", "_may_leave", "_place", "_source", "_stays", "_tier", "n_bytes",
+        "stored",
+    )  # fmt: skip
 
     def __init__(self, tier: SlabTier, place: Place, held: Held) -> None:
         self._tier, self._place, self.n_bytes = tier, place, held.storage.nbytes()
         self._source: Held | None = None
+        self._may_leave = self._stays = False  # its room is wanted; it is wanted back before it has left
         self._buffer: Held | None = None
         self._arrived: object = None
         streams = tier.streams
@@ -105,20 +109,28 @@ class _SlabTicket:
 
     @property
     def copy_s(self) -> float:
-        """Seconds of the copy out; 0: it is not finished."""
+        """Seconds of the copy out; 0: it is not finished, or the source is still here."""
         streams = self._tier.streams
-        return streams.seconds(self._began, self.stored) if streams.done(self.stored) else 0.0
+        return streams.seconds(self._began, self.stored) if self._source is None and streams.done(self.stored) else 0.0
 
     def release(self) -> None:
-        """Drop the source, whose memory the computing stream uses again once the copy is done."""
+        """Drop the source, whose memory the computing stream uses again once the copy is done; or once it was read."""
+        self._may_leave = True
+        source = None if self._stays else self._left()
+        if source is not None:
+            self._tier.streams.drop(flat(source.storage))
+
+    def _left(self) -> Held | None:
+        """Give up the source: whatever uses its memory next comes after the copy."""
         source, self._source = self._source, None
         if source is not None:
             self._tier.streams.wait(None, self.stored)
-            self._tier.streams.drop(flat(source.storage))
+        return source
 
     def load(self) -> None:
-        """Begin to copy it back, unless it is still here."""
-        if self._source is not None or self._buffer is not None:
+        """Begin to copy it back; what is still here stays: others would take its room."""
+        self._stays = self._source is not None
+        if self._stays or self._buffer is not None:
             return
         streams = self._tier.streams
         memory = streams.empty(self.n_bytes)
@@ -131,8 +143,10 @@ class _SlabTicket:
 
     def wait(self) -> Held:
         """Return what was copied back; what computes next waits for it."""
-        if self._source is not None:
-            return self._source
+        self._stays = False
+        source = self._left() if self._may_leave else self._source
+        if source is not None:
+            return source
         self.load()
         buffer, self._buffer = self._buffer, None
         if buffer is None:
@@ -142,9 +156,12 @@ class _SlabTicket:
 
     def forget(self) -> None:
         """Drop what was copied back: the computing stream waits, or it would use the memory during the copy."""
+        self._stays = False
+        if self._may_leave:
+            self.release()
         if self._buffer is not None:
             self._tier.streams.drop(flat(self.wait().storage))
 
     def __del__(self) -> None:
-        self.release()
+        self._may_leave = True
         self.forget()
