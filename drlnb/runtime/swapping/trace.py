@@ -122,6 +122,8 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is skipped
         self.stack: list[nn.Module] = []
         #: Path -> (first tick, tick after the last one) of each call.
         self.calls: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        #: Path -> storages of the inputs of the last call, with their bytes.
+        self.given: dict[str, dict[int, int]] = {}
         self._ordinals: defaultdict[str, int] = defaultdict(int)
         self._name = ""
         self._plane = 0
@@ -199,6 +201,8 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is skipped
 
         def enter(module: nn.Module, args: object) -> None:
             self.stack.append(module)
+            given = [each for each in tree_leaves(args) if isinstance(each, Tensor)]
+            self.given[self._paths.get(module, "")] = {self._place(each): _size(each) for each in given}
             starts.append(len(self.ops))
 
         def leave(module: nn.Module, args: object, out: object) -> None:
@@ -263,7 +267,7 @@ def trace(module: nn.Module, *sample: Tensor, name: str = "") -> SwapTrace:
         ops=tuple(_ops(two, three, scales)),
         rows=tuple(rows),
         derive_ops=tuple(ops for _, ops in chains),
-        blocks=tuple(_blocks(two, rows)),
+        blocks=tuple(_blocks(two, three, rows)),
     )
 
 
@@ -296,7 +300,7 @@ def _chain(run: _Recorder, place: int, keys: Mapping[int, RowKey]) -> tuple[int,
     return best
 
 
-def _blocks(run: _Recorder, rows: Sequence[SavedRow]) -> Iterator[SwapBlock]:
+def _blocks(run: _Recorder, larger: _Recorder, rows: Sequence[SavedRow]) -> Iterator[SwapBlock]:
     """Yield the modules that are called once and save two rows or more, none of which anybody else saves or made."""
     seen = set[tuple[RowKey, ...]]()
     for path, calls in run.calls.items():
@@ -304,4 +308,7 @@ def _blocks(run: _Recorder, rows: Sequence[SavedRow]) -> Iterator[SwapBlock]:
         inside = tuple(row.key for row in rows if first <= row.born_tick and row.packed_ticks[-1] < stop)
         if path and len(calls) == 1 and len(inside) > 1 and inside not in seen:
             seen.add(inside)
-            yield SwapBlock(path=path, first_tick=first, last_tick=stop - 1, rows=inside)
+            kept = {each.memory for each in run.saved.values() if each.key not in inside}
+            sizes = zip(run.given[path].items(), larger.given[path].values(), strict=True)
+            more = float(sum(other - size for (place, size), other in sizes if place not in kept))
+            yield SwapBlock(path=path, first_tick=first, last_tick=stop - 1, rows=inside, input_bytes=(0.0, more))
