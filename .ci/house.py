@@ -19,7 +19,7 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 10_015,
+    "runtime": 10_021,
     "planning": 7_420,
     "rl": 5_422,
     "fleet": 4_186,
@@ -33,9 +33,9 @@ BUDGETS = {
     "report": 507,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,758 more (0042 to 0044),
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,764 more (0042 to 0044),
 #: distribution 143 (0036), and readers of long runs 14 (0032).
-PRODUCT_LINES = 43_540
+PRODUCT_LINES = 43_546
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

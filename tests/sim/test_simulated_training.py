@@ -36,6 +36,7 @@ def arguments(**changes):
         "collectors": 2,
         "hold": "round",
         "seed": 0,
+        "swap_budget": None,
         "out": None,
         "json": None,
     }
