@@ -19,7 +19,7 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 9_958,
+    "runtime": 9_963,
     "planning": 7_350,
     "rl": 5_422,
     "fleet": 4_130,
@@ -33,8 +33,8 @@ BUDGETS = {
     "report": 515,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,395 more (0042, 0043).
-PRODUCT_LINES = 43_078
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,458 more (0042 to 0044).
+PRODUCT_LINES = 43_083
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200
