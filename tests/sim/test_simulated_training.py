@@ -239,5 +239,5 @@ def test_a_failed_task_gives_exit_code_1(monkeypatch):
 
     result = simulate_train(1, 1, 1, 1)
     failed = dataclasses.replace(result, ends={"sim0": "failed"})
-    monkeypatch.setattr(train, "simulate_train", lambda *_: failed)
+    monkeypatch.setattr(train, "simulate_train", lambda *_, **__: failed)
     assert main(arguments()) == 1

@@ -87,9 +87,13 @@ class Recording:
         self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
         self._refs: list[object] = []  # while these live, no other storage gets such a number
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
-        self._ends_s = [time.perf_counter()]
+        self._own_s = 0.0  # what recording takes is not the step's
+        self._ends_s = [self._now()]
         self._needs: list[tuple[float, RowKey, float, float]] = []
         self.n_samples = 0
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._own_s
 
     def entered(self, call: Call) -> None:
         """Record a call that begins."""
@@ -97,7 +101,8 @@ class Recording:
 
     def left(self, call: Call, output: object) -> None:
         """Record a call that has ended: the end of a tick."""
-        self._ends_s.append(time.perf_counter())
+        now_s = self._now()
+        self._ends_s.append(now_s)
         self._forward_bytes.append(self._transient_bytes())
         tick = self._attribution.tick - 1
         first = self._first.pop(id(call), tick)
@@ -122,6 +127,7 @@ class Recording:
             block = self.blocks.setdefault(call.path, _Block(first, tick, inputs, 0, can_run_again(call.module)))
             block.n_calls += 1
             block.again = block.again and any(True for _ in tensors_in(call.inputs)) and output is not None
+        self._own_s += self._now() - now_s
 
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
         """Record a saved tensor."""
@@ -138,7 +144,7 @@ class Recording:
 
     def unpacked(self, saved: Saved, waited_s: float) -> None:
         """Record that a storage is needed for the first time."""
-        self._needs.append((time.perf_counter() - waited_s, saved.key, waited_s, self._transient_bytes()))
+        self._needs.append((self._now() - waited_s, saved.key, waited_s, self._transient_bytes()))
 
     def input_bytes(self, path: str, inside: Collection[RowKey]) -> int:
         """Return the bytes of a block's inputs that no row holds but those within it."""
@@ -147,7 +153,7 @@ class Recording:
 
     def ticks(self) -> Columns:
         """Return the seconds of each tick, forward and backward, waits for copies left out; and transient bytes."""
-        now_s, n_ticks = time.perf_counter(), len(self._ends_s)
+        now_s, n_ticks = self._now(), len(self._ends_s)
         began_s = self._needs[0][0] if self._needs else now_s
         forward_s = [max(b - a, 0.0) for a, b in zip(self._ends_s, [*self._ends_s[1:], began_s], strict=True)]
         backward_s, backward_bytes = [0.0] * n_ticks, [0.0] * n_ticks

@@ -207,13 +207,14 @@ def main(arguments: argparse.Namespace) -> int:
 def _rows(result: Result) -> list[Row]:
     """Return what is printed as JSON: value beside what it is to be compared with."""
     used, expected, slower = result.utilisation_frac, result.expected_utilisation_frac, result.expected_inflation
-    return [
+    rows = [
         figure_row("utilisation", "seconds computing / (slots x seconds)", used, "bound", result.bound_frac),
         figure_row("utilisation-expected", "the same beside the machine-repairman model", used, "expected", expected),
         figure_row("held", "seconds held / (slots x seconds)", result.held_frac, "utilisation", used),
         figure_row("inflation", "round time / round time alone", result.inflation, "expected", slower),
-        figure_row("swapping", f"seconds of a gradient step ({PRETENDED})", result.swap_slower, "keeping all", 1.0),
     ]
+    swapping = figure_row("swapping", f"seconds of a gradient step ({PRETENDED})", result.swap_slower, "keeping all", 1.0)
+    return [*rows, swapping] if result.swap_slower != 1.0 else rows
 
 
 def _table(result: Result) -> list[dict[str, str]]:

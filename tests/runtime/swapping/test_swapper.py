@@ -9,6 +9,7 @@ import threading
 import warnings
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,10 +19,12 @@ from torch.nn.modules import module as module_hooks
 from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
+from drlnb.runtime.swapping import measure
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.measure import work_s
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
 from drlnb.runtime.swapping.report import SwapStep
+from drlnb.runtime.swapping.squeeze import nodes
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Rate
 from drlnb.runtime.swapping.tiers.file import FileTier
 from tests.planning.swapping.swap_words import wide
@@ -65,6 +68,23 @@ def test_c5_blocks_hold_no_more_than_was_predicted(make):
         swapped.apply(everywhere(profiled(swapped, net, x), BLOCK))
         step = trained(swapped, net, x, 2)
         assert 0.8 * swapped.report().predicted.peak_bytes <= step.peak_bytes <= swapped.report().predicted.peak_bytes
+
+
+def test_c5_what_recording_takes_is_not_the_steps(monkeypatch):
+    """The graph of each output is looked at for a second: no tick has it."""
+    now_s = [0.0]
+
+    def looked_at(output):
+        now_s[0] += 1.0
+        return nodes(output)
+
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: now_s[0]))
+    monkeypatch.setattr(measure, "nodes", looked_at)
+    net = made("mlp")
+    with swapper(net) as swapped:
+        ticks = profiled(swapped, net, images()).ticks
+    assert now_s[0] >= len(ticks)
+    assert sum(tick.forward_s[1] + tick.backward_s[1] for tick in ticks) == 0.0
 
 
 def test_rows_are_born_where_they_are_made():
