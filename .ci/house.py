@@ -19,12 +19,12 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 10_021,
+    "runtime": 10_026,
     "planning": 7_420,
     "rl": 5_422,
     "fleet": 4_186,
     "views": 4_559,
-    "sim": 3_049,
+    "sim": 3_050,
     "bench": 3_570,
     "widgets": 1_894,
     "cli": 1_080,
@@ -33,9 +33,9 @@ BUDGETS = {
     "report": 507,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,764 more (0042 to 0044),
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,773 more (0042 to 0044),
 #: distribution 143 (0036), and readers of long runs 14 (0032).
-PRODUCT_LINES = 43_546
+PRODUCT_LINES = 43_555
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

@@ -11,6 +11,7 @@ from drlnb.cli.parser import Command, UsageError, at_least, either, number_or, o
 from drlnb.planning.declared import SECONDS
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
+from drlnb.planning.settings import BUDGETS
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:
@@ -196,6 +197,13 @@ def _whole(field: str) -> Callable[[str], int]:
     return at_least(least, most=most)
 
 
+def _size(text: str) -> str:
+    """Return a size as it was typed, if it is one."""
+    if problem := BUDGETS.problem("size", text):
+        raise argparse.ArgumentTypeError(problem.removeprefix("size: "))
+    return text
+
+
 _SWAP_BUDGET = (
     "bytes that a task's gradient step may use on its device, such as 8GiB (default: any, nothing is swapped)"
 )
@@ -241,7 +249,7 @@ COMMAND = Command(
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
-        option("--swap-budget", metavar="SIZE", help=_SWAP_BUDGET),
+        option("--swap-budget", type=_size, metavar="SIZE", help=_SWAP_BUDGET),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
         option("--env-timeout", type=number_or("none", SECONDS), default=60.0, metavar="S", help=_ENV_TIMEOUT),

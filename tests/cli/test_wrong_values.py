@@ -70,8 +70,9 @@ REFUSED = {
         "eval_episodes is not a hyper-parameter; give it as --eval-episodes",
     "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
-    "train A --swap-budget 0": "memory_budget: a size must be from 1 byte to 2**63, got '0'",
-    "train A --swap-budget apples": "memory_budget: a size must be a number of bytes such as 11GiB, got 'apples'",
+    "train A --swap-budget 0": "argument --swap-budget: a size must be from 1 byte to 2**63, got '0'",
+    "train A --swap-budget apples":
+        "argument --swap-budget: a size must be a number of bytes such as 11GiB, got 'apples'",
     "train A --hyper memory_budget=1GiB": "memory_budget is not a hyper-parameter; give it as --swap-budget",
     "train A --set swapping.planner=all": "swapping.planner is a planner: planners={'swapping': 'all'}",
     "train A --set swapping.pin=x":
