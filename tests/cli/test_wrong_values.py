@@ -25,6 +25,9 @@ WRONG = {
         "argument --env-timeout: must be a number of seconds from 0.001 to 1e7, or none, got '1e-7'",
     "train A --workers 1e18": "argument --workers: must be a whole number in 1..256, got '1e18'",
     "train A --eval-episodes -1": "argument --eval-episodes: must be a whole number in 0..100000, got '-1'",
+    "train A --swap-budget 0": "argument --swap-budget: a size must be from 1 byte to 2**63, got '0'",
+    "train A --swap-budget apples":
+        "argument --swap-budget: a size must be a number of bytes such as 11GiB, got 'apples'",
     "train A --seats 9": "argument --seats: must be 'auto' or a whole number from 1 to 4, got 9",
     "train A --gpus cuda:0,cpu:1":
         "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind",
@@ -70,9 +73,6 @@ REFUSED = {
         "eval_episodes is not a hyper-parameter; give it as --eval-episodes",
     "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
-    "train A --swap-budget 0": "argument --swap-budget: a size must be from 1 byte to 2**63, got '0'",
-    "train A --swap-budget apples":
-        "argument --swap-budget: a size must be a number of bytes such as 11GiB, got 'apples'",
     "train A --hyper memory_budget=1GiB": "memory_budget is not a hyper-parameter; give it as --swap-budget",
     "train A --set swapping.planner=all": "swapping.planner is a planner: planners={'swapping': 'all'}",
     "train A --set swapping.pin=x":

@@ -213,10 +213,9 @@ def _rows(result: Result) -> list[Row]:
         figure_row("held", "seconds held / (slots x seconds)", result.held_frac, "utilisation", used),
         figure_row("inflation", "round time / round time alone", result.inflation, "expected", slower),
     ]
-    swapping = figure_row(
-        "swapping", f"seconds of a gradient step ({PRETENDED})", result.swap_slower, "keeping all", 1.0
-    )
-    return [*rows, swapping] if result.swap_slower != 1.0 else rows
+    if (swapped := result.swap_slower) != 1.0:
+        rows += [figure_row("swapping", f"seconds of a gradient step ({PRETENDED})", swapped, "keeping all", 1.0)]
+    return rows
 
 
 def _table(result: Result) -> list[dict[str, str]]:
