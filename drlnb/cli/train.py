@@ -11,7 +11,6 @@ from drlnb.cli.parser import Command, UsageError, at_least, either, number_or, o
 from drlnb.planning.declared import SECONDS
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
-from drlnb.planning.settings import BUDGETS
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:
@@ -199,6 +198,8 @@ def _whole(field: str) -> Callable[[str], int]:
 
 def _size(text: str) -> str:
     """Return a size as it was typed, if it is one."""
+    from drlnb.planning.settings import BUDGETS
+
     if problem := BUDGETS.problem("size", text):
         raise argparse.ArgumentTypeError(problem.removeprefix("size: "))
     return text

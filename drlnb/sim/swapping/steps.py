@@ -59,7 +59,8 @@ class Steps:
         return {words.ApplySwapPlan: self._apply, words.SearchSwapPlan: self._search}
 
     def _apply(self, command: words.ApplySwapPlan) -> None:
-        self._plans[command.plan_key] = from_plain(SwapPlan, command.plan)
+        plan = from_plain(SwapPlan, command.plan)
+        self._plans[command.plan_key] = plan if plan.keys else SwapPlan.keeping(_profile())
 
     def _search(self, command: words.SearchSwapPlan) -> None:
         self._feed_after(SEARCH_S, words.SwapPlanFound, **searched(command))
