@@ -73,12 +73,12 @@ class Trial:
         sent = self._send(lambda n: [m for m in STRATEGIES[name].m(n) if m == n or not m & (m - 1)] * _TIMES)
         for m, report in sent:
             of.setdefault(m, []).append(report.publish_s)
-        whom = f"measured, {words.plural(min(report.n_hosts for _, report in sent), 'worker')}"
+        whom = f"{name}, {self._case.value('model_mb'):g} MB, {words.plural(sent[0][1].n_hosts, 'worker')}"
         medians = {m: median(each) for m, each in of.items()}
         content = self._panel.content
         assert isinstance(content, Timings)
-        content.measured = whom, np.array(list(of), float), np.array(list(medians.values()))
-        self.said = f"swept m of {name} ({whom}): " + ", ".join(
+        content.measured = f"measured: {whom}", np.array(list(of), float), np.array(list(medians.values()))
+        self.said = f"swept m ({whom}): " + ", ".join(
             f"{m} {words.duration(seconds)}" for m, seconds in medians.items()
         )
         self._panel.touch()

@@ -290,12 +290,11 @@ def test_a_version_is_published_at_a_click(tmp_path):
         assert said.startswith("published once: version 1 by relay:m=2 to 2 hosts, measured ")
         assert said.endswith("the learner sent 1.00 models")
         assert press(panel, "sweep") == ""
-        assert re.fullmatch(
-            r"swept m of relay \(measured, 2 workers\): 1 \d\S* m?s, 2 \d\S* m?s", panel.content.trial.said
-        )
+        assert re.fullmatch(r"swept m \(relay, 2 MB, 2 workers\): 1 \d\S* m?s, 2 \d\S* m?s", panel.content.trial.said)
         panel.refresh()
         said = panel.content.trial.said
         assert panel.view().origin == panel.content.facts()["origin"] == "computed and measured"
+        assert panel.content.measured[0] == "measured: relay, 2 MB, 2 workers"  # also when the controls move on
         assert panel.content.measured[1].tolist() == [1.0, 2.0]
         panel.refresh()
         assert panel.content.facts()["notes"][0] == said
