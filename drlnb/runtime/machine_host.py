@@ -41,8 +41,13 @@ _FLUSH_S = 0.25
 _MAX_PENDING = 200_000
 #: Bytes after which a stream goes on in another file, and of closed files that are kept: about half a million rounds.
 _PART_BYTES, _KEPT_BYTES = 64_000_000, 1_000_000_000
-#: Decimals of an event's second in its journal: microseconds.
+#: Decimals of an event's second and of durations in the journal: microseconds.
 _DIGITS = 6
+
+
+def _in_us(name: str, value: object) -> object:
+    """Round a field that is a duration."""
+    return round(value, _DIGITS) if isinstance(value, float) and name.endswith("_s") else value
 
 
 def by_class(table: EffectTable) -> _Effect:
@@ -234,7 +239,7 @@ class MachineHost:
 
     def _one(self, kind: type[Event], fields: Plain) -> None:
         self._last_t = max(self._last_t, round(self.now, _DIGITS))
-        event = kind(t=self._last_t, **fields)
+        event = kind(t=self._last_t, **{name: _in_us(name, value) for name, value in fields.items()})
         for sink in self.sinks:
             sink(event)
         answer = self.machine.handle(event)

@@ -21,6 +21,13 @@ class Poked(Event):
     n: int
 
 
+class Timed(Poked):
+    """The same with a duration and a number that is none."""
+
+    took_s: float
+    rate: float
+
+
 class Shout(Command):
     """What the machine below answers."""
 
@@ -101,6 +108,19 @@ def test_time_never_runs_backwards():
 
     asyncio.run(go())
     assert machine.heard[0].t <= machine.heard[1].t
+
+
+def test_durations_are_journalled_in_whole_microseconds():
+    """A difference of two readings of a clock has seven digits more than it knows; other numbers stay as they are."""
+    machine = Echo()
+
+    async def go():
+        host = MachineHost(machine, lambda c: None, [])
+        host.feed(Timed, n=1, took_s=0.0008878470000013294, rate=0.0008878470000013294)
+        await host.close()
+
+    asyncio.run(go())
+    assert (machine.heard[0].took_s, machine.heard[0].rate) == (0.000888, 0.0008878470000013294)
 
 
 def test_an_effect_that_raises_is_told():

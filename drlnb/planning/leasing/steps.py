@@ -128,7 +128,7 @@ def end_all(ledger: Ledger, leases: Iterable[Lease], reason: str, out: list[Reco
 def _end(ledger: Ledger, lease: Lease, cause: str, computed_s: float = 0.0) -> Row:
     """End a lease and return what is recorded of every end."""
     _close(ledger, lease, cause)
-    held_s = ledger.t - lease.granted_t
+    held_s = round(ledger.t - lease.granted_t, 6)
     ledger.load.ended(ledger.tasks[lease.task], lease, held_s, computed_s)
     return {"fence": ledger.fence_of(lease.token), "held_s": held_s, "task": lease.task, "slots": lease.slots}
 

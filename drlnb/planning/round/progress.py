@@ -122,8 +122,8 @@ class Progress:
         row |= {
             "time/iterations": self.n_rounds,
             "time/total_timesteps": self.n_timesteps,
-            "time/time_elapsed": elapsed_s,
-            "time/fps": self.n_timesteps / elapsed_s if elapsed_s > 0 else 0.0,
+            "time/time_elapsed": round(elapsed_s, 6),
+            "time/fps": round(self.n_timesteps / elapsed_s, 1) if elapsed_s > 0 else 0.0,
             "round/time_s": round_s,
             "round/collect_s": self.collect_s,
             "round/wait_lease_s": self.waited_s,
@@ -141,7 +141,8 @@ class Progress:
             }
         if self.n_known:
             row["lease/resident_hit"] = self.n_resident / self.n_known
-        return row | self._of_starts()
+        row |= self._of_starts()
+        return {key: round(value, 6) if key.endswith("_s") else value for key, value in row.items()}
 
     def _of_starts(self) -> Row:
         """Return what was planned and measured of the starts for the round that has been finished."""

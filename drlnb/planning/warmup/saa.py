@@ -196,7 +196,7 @@ def _best(cost: _Array) -> tuple[int, float, float]:
 def _errors(wait: _Array, idle: _Array) -> tuple[tuple[float, float, float], ...]:
     """Return the standard errors of the wait saved over cold and of the idle time, and how they go along, by candidate.
 
-    With them the error of ``rho x wait saved - idle time`` is known for every rho.
+    With them the error of ``rho x wait saved - idle time`` is known for every rho.  Three digits: what an error knows.
     """
     count = wait.shape[1]
     saved, spent = wait[-1] - wait, idle - idle[-1]
@@ -207,7 +207,7 @@ def _errors(wait: _Array, idle: _Array) -> tuple[tuple[float, float, float], ...
     product = np.sqrt(of_saved * of_spent)
     along = np.clip(np.divide(both, product, out=np.zeros_like(both), where=product > 0), -1.0, 1.0)
     rows = zip(np.sqrt(of_saved).tolist(), np.sqrt(of_spent).tolist(), along.tolist(), strict=True)
-    return tuple((round(a, _DIGITS), round(b, _DIGITS), round(r, _DIGITS)) for a, b, r in rows)
+    return tuple((float(f"{a:.3g}"), float(f"{b:.3g}"), round(r, 3)) for a, b, r in rows)
 
 
 def _table(times: _Array, wait: _Array, idle: _Array) -> tuple[Candidate, ...]:

@@ -19,10 +19,9 @@ __all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "reasons", "s
 
 #: Key of a number beside the picture -> its value.
 Theory = Mapping[str, float | None]
-#: Most bars in one picture: above, a canvas still draws them in a few milliseconds, but a snapshot grows beyond 40 KB.
+#: Most bars in one picture, and rows of the columns that older time is drawn as: above, a canvas still draws them in a
+#: few milliseconds, but a snapshot grows beyond 40 KB.
 MAX_BARS = 3000
-#: Most rows of the columns that older time is drawn as.
-MAX_SHARES = 3000
 #: Absence of a slot is drawn and said from this share of the time shown on: less is narrower than a pixel or two.
 _SEEN = 0.002
 #: Pixel columns of a wide screen.
@@ -212,7 +211,7 @@ def _drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[d
     # What ended by then is drawn as shares, as is all that the fold does not know one by one any more.
     cut = max((float(np.sort(of["stop"])[-n - 1]) for of, n in most if len(of["stop"]) > n), default=-np.inf)
     old = [of["is_old"] | (of["stop"] <= cut) for of in known]
-    shares, notes = _shares(line, [picked(of, rows) for of, rows in zip(known, old, strict=True)], span)
+    shares, notes = _shares(line, [picked(of, rows) for of, rows in zip(known, old, strict=True)], span, max_bars)
     bars, waits = (picked(of, ~rows & (of["stop"] >= low)) for of, rows in zip(known, old, strict=True))
     absences = [absence for absence in line.absent(*span) if absence[1] - absence[0] > _SEEN * (now - low)]
     return {
@@ -227,15 +226,15 @@ def _drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[d
     }, notes  # fmt: skip
 
 
-def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float]) -> tuple[Table, list[str]]:
+def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float], most: int) -> tuple[Table, list[str]]:
     """Return leases and waits as columns, each task's seconds beside each other, and what to say of it."""
     spread = {name: np.concatenate([of[name] for of in old]) for name in ("low", "high", "lane", "series")}
     spread["held"] = np.concatenate([of["stop"] - of["start"] for of in old])
     spread["computed"] = np.append(np.nan_to_num(old[0]["computed"]), np.zeros(len(old[1]["stop"])))
     newest = float(np.max(spread["high"], initial=0.0))
     end = newest + 2.0 ** np.floor(np.log2(max(span[1] - newest, 1e-3)))  # the same for a while, and so is all of it
-    of = (len(spread["low"]), float(spread["low"].sum()), float(spread["held"].sum()), end)
-    columns = line.fold.keep("leasing.shares", of, lambda: fewer(spread, end, MAX_SHARES)[0])
+    of = (most, len(spread["low"]), float(spread["low"].sum()), float(spread["held"].sum()), end)
+    columns = line.fold.keep("leasing.shares", of, lambda: fewer(spread, end, most)[0])
     start, stop = packed(columns)
     drawn = {name: columns[name] for name in ("low", "high", "lane", "series", "computed")}
     columns = picked({**drawn, "start": start, "stop": stop}, columns["high"] > span[0])

@@ -192,7 +192,7 @@ async def _turns(pool, *rounds):
     for n in rounds:
         grant = await pool.loops.loop_acquire(f"own-1/a/{n}", "own-1/a", n)
         assert "fence" in grant, grant
-        pool.host.feed(LeaseReturned, fence=grant["fence"], clean=True, computed_s=1e-9)
+        pool.host.feed(LeaseReturned, fence=grant["fence"], clean=True, computed_s=1e-6)
 
 
 def _duties(pool):
