@@ -226,15 +226,15 @@ def _drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[d
     }, notes  # fmt: skip
 
 
-def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float], most: int) -> tuple[Table, list[str]]:
+def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float], n_rows: int) -> tuple[Table, list[str]]:
     """Return leases and waits as columns, each task's seconds beside each other, and what to say of it."""
     spread = {name: np.concatenate([of[name] for of in old]) for name in ("low", "high", "lane", "series")}
     spread["held"] = np.concatenate([of["stop"] - of["start"] for of in old])
     spread["computed"] = np.append(np.nan_to_num(old[0]["computed"]), np.zeros(len(old[1]["stop"])))
     newest = float(np.max(spread["high"], initial=0.0))
     end = newest + 2.0 ** np.floor(np.log2(max(span[1] - newest, 1e-3)))  # the same for a while, and so is all of it
-    of = (most, len(spread["low"]), float(spread["low"].sum()), float(spread["held"].sum()), end)
-    columns = line.fold.keep("leasing.shares", of, lambda: fewer(spread, end, most)[0])
+    of = (n_rows, len(spread["low"]), float(spread["low"].sum()), float(spread["held"].sum()), end)
+    columns = line.fold.keep("leasing.shares", of, lambda: fewer(spread, end, n_rows)[0])
     start, stop = packed(columns)
     drawn = {name: columns[name] for name in ("low", "high", "lane", "series", "computed")}
     columns = picked({**drawn, "start": start, "stop": stop}, columns["high"] > span[0])
