@@ -257,7 +257,7 @@ _ALL = (
     Bench(
         "rl",
         "Train with the same settings here and in Stable-Baselines3, in turn.",
-        _groups("rl", peers="single:cartpole single:acrobot single:pendulum four"),
+        _groups("rl", peers="single:cartpole single:acrobot single:pendulum four four:neighbour"),
         Peers,
     ),
     Bench(

@@ -1,7 +1,9 @@
 """Measure single trainings, and four at once, beside Stable-Baselines3: speed, returns and time split."""
 
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 from itertools import combinations
@@ -23,6 +25,14 @@ _FOUR, _SLOTS, _TWO = 4, 2, 2
 #: Episodes of a task's evaluation at the end of ``drlnb train``; its peers play as many.
 _CLI_EPISODES = 20
 _LONGEST_S = 900.0
+#: Counts until it is asked to end, and says how far it came.
+_NEIGHBOUR = """
+import signal, sys
+n = 0
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(n)))
+while True:
+    n += 1
+"""
 #: Deterministic episodes after any other training.
 N_EPISODES = 40
 #: What Stable-Baselines3's PPO does where an entry names nothing.
@@ -135,24 +145,49 @@ def permutation_p(mine: Sequence[float], theirs: Sequence[float]) -> float:
     return sum(difference >= apart(sum(mine)) - 1e-9 for difference in differences) / len(differences)
 
 
-def four(effort: Peers) -> Iterator[Row]:
-    """Measure four CartPole trainings through the whole system, against four ordinary processes."""
+def four(effort: Peers, beside: str = "") -> Iterator[Row]:
+    """Measure four CartPole trainings through the whole system, against four ordinary processes.
+
+    With ``beside="neighbour"`` next to a process that counts as fast as it can, at the same priority.
+    """
     require_peer()
-    work = WORKS["cartpole"] | ({"total_timesteps": effort.steps} if effort.steps else {})
+    steps, bar = (50_000, 0.8) if beside else (WORKS["cartpole"]["total_timesteps"], 1 / 1.3)
+    work = WORKS["cartpole"] | {"total_timesteps": effort.steps or steps}
     works = [work | {"seed": seed} for seed in range(_FOUR)]
     ways = {"mine": partial(_whole_system, works)}
     ways |= {"at once": partial(_processes, works, _FOUR), "by two": partial(_processes, works, _TWO)}
+    counts: dict[str, list[float]] = {way: [] for way in ways}
+    if beside:
+        ways = {way: partial(_with_neighbour, measure, counts[way]) for way, measure in ways.items()}
     took = in_turn(min(effort.pairs, 3), ways)
     title = f"{_FOUR} x {work['env']}, {work['total_timesteps']} steps: drlnb train --gpus {_SLOTS}, command to exit"
-    title += ", evaluation included"
+    title += f", evaluation included{', beside a process that counts' if beside else ''}"
     peers = f"{_FOUR} Stable-Baselines3 processes, start to exit, evaluation included"
     better = [min(pair) for pair in zip(took["at once"], took["by two"], strict=True)]
-    for name, words, base, bar in (
-        ("four", f"the better of both below: {peers}", better, Bar("ratio", 1 / 1.3)),
-        ("four-at-once", f"{peers}, all at once", took["at once"], None),
-        ("four-by-two", f"{peers}, two at a time", took["by two"], None),
+    name = beside or "four"
+    for suffix, words, base, bound in (
+        ("", f"the better of both below: {peers}", better, Bar("ratio", bar)),
+        ("-at-once", f"{peers}, all at once", took["at once"], None),
+        ("-by-two", f"{peers}, two at a time", took["by two"], None),
     ):
-        yield Row(name, title, against=words, bar=bar, **pair_up(took["mine"], base))
+        yield Row(f"{name}{suffix}", title, against=words, bar=bound, **pair_up(took["mine"], base))
+    for way in ("at once", "by two") if beside else ():
+        words, counted = f"the same beside Stable-Baselines3's, {way}", pair_up(counts["mine"], counts[way])
+        row = f"{name}-counts-{way.replace(' ', '-')}"
+        yield Row(row, "how far the neighbour counts", unit="1e6/s", against=words, **counted)
+
+
+def _with_neighbour(measure: Callable[[], float], counts: list[float]) -> float:
+    """Measure beside a process that counts; note how far it came, in millions a second."""
+    began = time.monotonic()
+    with subprocess.Popen([sys.executable, "-c", _NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            took = measure()
+            process.terminate()
+            counts.append(int(process.communicate()[0]) / 1e6 / (time.monotonic() - began))
+        finally:
+            process.kill()
+    return took
 
 
 def _processes(works: Sequence[Arguments], most: int) -> float:

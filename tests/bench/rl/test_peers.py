@@ -2,12 +2,14 @@
 
 import json
 
+import psutil
 import pytest
 
 from drlnb.bench.benches import BENCHES, Peers
 from drlnb.bench.frame.processes import Trained
 from drlnb.bench.rl import peers
 from drlnb.records.errors import MissingExtra, TrainingFailed
+from tests.runtime.live import wait_until
 
 
 def measured(seconds, reward):
@@ -103,3 +105,29 @@ def test_four_compares_with_the_better_of_both_ways(monkeypatch):
     assert rows["four"].ratio == 10 / 16
     assert rows["four"].holds is True
     assert rows["four-at-once"].ratio == 0.5
+
+
+def test_a_neighbour_counts_beside_both_sides(monkeypatch):
+    """Each way has one of its own, which is gone afterwards; what it counted stands beside theirs."""
+    seen = []
+
+    def way(seconds):
+        def measure(*_):
+            (child,) = psutil.Process().children()
+            wait_until(lambda: child.cpu_times().user > 0.05, "the neighbour counts")
+            seen.append(child)
+            return seconds
+
+        return measure
+
+    monkeypatch.setattr(peers, "require_peer", lambda: None)
+    monkeypatch.setattr(peers, "_whole_system", way(10.0))
+    monkeypatch.setattr(peers, "_processes", way(16.0))
+    rows = {row.id: row for row in peers.four(Peers(pairs=1), "neighbour")}
+    assert (rows["neighbour"].ratio, rows["neighbour"].holds) == (10 / 16, True)
+    assert "50000 steps" in rows["neighbour"].title
+    counted = rows["neighbour-counts-by-two"]
+    assert counted.value > 0
+    assert counted.ratio > 0
+    assert len(seen) == 3
+    assert not any(child.is_running() for child in seen)
