@@ -134,4 +134,42 @@ def _table(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -
     fig.add_trace(go.Table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]}))
 
 
-_BY_MODULE = {"timeline": _timeline, "chart": _chart, "table": _table}
+def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+    hosts, edges, series = tables["hosts"], tables["edges"], header["series"]
+    if not hosts:
+        return
+    states = tables["cells"]["state"]
+    letters = np.array([look["letter"] for look in series])[states]
+    if header["parts"]:
+        n, m = len(hosts["gone"]), len(header["parts"])
+        colours = [[(k + edge) / 4, series[k]["colour"]] for k in range(4) for edge in (0, 1)]
+        fig.add_trace(go.Heatmap(
+            z=plain(states.reshape(m, n)), y=header["parts"], zmin=-0.5, zmax=3.5, colorscale=colours, meta="cells",
+            text=plain(letters.reshape(m, n)), texttemplate="%{text}" if n <= 100 else None, xgap=0.5, ygap=1,
+            hovertemplate="host %{x}, shard %{y}: %{text}<extra></extra>",
+            colorbar={"tickvals": [0, 1, 2, 3], "ticktext": [f"{s['letter']} {s['name']}" for s in series[:4]]},
+        ))  # fmt: skip
+        fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"type": "category", "title": "shard"})
+        return
+    x, y = np.append(0.0, hosts["x"]), np.append(0.0, -hosts["y"])
+    for i, look, mine in _of_series(header, edges):
+        for begun, dash in ((edges["state"][mine] == 0, "dot"), (edges["state"][mine] > 0, "solid")):
+            ends = [edges[name][mine][begun] for name in ("sender", "receiver")]
+            gap = np.full(len(ends[0]), np.nan)
+            path = [np.stack([of[ends[0]], of[ends[1]], gap], axis=1).ravel() for of in (x, y)]
+            fig.add_trace(go.Scatter(
+                x=plain(path[0]), y=plain(path[1]), mode="lines", meta="edges", legendgroup=str(i), hoverinfo="skip",
+                name=f"{look['letter']} {look['name']}", line={"color": look["colour"], "width": 1.5, "dash": dash},
+            ))  # fmt: skip
+    for k, look in enumerate(series[:4]):
+        mine = np.flatnonzero(states == k)
+        names = [_safe(header["names"][i + 1]) for i in mine]
+        fig.add_trace(go.Scatter(
+            x=plain(x[mine + 1]), y=plain(y[mine + 1]), mode="markers+text", name=f"{look['letter']} {look['name']}",
+            text=[f"{look['letter']} {name}" for name in names], textposition="top center", meta="hosts",
+            marker={"color": look["colour"], "size": 16, "symbol": "square"},
+        ))  # fmt: skip
+    fig.update_layout(xaxis={"visible": False}, yaxis={"visible": False, "scaleanchor": "x"})
+
+
+_BY_MODULE = {"timeline": _timeline, "chart": _chart, "topology": _topology, "table": _table}

@@ -1,0 +1,106 @@
+"""Send versions for real, to every worker of the cluster that a panel is attached to."""
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from drlnb.fleet.cluster.pool import Client
+from drlnb.fleet.whatif.distribution import numbers_of, planner
+from drlnb.planning.distribution import STRATEGIES
+from drlnb.views.distribution import measured
+from drlnb.views.distribution.simulated import Spread
+from drlnb.views.drawing import words
+from drlnb.views.drawing.payload import Floats
+from drlnb.views.folds.fold import Fold
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.frame import Panel, Plain, button
+from drlnb.widgets.transport.commands import Args, Command
+
+if TYPE_CHECKING:
+    from drlnb.distribution import PublishReport
+    from drlnb.widgets.panels.timings import Case
+
+__all__ = ["Publishing"]
+
+#: Largest version that is sent at a click, in MB: hosts keep four of them; longest wait for its report, in seconds.
+_LARGEST_MB, _PATIENCE_S = 1000.0, 600.0
+#: Versions that are sent with each m.
+_TIMES = 3
+
+
+class Publishing:
+    """Versions that are sent for real, beside what else goes on there.
+
+    Parameters
+    ----------
+    panel, case
+        Of which the fields are.
+    client
+        Returns the cluster's client, or a text: why there is none.
+    done
+        Is told how a version has spread.
+    """
+
+    def __init__(
+        self, panel: Panel, case: "Case", client: Callable[[], Client], done: Callable[[Spread | None], None]
+    ) -> None:
+        self._panel, self._case, self._client, self._done = panel, case, client, done
+        #: What came of the last one, in words; of the last sweep: of what it is, m, and median seconds.
+        self.said = ""
+        self.measured: tuple[str, Floats, Floats] | None = None
+        panel.commands.add("publish", Command(label="publish once", run=self._publish, check=self._check))
+        panel.commands.add("sweep", Command(label="sweep m", run=self._sweep, check=self._check))
+
+    @property
+    def off(self) -> str:
+        """Why nothing can be sent; empty if it can."""
+        client = self._client()
+        return client if isinstance(client, str) else ""
+
+    def buttons(self) -> list[Plain]:
+        """Return the buttons, which are off where there is no cluster."""
+        reason = self._case.problem or self.off
+        return [button("publish", "Publish once", reason=reason), button("sweep", "Sweep m", reason=reason)]
+
+    def _check(self, args: Args) -> None:
+        mb = self._case.value("model_mb")
+        if self.off or mb > _LARGEST_MB:
+            raise settings.WrongSetting(self.off or f"model, MB must be at most {_LARGEST_MB:g} here, got {mb:g}")
+        self._case.check(args)
+
+    def _send(self, numbers: Callable[[int], Sequence[int]]) -> "list[tuple[int, PublishReport]]":
+        """Send a version with each m for so many workers, one after the other."""
+        from drlnb.distribution import Publisher  # Dask, for who presses this
+
+        model, sent = {"model": np.zeros(self._case.given[1], np.uint8)}, []
+        with Publisher(self._client(), task="panel") as publisher:
+            for m in numbers(len(publisher.hosts)):
+                publisher.plan = planner(self._case.value("plan"), m, self._case.value("chunks"))
+                sent.append((m, publisher.publish(model).result(_PATIENCE_S)))
+        fold = Fold()
+        fold.feed(("distribution", record) for record in sent[-1][1].trace)
+        self._done(measured.spread(fold.distributions["distribution"], fold.origin))
+        return sent
+
+    def _publish(self, args: Args) -> None:
+        ((_, report),) = self._send(lambda n_hosts: [self._case.value("m")])
+        self.said = f"published once: {report}"
+        self._panel.touch()
+
+    def _sweep(self, args: Args) -> None:
+        name = self._case.value("plan")
+        if "m" not in numbers_of(name):
+            raise settings.WrongSetting(f"{name} has no m")
+        of = dict[int, list[float]]()
+        sent = self._send(lambda n: [m for m in STRATEGIES[name].m(n) if m == n or not m & (m - 1)] * _TIMES)
+        for m, report in sent:
+            of.setdefault(m, []).append(report.publish_s)
+        whom = f"{name}, {self._case.value('model_mb'):g} MB, {words.plural(sent[0][1].n_hosts, 'worker')}"
+        medians = {m: median(each) for m, each in of.items()}
+        self.measured = f"measured: {whom}", np.array(list(of), float), np.array(list(medians.values()))
+        self.said = f"swept m ({whom}): " + ", ".join(
+            f"{m} {words.duration(seconds)}" for m, seconds in medians.items()
+        )
+        self._panel.touch()
