@@ -388,7 +388,7 @@ def current_fleet() -> Fleet:
 
 
 def client_of(attached: Client = None) -> Client:
-    """Return the client of a cluster (a client, a fleet; None: Dask's current one, or a fleet's own), or why not, a text."""
+    """Return the client of a client, a fleet, or what is up in this process (None); a text: why there is none."""
     attached = attached or current_client() or _own.get("fleet")
     if attached is None:
         return "no Dask cluster is attached: give a client or a fleet, distribution(client)"

@@ -269,7 +269,7 @@ def _curve(
 
 # -- topology ---------------------------------------------------------------------------------------------------------
 #: Where a state begins in its cell, and how high it is; by numbers of states, as in ``js/topology.js``.
-_SHAPES = ((0.0, 0.0), (0.5, 0.5), (0.0, 1.0), (0.4, 0.2))
+_SHAPES = ((0.0, 0.0), (0.5, 0.5), (0.0, 1.0), (0.3, 0.4))
 
 
 def _topology(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:

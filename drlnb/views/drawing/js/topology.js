@@ -7,7 +7,7 @@ const T_TOP = 20,
     [0, 0],
     [0.5, 0.5],
     [0, 1],
-    [0.4, 0.2],
+    [0.3, 0.4],
   ]; // where a state begins in its cell, and how high it is
 
 function render(/** @type {Rendered} */ rendered) {
@@ -151,7 +151,8 @@ function render(/** @type {Rendered} */ rendered) {
         pen.text(text, left - 6, y + h / 2, own ? ink.fg : ink.dim, "right", own);
       pen.clip(left, y, right - left, h + 1, () => {
         pen.rect(left, y, right - left, h, ink.soft);
-        for (let v = 0; v < n; v++) cell(pen, ink, x(v - 0.5), y + 0.5, w - (w > 5 ? 1 : 0), h - 1);
+        for (let v = 0; v < n; v++)
+          cell(pen, ink, x(v - 0.5), y + 0.5, w - (w > 5 ? 1 : -0.5), h - 1);
         if (own) pen.frame(left, y, right - left, h, ink.fg);
       });
     });
