@@ -178,11 +178,23 @@ def _mean(total_s: float, host: HostLine) -> float:
     return total_s / host.n_versions if host.n_versions else math.nan
 
 
-def spread(of: DistributionFold, origin: str) -> Spread | None:
-    """Return how the newest version spread: who was to send what to whom, and when each host had it; None before one.
+def spread(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> Spread | None:
+    """Return how the newest version spread, for :func:`~drlnb.views.distribution.topology.topology`; None before one.
 
     Hosts say when their first byte came and their last; of each shard nobody keeps when it came.
+
+    Parameters
+    ----------
+    journal, task, until_s
+        As of :func:`versions`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
     """
+    fold = fold_of(journal, until_s)
+    _, of = newest(fold, task)
     if not of.sent:
         return None
     names = list(dict.fromkeys(host for command in of.sent for host in (*command.hosts, command.source) if host))
@@ -199,7 +211,7 @@ def spread(of: DistributionFold, origin: str) -> Spread | None:
             "shard": np.searchsorted(starts, start, side="right") - 1,
             "begun": first[receiver], "done": last[receiver], "wire": (last - first)[receiver],
         },
-        sizes=np.diff([*starts, n_bytes]), look=0, origin=origin,
+        sizes=np.diff([*starts, n_bytes]), look=0, origin=fold.origin,
         publish_s=float(np.nanmax(last, initial=0.0)) if math.isnan(publish_s) else publish_s,
         lost=tuple((host, t, -1) for host, t in of.gone.items() if host in names), notes=(_KNOWN,),
     )  # fmt: skip

@@ -62,8 +62,9 @@ def topology(of: Spread, shard: int = 0, at_s: float | None = None) -> View:
     n, m = len(of.hosts), len(of.sizes)
     if not 0 <= shard < m:
         raise ValueError(f"shard must be from 0 to {m - 1}, got {shard}")
-    end = max(of.publish_s, float(np.nanmax(of.messages["done"], initial=0.0)), 1e-9)
-    at_s = min(end, (of.lost[0][1] if of.lost else end / 2) if at_s is None else at_s)
+    ends = [of.publish_s, float(np.nanmax(of.messages["done"], initial=1e-9)), *(lost_s for _, lost_s, _ in of.lost)]
+    end = max(ends)
+    at_s = (of.lost[0][1] if of.lost else end / 2) if at_s is None else min(end, at_s)
     n_rows = 1 if n <= _RING else min(m, _ROWS)
     row_of = np.arange(m) * n_rows // m
     if n <= _RING:
@@ -114,8 +115,8 @@ def _edges(sent: Table, n: int) -> dict[str, Array]:
     key = ((sent["sender"] + 1) * (n + 1) + sent["receiver"] + 1) * 2 + (sent["repair"] > 0)
     keys, which = np.unique(key, return_inverse=True)
     begun, stop, mb = np.full(len(keys), np.inf), np.zeros(len(keys)), np.zeros(len(keys))
-    np.minimum.at(begun, which, sent["begun"])
-    np.maximum.at(stop, which, sent["done"])
+    np.fmin.at(begun, which, sent["begun"])
+    np.maximum.at(stop, which, np.nan_to_num(sent["done"], nan=np.inf))
     np.add.at(mb, which, sent["bytes"] / 1e6)
     sender, receiver = np.divmod(keys // 2, n + 1)
     series = len(_STYLES) - 2 + keys % 2

@@ -222,5 +222,5 @@ def nothing(name: str, module: str, why: str, origin: str = "computed") -> View:
     axes = axis("time", "s", "clock"), axis("")
     body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
     if module == "topology":
-        body = Body(module, {"cells": {}, "edges": {}, "hosts": {}}, {"series": [], "parts": []})
+        body = Body(module, {}, {"series": [], "parts": []})
     return picture(name, origin, why, (), listing([], (), (), ()) if module == "table" else body)

@@ -135,10 +135,9 @@ def _table(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -
 
 
 def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
-    hosts, edges, series = tables["hosts"], tables["edges"], header["series"]
-    if not hosts:
+    if not tables:
         return
-    states = tables["cells"]["state"]
+    hosts, edges, states, series = tables["hosts"], tables["edges"], tables["cells"]["state"], header["series"]
     letters = np.array([look["letter"] for look in series])[states]
     if header["parts"]:
         n, m = len(hosts["gone"]), len(header["parts"])

@@ -268,12 +268,13 @@ def _curve(
 
 
 # -- topology ---------------------------------------------------------------------------------------------------------
-#: Where a state begins in its cell, and how high it is; by numbers of states, as in ``js/topology.js``.
+#: Most cells that have letters; where a state begins in its cell, and how high it is, as in ``js/topology.js``.
+_LETTERS = 300
 _SHAPES = ((0.0, 0.0), (0.5, 0.5), (0.0, 1.0), (0.3, 0.4))
 
 
 def _topology(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
-    hosts, parts, series = tables["hosts"], header["parts"], header["series"]
+    hosts, parts, series = tables.get("hosts", {}), header["parts"], header["series"]
     if not hosts:
         return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
     n, states = len(hosts["gone"]), tables["cells"]["state"].tolist()
@@ -301,7 +302,7 @@ def _topology(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[li
         of = [i for i, _ in group]
         (x, y), (low, share), wide = corners[of[0]], _SHAPES[state], _n(w * len(of))
         paths.setdefault(state, []).append(f"M{_n(x)} {_n(y + low * h)}h{wide}v{_n(share * h)}h-{wide}z")
-        for x, y in (corners[i] for i in of if w > 9 and h > 9):
+        for x, y in (corners[i] for i in of if w > 9 and len(states) <= _LETTERS):
             texts.append(_text(x + w / 2, y + h / 2, series[state]["letter"], _INK, "middle", bold=True))
     fills = [f'<path d="{"".join(of)}" fill="{series[state]["colour"]}"/>' for state, of in paths.items()]
     return [*body, *fills, *texts, *frame.legend()], int(bottom + _AXIS + 20)

@@ -51,7 +51,7 @@ class DistributionFold:
     hosts: dict[str, HostLine] = field(default_factory=dict)
     n_repairs: int = 0
     #: Of the newest version: what was sent, when that began, seconds from then on until each host that holds it had its
-    #: first byte and its last, and until a host was dropped.
+    #: first byte and its last, and until a host was dropped meanwhile.
     sent: list[SendParameters] = field(default_factory=list)
     begun_t: float = 0.0
     arrived: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -107,4 +107,5 @@ class DistributionFold:
 
     def _dropped(self, decision: HostDropped, t: float) -> None:
         self.hosts.setdefault(decision.host, HostLine()).dropped = decision.reason
-        self.gone[decision.host] = t - self.begun_t
+        if len(self.versions) and math.isnan(self.versions.get(-1, "measured")):
+            self.gone[decision.host] = t - self.begun_t

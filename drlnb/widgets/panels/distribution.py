@@ -55,7 +55,7 @@ class Distribution(Timings):
     @property
     def spread(self) -> Spread | None:
         """How a version spread: what was sent or simulated last, else the run's newest version."""
-        return self.latest or measured.spread(measured.newest(self.fold, self._shown)[1], self.fold.origin)
+        return self.latest or measured.spread(self.fold, self._shown)
 
     def draw(self, name: str = "") -> View:
         """Return models per second over m, or one of the other pictures."""

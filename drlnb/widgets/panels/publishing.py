@@ -81,7 +81,7 @@ class Publishing:
                 sent.append((m, publisher.publish(model).result(_PATIENCE_S)))
         fold = Fold()
         fold.feed(("distribution", record) for record in sent[-1][1].trace)
-        self._done(measured.spread(fold.distributions["distribution"], fold.origin))
+        self._done(measured.spread(fold))
         return sent
 
     def _publish(self, args: Args) -> None:

@@ -124,7 +124,7 @@ function render(/** @type {Rendered} */ rendered) {
       pen.rect(x, y, 26, 18, ink.bg);
       pen.frame(x, y, 26, 18, ink.dim);
       if (i) cell(pen, ink, x, y, 26, 18);
-      pen.text(short(names[i], 80), x + 13, y + (i ? 25 : 9), ink.fg, "center", false, i ? 10 : 7);
+      pen.text(short(names[i], 80), x + 13, y + 25, ink.fg, "center", false, 10);
     }
     const bounds = { left: 0, right: width, top: 0, bottom: height };
     return { ...bounds, low: 0, high: 1, x: (v) => v, rows: [] };
