@@ -84,7 +84,9 @@ def distribution(client: object = None, **settings: object) -> Panel:
     WrongSetting
         If a value is out of range.
     """
-    return _without_run(Timings, settings, client)
+    content = Timings()
+    content.attached = client
+    return _without_run(content, settings, client)
 
 
 def swapping(**settings: object) -> Panel:
@@ -102,12 +104,12 @@ def swapping(**settings: object) -> Panel:
     WrongSetting
         If a value is out of range.
     """
-    return _without_run(Swaps, settings)
+    return _without_run(Swaps(), settings)
 
 
-def _without_run(kind: type[Content], settings: Mapping[str, object], *attached: object) -> Panel:
-    owner = kind if attached in {(), (None,)} else attached[0]
-    return live.registry.get(_key(owner, "", kind.NAME, settings), lambda: Panel(kind(*attached), None, **settings))
+def _without_run(content: Content, settings: Mapping[str, object], owner: object = None) -> Panel:
+    key = _key(owner or type(content), "", content.NAME, settings)
+    return live.registry.get(key, lambda: Panel(content, None, **settings))
 
 
 def launcher(fleet: Fleet, **settings: object) -> Panel:

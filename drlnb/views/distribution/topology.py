@@ -62,14 +62,13 @@ def topology(of: Spread, shard: int = 0, at_s: float | None = None) -> View:
     n, m = len(of.hosts), len(of.sizes)
     if not 0 <= shard < m:
         raise ValueError(f"shard must be from 0 to {m - 1}, got {shard}")
-    ends = [of.publish_s, float(np.nanmax(of.messages["done"], initial=1e-9)), *(lost_s for _, lost_s, _ in of.lost)]
-    end = max(ends)
+    end = max(of.publish_s, float(np.nanmax(of.messages["done"], initial=1e-9)), *(t for _, t, _ in of.lost))
     at_s = (of.lost[0][1] if of.lost else end / 2) if at_s is None else min(end, at_s)
     n_rows = 1 if n <= _RING else min(m, _ROWS)
     row_of = np.arange(m) * n_rows // m
     if n <= _RING:
         row_of = np.where(np.arange(m) == shard, 0, -1)
-    gone = np.full(n, np.inf)
+    gone, turn = np.full(n, np.inf), 2.0 * np.pi * np.arange(n) / max(1, n)
     for host, lost_s, _ in of.lost:
         gone[of.hosts.index(host)] = lost_s
     begun, done = _cells(of, row_of, n_rows)
@@ -80,7 +79,7 @@ def topology(of: Spread, shard: int = 0, at_s: float | None = None) -> View:
     columns: dict[str, Table] = {
         "edges": edges,
         "cells": {"begun": _moments(begun, end), "done": _moments(done, end), "state": state.ravel()},
-        "hosts": {"gone": _moments(gone, end), **_ring(n)},
+        "hosts": {"gone": _moments(gone, end), "x": np.sin(turn), "y": -np.cos(turn)},
     }
     spans = [dict.fromkeys(np.flatnonzero(row_of == row)[[0, -1]].tolist()) for row in range(n_rows)]
     facts = {
@@ -125,11 +124,6 @@ def _edges(sent: Table, n: int) -> dict[str, Array]:
 
 def _moments(seconds: Floats, end: float) -> Array:
     """Return the numbers of moments."""
-    numbers = np.where(np.isfinite(seconds), seconds / end * _END, _NEVER)
-    return np.minimum(np.round(numbers), _NEVER).astype(np.uint16).ravel()
-
-
-def _ring(n: int) -> Table:
-    """Return where the hosts stand: -1 to 1, the first one on top."""
-    turn = 2.0 * np.pi * np.arange(n) / max(1, n)
-    return {"x": np.sin(turn), "y": -np.cos(turn)}
+    return (
+        np.minimum(np.round(seconds / end * _END), _NEVER).astype(np.uint16).ravel()
+    )  # of those that are infinite, too

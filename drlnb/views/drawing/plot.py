@@ -152,20 +152,18 @@ def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
         return
     x, y = np.append(0.0, hosts["x"]), np.append(0.0, -hosts["y"])
     for i, look, mine in _of_series(header, edges):
-        for begun, dash in ((edges["state"][mine] == 0, "dot"), (edges["state"][mine] > 0, "solid")):
-            ends = [edges[name][mine][begun] for name in ("sender", "receiver")]
-            gap = np.full(len(ends[0]), np.nan)
-            path = [np.stack([of[ends[0]], of[ends[1]], gap], axis=1).ravel() for of in (x, y)]
-            fig.add_trace(go.Scatter(
-                x=plain(path[0]), y=plain(path[1]), mode="lines", meta="edges", legendgroup=str(i), hoverinfo="skip",
-                name=f"{look['letter']} {look['name']}", line={"color": look["colour"], "width": 1.5, "dash": dash},
-            ))  # fmt: skip
+        sender, receiver, gap = edges["sender"][mine], edges["receiver"][mine], np.full(len(mine), np.nan)
+        fig.add_trace(go.Scatter(
+            x=plain(np.stack([x[sender], x[receiver], gap], axis=1).ravel()), mode="lines", meta="edges",
+            y=plain(np.stack([y[sender], y[receiver], gap], axis=1).ravel()), hoverinfo="skip", legendgroup=str(i),
+            name=f"{look['letter']} {look['name']}", line={"color": look["colour"], "width": 1.5},
+        ))  # fmt: skip
     for k, look in enumerate(series[:4]):
         mine = np.flatnonzero(states == k)
-        names = [_safe(header["names"][i + 1]) for i in mine]
+        names = [f"{look['letter']} {_safe(header['names'][i + 1])}" for i in mine]
         fig.add_trace(go.Scatter(
             x=plain(x[mine + 1]), y=plain(y[mine + 1]), mode="markers+text", name=f"{look['letter']} {look['name']}",
-            text=[f"{look['letter']} {name}" for name in names], textposition="top center", meta="hosts",
+            text=names, textposition="top center", meta="hosts",
             marker={"color": look["colour"], "size": 16, "symbol": "square"},
         ))  # fmt: skip
     fig.update_layout(xaxis={"visible": False}, yaxis={"visible": False, "scaleanchor": "x"})

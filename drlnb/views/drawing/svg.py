@@ -309,16 +309,13 @@ def _topology(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[li
 
 
 def _arrows(header: Plain, tables: Tables, places: Sequence[tuple[float, float]]) -> list[str]:
-    """Draw who sends to whom: dashed before it begins, thick while it is under way."""
-    edges, body = tables["edges"], []
-    for sender, receiver, series, state in zip(
-        *(edges[name].tolist() for name in ("sender", "receiver", "series", "state")), strict=True
-    ):
-        look = header["series"][series]
-        if state or not look["hatch"]:
-            colour = look["colour"] if state else _LINE
-            ends, dash = [places[sender], places[receiver]], "6 3" if look["hatch"] else "" if state else "2 4"
-            body.append(_line(ends, colour, (1.0, 3.0, 1.5)[state], dash))
+    """Draw who sends to whom: dashed before it begins, thick while it is under way; of repair what has begun."""
+    columns, body = (tables["edges"][name].tolist() for name in ("sender", "receiver", "series", "state")), []
+    for sender, receiver, series, state in zip(*columns, strict=True):
+        colour, hatch = header["series"][series]["colour"], header["series"][series]["hatch"]
+        if state or not hatch:
+            dash = "6 3" if hatch else "" if state else "2 4"
+            body.append(_line([places[sender], places[receiver]], colour if state else _LINE, (1, 3, 1.5)[state], dash))
     return body
 
 

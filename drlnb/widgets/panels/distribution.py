@@ -1,15 +1,16 @@
 """Show how versions reach the hosts of a run, measured beside predicted, and change the plan while it trains."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
 import ipywidgets
 
 from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.fleet import client_of
+from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
 from drlnb.views.distribution import measured
-from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Plain, button, row, styled
@@ -40,6 +41,8 @@ class Distribution(Timings):
         apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
         fields, *pictures = super().controls()
+        self.publishing.client = partial(_client, self.run)
+        self.publishing.newest = lambda: measured.spread(self.fold, self._shown)
         return [fields, row(styled(self.task, "task")), *pictures]
 
     @property
@@ -47,16 +50,7 @@ class Distribution(Timings):
         """Task that is meant; None: all, of which the first that has sent versions is shown."""
         return None if self.task.value == _ALL else str(self.task.value)
 
-    def client(self) -> Client:
-        """Return the client of the run's cluster, or a text: why there is none."""
-        return client_of(self.run.fleet) if isinstance(self.run, Training) else _NO_CLUSTER
-
     # ------------------------------------------------------------------ pictures
-    @property
-    def spread(self) -> Spread | None:
-        """How a version spread: what was sent or simulated last, else the run's newest version."""
-        return self.latest or measured.spread(self.fold, self._shown)
-
     def draw(self, name: str = "") -> View:
         """Return models per second over m, or one of the other pictures."""
         drawn = {"versions": measured.versions, "hosts": measured.hosts}.get(name)
@@ -100,3 +94,8 @@ class Distribution(Timings):
     def code(self) -> str:
         """Return the line that gives this panel, and those that did what was applied."""
         return "\n".join([Content.code(self), *self.applied])
+
+
+def _client(run: Run | None) -> Client:
+    """Return the client of a run's cluster, or a text: why there is none."""
+    return client_of(run.fleet) if isinstance(run, Training) else _NO_CLUSTER

@@ -11,8 +11,11 @@ from drlnb.fleet.whatif.distribution import numbers_of, planner
 from drlnb.planning.distribution import STRATEGIES
 from drlnb.views.distribution import measured
 from drlnb.views.distribution.simulated import Spread
+from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Floats
+from drlnb.views.drawing.pictures import nothing
+from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Panel, Plain, button
@@ -39,14 +42,13 @@ class Publishing:
         Of which the fields are.
     client
         Returns the cluster's client, or a text: why there is none.
-    done
-        Is told how a version has spread.
     """
 
-    def __init__(
-        self, panel: Panel, case: "Case", client: Callable[[], Client], done: Callable[[Spread | None], None]
-    ) -> None:
-        self._panel, self._case, self._client, self._done = panel, case, client, done
+    def __init__(self, panel: Panel, case: "Case", client: Callable[[], Client]) -> None:
+        self._panel, self._case, self.client = panel, case, client
+        #: How the version spread that was sent, or simulated, last; and one to show before that.
+        self.latest: Spread | None = None
+        self.newest: Callable[[], Spread | None] = lambda: None
         #: What came of the last one, in words; of the last sweep: of what it is, m, and median seconds.
         self.said = ""
         self.measured: tuple[str, Floats, Floats] | None = None
@@ -56,13 +58,20 @@ class Publishing:
     @property
     def off(self) -> str:
         """Why nothing can be sent; empty if it can."""
-        client = self._client()
+        client = self.client()
         return client if isinstance(client, str) else ""
 
     def buttons(self) -> list[Plain]:
         """Return the buttons, which are off where there is no cluster."""
         reason = self._case.problem or self.off
         return [button("publish", "Publish once", reason=reason), button("sweep", "Sweep m", reason=reason)]
+
+    def draw(self) -> View:
+        """Return how a version spread."""
+        of = self.latest or self.newest()
+        if of is None:
+            return nothing("distribution.topology", "topology", "no version yet: press Simulate or Publish once")
+        return topology(of, min(self._case.value("shard"), len(of.sizes) - 1))
 
     def _check(self, args: Args) -> None:
         mb = self._case.value("model_mb")
@@ -75,13 +84,13 @@ class Publishing:
         from drlnb.distribution import Publisher  # Dask, for who presses this
 
         model, sent = {"model": np.zeros(self._case.given[1], np.uint8)}, []
-        with Publisher(self._client(), task="panel") as publisher:
+        with Publisher(self.client(), task="panel") as publisher:
             for m in numbers(len(publisher.hosts)):
                 publisher.plan = planner(self._case.value("plan"), m, self._case.value("chunks"))
                 sent.append((m, publisher.publish(model).result(_PATIENCE_S)))
         fold = Fold()
         fold.feed(("distribution", record) for record in sent[-1][1].trace)
-        self._done(measured.spread(fold))
+        self.latest = measured.spread(fold)
         return sent
 
     def _publish(self, args: Args) -> None:

@@ -13,7 +13,6 @@ from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Spread, comp
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import computed, simulated
-from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
@@ -218,7 +217,7 @@ class Simulations:
         content = self._panel.content
         assert isinstance(content, Timings)
         if name == "shards":
-            content.latest = results[0]
+            content.publishing.latest = results[0]
         tabs, shown = list(content.TABS), content.tabs.selected_index or 0
         if not args.get("unasked") and (name, tabs[shown]) != ("shards", "topology"):
             self._panel.later(content.tabs, "selected_index", tabs.index(name))
@@ -252,11 +251,6 @@ class Timings(Content):
     Its settings: ``plan``, ``m``, ``chunks`` (0: the planner's own), ``n_hosts``, ``model_mb``, ``link``,
     ``latency_us``, ``overhead_us``, ``kill``, the number of the relay that the button kills, and ``shard``, which the
     topology shows.
-
-    Parameters
-    ----------
-    attached
-        A Dask client or a fleet, whose workers versions are sent to; None: the current one, as soon as there is one.
     """
 
     NAME = "distribution"
@@ -269,26 +263,14 @@ class Timings(Content):
     TABS: ClassVar[Mapping[str, str]] = {
         "shards": "Shards per host", "topology": "Topology", "race": "Race", "scaling": "Scaling over hosts"
     }  # fmt: skip
-    #: How the version spread that was simulated, or sent for real, last.
-    latest: Spread | None = None
-
-    def __init__(self, attached: Client = None) -> None:
-        self._attached = attached
-
-    def client(self) -> Client:
-        """Return the client of the cluster that is attached, or a text: why there is none."""
-        return client_of(self._attached)
-
-    @property
-    def spread(self) -> Spread | None:
-        """How a version spread, None before one."""
-        return self.latest
+    #: A Dask client or a fleet, whose workers versions are sent to; None: what is up, as soon as there is something.
+    attached: Client = None
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them models per second and bytes side by side, the other pictures in tabs."""
         self.case = Case(self.panel)
         self.simulations = Simulations(self.panel, self.case)
-        self.publishing = Publishing(self.panel, self.case, self.client, self._sent)
+        self.publishing = Publishing(self.panel, self.case, lambda: client_of(self.attached))
         pictures = {name: picture.widget for name, picture in self.panel.pictures.items()}
         above = [pictures[""], pictures["egress"]]
         for widget in above:
@@ -304,19 +286,10 @@ class Timings(Content):
         """Have simulations follow the fields."""
         self.simulations.follow()
 
-    def _sent(self, spread: Spread | None) -> None:
-        self.latest = spread
-
-    def _topology(self) -> View:
-        of = self.spread
-        if of is None:
-            return nothing("distribution.topology", "topology", "no version yet: press Simulate or Publish once")
-        return topology(of, min(self.case.value("shard"), len(of.sizes) - 1))
-
     def draw(self, name: str = "") -> View:
         """Return models per second over m, or one of the other pictures."""
         if name in {"shards", "topology", "race"}:
-            return self._topology() if name == "topology" else self.simulations.draw(name)
+            return self.publishing.draw() if name == "topology" else self.simulations.draw(name)
         of, done = self.case.said, self.simulations.fresh
         if isinstance(of, str):
             return nothing(f"distribution.{name or 'sweep'}", "chart", of)
@@ -343,6 +316,6 @@ class Timings(Content):
 
     def code(self) -> str:
         """Return the lines of Python that give this panel."""
-        attached = [] if self._attached is None else ["fleet" if isinstance(self._attached, Fleet) else "client"]
+        attached = [] if self.attached is None else ["fleet" if isinstance(self.attached, Fleet) else "client"]
         given = ", ".join(attached + [f"{name}={value!r}" for name, value in self.panel.settings.items()])
         return f"from drlnb.widgets.faces import {self.NAME}\n\n{self.NAME}({given})"

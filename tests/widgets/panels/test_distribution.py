@@ -1,12 +1,14 @@
 """The distribution panel: controls, simulations, and the plan of a running task."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
 import drlnb
-from drlnb.records.columns.distribution import DistributionPlanned, HostCompleted, VersionPublished
+from drlnb.fleet import fleet as door
+from drlnb.records.columns.distribution import DistributionPlanned, HostCompleted, SendParameters, VersionPublished
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
 from tests.fleet.conftest import header, opened
@@ -150,6 +152,51 @@ def test_what_was_simulated_follows_the_controls(panel):
     assert not list(panel.messages)
 
 
+def test_the_topology_shows_what_was_simulated_last_by_shard(panel):
+    """Before, it says what to press; a shard that is no more is replaced by the last one; its tab stays open."""
+    assert panel.view("topology").sentence == "no version yet: press Simulate or Publish once"
+    press(panel, "kill")
+    panel.refresh()
+    panel.set(shard=3)
+    assert panel.view("topology").sentence.startswith("relay m=8, shard 3 of 8: h11 (relay 3) lost half way")
+    assert panel.view("topology").columns["cells"]["state"].tolist().count(3) == 1
+    tabs = panel.content.tabs
+    tabs.selected_index = tabs.titles.index("Topology")
+    fields(panel)["m"].value = 2
+    press(panel, "simulate")
+    panel.refresh()
+    assert tabs.titles[tabs.selected_index] == "Topology"
+    assert panel.view("topology").sentence.startswith("relay m=2, shard 1 of 2: all 16 hosts complete")
+    other = faces.distribution(m=2, shard=3)
+    press(other, "simulate")
+    assert other.view("topology").digest() == panel.view("topology").digest()
+
+
+def test_versions_are_sent_to_what_is_attached_as_soon_as_there_is_something(panel, monkeypatch):
+    """A client, a fleet, or what is up in this process; else the buttons are off and say why, as the commands do."""
+
+    def reasons(of):
+        return {
+            one["name"]: one["reason"] for one in of.content.facts()["buttons"] if one["name"] in ("publish", "sweep")
+        }
+
+    client, none = SimpleNamespace(status="running"), "no Dask cluster is attached: give a client or a fleet"
+    monkeypatch.setattr(door, "_own", {})
+    monkeypatch.setattr(door, "current_client", lambda: None)
+    assert reasons(panel) == dict.fromkeys(("publish", "sweep"), f"{none}, distribution(client)")
+    assert press(panel, "publish").endswith("distribution(client)")
+    monkeypatch.setattr(door, "current_client", lambda: client)
+    assert reasons(panel) == {"publish": "", "sweep": ""}
+    own = faces.distribution(client, m=2)
+    assert own is faces.distribution(client, m=2) is not faces.distribution(m=2)
+    assert own.code().endswith("distribution(client, m=2)")
+    client.status = "closed"
+    assert reasons(own)["publish"] == reasons(panel)["publish"] == "the client of the cluster is closed"
+    assert reasons(faces.distribution("tcp://x:1"))["sweep"] == (
+        "the client of the cluster is no Dask client, but 'tcp://x:1'"
+    )
+
+
 def test_what_takes_long_waits_for_a_click(panel):
     """Beyond some thousand messages nothing is simulated unasked: the panel says that its pictures are older."""
     press(panel, "simulate")
@@ -215,9 +262,13 @@ def version(number, planner="star"):
         digest="d",
         predicted_s=0.5,
     )
+    routes, sends = (((-1, 0),), ((-1, 1),)), ((0, 3_000_000, 0), (0, 3_000_000, 1))
+    command = SendParameters(
+        version=number, source="", hosts=("n0", "n1"), routes=routes, sends=sends, n_in_flight=4, deadline_s=9.0
+    )
     times = {"n0": 0.25, "n1": 0.75}
     rows = [HostCompleted(t=1.0, host=h, version=number, n_bytes=3_000_000, publish_s=s) for h, s in times.items()]
-    return [plan, *rows, VersionPublished(version=number, publish_s=0.75, n_hosts=2)]
+    return [plan, command, *rows, VersionPublished(version=number, publish_s=0.75, n_hosts=2)]
 
 
 def told(link, task, *records):
@@ -240,6 +291,12 @@ def test_a_run_shows_its_versions_beside_what_was_predicted(run, link):
     assert [r[0] for r in panel.view("hosts").rows()] == ["n0", "n1"]
     assert (panel.settings["model_mb"], panel.settings["n_hosts"]) == (3.0, 2)
     assert panel.content.facts()["notes"][0] == panel.view("versions").sentence
+    topology = panel.view("topology")
+    assert topology.sentence == "version 1 by star, the whole version: all 2 hosts complete after 750 ms (measured)"
+    assert topology.origin == "measured"
+    assert [row[:2] for row in topology.rows()] == [["learner", "n0"], ["learner", "n1"]]
+    press(panel, "simulate")
+    assert panel.view("topology").origin == "simulated"
     panel.content.task.value = "b"
     assert panel.view("versions").sentence == "no version has been sent yet"
 
@@ -312,3 +369,24 @@ def test_a_version_is_published_at_a_click(tmp_path):
         run.stop()
         run.wait()
         panel.close()
+
+
+@pytest.mark.cluster
+def test_without_a_run_versions_go_to_the_cluster_that_is_attached():
+    """A fleet's own, given, by its client or found; how the version spread is measured, host by host."""
+    with drlnb.Fleet(n_workers=2) as fleet:
+        for attached in (fleet, fleet.pool.link.client, None):
+            panel = faces.distribution(attached, plan="relay", m=2, n_hosts=2, model_mb=2.0)
+            panel.refresh()
+            assert press(panel, "publish") == ""
+            assert "by relay:m=2 to 2 hosts, measured " in panel.content.facts()["notes"][0]
+            assert panel.content.facts()["origin"] == "computed and measured"
+            view = panel.view("topology")
+            assert view.origin == "measured"
+            assert view.sentence.startswith("version 1 by relay:m=2, shard 0 of 2: all 2 hosts complete after ")
+            assert [row[0] for row in view.rows()].count("learner") == 1
+            assert len(view.rows()) == 2
+        assert press(panel, "sweep") == ""
+        assert panel.view().origin == "computed and measured"
+        for each in (fleet, fleet.pool.link.client, None):
+            faces.distribution(each, plan="relay", m=2, n_hosts=2, model_mb=2.0).close()
