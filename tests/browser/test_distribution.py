@@ -125,6 +125,14 @@ def test_a_matrix_of_298_hosts(notebook, page, tmp_path):
     notebook.open([WIDE])
     notebook.run_all()
     panel = page.locator(".drlnb-t-distribution").first
+    panel.get_by_test_id("sentence").wait_for(timeout=SOON_MS)
+    moved_ms = []
+    for key in ("ArrowUp", "ArrowUp", "ArrowDown", "ArrowDown"):
+        panel.locator(".drlnb-t-m .noUi-handle").focus()
+        panel.evaluate(MOVED)
+        page.keyboard.press(key)
+        moved_ms.append(page.evaluate("() => window.moved"))
+    assert min(moved_ms) <= FEEDBACK_MS, moved_ms
     panel.get_by_test_id("kill-button").click()
     panel.get_by_role("tab", name="Topology").click()
     net = panel.get_by_test_id("topology")
@@ -154,4 +162,5 @@ def test_a_matrix_of_298_hosts(notebook, page, tmp_path):
                 assert wide == [], (tab, theme, width)
                 assert panel.locator(".lm-TabBar-tabLabel").evaluate_all(CUT) == [], (theme, width)
     _change(page, "JupyterLab Light")
+    print("milliseconds of a move of m:", [round(ms) for ms in moved_ms])
     print("milliseconds of a move of the scrubber:", [round(ms, 1) for ms in took_ms])

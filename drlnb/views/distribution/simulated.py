@@ -57,7 +57,7 @@ NUMBERS = meanings(
 )
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what follows from it is kept
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: what follows from it is kept; arrays have no one equality
 class Spread:
     """How one version spread: who sent what to whom, and when.
 

@@ -213,13 +213,14 @@ class Simulations:
 
     def _done(self, name: str, key: object, results: tuple[Spread, ...], args: Args) -> None:
         """Show what was simulated; its tab, too, if the user has asked for it and sees none of it."""
+        asked, (_, was) = not args.get("unasked"), self.results.get("shards", (None, ()))
         self.results = {**self.results, name: (key, results)}
         content = self._panel.content
         assert isinstance(content, Timings)
-        if name == "shards":
+        if name == "shards" and (asked or content.publishing.latest in was):
             content.publishing.latest = results[0]
         tabs, shown = list(content.TABS), content.tabs.selected_index or 0
-        if not args.get("unasked") and (name, tabs[shown]) != ("shards", "topology"):
+        if asked and (name, tabs[shown]) != ("shards", "topology"):
             self._panel.later(content.tabs, "selected_index", tabs.index(name))
         self._panel.touch()
 

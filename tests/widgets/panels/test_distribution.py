@@ -1,6 +1,7 @@
 """The distribution panel: controls, simulations, and the plan of a running task."""
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -167,6 +168,14 @@ def test_the_topology_shows_what_was_simulated_last_by_shard(panel):
     panel.refresh()
     assert tabs.titles[tabs.selected_index] == "Topology"
     assert panel.view("topology").sentence.startswith("relay m=2, shard 1 of 2: all 16 hosts complete")
+    sent = panel.content.publishing.latest = replace(panel.content.publishing.latest, origin="measured")
+    fields(panel)["m"].value = 4
+    panel.content.tick(0.0)
+    until(lambda: panel.view().sentence.startswith("relay m=4") and "complete after" in panel.view().sentence)
+    assert panel.content.publishing.latest is sent, "what was sent stays until somebody asks for a simulation"
+    fields(panel)["m"].value = 2
+    press(panel, "simulate")
+    assert panel.view("topology").origin == "simulated"
     other = faces.distribution(m=2, shard=3)
     press(other, "simulate")
     assert other.view("topology").digest() == panel.view("topology").digest()
