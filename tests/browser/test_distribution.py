@@ -70,7 +70,12 @@ def test_kill_a_relay(notebook, page, tmp_path):
     for width in (850, 320):
         page.set_viewport_size({"width": width, "height": 900})
         assert until(lambda width=width: canvas.first.bounding_box()["width"] < width, 20)
-        assert [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)] == [], width
+        for tab in ("Topology", "Scaling"):
+            panel.get_by_role("tab", name=tab).click()
+            wide = [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)]
+            assert wide == [], (tab, width)
+            panel.get_by_role("tab", name=tab).scroll_into_view_if_needed()
+            notebook.screenshot(tmp_path / f"{tab}-{width}.png")
     print("milliseconds from key to sentence:", [round(ms) for ms in moved_ms])
 
 
