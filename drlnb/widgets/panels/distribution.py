@@ -73,7 +73,8 @@ class Distribution(Timings):
         versions, origin = self.panel.view("versions").sentence, facts["origin"]
         if self.fold.distributions and "measured" not in origin:
             origin += f" and {self.fold.origin}"
-        return {"buttons": [*facts["buttons"], apply], "notes": [versions, *facts["notes"]], "origin": origin}
+        facts["notes"].insert(bool(self.publishing.said), versions)
+        return {**facts, "buttons": [*facts["buttons"], apply], "origin": origin}
 
     def _off(self) -> str:
         return "there is no run yet" if self.run is None else self.run.watch.refusal

@@ -96,10 +96,17 @@ function render(/** @type {Rendered} */ rendered) {
       { series, names } = head(),
       mid = height / 2 + 4,
       t = now() * end();
-    const place = (/** @type {number} */ i) => [
-      width / 2 + (hosts.x[i - 1] || 0) * (width / 2 - 30),
-      mid + (hosts.y[i - 1] || 0) * (mid - 34),
-    ];
+    // Hosts stand on an ellipse, each as far along its line from the next one; the learner in the middle.
+    const wide = width / 2 - 30,
+      tall = mid - 34,
+      along = [0],
+      turn = Math.PI / 360;
+    for (let k = 0; k < 720; k++)
+      along.push(along[k] + Math.hypot(wide * Math.cos(k * turn), tall * Math.sin(k * turn)));
+    const place = (/** @type {number} */ i) => {
+      const k = along.findIndex((v) => v >= (along[720] * (i - 1)) / hosts.n) * turn;
+      return i ? [width / 2 + wide * Math.sin(k), mid - tall * Math.cos(k)] : [width / 2, mid];
+    };
     for (let i = 0; i < edges.n; i++) {
       const [a, b] = place(edges.sender[i]),
         [c, d] = place(edges.receiver[i]),
@@ -108,12 +115,12 @@ function render(/** @type {Rendered} */ rendered) {
         { colour, letter, hatch: mark } = series[k];
       if (!mark) pen.line(segment(a, b, c, d), ink.line, 1, [2, 4]); // as planned
       if (!(share > 0) || (s.focus !== null && s.focus !== k)) continue;
-      const turn = Math.atan2(d - b, c - a),
-        u = share < 1 ? a + (c - a) * share : c - Math.cos(turn) * 18,
-        v = share < 1 ? b + (d - b) * share : d - Math.sin(turn) * 12,
+      const way = Math.atan2(d - b, c - a),
+        u = share < 1 ? a + (c - a) * share : c - Math.cos(way) * 18,
+        v = share < 1 ? b + (d - b) * share : d - Math.sin(way) * 12,
         wing = (/** @type {number} */ by) => [
-          u - Math.cos(turn + by) * 8,
-          v - Math.sin(turn + by) * 8,
+          u - Math.cos(way + by) * 8,
+          v - Math.sin(way + by) * 8,
         ];
       pen.line(segment(a, b, u, v), colour, share < 1 ? 3 : 1.5, mark ? [6, 3] : []);
       pen.line(/** @type {Point[]} */ ([wing(-0.5), [u, v], wing(0.5)]), colour, 2);
@@ -186,7 +193,7 @@ function render(/** @type {Rendered} */ rendered) {
   }
   /** @param {number} by */
   function step(by) {
-    if (states.length) pick(states[chosen + by] >= 0 ? chosen + by : Math.max(0, chosen));
+    if (states[chosen + by] >= 0) pick(chosen + by);
   }
   return s.start({
     above,
