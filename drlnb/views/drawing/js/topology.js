@@ -57,8 +57,9 @@ function render(/** @type {Rendered} */ rendered) {
     knob.value = String(now() * 1000);
     said.textContent = `${duration(now() * end())} of ${duration(end())}: ${words.filter(Boolean).join(", ")}`;
     knob.setAttribute("aria-valuetext", said.textContent);
-    if (jumped !== JSON.stringify(moments)) {
-      jumped = JSON.stringify(moments);
+    const key = JSON.stringify(moments);
+    if (jumped !== key) {
+      jumped = key;
       const jump = (/** @type {Mark} */ { t, label, said: title = "" }) =>
         textButton("jump", label, title, () => go(t / end()));
       jumps.replaceChildren(...moments.map(jump));
@@ -99,13 +100,14 @@ function render(/** @type {Rendered} */ rendered) {
     // Hosts stand on an ellipse, each as far along its line from the next one; the learner in the middle.
     const wide = width / 2 - 30,
       tall = mid - 34,
+      { cos, sin } = Math,
       along = [0],
       turn = Math.PI / 360;
     for (let k = 0; k < 720; k++)
-      along.push(along[k] + Math.hypot(wide * Math.cos(k * turn), tall * Math.sin(k * turn)));
+      along.push(along[k] + Math.hypot(wide * cos(k * turn), tall * sin(k * turn)));
     const place = (/** @type {number} */ i) => {
       const k = along.findIndex((v) => v >= (along[720] * (i - 1)) / hosts.n) * turn;
-      return i ? [width / 2 + wide * Math.sin(k), mid - tall * Math.cos(k)] : [width / 2, mid];
+      return i ? [width / 2 + wide * sin(k), mid - tall * cos(k)] : [width / 2, mid];
     };
     for (let i = 0; i < edges.n; i++) {
       const [a, b] = place(edges.sender[i]),
@@ -116,12 +118,9 @@ function render(/** @type {Rendered} */ rendered) {
       if (!mark) pen.line(segment(a, b, c, d), ink.line, 1, [2, 4]); // as planned
       if (!(share > 0) || (s.focus !== null && s.focus !== k)) continue;
       const way = Math.atan2(d - b, c - a),
-        u = share < 1 ? a + (c - a) * share : c - Math.cos(way) * 18,
-        v = share < 1 ? b + (d - b) * share : d - Math.sin(way) * 12,
-        wing = (/** @type {number} */ by) => [
-          u - Math.cos(way + by) * 8,
-          v - Math.sin(way + by) * 8,
-        ];
+        u = share < 1 ? a + (c - a) * share : c - cos(way) * 18,
+        v = share < 1 ? b + (d - b) * share : d - sin(way) * 12,
+        wing = (/** @type {number} */ by) => [u - cos(way + by) * 8, v - sin(way + by) * 8];
       pen.line(segment(a, b, u, v), colour, share < 1 ? 3 : 1.5, mark ? [6, 3] : []);
       pen.line(/** @type {Point[]} */ ([wing(-0.5), [u, v], wing(0.5)]), colour, 2);
       if (mark) pen.text(letter, (a + c) / 2, (b + d) / 2 - 7, ink.fg, "center", true);
