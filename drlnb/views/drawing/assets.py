@@ -11,7 +11,7 @@ _COMMENT = re.compile(r"(//.*|/\*\*.*\*/|/\*\*|\*( .*)?|\*/)?")
 #: A type, or a comment at the end, within a line of code.
 _ASIDE = re.compile(r"/\*\*.*?\*/ ?| // [^\"'`]*$")
 #: What only lays a statement out in several lines.
-_LAYOUT = re.compile(r",?\n(?=[}\])])|(?<=[{(\[,])\n")
+_LAYOUT = re.compile(r",?\n(?=[}\])])|(?<=[{(\[,])\n| (?==>)|(?<==>)\s")
 #: Modules that draw, by name, and the files that each is made of, in order.
 MODULES = {
     "timeline": ("common", "picture", "stage", "timeline"),
