@@ -71,7 +71,7 @@ class Distribution(Timings):
         facts = super().facts()
         apply = button("apply", "Apply plan", reason=self._off())
         versions, origin = self.panel.view("versions").sentence, facts["origin"]
-        if self.fold.distributions and "measured" not in origin:
+        if self.fold.distributions and self.fold.origin not in origin:
             origin += f" and {self.fold.origin}"
         facts["notes"].insert(bool(self.publishing.said), versions)
         return {**facts, "buttons": [*facts["buttons"], apply], "origin": origin}
