@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from drlnb.fleet import faces
-from drlnb.fleet.cluster.pool import Client, Pool, Wanted, close_at_exit
+from drlnb.fleet.cluster.pool import Client, Pool, Wanted, close_at_exit, current_client
 from drlnb.fleet.cluster.user_lease import Lease, Leases
 from drlnb.fleet.faces import note, say
 from drlnb.fleet.follower import Follower
@@ -31,7 +31,7 @@ from drlnb.views.folds.entries import decoded, journal_of
 if TYPE_CHECKING:
     from drlnb.runtime.client.link import SlotRow
 
-__all__ = ["Fleet", "current_fleet"]
+__all__ = ["Fleet", "client_of", "current_fleet"]
 
 
 class Fleet:
@@ -385,3 +385,13 @@ def current_fleet() -> Fleet:
     """Return the fleet of this process whose own cluster is up, else a new one (on Dask's current client, if any)."""
     up = _own.get("fleet")
     return up if up is not None and not up.closed else Fleet()
+
+
+def client_of(attached: Client = None) -> Client:
+    """Return the client of a client, a fleet, or what is up in this process (None); a text: why there is none."""
+    attached = attached or current_client() or _own.get("fleet")
+    if attached is None:
+        return "no Dask cluster is attached: give a client or a fleet, distribution(client)"
+    client = attached.pool.link.client if isinstance(attached, Fleet) else attached
+    status = getattr(client, "status", f"no Dask client, but {client!r}")
+    return client if status == "running" else f"the client of the cluster is {status}"

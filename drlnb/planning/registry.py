@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from drlnb.records.base import Record, shared
+from drlnb.records.columns.distribution import MeasureLink
 from drlnb.records.errors import nearest
 from drlnb.records.round import EndTask
 
@@ -90,6 +91,10 @@ class Answer:
                 del self._left[i]
                 return record
         return None
+
+    def holds(self, kind: type[Record]) -> bool:
+        """Return whether a record of a class is left."""
+        return any(isinstance(record, kind) for record in self._left)
 
     def all(self, kind: type[SomeRecord]) -> list[SomeRecord]:
         """Return and remove all records of a class that are left."""
@@ -254,6 +259,11 @@ class Recorded(Generic[View, Plan]):
         self.name, self._kind, self._answer = name, kind, answer
         self.yields = True
 
+    @property
+    def uses_link(self) -> bool:
+        """Whether the network was measured for it here."""
+        return self._answer().holds(MeasureLink)
+
     def plan(self, view: View) -> Plan:
         """Return the recorded plan.
 
@@ -275,6 +285,7 @@ class _Own(Generic[View, Plan]):
 
     def __init__(self, name: str, planner: Planner[View, Plan]) -> None:
         self.name, self._planner, self.yields = name, planner, True
+        self.uses_link = getattr(planner, "uses_link", True)
 
     def plan(self, view: View) -> Plan:
         return self._planner.plan(view)

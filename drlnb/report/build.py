@@ -57,8 +57,9 @@ def build(
         The file to write; it is replaced as a whole or not at all.
     notes
         Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``tasks``, ``leases``,
-        ``shares``, ``queue``, ``lending``, ``reasons``, ``learning``, ``rounds``, ``warmup``, ``choices``, ``starts``,
-        ``history``, ``curve``, ``swapping``, ``steps``, ``plan``, ``lanes``, ``configuration``, ``journal``).
+        ``shares``, ``queue``, ``lending``, ``reasons``, ``learning``, ``rounds``, ``topology``, ``warmup``,
+        ``choices``, ``starts``, ``history``, ``curve``, ``swapping``, ``steps``, ``plan``, ``lanes``,
+        ``configuration``, ``journal``).
     theme
         ``auto`` (as the reader's system), ``light`` or ``dark``.
 
@@ -130,6 +131,8 @@ def _scrubbed(view: View, names: Names) -> View:
     # Lines of charts and rows of lists are named by what is in the journal; tasks' names stay as they are.
     for key in {"lines", "series"} & facts.keys() if view.module == "chart" or facts.get("row_key") == "row" else ():
         facts[key] = names.said(facts[key])
+    if "moments" in facts:
+        facts["moments"] = names.said(facts["moments"])
     texts = {key: names.said(getattr(view, key)) for key in ("sentence", "names", "notes")}
     return replace(view, facts=facts, **texts)
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.views import fleet, learning, rounds
+from drlnb.views.distribution.measured import spread
+from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
@@ -22,8 +24,8 @@ _FEW_TASKS, _FEW_ROUNDS = 2, 8
 
 #: Sections with a picture, in order; those of one task have its number behind theirs.
 NAMES = (
-    "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds", "warmup", "choices", "starts",
-    "history", "curve", "swapping", "steps", "plan", "lanes",
+    "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds", "topology", "warmup", "choices",
+    "starts", "history", "curve", "swapping", "steps", "plan", "lanes",
 )  # fmt: skip
 
 
@@ -58,6 +60,9 @@ def pictures(
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
         "rounds": ("Where each round's time went", rounds.anatomy(fold)),
     }
+    of = spread(fold)
+    if of and len(of.hosts) > 1:
+        views["topology"] = ("How the newest version reached the hosts", topology(of))
     return {**views, **_warmup(fold), **_swapping(fold)}
 
 

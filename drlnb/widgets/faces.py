@@ -66,11 +66,14 @@ def desk(training: Run, **settings: object) -> Desk:
     )
 
 
-def distribution(**settings: object) -> Panel:
-    """Return the distribution panel without a run: what plans would cost, computed and simulated.
+def distribution(client: object = None, **settings: object) -> Panel:
+    """Return the distribution panel without a run: what plans would cost, computed, simulated, and measured at a click.
 
     Parameters
     ----------
+    client
+        A Dask client, or a fleet, to whose workers *Publish once* and *Sweep m* send; None: Dask's current client, or
+        the fleet of this process whose cluster is its own, as soon as there is one.
     **settings
         As of :class:`~drlnb.widgets.panels.timings.Timings`.
 
@@ -81,7 +84,9 @@ def distribution(**settings: object) -> Panel:
     WrongSetting
         If a value is out of range.
     """
-    return _without_run(Timings, settings)
+    content = Timings()
+    content.attached = client
+    return _without_run(content, settings, client)
 
 
 def swapping(**settings: object) -> Panel:
@@ -99,11 +104,12 @@ def swapping(**settings: object) -> Panel:
     WrongSetting
         If a value is out of range.
     """
-    return _without_run(Swaps, settings)
+    return _without_run(Swaps(), settings)
 
 
-def _without_run(kind: type[Content], settings: Mapping[str, object]) -> Panel:
-    return live.registry.get(_key(kind, "", kind.NAME, settings), lambda: Panel(kind(), None, **settings))
+def _without_run(content: Content, settings: Mapping[str, object], owner: object = None) -> Panel:
+    key = _key(owner or type(content), "", content.NAME, settings)
+    return live.registry.get(key, lambda: Panel(content, None, **settings))
 
 
 def launcher(fleet: Fleet, **settings: object) -> Panel:

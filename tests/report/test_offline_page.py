@@ -4,10 +4,12 @@ import shutil
 
 import pytest
 
+from drlnb.planning.distribution import PRESETS
 from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
 from drlnb.report import build
+from drlnb.sim.distribution.publish import simulate_publish
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import words
 from tests.views.journals import two_tasks
@@ -163,6 +165,29 @@ def test_a_shorter_time_can_be_looked_at(opened):
     buttons.first.click()
     pressed = buttons.evaluate_all("all => all.map(one => one.getAttribute('aria-pressed'))")
     assert pressed == ["true", "false"]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("width", [320, 900])
+def test_a_version_is_followed_from_moment_to_moment_without_a_kernel(opened, tmp_path, width):
+    """Of a publisher's journal: by keys from the first byte to all but the lost relay; hosts and rows are read."""
+    stream = simulate_publish("relay:m=8", 16, 20_000_000, PRESETS["10GbE"], fails={"h11": 0.02}).stream
+    build(Journal(streams={"distribution": stream}), tmp_path / "out.html")
+    page, wrong = opened(viewport={"width": width, "height": 900})
+    net = page.locator("#view-topology")
+    said, knob = net.get_by_test_id("said"), net.get_by_test_id("moment")
+    knob.focus()
+    page.keyboard.press("Home")
+    assert said.inner_text() == "0.0 ms of 50 ms: 15 waiting, 1 receiving"
+    page.keyboard.press("End")
+    assert said.inner_text().endswith(": 15 complete, 1 dropped")
+    assert net.locator("button", has_text="lost").count() == 1
+    net.get_by_test_id("canvas").focus()
+    page.keyboard.press("ArrowRight")
+    assert " · complete · from " in net.get_by_test_id("details").inner_text()
+    net.get_by_test_id("twin-button").click()
+    assert net.get_by_test_id("twin").get_by_role("row").count() > 15
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
     assert wrong == []
 
 

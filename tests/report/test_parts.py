@@ -6,6 +6,7 @@ from drlnb.report.parts import MAX_TASKS, NAMES, pictures
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
 from tests.report.test_build import warm_run
+from tests.views.distribution.test_measured import version
 from tests.views.journals import Run, two_tasks
 from tests.views.swapping.steps import planned, profiled, step
 
@@ -19,7 +20,7 @@ def views_of(run, **how):
 def test_names_are_the_sections_in_their_order():
     """A section of one task has its number behind its name; the rest is as listed, where notes look it up."""
     run = warm_run(2, 4)
-    run.say("task-t1-a1", profiled(), planned(), step(9.0, 25, 2.0))
+    run.say("task-t1-a1", profiled(), planned(), step(9.0, 25, 2.0), *version(1, "n0", "n1"))
     names = list(views_of(run))
     per_task = ["history0", "curve0", "history1", "curve1", "swapping0", "steps0", "plan0", "lanes0"]
     assert names == [name for name in NAMES if f"{name}0" not in per_task] + per_task
@@ -31,6 +32,17 @@ def test_without_a_lease_there_is_nothing_to_share():
     names = list(views_of(Run().slot().task("a")))
     assert names == ["tasks", "leases", "learning", "rounds"]
     assert list(views_of(two_tasks())) == [*names[:2], "shares", "queue", "lending", "reasons", *names[2:]]
+
+
+def test_how_the_newest_version_spread_is_drawn_where_there_are_hosts_to_tell_apart():
+    """One host is no picture; of a machine's name nothing is left in the page."""
+    run = Run().task("a")
+    run.say("task-a-a1", *version(1, "n0"))
+    assert "topology" not in views_of(run)
+    run.say("task-a-a1", *version(2, "n0", "n1"))
+    heading, view = views_of(run)["topology"]
+    assert heading == "How the newest version reached the hosts"
+    assert view.sentence == "version 2 by relay:m=2, shard 0 of 2: 1 of 2 hosts complete after 500 ms (measured)"
 
 
 def test_of_many_tasks_the_first_have_pictures_of_their_own():

@@ -7,15 +7,25 @@ from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views import fleet, learning, rounds
 from drlnb.views.distribution import measured
+from drlnb.views.distribution.topology import topology
+from drlnb.views.drawing.pictures import nothing
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
 from tests.streams import stream_of
+
+
+def spread(source, until_s=None):
+    """Return how the newest version of a journal spread."""
+    of = measured.spread(source, until_s=until_s)
+    return topology(of) if of else nothing("distribution.topology", "topology", "no version yet", origin="simulated")
+
 
 VIEWS = {
     "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
     "reasons": gantt.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
     "waterfall": waterfall.waterfall, "choices": waterfall.choices, "curve": waterfall.curve,
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,
+    "topology": spread,
 }  # fmt: skip
 
 #: The golden journals, and a task's warm-up alone.

@@ -10,10 +10,10 @@ from drlnb.planning.registry import Named
 from drlnb.records.errors import ConfigError
 from drlnb.sim.distribution.publish import Published, host_names, simulate_publish
 from drlnb.views.distribution.computed import Computed
-from drlnb.views.distribution.simulated import Simulated
+from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing.payload import Floats, Table
 
-__all__ = ["LINKS", "PLANS", "Computed", "Simulated", "compute", "numbers_of", "planner", "simulate"]
+__all__ = ["LINKS", "PLANS", "Computed", "Spread", "compute", "numbers_of", "planner", "simulate"]
 
 #: Kinds of network, and planners.
 LINKS, PLANS = tuple(PRESETS), DISTRIBUTION.names
@@ -129,7 +129,7 @@ def _egress(said: Forecast, n_hosts: int, model_bytes: int) -> Floats:
     return egress
 
 
-def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | None = None) -> Simulated:
+def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | None = None) -> Spread:
     """Publish one version message by message on a virtual clock.
 
     Parameters
@@ -158,10 +158,10 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
         lost = ((host, at_s, kill),)
     begins = {send.route: send.start for send in reversed(result.plan.sends)}  # the first send of each route
     starts = sorted(set(begins.values()))
-    return Simulated(
+    return Spread(
         plan=plan, name=_name(said), look=list(STRATEGIES).index(said.strategy), model_bytes=model_bytes, hosts=hosts,
         messages=_columns(result, hosts, starts, link),
-        n_shards=len(starts), publish_s=result.publish_s, lost=lost,
+        sizes=np.diff([*starts, model_bytes]), publish_s=result.publish_s, lost=lost,
         dropped=result.failed,
     )  # fmt: skip
 

@@ -127,7 +127,8 @@ class Publication:
     def measure(self, planner: Planner[DistributionView, Plan], out: Out) -> None:
         """Have the network measured while nothing is sent, if the planner uses it and there are more hosts to tell it.
 
-        One host tells what the learner sends, two what hosts send each other.
+        One host tells what the learner sends, two what hosts send each other.  A user's own planner uses it unless it
+        says ``uses_link = False``.
         """
         n = min(len(self.hosts), _TELLING)
         if n > self.n_measured and not self.waiting and getattr(planner, "uses_link", True):

@@ -4,15 +4,17 @@ import math
 
 import numpy as np
 
+from drlnb.records.columns.distribution import SendParameters
 from drlnb.records.journal import Journal
+from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing import decimate, theme, words
-from drlnb.views.drawing.payload import Floats
+from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
 from drlnb.views.drawing.view import View, meanings, numbered, table
 from drlnb.views.folds.distribution import DistributionFold, HostLine
 from drlnb.views.folds.fold import Fold, fold_of
 
-__all__ = ["hosts", "newest", "versions"]
+__all__ = ["hosts", "newest", "spread", "versions"]
 
 #: Pixel columns of the line of predictions, and of each planner's points.
 _COLUMNS = 400
@@ -174,3 +176,54 @@ def hosts(journal: Journal | Fold, task: str | None = None, until_s: float | Non
 
 def _mean(total_s: float, host: HostLine) -> float:
     return total_s / host.n_versions if host.n_versions else math.nan
+
+
+def spread(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> Spread | None:
+    """Return how the newest version spread, for :func:`~drlnb.views.distribution.topology.topology`; None before one.
+
+    Hosts say when their first byte came and their last; of each shard nobody keeps when it came.
+
+    Parameters
+    ----------
+    journal, task, until_s
+        As of :func:`versions`.
+
+    Raises
+    ------
+    ValueError
+        If there is no such task.
+    """
+    fold = fold_of(journal, until_s)
+    _, of = newest(fold, task)
+    if not of.sent:
+        return None
+    names = list(dict.fromkeys(host for command in of.sent for host in (*command.hosts, command.source) if host))
+    sender, receiver, start, stop, repair = np.concatenate(
+        [_messages(command, names, is_repair=i > 0) for i, command in enumerate(of.sent)], axis=1
+    )
+    first, last = np.array([of.arrived.get(host, (math.nan, math.nan)) for host in names]).T
+    begins = {route: start for start, _, route in reversed(of.sent[0].sends)}  # the first of each route
+    starts, n_bytes, publish_s = sorted(set(begins.values())), int(stop.max()), float(of.versions.get(-1, "measured"))
+    planner = of.planners[int(of.versions.get(-1, "planner"))]
+    return Spread(
+        plan=planner, name=f"version {of.newest} by {planner}", model_bytes=n_bytes, hosts=tuple(names), messages={
+            "sender": sender, "receiver": receiver, "bytes": (stop - start).astype(np.float64), "repair": repair,
+            "shard": np.searchsorted(starts, start, side="right") - 1,
+            "begun": first[receiver], "done": last[receiver], "wire": (last - first)[receiver],
+        },
+        sizes=np.diff([*starts, n_bytes]), look=0, origin=fold.origin,
+        publish_s=float(np.nanmax(last, initial=0.0)) if math.isnan(publish_s) else publish_s,
+        lost=tuple((host, t, -1) for host, t in of.gone.items() if host in names), notes=(_KNOWN,),
+    )  # fmt: skip
+
+
+_KNOWN = "a host says when its first byte came and its last: all its shards seem to come at once"
+
+
+def _messages(command: SendParameters, names: list[str], *, is_repair: bool) -> Array:
+    """Return sender, receiver, start, stop and whether it is repair of each message; shape ``(5, k)``."""
+    # A route's number of its source is -1: the last place.
+    number = np.array([names.index(host) if host else -1 for host in (*command.hosts, command.source)])
+    routes = [number[np.array(route, dtype=np.int64).reshape(-1, 2)].T for route in command.routes]
+    rows = [(routes[route], start, stop) for start, stop, route in command.sends]
+    return np.concatenate([[*ends, *np.broadcast_arrays(a, b, is_repair, ends[0])[:3]] for ends, a, b in rows], axis=1)

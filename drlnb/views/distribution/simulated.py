@@ -13,7 +13,7 @@ from drlnb.views.drawing.pictures import Lines, axis, lanes_of, picture, timelin
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, meanings, numbered, table
 
-__all__ = ["SIMULATED", "Simulated", "race", "shards"]
+__all__ = ["REPAIR", "SIMULATED", "Spread", "race", "shards"]
 
 #: Origin of what was simulated.
 SIMULATED = "simulated"
@@ -23,7 +23,8 @@ _LANES, _COLOURS = 16, 8
 _TALL = 430
 #: A line of the race that takes so many times as long as the next one is cut off.
 _CUT = 6.0
-_REPAIR = Style("repair", "R", "#B3261E", "x")
+#: What the plan did not have.
+REPAIR = Style("repair", "R", "#B3261E", "x")
 _HELD = Style("holds the version", "✓", "#2E7D32")
 
 SHARDS = table(
@@ -56,9 +57,9 @@ NUMBERS = meanings(
 )
 
 
-@dataclass(frozen=True, kw_only=True)  # no slots: what follows from it is kept
-class Simulated:
-    """One version published in the simulator.
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: what follows from it is kept; arrays have no one equality
+class Spread:
+    """How one version spread: who sent what to whom, and when.
 
     Parameters
     ----------
@@ -71,14 +72,16 @@ class Simulated:
     messages
         Columns ``sender`` (-1: the learner), ``receiver``, ``bytes``, ``begun``, ``done``, ``wire`` (seconds; the last:
         that it holds a card), ``shard`` and ``repair`` (1: not in the plan), in the order of arrival.
-    n_shards, look
-        Shards of the plan, and the number of its strategy, by which it has a colour.
+    sizes, look
+        Bytes of each shard of the plan, and the number of its strategy, by which it has a colour.
     publish_s
         Seconds until the learner knew that every live host holds it.
     lost
-        (host, second) of those that were killed, with the number of the relay that each was.
+        (host, second) of those that were lost, with the number of the relay that each was; -1: that is not known.
     dropped
         Hosts that take no part any more.
+    origin, notes
+        Whether it was simulated or measured, and what is to be known of its times.
     """
 
     plan: str
@@ -86,11 +89,13 @@ class Simulated:
     model_bytes: int
     hosts: tuple[str, ...]
     messages: Table
-    n_shards: int
+    sizes: Floats
     look: int
     publish_s: float
     lost: tuple[tuple[str, float, int], ...] = ()
     dropped: tuple[str, ...] = ()
+    origin: str = SIMULATED
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def held_s(self) -> Floats:
@@ -120,16 +125,18 @@ class Simulated:
     @property
     def outcome(self) -> str:
         """What came of it, in words."""
-        n, done = len(self.hosts), f"{words.duration(self.publish_s)} (simulated)"
+        n, done = len(self.hosts), f"{words.duration(self.publish_s)} ({self.origin})"
         if not self.lost:
-            return f"all {words.plural(n, 'host')} complete after {done}"
-        lost = ", ".join(f"{host} (relay {number})" for host, _, number in self.lost)
+            many = "all" if self.n_complete == n else f"{self.n_complete} of"
+            return f"{many} {words.plural(n, 'host')} complete after {done}"
+        lost = ", ".join(f"{host} (relay {number})" if number >= 0 else host for host, _, number in self.lost)
         n_repairs = int(self.messages["repair"].sum())
         repairs = f"by {words.plural(n_repairs, 'repair message')}" if n_repairs else "without repair"
-        return f"{lost} lost half way; {self.n_complete} of {n} hosts complete after {done}, {repairs}"
+        when = " half way" if self.origin == SIMULATED else ""
+        return f"{lost} lost{when}; {self.n_complete} of {n} hosts complete after {done}, {repairs}"
 
 
-def shards(of: Simulated) -> View:
+def shards(of: Spread) -> View:
     """Return what each host receives and forwards, and when: a lane for its arrivals, a thin one for what it sends."""
     rows = _lanes(of)
     sent, got = of.messages["sender"], of.messages["receiver"]
@@ -140,7 +147,7 @@ def shards(of: Simulated) -> View:
     arrivals = _blocks(of, np.flatnonzero(lane[got + 1] >= 0), lane[got + 1], (np.maximum(begun, done - wire), done))
     sending = np.where(sent < 0, 0, lane[sent + 1] + 1)
     sends = _blocks(of, np.flatnonzero((sent < 0) | (lane[sent + 1] >= 0)), sending, (begun, begun + wire))
-    styles = [*_shard_styles(of), _REPAIR, _HELD]
+    styles = [*_shard_styles(of), REPAIR, _HELD]
     held = of.held_s[rows]
     known = np.flatnonzero(np.isfinite(held))
     dots = {"start": held[known], "stop": held[known], "lane": lane[rows[known] + 1]}
@@ -173,7 +180,7 @@ def shards(of: Simulated) -> View:
     )  # fmt: skip
 
 
-def _lanes(of: Simulated) -> Array:
+def _lanes(of: Spread) -> Array:
     """Return the hosts that have a lane."""
     n, lost = len(of.hosts), [of.hosts.index(host) for host, *_ in of.lost]
     if n <= _LANES:
@@ -186,9 +193,9 @@ def _at(seconds: Floats, place: int) -> float | None:
     return float(seconds[place]) if len(seconds) else None
 
 
-def _shard_styles(of: Simulated) -> tuple[Style, ...]:
+def _shard_styles(of: Spread) -> tuple[Style, ...]:
     """Return the styles of shards, or of groups of them where there are many."""
-    n = of.n_shards
+    n = len(of.sizes)
     if n == 1:
         return theme.styles(["the whole version"])
     edges = [-(-n * i // min(n, _COLOURS)) for i in range(min(n, _COLOURS) + 1)]
@@ -196,17 +203,17 @@ def _shard_styles(of: Simulated) -> tuple[Style, ...]:
     return theme.styles(f"shard {low}" if low == high else f"shards {low}-{high}" for low, high in spans)
 
 
-def _blocks(of: Simulated, which: Array, lane: Array, span: tuple[Floats, Floats]) -> dict[str, Array]:
+def _blocks(of: Spread, which: Array, lane: Array, span: tuple[Floats, Floats]) -> dict[str, Array]:
     """Return messages as bars on lanes."""
-    sent, n_kinds = {name: column[which] for name, column in of.messages.items()}, min(of.n_shards, _COLOURS)
+    sent, n_kinds = {name: column[which] for name, column in of.messages.items()}, min(len(of.sizes), _COLOURS)
     return {
         "start": span[0][which], "stop": span[1][which], "begun": sent["begun"], "lane": lane[which],
-        "series": np.where(sent["repair"] > 0, n_kinds, sent["shard"] * n_kinds // of.n_shards),
+        "series": np.where(sent["repair"] > 0, n_kinds, sent["shard"] * n_kinds // len(of.sizes)),
         "sender": sent["sender"] + 1, "receiver": sent["receiver"] + 1, "mb": sent["bytes"] / 1e6,
     }  # fmt: skip
 
 
-def race(results: Sequence[Simulated]) -> View:
+def race(results: Sequence[Spread]) -> View:
     """Return the share of hosts that hold the version over time, a line per plan, all on one clock."""
     ranked = sorted(results, key=lambda each: each.publish_s)
     lasts = [_at(each.ended_s, -1) or each.publish_s for each in ranked]

@@ -8,10 +8,15 @@ __all__ = ["MODULES", "PAGE", "module", "part"]
 
 #: A stripped line without code: empty, a comment, or a line of one.
 _COMMENT = re.compile(r"(//.*|/\*\*.*\*/|/\*\*|\*( .*)?|\*/)?")
+#: A type, or a comment at the end, within a line of code.
+_ASIDE = re.compile(r"/\*\*.*?\*/ ?| // [^\"'`]*$")
+#: What only lays a statement out in several lines.
+_LAYOUT = re.compile(r",?\n(?=[}\])])|(?<=[{(\[,])\n| (?==>)|(?<==>)\s")
 #: Modules that draw, by name, and the files that each is made of, in order.
 MODULES = {
     "timeline": ("common", "picture", "stage", "timeline"),
     "chart": ("common", "picture", "stage", "chart"),
+    "topology": ("common", "picture", "stage", "topology"),
     "table": ("common", "picture", "commands", "table"),
     "shell": ("common", "commands", "shell"),
 }
@@ -21,7 +26,7 @@ PAGE = "page"
 
 @cache
 def part(name: str) -> str:
-    """Return the text of one file of ``views/drawing/js``, without indentation and comments: it is sent often.
+    """Return the text of one file of ``views/drawing/js``, without layout and comments: it is sent often.
 
     Raises
     ------
@@ -32,12 +37,13 @@ def part(name: str) -> str:
     if name not in known:
         raise ValueError(f"module file must be one of {', '.join(known)}, got {name!r}")
     text = (files("drlnb.views.drawing") / "js" / f"{name}.js").read_text(encoding="utf-8")
-    return "\n".join(line for line in map(str.strip, text.splitlines()) if not _COMMENT.fullmatch(line))
+    lines = [line for line in map(str.strip, text.splitlines()) if not _COMMENT.fullmatch(line)]
+    return _LAYOUT.sub("", "\n".join(_ASIDE.sub("", line) for line in lines))
 
 
 @cache
 def module(name: str) -> str:
-    """Return the text of a whole ES module (`name`: timeline, chart, table or shell), as anywidget's ``_esm`` takes it.
+    """Return the text of a whole ES module (`name`: one of :data:`MODULES`), as anywidget's ``_esm`` takes it.
 
     A module made from a blob cannot import its neighbours: so what it shares with them stands in front of it.
 

@@ -221,4 +221,6 @@ def nothing(name: str, module: str, why: str, origin: str = "computed") -> View:
     """Return a picture that only says why it is empty."""
     axes = axis("time", "s", "clock"), axis("")
     body = Lines().body(*axes) if module == "chart" else timeline({}, [], [], (0.0, 1.0), axes[0])
+    if module == "topology":
+        body = Body(module, {}, {"series": [], "parts": []})
     return picture(name, origin, why, (), listing([], (), (), ()) if module == "table" else body)

@@ -134,4 +134,39 @@ def _table(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -
     fig.add_trace(go.Table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]}))
 
 
-_BY_MODULE = {"timeline": _timeline, "chart": _chart, "table": _table}
+def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+    if not tables:
+        return
+    hosts, edges, states, series = tables["hosts"], tables["edges"], tables["cells"]["state"], header["series"]
+    letters = np.array([look["letter"] for look in series])[states]
+    if header["parts"]:
+        n, m = len(hosts["gone"]), len(header["parts"])
+        colours = [[(k + edge) / 4, series[k]["colour"]] for k in range(4) for edge in (0, 1)]
+        fig.add_trace(go.Heatmap(
+            z=plain(states.reshape(m, n)), y=header["parts"], zmin=-0.5, zmax=3.5, colorscale=colours, meta="cells",
+            text=plain(letters.reshape(m, n)), texttemplate="%{text}" if n <= 100 else None, xgap=0.5, ygap=1,
+            hovertemplate="host %{x}, shard %{y}: %{text}<extra></extra>",
+            colorbar={"tickvals": [0, 1, 2, 3], "ticktext": [f"{s['letter']} {s['name']}" for s in series[:4]]},
+        ))  # fmt: skip
+        fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"type": "category", "title": "shard"})
+        return
+    x, y = np.append(0.0, hosts["x"]), np.append(0.0, -hosts["y"])
+    for i, look, mine in _of_series(header, edges):
+        sender, receiver, gap = edges["sender"][mine], edges["receiver"][mine], np.full(len(mine), np.nan)
+        fig.add_trace(go.Scatter(
+            x=plain(np.stack([x[sender], x[receiver], gap], axis=1).ravel()), mode="lines", meta="edges",
+            y=plain(np.stack([y[sender], y[receiver], gap], axis=1).ravel()), hoverinfo="skip", legendgroup=str(i),
+            name=f"{look['letter']} {look['name']}", line={"color": look["colour"], "width": 1.5},
+        ))  # fmt: skip
+    for k, look in enumerate(series[:4]):
+        mine = np.flatnonzero(states == k)
+        names = [f"{look['letter']} {_safe(header['names'][i + 1])}" for i in mine]
+        fig.add_trace(go.Scatter(
+            x=plain(x[mine + 1]), y=plain(y[mine + 1]), mode="markers+text", name=f"{look['letter']} {look['name']}",
+            text=names, textposition="top center", meta="hosts",
+            marker={"color": look["colour"], "size": 16, "symbol": "square"},
+        ))  # fmt: skip
+    fig.update_layout(xaxis={"visible": False}, yaxis={"visible": False, "scaleanchor": "x"})
+
+
+_BY_MODULE = {"timeline": _timeline, "chart": _chart, "topology": _topology, "table": _table}

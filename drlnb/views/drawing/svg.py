@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, repeat
+from itertools import groupby, pairwise, repeat
 
 import numpy as np
 
@@ -267,6 +267,58 @@ def _curve(
     return [*body, _line(path, colour, 2)]
 
 
+# -- topology ---------------------------------------------------------------------------------------------------------
+#: Most cells that have letters; where a state begins in its cell, and how high it is, as in ``js/topology.js``.
+_LETTERS = 300
+_SHAPES = ((0.0, 0.0), (0.5, 0.5), (0.0, 1.0), (0.3, 0.4))
+
+
+def _topology(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
+    hosts, parts, series = tables.get("hosts", {}), header["parts"], header["series"]
+    if not hosts:
+        return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
+    n, states = len(hosts["gone"]), tables["cells"]["state"].tolist()
+    texts = [_text(8, 8, f"at {words.duration(header['at'] * header['span'][1])}", _DIM)]
+    bottom = _TOP + max(60.0, 12.0 * len(parts)) if parts else 304.0
+    frame = _Frame(header, -0.5, n - 0.5, 62.0, width - _RIGHT, bottom)
+    if parts:
+        w, h = (frame.right - frame.left) / n, (bottom - _TOP) / len(parts)
+        corners = [(frame.left + i % n * w, _TOP + i // n * h) for i in range(len(states))]
+        body = [_rect(frame.left, _TOP, frame.right - frame.left, bottom - _TOP, _SOFT)]
+        own, named = header["part"], {*range(0, len(parts), max(1, round(14 / h))), header["part"]}
+        texts += [_text(frame.left - 6, _TOP + (i + 0.5) * h, parts[i], _INK, "end", bold=i == own) for i in named]
+        texts += frame.axis(rules=False)
+    else:
+        w, h, middle = 26.0, 18.0, (width / 2, 160.0)
+        places = [middle, *zip(middle[0] * (1 + 0.9 * hosts["x"]), 160.0 + 124.0 * hosts["y"], strict=True)]
+        boxes = [(float(x) - w / 2, float(y) - h / 2) for x, y in places]
+        body = [*_arrows(header, tables, places), *[_rect(*box, w, h, _SOFT) for box in boxes]]
+        names = zip(boxes, header["names"], strict=True)
+        texts += [_text(x + w / 2, y + h + 7, name, _INK, "middle") for (x, y), name in names]
+        corners = boxes[1:]
+    paths: dict[int, list[str]] = {}
+    # Neighbours in the same state are one box: a box each would make a page several times as long.
+    for (_, state), group in groupby(enumerate(states), lambda each: (each[0] // n if parts else each[0], each[1])):
+        of = [i for i, _ in group]
+        (x, y), (low, share), wide = corners[of[0]], _SHAPES[state], _n(w * len(of))
+        paths.setdefault(state, []).append(f"M{_n(x)} {_n(y + low * h)}h{wide}v{_n(share * h)}h-{wide}z")
+        for x, y in (corners[i] for i in of if w > 9 and len(states) <= _LETTERS):
+            texts.append(_text(x + w / 2, y + h / 2, series[state]["letter"], _INK, "middle", bold=True))
+    fills = [f'<path d="{"".join(of)}" fill="{series[state]["colour"]}"/>' for state, of in paths.items()]
+    return [*body, *fills, *texts, *frame.legend()], int(bottom + _AXIS + 20)
+
+
+def _arrows(header: Plain, tables: Tables, places: Sequence[tuple[float, float]]) -> list[str]:
+    """Draw who sends to whom: dashed before it begins, thick while it is under way; of repair what has begun."""
+    columns, body = (tables["edges"][name].tolist() for name in ("sender", "receiver", "series", "state")), []
+    for sender, receiver, series, state in zip(*columns, strict=True):
+        colour, hatch = header["series"][series]["colour"], header["series"][series]["hatch"]
+        if state or not hatch:
+            dash = "6 3" if hatch else "" if state else "2 4"
+            body.append(_line([places[sender], places[receiver]], colour if state else _LINE, (1, 3, 1.5)[state], dash))
+    return body
+
+
 # -- table ------------------------------------------------------------------------------------------------------------
 def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
     titles = [words.titled(c["label"], c["unit"]) for c in header["table"]]
@@ -291,4 +343,4 @@ def _short(text: str, room: float) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-_BY_MODULE = {"timeline": _timeline, "chart": _chart, "table": _table}
+_BY_MODULE = {"timeline": _timeline, "chart": _chart, "topology": _topology, "table": _table}

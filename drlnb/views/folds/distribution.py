@@ -10,6 +10,7 @@ from drlnb.records.columns.distribution import (
     HostDropped,
     LinkMeasured,
     MessageLost,
+    SendParameters,
     VersionPublished,
 )
 from drlnb.views.folds.grow import Grow
@@ -49,6 +50,12 @@ class DistributionFold:
     planners: list[str] = field(default_factory=list)
     hosts: dict[str, HostLine] = field(default_factory=dict)
     n_repairs: int = 0
+    #: Of the newest version: what was sent, when that began, seconds from then on until each host that holds it had its
+    #: first byte and its last, and until a host was dropped meanwhile.
+    sent: list[SendParameters] = field(default_factory=list)
+    begun_t: float = 0.0
+    arrived: dict[str, tuple[float, float]] = field(default_factory=dict)
+    gone: dict[str, float] = field(default_factory=dict)
     #: Figures of the network, by their names, as they were measured last.
     link: Mapping[str, float] = field(default_factory=dict)
 
@@ -70,6 +77,11 @@ class DistributionFold:
             len(decision.hosts), decision.n_bytes / 1e6, math.nan, math.nan,
         )  # fmt: skip
         self.versions.thin("version", _MOST)
+        self.sent, self.begun_t, self.arrived, self.gone = [], t, {}, {}
+
+    def _sends(self, command: SendParameters, t: float) -> None:
+        if command.version == self.newest:
+            self.sent.append(command)
 
     def _measured(self, event: LinkMeasured, t: float) -> None:
         self.link = {**self.link, **event.figures}
@@ -81,6 +93,7 @@ class DistributionFold:
         host.publish_s += event.publish_s
         host.arrival_s += event.arrival_s
         if event.version == self.newest:
+            self.arrived[event.host] = event.publish_s - event.arrival_s, event.publish_s
             for name, pick in (("first", min), ("last", max)):
                 known = self.versions.get(-1, name)
                 self.versions.set(-1, name, event.publish_s if math.isnan(known) else pick(known, event.publish_s))
@@ -94,3 +107,5 @@ class DistributionFold:
 
     def _dropped(self, decision: HostDropped, t: float) -> None:
         self.hosts.setdefault(decision.host, HostLine()).dropped = decision.reason
+        if len(self.versions) and math.isnan(self.versions.get(-1, "measured")):
+            self.gone[decision.host] = t - self.begun_t

@@ -7,15 +7,17 @@ from typing import Any, ClassVar
 
 import ipywidgets
 
-from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Simulated, compute, numbers_of, planner, simulate
+from drlnb.fleet.cluster.pool import Client
+from drlnb.fleet.fleet import Fleet, client_of
+from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Spread, compute, numbers_of, planner, simulate
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import computed, simulated
-from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.panels.publishing import Publishing
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
@@ -23,7 +25,7 @@ __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
 #: What the controls begin with: 20 MB as the seed has it, to 16 hosts.
 DEFAULTS: Plain = {
     "plan": "relay", "m": 8, "chunks": 0, "n_hosts": 16, "model_mb": 20.0, "link": "10GbE", "latency_us": 300.0,
-    "overhead_us": 150.0, "kill": 3,
+    "overhead_us": 150.0, "kill": 3, "shard": 0,
 }  # fmt: skip
 #: Most hosts, and messages of a version that is simulated anew, unasked, when a control has moved.
 _HOSTS, _AT_ONCE = 300, 6_000
@@ -48,6 +50,7 @@ class Case:
         "latency_us": settings.number(0, 1e6),
         "overhead_us": settings.number(0, 1e6),
         "kill": settings.number(0, _HOSTS - 1, whole=True),
+        "shard": settings.number(0, _HOSTS - 1, whole=True),
     }
 
     def __init__(self, panel: Panel) -> None:
@@ -65,6 +68,7 @@ class Case:
             "latency_us": ipywidgets.FloatText(description="latency, us", value=own("latency_us")),
             "overhead_us": ipywidgets.FloatText(description="us per message", value=own("overhead_us")),
             "kill": ipywidgets.IntText(description="kill relay", value=own("kill")),
+            "shard": ipywidgets.BoundedIntText(description="shard", max=_HOSTS - 1, value=own("shard")),
         }
         widths = {"m": "300px", "n_hosts": "300px", "overhead_us": "190px", "model_mb": "180px"}
         for name, field in self.fields.items():
@@ -155,16 +159,16 @@ class Simulations:
     def __init__(self, panel: Panel, case: Case) -> None:
         self._panel, self._case = panel, case
         #: Picture -> of which settings it is, and what was simulated.
-        self.results: dict[str, tuple[object, tuple[Simulated, ...]]] = {}
+        self.results: dict[str, tuple[object, tuple[Spread, ...]]] = {}
         #: Picture -> results that it was drawn of, and itself.
-        self._drawn: dict[str, tuple[tuple[Simulated, ...], View]] = {}
+        self._drawn: dict[str, tuple[tuple[Spread, ...], View]] = {}
         #: Picture -> settings of which it was asked for, unasked by the user.
         self._asked: dict[str, object] = {}
         for name, run in zip(_BUTTONS, (self._simulate, self._kill, self._race, self._best), strict=True):
             panel.commands.add(name, Command(label=_BUTTONS[name].lower(), run=run, check=case.check))
 
     @property
-    def fresh(self) -> Simulated | None:
+    def fresh(self) -> Spread | None:
         """The version that was simulated, if it was under the settings as they are now."""
         key, results = self.results.get("shards", (None, ()))
         return results[0] if key == self._case.key else None
@@ -181,7 +185,7 @@ class Simulations:
             self._drawn[name] = results, self._draw(name, results)
         return self._drawn[name][1]
 
-    def _draw(self, name: str, results: tuple[Simulated, ...]) -> View:
+    def _draw(self, name: str, results: tuple[Spread, ...]) -> View:
         if name == "race":
             return (
                 simulated.race(results) if results else nothing("distribution.race", "chart", "no race yet: press Race")
@@ -207,13 +211,17 @@ class Simulations:
         self._done("race", key, results, args)
         return f"simulated: {len(results)} plans"
 
-    def _done(self, name: str, key: object, results: tuple[Simulated, ...], args: Args) -> None:
-        """Show what was simulated; its tab, too, if the user has asked for it."""
+    def _done(self, name: str, key: object, results: tuple[Spread, ...], args: Args) -> None:
+        """Show what was simulated; its tab, too, if the user has asked for it and sees none of it."""
+        asked, (_, was) = not args.get("unasked"), self.results.get("shards", (None, ()))
         self.results = {**self.results, name: (key, results)}
-        if not args.get("unasked"):
-            content = self._panel.content
-            assert isinstance(content, Timings)
-            self._panel.later(content.tabs, "selected_index", list(content.TABS).index(name))
+        content = self._panel.content
+        assert isinstance(content, Timings)
+        if name == "shards" and (asked or content.publishing.latest in was):
+            content.publishing.latest = results[0]
+        tabs, shown = list(content.TABS), content.tabs.selected_index or 0
+        if asked and (name, tabs[shown]) != ("shards", "topology"):
+            self._panel.later(content.tabs, "selected_index", tabs.index(name))
         self._panel.touch()
 
     def _best(self, args: Args) -> str:
@@ -231,7 +239,7 @@ class Simulations:
                 self._asked[name] = key
                 self._again(name, results[0], of)
 
-    def _again(self, name: str, result: Simulated, of: Computed) -> None:
+    def _again(self, name: str, result: Spread, of: Computed) -> None:
         args = {"unasked": True, "kill": min(self._case.value("kill"), of.m - 1)}
         command = "race" if name == "race" else "kill" if result.lost else "simulate"
         content = {"id": f"{command} {time.monotonic()}", "name": command, "args": args}
@@ -242,22 +250,28 @@ class Timings(Content):
     """What a plan costs on a network: models per second over m, bytes per host, shards on a clock, a race of plans.
 
     Its settings: ``plan``, ``m``, ``chunks`` (0: the planner's own), ``n_hosts``, ``model_mb``, ``link``,
-    ``latency_us``, ``overhead_us``, and ``kill``, the number of the relay that the button kills.
+    ``latency_us``, ``overhead_us``, ``kill``, the number of the relay that the button kills, and ``shard``, which the
+    topology shows.
     """
 
     NAME = "distribution"
     MODULE = "chart"
-    MORE: ClassVar[Mapping[str, str]] = {"egress": "chart", "shards": "timeline", "race": "chart", "scaling": "chart"}
+    MORE: ClassVar[Mapping[str, str]] = {
+        "egress": "chart", "shards": "timeline", "topology": "topology", "race": "chart", "scaling": "chart"
+    }  # fmt: skip
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     #: Tabs below: name of a picture -> its title.
-    TABS: ClassVar[Mapping[str, str]] = {"shards": "Shards per host", "race": "Race", "scaling": "Scaling over hosts"}
-    #: What was measured, as of :func:`~drlnb.views.distribution.computed.sweep`; None: nothing.
-    measured: tuple[str, Floats, Floats] | None = None
+    TABS: ClassVar[Mapping[str, str]] = {
+        "shards": "Shards per host", "topology": "Topology", "race": "Race", "scaling": "Scaling over hosts"
+    }  # fmt: skip
+    #: A Dask client or a fleet, whose workers versions are sent to; None: what is up, as soon as there is something.
+    attached: Client = None
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them models per second and bytes side by side, the other pictures in tabs."""
         self.case = Case(self.panel)
         self.simulations = Simulations(self.panel, self.case)
+        self.publishing = Publishing(self.panel, self.case, lambda: client_of(self.attached))
         pictures = {name: picture.widget for name, picture in self.panel.pictures.items()}
         above = [pictures[""], pictures["egress"]]
         for widget in above:
@@ -275,8 +289,8 @@ class Timings(Content):
 
     def draw(self, name: str = "") -> View:
         """Return models per second over m, or one of the other pictures."""
-        if name in {"shards", "race"}:
-            return self.simulations.draw(name)
+        if name in {"shards", "topology", "race"}:
+            return self.publishing.draw() if name == "topology" else self.simulations.draw(name)
         of, done = self.case.said, self.simulations.fresh
         if isinstance(of, str):
             return nothing(f"distribution.{name or 'sweep'}", "chart", of)
@@ -284,7 +298,7 @@ class Timings(Content):
             return computed.scaling(of)
         if name:
             return computed.egress(of, done.egress if done else None)
-        return computed.sweep(of, f"; {done.outcome}" if done else "", self.measured)
+        return computed.sweep(of, f"; {done.outcome}" if done else "", self.publishing.measured)
 
     def facts(self) -> Plain:
         """Return the buttons, where the numbers come from, and what the tabs are of."""
@@ -295,10 +309,14 @@ class Timings(Content):
         notes = [*self.panel.view().notes, *(self.panel.view(name).sentence for name in ("race",) if name in results)]
         if self.simulations.stale:
             notes.append("the simulation is of former settings: press again")
-        origin = f"{computed.COMPUTED} and {simulated.SIMULATED}" if results else computed.COMPUTED
-        return {"buttons": buttons, "origin": origin, "notes": notes}
+        if self.publishing.said:
+            notes.insert(0, self.publishing.said)
+        known = {simulated.SIMULATED: results, "measured": self.publishing.said}
+        origin = " and ".join([computed.COMPUTED, *(word for word, of in known.items() if of)])
+        return {"buttons": [*buttons, *self.publishing.buttons()], "origin": origin, "notes": notes}
 
     def code(self) -> str:
         """Return the lines of Python that give this panel."""
-        given = ", ".join(f"{name}={value!r}" for name, value in self.panel.settings.items())
+        attached = [] if self.attached is None else ["fleet" if isinstance(self.attached, Fleet) else "client"]
+        given = ", ".join(attached + [f"{name}={value!r}" for name, value in self.panel.settings.items()])
         return f"from drlnb.widgets.faces import {self.NAME}\n\n{self.NAME}({given})"

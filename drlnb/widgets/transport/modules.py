@@ -8,7 +8,7 @@ import traitlets
 
 from drlnb.views.drawing import assets
 
-__all__ = ["MODULES", "Chart", "Module", "Shell", "Table", "Timeline", "free_route"]
+__all__ = ["MODULES", "Chart", "Module", "Shell", "Table", "Timeline", "Topology", "free_route"]
 
 
 class Module(anywidget.AnyWidget):
@@ -66,6 +66,12 @@ class Chart(Module):
     MODULE = "chart"
 
 
+class Topology(Module):
+    """Nodes and edges, or a matrix, at one moment."""
+
+    MODULE = "topology"
+
+
 class Table(Module):
     """Rows with buttons."""
 
@@ -82,4 +88,4 @@ class Shell(Module):
 
 
 #: Module of a view -> the class that shows it.
-MODULES: dict[str, type[Module]] = {kind.MODULE: kind for kind in (Timeline, Chart, Table, Shell)}
+MODULES: dict[str, type[Module]] = {kind.MODULE: kind for kind in (Timeline, Chart, Topology, Table, Shell)}

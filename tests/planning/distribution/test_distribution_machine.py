@@ -9,6 +9,7 @@ from drlnb.planning.distribution import DISTRIBUTION, PRESETS, DistributionMachi
 from drlnb.planning.distribution.machine import ACTORS, HOSTS
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.planning.registry import Answer, FailedBefore, Planners, Recorded
+from drlnb.planning.replay import replay
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
@@ -29,6 +30,8 @@ from drlnb.records.columns.distribution import (
     VersionSuperseded,
 )
 from drlnb.records.common import DeadlinePassed, SetDeadline
+from drlnb.records.journal import StreamOpened, line_of
+from tests.streams import stream_of
 
 N_BYTES = 100
 
@@ -501,6 +504,38 @@ def test_a_network_that_is_told_or_not_used_is_not_measured():
     told = Publisher("auto", hosts=(), link=asdict(SLOW))
     assert told.hosts("a", "b") == Publisher("star", hosts=()).hosts("a", "b") == ()
     assert Publisher("relay:m=2", hosts=()).hosts("a", "b") == (MeasureLink(hosts=("a", "b")),)
+
+
+class Even:
+    """Sends to each host itself, on whatever network."""
+
+    name, uses_link = "even", False
+
+    def plan(self, view):
+        return star(len(view.hosts), view.model_bytes)
+
+
+@pytest.mark.parametrize("uses_link", [False, True])
+def test_a_planner_of_the_users_own_says_whether_it_uses_the_network(uses_link):
+    """Only then it is measured; a replay, which has not the planner, has it measured where the journal has."""
+    even = Even()
+    even.uses_link = uses_link
+    publisher = Publisher("own:even", hosts=(), own=Planners({"distribution": even}))
+    header = StreamOpened(
+        stream="distribution", machine="distribution", config={"planner": "own:even"}, origin="measured", version="0"
+    )
+    lines, n_measured = [line_of(header), line_of(HostsChanged(t=1.0, hosts=()))], 0
+    for event in (
+        HostsChanged(t=2.0, hosts=("a", "b")),
+        PublishAsked(t=3.0, version=1, n_bytes=N_BYTES),
+        HostCompleted(t=4.0, host="a", version=1, n_bytes=N_BYTES, publish_s=0.1),
+        HostCompleted(t=5.0, host="b", version=1, n_bytes=N_BYTES, publish_s=0.1),
+    ):
+        out = publisher.machine.handle(event)
+        n_measured += sum(isinstance(record, MeasureLink) for record in out)
+        lines += map(line_of, (event, *out))
+    assert n_measured == uses_link
+    assert replay(stream_of(lines, source="j")).difference is None
 
 
 def test_what_was_measured_counts_from_the_next_version_on():

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from drlnb.planning.distribution import PRESETS
@@ -11,11 +12,13 @@ from drlnb.records.columns.distribution import (
     HostDropped,
     LinkMeasured,
     MessageLost,
+    SendParameters,
     VersionPublished,
 )
 from drlnb.records.journal import Journal
 from drlnb.sim.distribution.publish import simulate_publish
 from drlnb.views.distribution import measured
+from drlnb.views.distribution.topology import topology
 from drlnb.views.folds.fold import Fold, fold_of
 from tests.views.journals import Run
 
@@ -29,6 +32,66 @@ def planned(version, planner="relay:m=2", predicted_s=0.5):
 
 def held(version, host, publish_s, t):
     return HostCompleted(t=t, host=host, version=version, n_bytes=4_000_000, publish_s=publish_s, arrival_s=0.125)
+
+
+def version(number, *hosts):
+    """Return the records of a version in two shards, each to one host that passes it on; the first host holds it."""
+    n, size = len(hosts), 4_000_000
+    routes = tuple(((-1, i), *((i, k) for k in range(n) if k != i)) for i in range(n))
+    sends = tuple((size * i // n, size * (i + 1) // n, i) for i in range(n))
+    plan = DistributionPlanned(
+        version=number, planner=f"relay:m={n}", hosts=hosts, n_bytes=size, n_messages=n * n, digest="d", predicted_s=0.5
+    )
+    command = SendParameters(
+        version=number, source="", hosts=hosts, routes=routes, sends=sends, n_in_flight=4, deadline_s=9.0
+    )
+    return plan, command, held(number, hosts[0], 0.5, 10.0 + number)
+
+
+def test_how_a_version_spread_is_measured_per_host():
+    """Who was to send what is the plan's; a host's first byte and its last are its own, of all its shards."""
+    run = Run().task("a")
+    run.say("task-a-a1", *version(1, "n0"), *version(2, "n0", "n1"))
+    of = measured.spread(run.journal())
+    assert (of.hosts, of.sizes.tolist(), of.origin) == (("n0", "n1"), [2_000_000, 2_000_000], "measured")
+    ends = list(zip(of.messages["sender"].tolist(), of.messages["receiver"].tolist(), strict=True))
+    assert ends == [(-1, 0), (0, 1), (-1, 1), (1, 0)]
+    assert of.messages["shard"].tolist() == [0, 0, 1, 1]
+    assert of.messages["begun"] == pytest.approx(np.array([0.375, np.nan, np.nan, 0.375]), nan_ok=True)
+    view = topology(of, 1)
+    assert view.sentence == "version 2 by relay:m=2, shard 1 of 2: 1 of 2 hosts complete after 500 ms (measured)"
+    assert view.rows() == [["learner", "n1", None, None, 2.0, "planned"], ["n1", "n0", 375.0, 500.0, 2.0, "planned"]]
+    assert topology(of, 1, 0.4).columns["cells"]["state"].tolist() == [1, 0]
+    assert view.notes == ("a host says when its first byte came and its last: all its shards seem to come at once",)
+
+
+def test_a_host_that_was_dropped_is_lost_from_then_on(journal):
+    """In words and in the picture; of a version before it nothing is left, and nothing of who came without one."""
+    run = Run().task("a")
+    run.say("task-a-a1", *version(1, "n0", "n1"), HostDropped(host="n1", reason="gone"))
+    of = measured.spread(run.journal())
+    assert of.outcome == "n1 lost; 1 of 2 hosts complete after 500 ms (measured), without repair"
+    assert [(host, number) for host, _, number in of.lost] == [("n1", -1)]
+    assert topology(of).columns["cells"]["state"].tolist() == [2, 3]
+    late = VersionPublished(version=1, publish_s=0.5, n_hosts=2), HostDropped(host="n0", reason="gone")
+    run.say("task-a-a1", *late)
+    assert measured.spread(run.journal()).lost == of.lost  # n0 had it, and was there as long as it took
+    assert measured.spread(journal) is None  # it has no command to send
+    with pytest.raises(ValueError, match="this run has no task 'c'"):
+        measured.spread(journal, "c")
+
+
+def test_repair_is_measured_apart_from_the_plan():
+    """What was sent again, by a host that holds it or by the learner, is counted as such, and nothing else is."""
+    stream = simulate_publish("relay:m=8", 16, 20_000_000, PRESETS["10GbE"], fails={"h11": 0.02}).stream
+    of = measured.spread(Journal(streams={"distribution": stream}))
+    assert of.origin == "simulated"
+    assert (len(of.sizes), of.n_complete, [host for host, *_ in of.lost]) == (8, 15, ["h11"])
+    sent = stream.of(SendParameters)
+    again = sum(len(command.routes[route]) for command in sent[1:] for _, _, route in command.sends)
+    assert of.messages["repair"].sum() == again > 0
+    assert of.messages["bytes"][of.messages["repair"] == 0].sum() == 16 * 20_000_000
+    assert of.publish_s == stream.of(VersionPublished)[-1].publish_s
 
 
 @pytest.fixture

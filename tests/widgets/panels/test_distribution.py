@@ -1,12 +1,15 @@
 """The distribution panel: controls, simulations, and the plan of a running task."""
 
 import re
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ipywidgets.widgets import widget as ipywidgets_widget
 
 import drlnb
-from drlnb.records.columns.distribution import DistributionPlanned, HostCompleted, VersionPublished
+from drlnb.fleet import fleet as door
+from drlnb.records.columns.distribution import DistributionPlanned, HostCompleted, SendParameters, VersionPublished
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
 from tests.fleet.conftest import header, opened
@@ -123,7 +126,7 @@ def test_simulate_kill_and_race(panel):
     tabs = panel.content.tabs
     assert press(panel, "race") == "simulated: 4 plans"
     panel.refresh()
-    assert tabs.selected_index == 1
+    assert tabs.titles[tabs.selected_index] == "Race"
     assert press(panel, "simulate") == "simulated: 128 messages"
     panel.refresh()
     assert tabs.selected_index == 0
@@ -148,6 +151,59 @@ def test_what_was_simulated_follows_the_controls(panel):
     until(lambda: "(relay 3) lost half way; 15 of 16" in panel.view().sentence)
     assert panel.view().sentence.startswith("relay m=16")
     assert not list(panel.messages)
+
+
+def test_the_topology_shows_what_was_simulated_last_by_shard(panel):
+    """Before, it says what to press; a shard that is no more is replaced by the last one; its tab stays open."""
+    assert panel.view("topology").sentence == "no version yet: press Simulate or Publish once"
+    press(panel, "kill")
+    panel.refresh()
+    panel.set(shard=3)
+    assert panel.view("topology").sentence.startswith("relay m=8, shard 3 of 8: h11 (relay 3) lost half way")
+    assert panel.view("topology").columns["cells"]["state"].tolist().count(3) == 1
+    tabs = panel.content.tabs
+    tabs.selected_index = tabs.titles.index("Topology")
+    fields(panel)["m"].value = 2
+    press(panel, "simulate")
+    panel.refresh()
+    assert tabs.titles[tabs.selected_index] == "Topology"
+    assert panel.view("topology").sentence.startswith("relay m=2, shard 1 of 2: all 16 hosts complete")
+    sent = panel.content.publishing.latest = replace(panel.content.publishing.latest, origin="measured")
+    fields(panel)["m"].value = 4
+    panel.content.tick(0.0)
+    until(lambda: panel.view().sentence.startswith("relay m=4") and "complete after" in panel.view().sentence)
+    assert panel.content.publishing.latest is sent, "what was sent stays until somebody asks for a simulation"
+    fields(panel)["m"].value = 2
+    press(panel, "simulate")
+    assert panel.view("topology").origin == "simulated"
+    other = faces.distribution(m=2, shard=3)
+    press(other, "simulate")
+    assert other.view("topology").digest() == panel.view("topology").digest()
+
+
+def test_versions_are_sent_to_what_is_attached_as_soon_as_there_is_something(panel, monkeypatch):
+    """A client, a fleet, or what is up in this process; else the buttons are off and say why, as the commands do."""
+
+    def reasons(of):
+        return {
+            one["name"]: one["reason"] for one in of.content.facts()["buttons"] if one["name"] in ("publish", "sweep")
+        }
+
+    client, none = SimpleNamespace(status="running"), "no Dask cluster is attached: give a client or a fleet"
+    monkeypatch.setattr(door, "_own", {})
+    monkeypatch.setattr(door, "current_client", lambda: None)
+    assert reasons(panel) == dict.fromkeys(("publish", "sweep"), f"{none}, distribution(client)")
+    assert press(panel, "publish").endswith("distribution(client)")
+    monkeypatch.setattr(door, "current_client", lambda: client)
+    assert reasons(panel) == {"publish": "", "sweep": ""}
+    own = faces.distribution(client, m=2)
+    assert own is faces.distribution(client, m=2) is not faces.distribution(m=2)
+    assert own.code().endswith("distribution(client, m=2)")
+    client.status = "closed"
+    assert reasons(own)["publish"] == reasons(panel)["publish"] == "the client of the cluster is closed"
+    assert reasons(faces.distribution("tcp://x:1"))["sweep"] == (
+        "the client of the cluster is no Dask client, but 'tcp://x:1'"
+    )
 
 
 def test_what_takes_long_waits_for_a_click(panel):
@@ -200,7 +256,7 @@ def test_closing_leaves_no_model():
     assert set(ipywidgets_widget._instances) == before
     assert panel.to_dict()["view"]["origin"] == "computed"
     html = panel._repr_mimebundle_()[0]["text/html"]
-    assert html.count("<img") == 5
+    assert html.count("<img") == 6
 
 
 # ---------------------------------------------------------------------- of a run
@@ -215,9 +271,13 @@ def version(number, planner="star"):
         digest="d",
         predicted_s=0.5,
     )
+    routes, sends = (((-1, 0),), ((-1, 1),)), ((0, 3_000_000, 0), (0, 3_000_000, 1))
+    command = SendParameters(
+        version=number, source="", hosts=("n0", "n1"), routes=routes, sends=sends, n_in_flight=4, deadline_s=9.0
+    )
     times = {"n0": 0.25, "n1": 0.75}
     rows = [HostCompleted(t=1.0, host=h, version=number, n_bytes=3_000_000, publish_s=s) for h, s in times.items()]
-    return [plan, *rows, VersionPublished(version=number, publish_s=0.75, n_hosts=2)]
+    return [plan, command, *rows, VersionPublished(version=number, publish_s=0.75, n_hosts=2)]
 
 
 def told(link, task, *records):
@@ -240,6 +300,12 @@ def test_a_run_shows_its_versions_beside_what_was_predicted(run, link):
     assert [r[0] for r in panel.view("hosts").rows()] == ["n0", "n1"]
     assert (panel.settings["model_mb"], panel.settings["n_hosts"]) == (3.0, 2)
     assert panel.content.facts()["notes"][0] == panel.view("versions").sentence
+    topology = panel.view("topology")
+    assert topology.sentence == "version 1 by star, the whole version: all 2 hosts complete after 750 ms (measured)"
+    assert topology.origin == "measured"
+    assert [row[:2] for row in topology.rows()] == [["learner", "n0"], ["learner", "n1"]]
+    press(panel, "simulate")
+    assert panel.view("topology").origin == "simulated"
     panel.content.task.value = "b"
     assert panel.view("versions").sentence == "no version has been sent yet"
 
@@ -286,25 +352,50 @@ def test_a_version_is_published_at_a_click(tmp_path):
         run = fleet.train([drlnb.Task("CartPole-v1", total_timesteps=10**6, eval_episodes=0)], out=tmp_path / "r")
         panel = run.panel("distribution", plan="relay", m=2, n_hosts=2, model_mb=2.0)
         assert press(panel, "publish") == ""
-        said = panel.content.trial.said
+        said = panel.content.publishing.said
         assert said.startswith("published once: version 1 by relay:m=2 to 2 hosts, measured ")
         assert said.endswith("the learner sent 1.00 models")
         assert press(panel, "sweep") == ""
-        assert re.fullmatch(r"swept m \(relay, 2 MB, 2 workers\): 1 \d\S* m?s, 2 \d\S* m?s", panel.content.trial.said)
+        assert re.fullmatch(
+            r"swept m \(relay, 2 MB, 2 workers\): 1 \d\S* m?s, 2 \d\S* m?s", panel.content.publishing.said
+        )
         panel.refresh()
-        said = panel.content.trial.said
+        said = panel.content.publishing.said
         assert panel.view().origin == panel.content.facts()["origin"] == "computed and measured"
-        assert panel.content.measured[0] == "measured: relay, 2 MB, 2 workers"  # also when the controls move on
-        assert panel.content.measured[1].tolist() == [1.0, 2.0]
+        assert (
+            panel.content.publishing.measured[0] == "measured: relay, 2 MB, 2 workers"
+        )  # also when the controls move on
+        assert panel.content.publishing.measured[1].tolist() == [1.0, 2.0]
         panel.refresh()
         assert panel.content.facts()["notes"][0] == said
         panel.set(model_mb=1001.0)
         assert "model, MB must be at most 1000 here, got 1001" in press(panel, "publish")
         panel.set(model_mb=1e-6, plan="star")
         assert press(panel, "publish") == ""
-        assert "by star to 2 hosts" in panel.content.trial.said
+        assert "by star to 2 hosts" in panel.content.publishing.said
         assert press(panel, "sweep") == "star has no m"
         assert run.status == "running"
         run.stop()
         run.wait()
         panel.close()
+
+
+@pytest.mark.cluster
+def test_without_a_run_versions_go_to_the_cluster_that_is_attached():
+    """A fleet's own, given, by its client or found; how the version spread is measured, host by host."""
+    with drlnb.Fleet(n_workers=2) as fleet:
+        for attached in (fleet, fleet.pool.link.client, None):
+            panel = faces.distribution(attached, plan="relay", m=2, n_hosts=2, model_mb=2.0)
+            panel.refresh()
+            assert press(panel, "publish") == ""
+            assert "by relay:m=2 to 2 hosts, measured " in panel.content.facts()["notes"][0]
+            assert panel.content.facts()["origin"] == "computed and measured"
+            view = panel.view("topology")
+            assert view.origin == "measured"
+            assert view.sentence.startswith("version 1 by relay:m=2, shard 0 of 2: all 2 hosts complete after ")
+            assert [row[0] for row in view.rows()].count("learner") == 1
+            assert len(view.rows()) == 2
+        assert press(panel, "sweep") == ""
+        assert panel.view().origin == "computed and measured"
+        for each in (fleet, fleet.pool.link.client, None):
+            faces.distribution(each, plan="relay", m=2, n_hosts=2, model_mb=2.0).close()

@@ -69,7 +69,7 @@ function render(/** @type {Rendered} */ rendered) {
       y = (/** @type {number} */ v) =>
         known(v) ? bottom - ((v - least) / (most - least)) * (bottom - C_TOP) : NaN;
     const down = ticks(least, most, (bottom - C_TOP) / 44),
-      across = ticks(low, high, (right - left) / 90, ax?.kind === "clock");
+      across = ticks(low, high, Math.max(3, (right - left) / 90), ax?.kind === "clock");
     for (const v of down.at) {
       pen.line(segment(left, y(v), right, y(v)), ink.line);
       pen.text(tickText(v, down.step), left - 6, y(v), ink.dim, "right");

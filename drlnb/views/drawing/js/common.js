@@ -234,6 +234,7 @@ const STYLE = `
 .drlnb-scroll{max-height:260px;overflow:auto;margin:4px 0;max-width:100%}.drlnb table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 .drlnb :is(th,td){padding:3px 8px;border-bottom:1px solid var(--drlnb-line);text-align:left;white-space:nowrap}.drlnb th{font-weight:600;color:var(--drlnb-dim)}.drlnb td.drlnb-r,.drlnb th.drlnb-r{text-align:right}
 .drlnb-bad{color:var(--drlnb-bad)}.drlnb-off{position:absolute!important;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
+[class*=drlnb-t-] .lm-TabBar-content{flex-wrap:wrap}[class*=drlnb-t-] .lm-TabBar-tab{flex:0 1 auto!important;min-width:auto!important}
 @media (forced-colors:active){.drlnb{--drlnb-bg:Canvas;--drlnb-fg:CanvasText;--drlnb-dim:CanvasText;--drlnb-line:ButtonBorder;--drlnb-soft:Canvas;--drlnb-accent:Highlight;--drlnb-bad:CanvasText}
 .drlnb :is(.drlnb-chip,.drlnb-bar,.drlnb-bar i){forced-color-adjust:none}.drlnb .drlnb-bar{border:1px solid CanvasText}.drlnb button[aria-disabled=true]{color:GrayText;border-color:GrayText;opacity:1}.drlnb button[aria-pressed=true]{outline:2px solid Highlight}.drlnb tr[aria-selected=true]{outline:2px solid Highlight;outline-offset:-2px}}
 @media (prefers-reduced-motion:reduce){.drlnb *{animation:none!important;transition:none!important}}`;

@@ -137,6 +137,11 @@ interface Header {
   tall?: number;
   lines?: Line[];
   slider?: Slider;
+  /** Of a topology: rows of its matrix (none: a ring), the row that its edges are of, a moment, and moments to jump to. */
+  parts?: string[];
+  part?: number;
+  at?: number;
+  moments?: Mark[];
   cols?: Shown[];
   actions?: Action[];
   reasons?: Record<string, Record<string, string>>;

@@ -28,6 +28,7 @@ const load = (files, names) => {
 };
 const { actionRow, commander } = await load(["common", "commands"], "actionRow, commander");
 const { groupMarks, render } = await load(["common", "picture", "timeline"], "groupMarks, render");
+const topology = await load(["common", "picture", "topology"], "render");
 
 function row(actions, { off = false } = {}) {
   const place = new Element("div"), sent = [], told = [], gone = { aborted: false };
@@ -126,4 +127,55 @@ test("shares of older time stand above each other", () => {
   const shares = table({ low: [0, 0, 64], high: [64, 64, 128], start: [16, 48, 96], stop: [48, 64, 128], series: [0, 1, 0], computed: [0, 0, 0] });
   const [a, b] = areas({ shares }, [0, 128]);
   assert.ok(Math.abs(a - 0.5) < 1e-6 && Math.abs(b - 0.125) < 1e-6, `${a}, ${b}`);
+});
+// Of n hosts: one more gets its part with each moment, and the first one is lost at half time.
+function followed(n, parts = []) {
+  const series = "·↓✓✕→R".split("").map((letter, i) => ({ name: `state ${i}`, letter, colour: `#00000${i}`, hatch: i === 5 ? "x" : "" }));
+  const step = 65534 / n, cells = each(n * Math.max(1, parts.length), (i) => i % n), never = 65535;
+  const tables = {
+    cells: { n: cells.length, begun: cells.map((i) => i * step), done: cells.map((i) => (i + 0.5) * step) },
+    hosts: { n, gone: each(n, (i) => (i ? never : 32767)) },
+    edges: { n: 1, sender: [0], receiver: [n], begun: [0], stop: [1], series: [4] },
+  };
+  const header = { series, parts, part: 0, span: [0, 1], at: 0.5, names: ["learner", ...each(n, (i) => `h${i}`)], origin: "simulated", sentence: "", x: "host", moments: [{ t: 0.5, label: "h0 lost" }] };
+  const stage = { canvas: new Element("canvas"), details: new Element("p"), state: { header, tables }, zoom: null, focus: null, ask() {}, start: (one) => one };
+  const drawing = topology.render({ stage }), frames = [], letters = [], none = () => {};
+  const pen = { rect: none, line: none, text: (text, x, y, colour, align, bold) => bold && letters.push(text), frame: (x, y) => frames.push([x, y]), clip: (x, y, w, h, draw) => draw() };
+  drawing.changed();
+  return { drawing, stage, said: () => drawing.above.find("said").textContent, frames, letters, draw: (width, height) => { frames.length = letters.length = 0; drawing.draw(pen, width, height, {}); } };
+}
+test("hosts of a ring stand apart, on a narrow page, too", () => {
+  for (const [n, width, height] of [[16, 160, 360], [16, 800, 320], [24, 240, 360], [24, 1200, 320]]) {
+    const page = followed(n);
+    page.draw(width, height);
+    const places = page.frames.slice(1); // the first one is the learner's
+    assert.equal(places.length, n);
+    for (const [i, [x, y]] of places.entries())
+      for (const [u, v] of places.slice(i + 1)) assert.ok(Math.abs(x - u) >= 24 || Math.abs(y - v) >= 17, `${n} ${width}: ${[x, y, u, v]}`);
+    assert.ok(places.every(([x, y]) => x >= 0 && x + 26 <= width && y >= 0 && y + 34 <= height), `${n} ${width}`);
+  }
+});
+test("the scrubber and its button move through the states, which letters show", () => {
+  const page = followed(4), knob = page.drawing.above.find("moment"), jump = page.drawing.above.find("jump");
+  const at = (share) => { knob.value = String(share * 1000); knob.heard.input[0](); return page.said().split(": ")[1]; };
+  assert.equal(page.said(), "500 ms of 1.0 s: 1 state 0, 1 state 1, 1 state 2, 1 state 3");
+  assert.deepEqual([at(0), at(0.2), at(1)], ["3 state 0, 1 state 1", "3 state 0, 1 state 2", "3 state 2, 1 state 3"]);
+  jump.click();
+  page.draw(400, 320);
+  assert.deepEqual(page.letters, ["✕", "✓", "↓", "·"]);
+});
+test("keys walk over hosts and rows, and stay within them", () => {
+  const page = followed(30, ["0", "1"]), { keys, tap, tip } = page.drawing, said = () => page.stage.details.textContent;
+  keys.ArrowLeft();
+  assert.equal(said(), "");
+  keys.ArrowRight(); keys.ArrowRight(); keys.ArrowDown(); keys.ArrowDown();
+  assert.equal(said(), "h1 · 1 · state 2 · from 33 ms · whole at 50 ms");
+  keys.ArrowUp();
+  assert.ok(said().startsWith("h1 · 0 · "));
+  keys.Escape();
+  assert.equal(said(), "");
+  page.draw(640, 120);
+  assert.equal(tip(-5, -5), "");
+  tap(635 - 12, 25);
+  assert.equal(said(), "h29 · 0 · state 0 · from 967 ms · whole at 983 ms · state 4 by learner");
 });
