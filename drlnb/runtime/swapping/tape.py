@@ -119,8 +119,8 @@ class Watch(Protocol):
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
         """Record a saved tensor."""
 
-    def unpacked(self, saved: Saved, waited_s: float) -> None:
-        """Record that a storage is needed, and for how long it was waited for."""
+    def unpacked(self, saved: Saved) -> None:
+        """Record that a storage is needed, once it is there."""
 
 
 class Tape:
@@ -174,7 +174,7 @@ class Tape:
         self._ahead: dict[RowKey, int] = {}  # bytes asked for and not yet needed
         self._task, self._cursor = -1, 0
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
-        self.stall_s = 0.0
+        self._waited_s = 0.0
 
     def begin(self, pinned: Iterable[torch.Tensor], *, counts: bool = False) -> None:
         """Begin a step.
@@ -194,7 +194,12 @@ class Tape:
         self._needed, self._task, self._cursor = {}, -1, 0
         self._sizes, self._packed = self._packed, []
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
-        self.stall_s = 0.0
+        self._waited_s = self.meter.waited_s
+
+    @property
+    def stall_s(self) -> float:
+        """How long this step has waited."""
+        return self.meter.waited_s - self._waited_s
 
     def end(self) -> None:
         """End a step: what was brought back for nothing goes, and nothing is under way any more."""
@@ -298,18 +303,18 @@ class Tape:
 
     def restored(self, saved: Saved) -> Held:
         """Return a storage's contents on the device, and ask for those that are needed after it."""
-        began_s = time.perf_counter()
+        began_s, waited_s = time.perf_counter(), self.meter.waited_s
         fetched = saved.held is None and saved.buffer is None
         if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
             self._make_room(saved.n_bytes)
         if graph_task() != -1:
             self._prefetch(saved)
         held = saved.restored()
-        waited_s = time.perf_counter() - began_s if fetched else 0.0
-        self.stall_s += waited_s
+        if fetched:
+            self.meter.waited_s = waited_s + time.perf_counter() - began_s
         self.n_fetched += fetched
         if self.watch is not None and saved.key not in self._needed:
-            self.watch.unpacked(saved, waited_s)
+            self.watch.unpacked(saved)
         self._needed.setdefault(saved.key)
         return held
 

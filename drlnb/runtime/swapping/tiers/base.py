@@ -25,6 +25,8 @@ class Meter:
         self.limit_bytes = math.inf
         #: Since :meth:`restart`.
         self.peak_bytes = 0
+        #: How long steps have waited for copies, or for what is computed again, in all.
+        self.waited_s = 0.0
         self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
 
     def add(self, n_bytes: int) -> None:
