@@ -151,7 +151,7 @@ def predicted(effort: Swapping) -> Iterator[Row]:
     cases = {
         f"{name} {n} {planner}": partial(_errors, name, n, planner) for name, n in _PREDICTED for planner in _PREDICTING
     }
-    turns = in_turn(effort.repeats, cases).values()
+    turns = in_turn(2 * effort.repeats, {str(case): partial(_errors, *case) for case in cases}).values()
     for i, (name, most) in enumerate((("step", 0.15), ("peak", 0.05))):
         off = [abs(median(turn[i] for turn in case)) for case in turns]
         title, bar = f"{name}, difference from the prediction, by network, batch and planner", Bar("value", most)
