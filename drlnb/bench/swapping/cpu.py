@@ -148,9 +148,7 @@ def predicted(effort: Swapping) -> Iterator[Row]:
     Each turn records and plans anew.  What differs in the median turn is the model's; what differs once is the
     machine's, which others use while a profile is recorded, or while its plan is followed.
     """
-    cases = {
-        f"{name} {n} {planner}": partial(_errors, name, n, planner) for name, n in _PREDICTED for planner in _PREDICTING
-    }
+    cases = [(*each, planner) for each in _PREDICTED for planner in _PREDICTING]
     turns = in_turn(2 * effort.repeats, {str(case): partial(_errors, *case) for case in cases}).values()
     for i, (name, most) in enumerate((("step", 0.15), ("peak", 0.05))):
         off = [abs(median(turn[i] for turn in case)) for case in turns]
