@@ -20,16 +20,15 @@ from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.guard import Kept
+from drlnb.runtime.swapping.guard import given_back
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import (
     DevicePeak,
     StepState,
     budget_problem,
     device_of,
-    fixed_bytes,
-    kept_tensors,
     shape_key,
+    storages_of,
 )
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.solve import read_budget
@@ -172,8 +171,8 @@ class Swapper:
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         blocks, recording = self._chooser.current.blocks, recording or self._recording
         counts = recording is None and self._chooser.keeps_all
-        self._tape.begin(kept_tensors(self.module), counts=counts)
-        self._own_bytes = fixed_bytes(self.module)
+        pinned, self._own_bytes = storages_of(self.module)
+        self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._chooser.current.actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":
@@ -187,7 +186,7 @@ class Swapper:
             with ExitStack() as stack:
                 stack.enter_context(recomputed(self.module, blocks))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
-                hooks = (self._tape.count, Kept.tensor) if counts else (self._tape.pack, self._tape.unpack)
+                hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:

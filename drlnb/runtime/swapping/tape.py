@@ -7,14 +7,14 @@ dies with the handles: a graph that is never run, kept for a second run or left 
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
 
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey
 from drlnb.runtime.swapping.attribution import Attribution
-from drlnb.runtime.swapping.guard import Geometry, Guard, Identity, Kept, identity, is_plain
+from drlnb.runtime.swapping.guard import Geometry, Guard, Identity, Kept, given_back, identity, is_plain, kept
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Ticket, Tier
 from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, in_compiler, storage_number
 
@@ -164,7 +164,7 @@ class Tape:
         #: Those of this step, by key.
         self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
         #: Storages that are counted, in a step that keeps all; which of them are not ours; keys of the last other step.
-        self._counted: weakref.WeakValueDictionary[Identity, Held] = weakref.WeakValueDictionary()
+        self._counted: dict[Identity, weakref.ref[Held]] = {}
         self._not_ours: Collection[int] = ()
         self._names: list[RowKey] = []
         self._sizes: list[int] = []  # of the storages that the last step packed: the next one needs room, too
@@ -176,19 +176,20 @@ class Tape:
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
         self._waited_s = 0.0
 
-    def begin(self, pinned: Iterable[torch.Tensor], *, counts: bool = False) -> None:
+    def begin(self, pinned: Collection[int], *, counts: bool = False) -> None:
         """Begin a step.
 
         Parameters
         ----------
         pinned
-            Tensors that are there whatever happens (parameters, buffers): their storages, and views of them, stay.
+            Numbers of storages that are there whatever happens (of parameters, buffers): they, and views of them, stay.
         counts
             All will stay: tensors go to :meth:`count` instead of :meth:`pack`.
         """
         self._not_ours = {i for i, key in enumerate(self._names) if counts and self.others.get(key) == _HELD}
         self._names = self._names if counts else []
-        self._pinned = {storage_number(each.untyped_storage()) for each in pinned}
+        self._pinned = pinned
+        self._counted = {where: known for where, known in self._counted.items() if known() is not None}
         self.rows.clear()
         self._small.clear()
         self._needed, self._task, self._cursor = {}, -1, 0
@@ -215,7 +216,7 @@ class Tape:
     def pack(self, tensor: torch.Tensor) -> Handle | Kept:
         """Adopt a tensor that autograd saves."""
         if not self._is_ours(tensor):
-            return Kept(tensor)
+            return kept(tensor)
         storage = tensor.untyped_storage()
         saved = self._saved.get(identity(tensor)) or self._first(tensor, storage)
         self.n_packs += 1
@@ -230,20 +231,20 @@ class Tape:
 
     def count(self, tensor: torch.Tensor) -> Kept:
         """Keep a tensor that autograd saves, and count its storage: where all stays, nothing needs a name."""
-        if not is_plain(tensor):
-            return Kept(tensor)
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            return kept(tensor)
         storage = tensor.untyped_storage()
         where, n_bytes = (storage_number(storage), tensor._version), storage.nbytes()
-        if where[0] in self._pinned or n_bytes < self._min_bytes:
-            return Kept(tensor)
-        held = self._counted.get(where)
+        if n_bytes < self._min_bytes or where[0] in self._pinned or not is_plain(tensor):
+            return kept(tensor)
+        held = known() if (known := self._counted.get(where)) else None
         if held is None:
-            meter = self._uncounted if self.n_saved in self._not_ours else self.meter
-            held = self._counted[where] = Held(meter, storage)
+            held = Held(self._uncounted if self.n_saved in self._not_ours else self.meter, storage)
+            self._counted[where] = weakref.ref(held)
             self.n_saved += 1
             self._packed.append(n_bytes)
         self.n_packs += 1
-        return Kept(tensor, held)
+        return kept(tensor, held)
 
     def _is_ours(self, tensor: torch.Tensor) -> bool:
         if not is_plain(tensor) or in_compiler():
@@ -288,8 +289,8 @@ class Tape:
         if self._probed is not None:
             self._probed.append(handle)
             return torch.empty(0)
-        if isinstance(handle, Kept):
-            return handle.tensor()
+        if isinstance(handle, tuple):
+            return given_back(handle)
         handle.guard.check()
         with torch.no_grad():
             if handle.squeezed is not None:

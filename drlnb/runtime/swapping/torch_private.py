@@ -55,16 +55,19 @@ def in_compiler() -> bool:
 
 def submodules(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Return a module and those within it, each once; quicker than `modules`, which makes their names."""
-    seen = {id(module): module}
-    for each in (waiting := [module]):
-        new = {id(child): child for child in each._modules.values() if child is not None and id(child) not in seen}
-        seen |= new
-        waiting += new.values()
-    return waiting
+    found, seen = [module], {id(module)}
+    for each in found:
+        for child in each._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found.append(child)
+    return found
 
 
 def compiled(module: torch.nn.Module) -> bool:
     """Return whether torch.compile has taken a module, or one within it."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # not loaded: nothing is compiled
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:  # nothing is compiled
+        return False
     kind = getattr(dynamo, "OptimizedModule", ())
     return any(isinstance(each, kind) or each._compiled_call_impl is not None for each in submodules(module))

@@ -33,7 +33,8 @@ class Meter:
         """Count bytes in, or out if negative."""
         with self._lock:
             self.n_bytes += n_bytes
-            self.peak_bytes = max(self.peak_bytes, self.n_bytes)
+            if self.n_bytes > self.peak_bytes:
+                self.peak_bytes = self.n_bytes
 
     def follow(self, storage: torch.UntypedStorage) -> None:
         """Count a storage until nobody has it any more."""
