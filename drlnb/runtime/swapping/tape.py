@@ -276,10 +276,10 @@ class Tape:
             saved.held = held
         del held  # a copy that is done lets go of it
         coming = self._sizes[self.n_saved : self.n_saved + _COMING] if self._sizes else [saved.n_bytes] * _COMING
-        self._make_room(sum(coming))
+        self.make_room(sum(coming))
         return saved
 
-    def _make_room(self, n_bytes: int) -> None:
+    def make_room(self, n_bytes: int) -> None:
         """Wait for copies out until there is room for so many bytes more, or none is under way."""
         while self.meter.n_bytes + n_bytes > self.meter.limit_bytes and self.tier.relieve():
             pass
@@ -294,7 +294,7 @@ class Tape:
         handle.guard.check()
         with torch.no_grad():
             if handle.squeezed is not None:
-                self._make_room(handle.saved.n_bytes)
+                self.make_room(handle.saved.n_bytes)
                 tensor = handle.squeezed()
                 self.meter.follow(tensor.untyped_storage())
             else:
@@ -307,7 +307,7 @@ class Tape:
         began_s, waited_s = time.perf_counter(), self.meter.waited_s
         fetched = saved.held is None and saved.buffer is None
         if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
-            self._make_room(saved.n_bytes)
+            self.make_room(saved.n_bytes)
         if graph_task() != -1:
             self._prefetch(saved)
         held = saved.restored()
