@@ -184,7 +184,7 @@ class Swapper:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(recomputed(self.module, blocks))
+                stack.enter_context(recomputed(self.module, blocks, self._tape.remaking))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 stack.enter_context(saved_tensors_hooks(*hooks))

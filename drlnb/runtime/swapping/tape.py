@@ -342,6 +342,26 @@ class Tape:
                 self._ahead[ahead.key] = ahead.n_bytes
             self._cursor += 1
 
+    def remaking(self, own: Collection[int]) -> Callable[[torch.Tensor], None]:
+        """Return what counts the tensors that a block saves when it is run again, each storage as long as it lives.
+
+        Parameters
+        ----------
+        own
+            Numbers of the storages of its parameters and buffers, which do not count.
+        """
+        there = [held for saved in self.rows.values() for held in (saved.held, saved.buffer) if held is not None]
+        known = {*own, *self._pinned, *[storage_number(held.storage) for held in there]}
+
+        def count(tensor: torch.Tensor) -> None:
+            storage = tensor.untyped_storage() if is_plain(tensor) else None
+            if storage is not None and storage.nbytes() >= self._min_bytes and storage_number(storage) not in known:
+                known.add(storage_number(storage))
+                self.make_room(storage.nbytes())
+                self.meter.follow(storage)
+
+        return count
+
     def _audit(self) -> None:
         """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""
         for saved in list(self.rows.values()):

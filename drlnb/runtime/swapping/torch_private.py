@@ -1,6 +1,7 @@
 """Reach the private names of torch that swapping needs: no other file does."""
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = [
     "compiled",
     "graph_task",
     "in_compiler",
+    "innermost_hooks",
     "storage_number",
     "submodules",
 ]
@@ -34,6 +36,7 @@ StorageRef = _private("torch.multiprocessing.reductions", "StorageWeakRef")
 #: Base class of the modules that keep batch statistics.
 NormBase = _private("torch.nn.modules.batchnorm", "_NormBase")
 _current_graph_task = _private("torch._C", "_current_graph_task_id")
+_top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
 _private("torch", "UntypedStorage")._cdata  # noqa: B018 - whether it is there
 
 
@@ -45,6 +48,12 @@ def storage_number(storage: torch.UntypedStorage) -> int:
 def graph_task() -> int:
     """Return the number of the backward pass that this thread is in; -1 outside of one."""
     return int(_current_graph_task())
+
+
+def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
+    """Return the hooks of saved tensors that are in force; there must be some."""
+    pack, unpack = _top_hooks(False)
+    return pack, unpack
 
 
 def in_compiler() -> bool:

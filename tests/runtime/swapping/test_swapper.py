@@ -50,28 +50,19 @@ def pooled():
     return nn.Sequential(*impala_layers(3)[0], nn.Linear(512, 10))
 
 
-@pytest.mark.parametrize("action", [KEEP, SQUEEZE, DERIVE])
+@pytest.mark.parametrize("action", [KEEP, SQUEEZE, DERIVE, BLOCK])
 @pytest.mark.parametrize("make", [pooled, partial(made, "residual"), partial(made, "transformer")])
 def test_c5_the_bytes_at_the_peak_are_the_predicted_ones(make, action):
-    """What is counted, kept forms made whole again included, is what the cost model says, to the byte.
+    """What is counted is what the cost model says, to the byte.
 
-    In the first step, too: what an operation gives a second time was tried out while steps were recorded.
+    Forms that are made whole again count, and what a block saves that is run again.  It holds in the first step, too: what
+    an operation gives a second time was tried out while steps were recorded.
     """
     net, x = make(), images()
     with swapper(net) as swapped:
         swapped.apply(everywhere(profiled(swapped, net, x), action))
         for _ in range(2):
             assert trained(swapped, net, x, 1).peak_bytes == swapped.report().predicted.peak_bytes
-
-
-@pytest.mark.parametrize("make", [pooled, partial(made, "residual"), partial(made, "transformer")])
-def test_c5_blocks_hold_no_more_than_was_predicted(make):
-    """A block that is made again holds its input, also where nothing but the block needs it."""
-    net, x = make(), images()
-    with swapper(net) as swapped:
-        swapped.apply(everywhere(profiled(swapped, net, x), BLOCK))
-        step = trained(swapped, net, x, 2)
-        assert 0.8 * swapped.report().predicted.peak_bytes <= step.peak_bytes <= swapped.report().predicted.peak_bytes
 
 
 def test_c5_what_recording_takes_is_not_the_steps(monkeypatch):
