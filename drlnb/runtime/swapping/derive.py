@@ -2,8 +2,8 @@
 
 Known are the outputs of batch and layer normalisation, ReLU and GELU modules, and chains of them.  What an output was
 made of is noted when its module returns; whether the result is bit by bit the same is tried, on the tensors themselves,
-the first time that a chain meets a device, type, shape and memory format.  That is while steps are recorded, if they are:
-a trial needs room for one row more, which a plan does not leave.
+the first time that a chain meets a device, type, shape and memory format.  That is while steps are recorded, if any
+is: a trial needs room for one row more, which a plan does not leave.
 """
 
 from collections.abc import Callable, Mapping

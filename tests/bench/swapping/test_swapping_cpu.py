@@ -78,7 +78,7 @@ def test_naive_hooks_copy_what_storages_share(monkeypatch):
 
 
 def test_what_hooks_cost_is_the_middle_of_pairs_whose_order_changes(monkeypatch):
-    """Whatever comes second takes as long again: of steps that cost the same, half of the pairs say 2, half say a half."""
+    """Whatever comes second takes as long again: of steps that cost the same, half of the pairs say 2, half 1/2."""
     order, now_s = [], [0.0]
 
     class Played:

@@ -55,8 +55,8 @@ def pooled():
 def test_c5_the_bytes_at_the_peak_are_the_predicted_ones(make, action):
     """What is counted is what the cost model says, to the byte.
 
-    Forms that are made whole again count, and what a block saves that is run again.  It holds in the first step, too: what
-    an operation gives a second time was tried out while steps were recorded.
+    Forms that are made whole again count, and what a block saves that is run again.  It holds in the first step, too:
+    what an operation gives a second time was tried out while steps were recorded.
     """
     net, x = make(), images()
     with swapper(net) as swapped:
