@@ -50,7 +50,7 @@ def trained(stage: Stage, n: int, scale: int) -> Iterator[Row]:
     yield Row(f"task-{n}-step", title, took_s, against="with room enough", baseline_samples=plain_s)
 
 
-def _last(stage: Stage, name: str, n: int, scale: int, budget_bytes: int) -> list[SwapStepMeasured]:
+def _last(stage: Stage, name: str, n: int, scale: int, budget_bytes: int) -> tuple[SwapStepMeasured, ...]:
     """Train a task, and return what its last rounds say of their steps."""
     kwargs: Arguments = {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": {"scale": scale}}
     shape: Arguments = {"n_envs": 8, "n_steps": n // 4, "batch_size": n, "n_epochs": 4}

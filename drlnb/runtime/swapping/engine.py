@@ -22,14 +22,7 @@ from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.guard import given_back
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
-from drlnb.runtime.swapping.memory import (
-    DevicePeak,
-    StepState,
-    budget_problem,
-    device_of,
-    shape_key,
-    storages_of,
-)
+from drlnb.runtime.swapping.memory import DevicePeak, StepState, budget_problem, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.solve import read_budget
 from drlnb.runtime.swapping.squeeze import squeeze
@@ -48,8 +41,7 @@ _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
 _COLD_STEPS = 1
 #: Steps of each batch that a profile is made of: the first one of a size has more to do, and others use the machine.
 _RECORDED = 3
-#: Steps until a plan is followed.
-FIRST_STEPS = _COLD_STEPS + _RECORDED
+FIRST_STEPS = _COLD_STEPS + _RECORDED  #: Steps until a plan is followed.
 
 
 class Swapper:
@@ -160,12 +152,11 @@ class Swapper:
         self._n_steps += 1
         if recording is None:
             self._chooser.measured(step, link_of(self._tier))
-        elif step.n_samples:
-            self._recorded.append((step.n_samples, (recording, recording.ticks())))
+        elif n := step.n_samples:
+            self._recorded.append((n, (recording, recording.ticks())))
             if len(self._recorded) == _RECORDED:
-                alike = [recorded for n_samples, recorded in self._recorded if n_samples == step.n_samples]
-                self._recorded.clear()
-                self._chooser.take(self._profile_of({step.n_samples: alike}), step.n_samples)
+                alike, self._recorded = [recorded for size, recorded in self._recorded if size == n], []
+                self._chooser.take(self._profile_of({n: alike}), n)
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:

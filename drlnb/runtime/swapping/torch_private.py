@@ -64,13 +64,13 @@ def in_compiler() -> bool:
 
 def submodules(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Return a module and those within it, each once; quicker than `modules`, which makes their names."""
-    found, seen = [module], {id(module)}
-    for each in found:
+    modules, seen = [module], {id(module)}
+    for each in modules:
         for child in each._modules.values():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
-                found.append(child)
-    return found
+                modules.append(child)
+    return modules
 
 
 def compiled(module: torch.nn.Module) -> bool:
