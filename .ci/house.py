@@ -19,13 +19,13 @@ from pathlib import Path
 
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
-    "runtime": 10_026,
+    "runtime": 10_082,
     "planning": 7_420,
     "rl": 5_422,
     "fleet": 4_186,
     "views": 4_559,
     "sim": 3_052,
-    "bench": 3_570,
+    "bench": 3_591,
     "widgets": 1_894,
     "cli": 1_081,
     "records": 1_146,
@@ -33,9 +33,9 @@ BUDGETS = {
     "report": 507,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,775 more (0042 to 0044),
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 1,881 more (0042 to 0048),
 #: distribution 143 (0036), and readers of long runs 14 (0032).
-PRODUCT_LINES = 43_557
+PRODUCT_LINES = 43_663
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200

@@ -128,12 +128,12 @@ class Recipes:
             if isinstance(handle, Handle) and handle.full is not None and handle.saved.action == DERIVE:
                 self._derive(handle, handle.full)
 
-    def source_of(self, saved: Saved, output: object) -> RowKey | None:
-        """Return the key of what a storage could be computed from; tried if it is the output of the module's call."""
+    def source_of(self, saved: Saved, tensors: object) -> RowKey | None:
+        """Return the key of what a storage could be computed from; tried if it is among some tensors."""
         chain = self._chain(saved)
         if chain is None:
             return None
-        for each in tensors_in(output):
+        for each in tensors_in(tensors):
             if identity(each) == saved.identity and not self._is_exact(*chain, each.untyped_storage()):
                 return None
         return chain[0].key

@@ -119,7 +119,7 @@ class Recording:
         for handle in call.pending:
             if isinstance(handle, Handle) and handle.saved.key in self.rows:
                 row = self.rows[handle.saved.key]
-                row.source = row.source or self._recipes.source_of(handle.saved, output)
+                row.source = row.source or self._recipes.source_of(handle.saved, (call.inputs, output))
         if call.path and call.module is not None:
             storages = [each.untyped_storage() for each in tensors_in(call.inputs)]
             self._refs += map(StorageRef, storages)

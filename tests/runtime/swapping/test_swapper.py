@@ -19,7 +19,7 @@ from torch.nn.modules import module as module_hooks
 from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
-from drlnb.runtime.swapping import measure
+from drlnb.runtime.swapping import derive, measure
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.measure import Recording
@@ -63,6 +63,18 @@ def test_c5_the_bytes_at_the_peak_are_the_predicted_ones(make, action):
         swapped.apply(everywhere(profiled(swapped, net, x), action))
         for _ in range(2):
             assert trained(swapped, net, x, 1).peak_bytes == swapped.report().predicted.peak_bytes
+
+
+def test_what_does_not_give_the_same_bits_again_is_offered_to_no_planner(monkeypatch):
+    """Two blocks' ReLUs are made of batch normalisation's input, until a trial says that other bits come of it."""
+    net, x = made("residual"), images()
+    offered = []
+    for same in (True, False):
+        monkeypatch.setattr(derive, "_same", lambda first, second, same=same: same)
+        with swapper(net) as swapped:
+            offered.append(sum(row.derive_from is not None for row in profiled(swapped, net, x).rows))
+    assert offered[0] > 0
+    assert offered[1] == 0
 
 
 def test_c5_what_recording_takes_is_not_the_steps(monkeypatch):
