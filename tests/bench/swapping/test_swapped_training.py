@@ -43,13 +43,6 @@ def test_a_task_has_six_tenths_of_what_it_takes_with_room_enough(monkeypatch):
     assert step.ratio == pytest.approx(2.5 / 2.0)
 
 
-def test_the_fourth_phase_is_the_drift_and_the_task(monkeypatch):
-    """Each of the other phases is one group."""
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert [*Swapping(device="cuda", phase=4).names] == ["drift", "task"]
-    assert [*Swapping(device="cuda").names] == ["copies", "batches", "steps", "drift", "task"]
-
-
 @pytest.mark.cluster
 def test_a_task_on_a_virtual_slot_keeps_its_budget(monkeypatch):
     """IMPALA's network on minibatches of 24: the peaks of its last rounds are within six tenths of those with room."""
