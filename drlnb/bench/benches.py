@@ -186,7 +186,7 @@ def _need_cuda(bench: str) -> None:
 #: What ``drlnb bench swapping`` measures on a CPU, and in each phase on a CUDA device.
 _SWAPPING = {
     "cpu": ["gradients memory hooks predicted overlap squeezed contest table"],
-    "cuda": ["copies", "batches", "steps", "drift"],
+    "cuda": ["copies", "batches", "steps", "drift task"],
 }
 
 
@@ -201,7 +201,9 @@ class Swapping:
     """
 
     device: str = option("cpu", "where steps are made: other rows for each", choices=tuple(_SWAPPING))
-    phase: int | None = option(None, "part of --device cuda: 1 copies, 2 batches, 3 steps, 4 drift", least=1, most=4)
+    phase: int | None = option(
+        None, "part of --device cuda: 1 copies, 2 batches, 3 steps, 4 drift, task", least=1, most=4
+    )
     mode: str = option("fp32", "arithmetic of --device cuda", choices=("fp32", "tf32"))
     repeats: int = option(3, "turns of every way", least=1)
 
@@ -302,7 +304,7 @@ _ALL = (
         "Make training steps under swap plans: the same gradients, fewer bytes, and at which price.",
         _groups("swapping", cpu="gradients memory hooks predicted overlap squeezed", contest="contest table")
         | _groups("gpu", device="copies")
-        | _groups("swapping", cuda="batches steps drift"),
+        | _groups("swapping", cuda="batches steps drift", training="task"),
         Swapping,
         unasked=lambda effort: effort.names,
     ),

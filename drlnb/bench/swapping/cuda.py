@@ -25,6 +25,7 @@ from drlnb.planning.swapping.fine import QFine
 from drlnb.planning.swapping.heuristics import fastest
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.trace import GIB, analytic
+from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.sim.swapping.nets import net_trace
 
 __all__ = ["batches", "bracketed", "compared", "drift", "recovered", "steps", "tried"]
@@ -40,8 +41,8 @@ _SPEED = {1.0: {}, 1.4: dict.fromkeys([*_LARGEST][:3], 0.95),
 _RIVALS = {"save_on_cpu": 0.5, "offload": 0.75, "checkpoint": 0.97, "best": 1.02}
 #: How much larger than under another planner a batch is at four fifths of plain's speed.
 _LARGER, _SPEED_FRAC = {"vdnn_all": 1.2, "capuchin": 1.05}, 0.8
-#: Steps until a plan is followed: one, one that is recorded, one; for auto also its trials.
-_BEFORE = {"vdnn_all": 3, "capuchin": 3, "auto": 16}
+#: Steps until a plan is followed, and the first one of it; for auto also its trials.
+_BEFORE = dict.fromkeys(("vdnn_all", "capuchin"), FIRST_STEPS + 1) | {"auto": FIRST_STEPS + 14}
 #: Share of a batch up to which the largest one is found; seconds of a phase; trials after a drift.
 _PART, _PHASE_S, _TRIALS = 0.02, 480.0, 20
 
@@ -102,7 +103,7 @@ def tried(net: str, way: str, mode: str, n: int, n_steps: int, device: str = "cu
         before = torch.cuda.memory_stats().get("num_alloc_retries", 0)
         took = here.steps(x, n_steps)
         retried = torch.cuda.memory_stats().get("num_alloc_retries", 0) - before >= n_steps
-        return [] if retried else took, here.errors(min(took)) if way in _BEFORE else None
+        return [] if retried else took, here.errors(took) if way in _BEFORE else None
     except torch.OutOfMemoryError:
         return [], None
     finally:
@@ -178,7 +179,13 @@ def steps(effort: Swapping) -> Iterator[Row]:
         for i, (multiple, n) in enumerate(zip(_SPEED, numbers, strict=True)):
             yield from compared(net, multiple, n, {way: answer[i][0] for way, answer in answers.items()}, plain[1])
     for name, most, off in zip(("step", "peak"), (0.10, 0.05), zip(*errors, strict=True), strict=False):
-        yield Row(f"predicted-{name}", f"{name}: difference from the prediction", off, "of it", bar=Bar("value", most))
+        yield Row(
+            f"predicted-{name}",
+            f"{name}: difference from the prediction",
+            [*map(abs, off)],
+            "of it",
+            bar=Bar("value", most),
+        )
 
 
 def compared(net: str, multiple: float, n: int, seconds: Mapping[str, Sequence[float]], speed: float) -> Iterator[Row]:
@@ -228,7 +235,7 @@ def recovered(
 ) -> list[float]:
     """Return the same of any way, whatever keeps the link busy."""
     way = make()
-    way.steps(x, 3)
+    way.steps(x, FIRST_STEPS + 1)
     profile = way.swapper.report().profile
     assert profile is not None
     search = Search(SwapView(profile=profile, n_samples=len(x), budget_bytes=cap_bytes))
@@ -246,7 +253,7 @@ def recovered(
         fine = measured(learner.kept, 5)
         way.swapper.close()
         anew = make()
-        solved = anew.steps(x, 8)[3:]
+        solved = anew.steps(x, FIRST_STEPS + 6)[-5:]
         anew.swapper.close()
     return [median(static), median(fine), median(solved)]
 

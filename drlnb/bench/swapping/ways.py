@@ -3,12 +3,13 @@
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
+from statistics import median
 from typing import TypeVar
 
 import torch
@@ -144,8 +145,8 @@ class Way:
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
 
-    def errors(self, step_s: float) -> tuple[float, float]:
-        """Return by which shares a step's seconds and the last one's peak differ from what is predicted."""
+    def errors(self, steps_s: Sequence[float]) -> tuple[float, float]:
+        """Return by which shares the median of some steps and the last one's peak differ from what is predicted."""
         said = self.swapper.report().predicted
         assert said is not None
-        return abs(step_s / said.step_s - 1.0), abs(self.step.peak_bytes / said.peak_bytes - 1.0)
+        return median(steps_s) / said.step_s - 1.0, self.step.peak_bytes / said.peak_bytes - 1.0

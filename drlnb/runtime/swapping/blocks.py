@@ -1,19 +1,22 @@
 """Make the forward pass of a submodule again in the backward pass, instead of keeping what it saved."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from drlnb.runtime.swapping.torch_private import NormBase
+from drlnb.runtime.swapping.memory import storages_of
+from drlnb.runtime.swapping.torch_private import NormBase, innermost_hooks
 
 __all__ = ["can_run_again", "recomputed"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Remaking = Callable[[Collection[int]], Callable[[torch.Tensor], None]]
 
 
 def can_run_again(module: nn.Module) -> bool:
@@ -22,7 +25,7 @@ def can_run_again(module: nn.Module) -> bool:
 
 
 @contextmanager
-def recomputed(module: nn.Module, paths: Sequence[str]) -> Iterator[None]:
+def recomputed(module: nn.Module, paths: Sequence[str], remaking: _Remaking) -> Iterator[None]:
     """Checkpoint submodules, with exact batch statistics and random numbers, while the context is open.
 
     Parameters
@@ -31,6 +34,9 @@ def recomputed(module: nn.Module, paths: Sequence[str]) -> Iterator[None]:
         The model.
     paths
         Of its submodules; none lies within another.
+    remaking
+        Called as a submodule is run again, with the numbers of the storages of its parameters and buffers, for what is
+        to see the tensors that it saves then.
 
     Raises
     ------
@@ -44,7 +50,7 @@ def recomputed(module: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     before = {path: vars(known[path]).get("forward") for path in paths}
     try:
         for path in paths:
-            known[path].forward = _checkpointed(known[path], known[path].forward)
+            known[path].forward = _checkpointed(known[path], known[path].forward, remaking)
         yield
     finally:
         for path, forward in before.items():
@@ -54,7 +60,7 @@ def recomputed(module: nn.Module, paths: Sequence[str]) -> Iterator[None]:
                 known[path].forward = forward
 
 
-def _checkpointed(module: nn.Module, forward: Callable[_P, _T]) -> Callable[_P, _T]:
+def _checkpointed(module: nn.Module, forward: Callable[_P, _T], remaking: _Remaking) -> Callable[_P, _T]:
     def outer(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         runs: list[None] = []
 
@@ -62,7 +68,7 @@ def _checkpointed(module: nn.Module, forward: Callable[_P, _T]) -> Callable[_P, 
             runs.append(None)
             if len(runs) == 1:
                 return forward(*args, **kwargs)
-            with _statistics_kept(module):
+            with _statistics_kept(module), _seen(remaking(storages_of(module)[0])):
                 return forward(*args, **kwargs)
 
         if not torch.is_grad_enabled():
@@ -71,6 +77,19 @@ def _checkpointed(module: nn.Module, forward: Callable[_P, _T]) -> Callable[_P, 
         return result
 
     return outer
+
+
+@contextmanager
+def _seen(look: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Look at what the checkpoint's hooks, which are the innermost ones, are given."""
+    pack, unpack = innermost_hooks()
+
+    def both(tensor: torch.Tensor) -> object:
+        look(tensor)  # first: the last tensor ends the run by an error
+        return pack(tensor)
+
+    with saved_tensors_hooks(both, unpack):
+        yield
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 Known are the outputs of batch and layer normalisation, ReLU and GELU modules, and chains of them.  What an output was
 made of is noted when its module returns; whether the result is bit by bit the same is tried, on the tensors themselves,
-the first time that a chain meets a device, type, shape and memory format.
+the first time that a chain meets a device, type, shape and memory format.  That is while steps are recorded, if any
+is: a trial needs room for one row more, which a plan does not leave.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from torch.nn import functional
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, RowKey
 from drlnb.runtime.swapping.attribution import Call
 from drlnb.runtime.swapping.guard import Guard, Identity, identity
+from drlnb.runtime.swapping.squeeze import tensors_in
 from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Held, flat
 from drlnb.runtime.swapping.torch_private import StorageRef
@@ -126,10 +128,33 @@ class Recipes:
             if isinstance(handle, Handle) and handle.full is not None and handle.saved.action == DERIVE:
                 self._derive(handle, handle.full)
 
-    def source_of(self, saved: Saved) -> RowKey | None:
-        """Return the key of what a storage could be computed from."""
+    def source_of(self, saved: Saved, tensors: object) -> RowKey | None:
+        """Return the key of what a storage could be computed from; tried if it is among some tensors."""
         chain = self._chain(saved)
-        return chain[0].key if chain else None
+        if chain is None:
+            return None
+        for each in tensors_in(tensors):
+            if identity(each) == saved.identity and not self._is_exact(*chain, each.untyped_storage()):
+                return None
+        return chain[0].key
+
+    def _is_exact(self, source: Saved, recipes: list[_Recipe], made: torch.UntypedStorage) -> bool:
+        """Return whether operations give the same bits again; tried once, on the tensors themselves."""
+        guard = recipes[0].guard
+        case = (*[recipe.module for recipe in recipes], made.device, guard.geometry)
+        if case not in self._tested:
+            self._tape.make_room(made.nbytes())
+            with torch.no_grad():
+                again = self._run(recipes, source.restored())
+            self._tested[case] = _same(again.storage, made)
+            source.rest()
+        return self._tested[case]
+
+    def _run(self, recipes: list[_Recipe], held: Held) -> Held:
+        x = recipes[0].guard.view(held.storage)
+        for recipe in recipes:
+            x = recipe.operation(x)
+        return Held(self._tape.meter, x.untyped_storage())
 
     def _chain(self, saved: Saved) -> tuple[Saved, list[_Recipe]] | None:
         recipes: list[_Recipe] = []
@@ -145,36 +170,23 @@ class Recipes:
     def _derive(self, handle: Handle, full: Held) -> None:
         saved = handle.saved
         chain = self._chain(saved) if saved.again is None else None
-        if chain is not None:
-            source = Handle(chain[0], chain[1][0].guard)
-            operations = [recipe.operation for recipe in chain[1]]
-
-            def run(held: Held) -> Held:
-                x = source.guard.view(held.storage)
-                for operation in operations:
-                    x = operation(x)
-                return Held(self._tape.meter, x.untyped_storage())
+        if chain is not None and self._is_exact(*chain, full.storage):
+            recipes = chain[1]
+            source = Handle(chain[0], recipes[0].guard)
 
             def again() -> Held:
                 source.guard.check()
-                made = run(self._tape.restored(source.saved))
+                made = self._run(recipes, self._tape.restored(source.saved))
                 source.saved.unpacked(id(source))
                 return made
 
-            case = (*[recipe.module for recipe in chain[1]], full.storage.device, source.guard.geometry)
-            if case not in self._tested:
-                with torch.no_grad():
-                    self._tested[case] = _same(run(source.saved.restored()), full)
-                source.saved.rest()
-            if self._tested[case]:
-                saved.again = again
+            saved.again = again
         if saved.again is not None:
             handle.full = None
 
 
-def _same(first: Held, second: Held) -> bool:
-    same_size = first.storage.nbytes() == second.storage.nbytes()
-    return bool(same_size and torch.equal(flat(first.storage), flat(second.storage)))
+def _same(first: torch.UntypedStorage, second: torch.UntypedStorage) -> bool:
+    return bool(first.nbytes() == second.nbytes() and torch.equal(flat(first), flat(second)))
 
 
 def _as_then(operation: _Operation, device: str) -> _Operation:

@@ -20,17 +20,9 @@ from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.guard import Kept
-from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of, work_s
-from drlnb.runtime.swapping.memory import (
-    DevicePeak,
-    StepState,
-    budget_problem,
-    device_of,
-    fixed_bytes,
-    kept_tensors,
-    shape_key,
-)
+from drlnb.runtime.swapping.guard import given_back
+from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
+from drlnb.runtime.swapping.memory import DevicePeak, StepState, budget_problem, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.solve import read_budget
 from drlnb.runtime.swapping.squeeze import squeeze
@@ -40,21 +32,22 @@ from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
 from drlnb.runtime.swapping.torch_private import compiled
 
-__all__ = ["Swapper"]
+__all__ = ["FIRST_STEPS", "Swapper"]
 
 _T = TypeVar("_T")
 #: Smallest storages that are moved: below, a copy's start costs more (TransformerEngine: 256 Ki elements).
 _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
 #: Steps that swap everything before the one that is recorded: the optimiser's state appears in the first.
 _COLD_STEPS = 1
-#: Steps of each batch that a profile is made of: the first one of a size has more to do.
-_RECORDED = 2
+#: Steps of each batch that a profile is made of: the first one of a size has more to do, and others use the machine.
+_RECORDED = 3
+FIRST_STEPS = _COLD_STEPS + _RECORDED  #: Steps until a plan is followed.
 
 
 class Swapper:
     """Keeps the training steps of a module within a budget, with the gradients of plain PyTorch, bit by bit.
 
-    The first steps swap everything that is large enough; the second one is recorded, and then the planner chooses.
+    The first steps swap everything that is large enough; three of them are recorded, and then the planner chooses.
 
     Parameters
     ----------
@@ -114,6 +107,7 @@ class Swapper:
         )
         self._recipes = Recipes(self._tape)
         self._recording: Recording | None = None
+        self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -158,16 +152,18 @@ class Swapper:
         self._n_steps += 1
         if recording is None:
             self._chooser.measured(step, link_of(self._tier))
-        elif step.n_samples:
-            profile = self._profile_of({step.n_samples: (recording, recording.ticks())})
-            self._chooser.take(profile, step.n_samples)
+        elif n := step.n_samples:
+            self._recorded.append((n, (recording, recording.ticks())))
+            if len(self._recorded) == _RECORDED:
+                alike, self._recorded = [recorded for size, recorded in self._recorded if size == n], []
+                self._chooser.take(self._profile_of({n: alike}), n)
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         blocks, recording = self._chooser.current.blocks, recording or self._recording
         counts = recording is None and self._chooser.keeps_all
-        self._tape.begin(kept_tensors(self.module), counts=counts)
-        self._own_bytes = fixed_bytes(self.module)
+        pinned, self._own_bytes = storages_of(self.module)
+        self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._chooser.current.actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":
@@ -179,9 +175,9 @@ class Swapper:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(recomputed(self.module, blocks))
+                stack.enter_context(recomputed(self.module, blocks, self._tape.remaking))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
-                hooks = (self._tape.count, Kept.tensor) if counts else (self._tape.pack, self._tape.unpack)
+                hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
@@ -270,7 +266,7 @@ class Swapper:
     # -- plans -------------------------------------------------------------------------------------------------------
 
     def profile(self, step_fn: Callable[[int], object], batches: Sequence[int]) -> SwapProfile:
-        """Record steps of one or two batch sizes, the faster of two each, and return the profile; no plan changes.
+        """Record three steps of one or two batch sizes each, and return the profile; no plan changes.
 
         Parameters
         ----------
@@ -286,7 +282,7 @@ class Swapper:
         """
         if not 1 <= len(batches) <= 2 or min(batches) < 1:
             raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
-        chooser, recordings = self._chooser, dict[int, Recorded]()
+        chooser, recordings = self._chooser, dict[int, list[Recorded]]()
         before = chooser.plan, chooser.is_given
         chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
         try:
@@ -294,8 +290,7 @@ class Swapper:
                 self._recording = recording = self._new_recording()
                 with self.step(n_samples):
                     step_fn(n_samples)
-                    recorded = recording, recording.ticks()
-                    recordings[n_samples] = min(recordings.get(n_samples, recorded), recorded, key=work_s)
+                    recordings.setdefault(n_samples, []).append((recording, recording.ticks()))
         finally:
             chooser.plan, chooser.is_given = before
             self._recording = None

@@ -6,7 +6,7 @@ import torch
 
 from drlnb.runtime.swapping.torch_private import storage_number
 
-__all__ = ["Geometry", "Guard", "Identity", "Kept", "identity", "is_plain"]
+__all__ = ["Geometry", "Guard", "Identity", "Kept", "given_back", "identity", "is_plain", "kept"]
 
 #: Number of a storage, and the write counter of its contents.
 Identity = tuple[int, int]
@@ -41,19 +41,22 @@ class Guard:
         return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
 
 
-class Kept:
-    """A saved tensor that stays: a parameter, a small one, a subclass; or any one where all stay."""
+#: A saved tensor that stays (a parameter, a small one, a subclass; or any one where all stay), its write counter, and
+#: what lives as long, and is counted so.
+Kept = tuple[torch.Tensor, int, object]
 
-    __slots__ = ("_saved", "_tensor", "_version")
 
-    def __init__(self, tensor: torch.Tensor, saved: object = None) -> None:
-        self._tensor, self._version = tensor.detach(), tensor._version
-        self._saved = saved  # lives as long, and is counted so
+def kept(tensor: torch.Tensor, counted: object = None) -> Kept:
+    """Keep a tensor, without its graph: see :class:`Guard`."""
+    return tensor if tensor.grad_fn is None else tensor.detach(), tensor._version, counted
 
-    def tensor(self) -> torch.Tensor:
-        """Return it."""
-        _unchanged(self._tensor, self._version, self._tensor.shape)
-        return self._tensor
+
+def given_back(kept: Kept) -> torch.Tensor:
+    """Return it, unless its contents were written since."""
+    tensor = kept[0]
+    if tensor._version != kept[1]:
+        _unchanged(tensor, kept[1], tensor.shape)
+    return tensor
 
 
 def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
@@ -66,6 +69,6 @@ def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Return whether a tensor's bytes are all that there is of it."""
-    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device.type == "meta":
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_meta:
         return False
     return not (tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg())

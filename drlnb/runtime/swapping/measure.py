@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import median
 
 import torch
 
@@ -16,7 +17,7 @@ from drlnb.runtime.swapping.tape import Handle, Saved, Tape
 from drlnb.runtime.swapping.tiers.base import Tier
 from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, storage_number
 
-__all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of", "work_s"]
+__all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of"]
 
 #: A block is worth to be run again if that many storages go.
 _BLOCK_ROWS = 2
@@ -89,11 +90,10 @@ class Recording:
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
         self._own_s = 0.0  # what recording takes is not the step's
         self._ends_s = [self._now()]
-        self._needs: list[tuple[float, RowKey, float, float]] = []
-        self.n_samples = 0
+        self._needs: list[tuple[float, RowKey, float]] = []
 
     def _now(self) -> float:
-        return time.perf_counter() - self._own_s
+        return time.perf_counter() - self._own_s - self._tape.meter.waited_s
 
     def entered(self, call: Call) -> None:
         """Record a call that begins."""
@@ -119,7 +119,7 @@ class Recording:
         for handle in call.pending:
             if isinstance(handle, Handle) and handle.saved.key in self.rows:
                 row = self.rows[handle.saved.key]
-                row.source = row.source or self._recipes.source_of(handle.saved)
+                row.source = row.source or self._recipes.source_of(handle.saved, (call.inputs, output))
         if call.path and call.module is not None:
             storages = [each.untyped_storage() for each in tensors_in(call.inputs)]
             self._refs += map(StorageRef, storages)
@@ -142,9 +142,9 @@ class Recording:
         row.ticks.append(tick)
         row.consumers.setdefault(type(self._attribution.call.module).__name__.lower())
 
-    def unpacked(self, saved: Saved, waited_s: float) -> None:
+    def unpacked(self, saved: Saved) -> None:
         """Record that a storage is needed for the first time."""
-        self._needs.append((self._now() - waited_s, saved.key, waited_s, self._transient_bytes()))
+        self._needs.append((self._now(), saved.key, self._transient_bytes()))
 
     def input_bytes(self, path: str, inside: Collection[RowKey]) -> int:
         """Return the bytes of a block's inputs that no row holds but those within it."""
@@ -158,24 +158,27 @@ class Recording:
         forward_s = [max(b - a, 0.0) for a, b in zip(self._ends_s, [*self._ends_s[1:], began_s], strict=True)]
         backward_s, backward_bytes = [0.0] * n_ticks, [0.0] * n_ticks
         needs = [each for each in self._needs if each[1] in self.rows]
-        last = (now_s, ("", 0), 0.0, self._transient_bytes())
-        for (at_s, key, waited_s, _), (next_s, _, _, n_bytes) in pairwise([*needs, last]):
+        last = (now_s, ("", 0), self._transient_bytes())
+        for (at_s, key, _), (next_s, _, n_bytes) in pairwise([*needs, last]):
             i = min(self.rows[key].ticks[-1], n_ticks - 1)
-            backward_s[i] += max(next_s - at_s - waited_s, 0.0)
+            backward_s[i] += max(next_s - at_s, 0.0)
             backward_bytes[i] = max(backward_bytes[i], n_bytes)
-        turn_bytes = self._needs[0][3] if self._needs else last[3]
+        turn_bytes = self._needs[0][2] if self._needs else last[2]
         return forward_s, backward_s, [*self._forward_bytes, turn_bytes], backward_bytes
 
 
 #: What was recorded, and its :meth:`Recording.ticks` at the end of the step.
 Recorded = tuple[Recording, Columns]
-#: Number of samples -> what was recorded of it.
-Recordings = Mapping[int, Recorded]
+#: Number of samples -> what was recorded of it, step by step.
+Recordings = Mapping[int, Sequence[Recorded]]
 
 
-def work_s(recorded: Recorded) -> float:
-    """Return the seconds of a recorded step."""
-    return sum(recorded[1][0]) + sum(recorded[1][1])
+def _usual(recorded: Sequence[Recorded]) -> Columns:
+    """Return the last step's columns, the seconds of each tick the median of all steps that had as many."""
+    last = recorded[-1][1]
+    alike = [columns for _, columns in recorded if len(columns[0]) == len(last[0])]
+    forward_s, backward_s = ([median(each) for each in zip(*[c[k] for c in alike], strict=True)] for k in (0, 1))
+    return forward_s, backward_s, last[2], last[3]
 
 
 def _line(values: Sequence[float], samples: Sequence[int]) -> Affine:
@@ -196,12 +199,12 @@ def profile_of(
     fixed_bytes: float,
     others: Collection[RowKey] = (),
 ) -> SwapProfile:
-    """Make a profile of one or two recorded steps.
+    """Make a profile of recorded steps of one or two batch sizes.
 
     Parameters
     ----------
     recordings
-        Number of samples -> what was recorded, and its :meth:`Recording.ticks` at the step's end.
+        Number of samples -> what was recorded, and its :meth:`Recording.ticks` at the step's end, of each step.
     link, device_kind, shape_key, fixed_bytes
         As in the profile.
     others
@@ -213,11 +216,11 @@ def profile_of(
         If the steps saved different storages.
     """
     samples = sorted(recordings)
-    seen = [recordings[n][0] for n in samples]
+    seen = [recordings[n][-1][0] for n in samples]
     last = seen[-1]
     if any(each.rows.keys() - last.rows.keys() for each in seen):
         raise ValueError(f"steps of {' and '.join(map(str, samples))} samples save different tensors")
-    times = [recordings[n][1] for n in samples]
+    times = [_usual(recordings[n]) for n in samples]
     n_ticks = min(len(each[0]) for each in times)
     lines = [[_line([each[k][i] for each in times], samples) for i in range(n_ticks)] for k in range(4)]
     ticks = [

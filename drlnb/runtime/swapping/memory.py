@@ -1,6 +1,7 @@
 """Measure and mend what a process holds in memory."""
 
 import ctypes
+from collections.abc import Collection
 from hashlib import sha256
 
 import torch
@@ -17,6 +18,7 @@ __all__ = [
     "fixed_bytes",
     "kept_tensors",
     "shape_key",
+    "storages_of",
 ]
 
 #: ``mallopt``'s name for the size from which memory is mapped and, once freed, given back; and that size.
@@ -43,16 +45,28 @@ def shape_key(module: torch.nn.Module) -> str:
 
 def kept_tensors(module: torch.nn.Module) -> list[torch.Tensor]:
     """Return parameters and buffers, each once."""
-    each = (tensor for m in submodules(module) for tensor in (*m._parameters.values(), *m._buffers.values()))
-    return list({id(tensor): tensor for tensor in each if tensor is not None}.values())
+    kept = dict[int, torch.Tensor]()
+    for each in submodules(module):
+        for tensor in (*each._parameters.values(), *each._buffers.values()):
+            if tensor is not None:
+                kept[id(tensor)] = tensor
+    return [*kept.values()]
+
+
+def storages_of(module: torch.nn.Module) -> tuple[Collection[int], int]:
+    """Return the numbers of what parameters and buffers are stored in, and :func:`fixed_bytes`."""
+    storages, n_bytes = dict[int, int](), 0
+    for tensor in kept_tensors(module):
+        storage = tensor.untyped_storage()
+        storages[storage_number(storage)] = storage.nbytes()
+        if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
+            n_bytes += tensor.nbytes
+    return storages.keys(), n_bytes + sum(storages.values())
 
 
 def fixed_bytes(module: torch.nn.Module) -> int:
     """Return the bytes of parameters, their gradients and buffers, each storage once."""
-    tensors = kept_tensors(module)
-    storages = {storage_number(storage): storage for storage in (each.untyped_storage() for each in tensors)}
-    gradients = sum(each.nbytes for each in tensors if isinstance(each, torch.nn.Parameter) and each.requires_grad)
-    return int(sum(storage.nbytes() for storage in storages.values()) + gradients)
+    return storages_of(module)[1]
 
 
 def budget_problem(module: torch.nn.Module, budget_bytes: float | None) -> str:

@@ -7,14 +7,14 @@ dies with the handles: a graph that is never run, kept for a second run or left 
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
 
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey
 from drlnb.runtime.swapping.attribution import Attribution
-from drlnb.runtime.swapping.guard import Geometry, Guard, Identity, Kept, identity, is_plain
+from drlnb.runtime.swapping.guard import Geometry, Guard, Identity, Kept, given_back, identity, is_plain, kept
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Ticket, Tier
 from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, in_compiler, storage_number
 
@@ -119,8 +119,8 @@ class Watch(Protocol):
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
         """Record a saved tensor."""
 
-    def unpacked(self, saved: Saved, waited_s: float) -> None:
-        """Record that a storage is needed, and for how long it was waited for."""
+    def unpacked(self, saved: Saved) -> None:
+        """Record that a storage is needed, once it is there."""
 
 
 class Tape:
@@ -164,7 +164,7 @@ class Tape:
         #: Those of this step, by key.
         self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
         #: Storages that are counted, in a step that keeps all; which of them are not ours; keys of the last other step.
-        self._counted: weakref.WeakValueDictionary[Identity, Held] = weakref.WeakValueDictionary()
+        self._counted: dict[Identity, weakref.ref[Held]] = {}
         self._not_ours: Collection[int] = ()
         self._names: list[RowKey] = []
         self._sizes: list[int] = []  # of the storages that the last step packed: the next one needs room, too
@@ -174,27 +174,33 @@ class Tape:
         self._ahead: dict[RowKey, int] = {}  # bytes asked for and not yet needed
         self._task, self._cursor = -1, 0
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
-        self.stall_s = 0.0
+        self._waited_s = 0.0
 
-    def begin(self, pinned: Iterable[torch.Tensor], *, counts: bool = False) -> None:
+    def begin(self, pinned: Collection[int], *, counts: bool = False) -> None:
         """Begin a step.
 
         Parameters
         ----------
         pinned
-            Tensors that are there whatever happens (parameters, buffers): their storages, and views of them, stay.
+            Numbers of storages that are there whatever happens (of parameters, buffers): they, and views of them, stay.
         counts
             All will stay: tensors go to :meth:`count` instead of :meth:`pack`.
         """
         self._not_ours = {i for i, key in enumerate(self._names) if counts and self.others.get(key) == _HELD}
         self._names = self._names if counts else []
-        self._pinned = {storage_number(each.untyped_storage()) for each in pinned}
+        self._pinned = pinned
+        self._counted = {where: known for where, known in self._counted.items() if known() is not None}
         self.rows.clear()
         self._small.clear()
         self._needed, self._task, self._cursor = {}, -1, 0
         self._sizes, self._packed = self._packed, []
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
-        self.stall_s = 0.0
+        self._waited_s = self.meter.waited_s
+
+    @property
+    def stall_s(self) -> float:
+        """How long this step has waited."""
+        return self.meter.waited_s - self._waited_s
 
     def end(self) -> None:
         """End a step: what was brought back for nothing goes, and nothing is under way any more."""
@@ -210,7 +216,7 @@ class Tape:
     def pack(self, tensor: torch.Tensor) -> Handle | Kept:
         """Adopt a tensor that autograd saves."""
         if not self._is_ours(tensor):
-            return Kept(tensor)
+            return kept(tensor)
         storage = tensor.untyped_storage()
         saved = self._saved.get(identity(tensor)) or self._first(tensor, storage)
         self.n_packs += 1
@@ -225,20 +231,20 @@ class Tape:
 
     def count(self, tensor: torch.Tensor) -> Kept:
         """Keep a tensor that autograd saves, and count its storage: where all stays, nothing needs a name."""
-        if not is_plain(tensor):
-            return Kept(tensor)
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+            return kept(tensor)
         storage = tensor.untyped_storage()
         where, n_bytes = (storage_number(storage), tensor._version), storage.nbytes()
-        if where[0] in self._pinned or n_bytes < self._min_bytes:
-            return Kept(tensor)
-        held = self._counted.get(where)
+        if n_bytes < self._min_bytes or where[0] in self._pinned or not is_plain(tensor):
+            return kept(tensor)
+        held = known() if (known := self._counted.get(where)) else None
         if held is None:
-            meter = self._uncounted if self.n_saved in self._not_ours else self.meter
-            held = self._counted[where] = Held(meter, storage)
+            held = Held(self._uncounted if self.n_saved in self._not_ours else self.meter, storage)
+            self._counted[where] = weakref.ref(held)
             self.n_saved += 1
             self._packed.append(n_bytes)
         self.n_packs += 1
-        return Kept(tensor, held)
+        return kept(tensor, held)
 
     def _is_ours(self, tensor: torch.Tensor) -> bool:
         if not is_plain(tensor) or in_compiler():
@@ -270,10 +276,10 @@ class Tape:
             saved.held = held
         del held  # a copy that is done lets go of it
         coming = self._sizes[self.n_saved : self.n_saved + _COMING] if self._sizes else [saved.n_bytes] * _COMING
-        self._make_room(sum(coming))
+        self.make_room(sum(coming))
         return saved
 
-    def _make_room(self, n_bytes: int) -> None:
+    def make_room(self, n_bytes: int) -> None:
         """Wait for copies out until there is room for so many bytes more, or none is under way."""
         while self.meter.n_bytes + n_bytes > self.meter.limit_bytes and self.tier.relieve():
             pass
@@ -283,12 +289,12 @@ class Tape:
         if self._probed is not None:
             self._probed.append(handle)
             return torch.empty(0)
-        if isinstance(handle, Kept):
-            return handle.tensor()
+        if isinstance(handle, tuple):
+            return given_back(handle)
         handle.guard.check()
         with torch.no_grad():
             if handle.squeezed is not None:
-                self._make_room(handle.saved.n_bytes)
+                self.make_room(handle.saved.n_bytes)
                 tensor = handle.squeezed()
                 self.meter.follow(tensor.untyped_storage())
             else:
@@ -298,18 +304,18 @@ class Tape:
 
     def restored(self, saved: Saved) -> Held:
         """Return a storage's contents on the device, and ask for those that are needed after it."""
-        began_s = time.perf_counter()
+        began_s, waited_s = time.perf_counter(), self.meter.waited_s
         fetched = saved.held is None and saved.buffer is None
         if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
-            self._make_room(saved.n_bytes)
+            self.make_room(saved.n_bytes)
         if graph_task() != -1:
             self._prefetch(saved)
         held = saved.restored()
-        waited_s = time.perf_counter() - began_s if fetched else 0.0
-        self.stall_s += waited_s
+        if fetched:
+            self.meter.waited_s = waited_s + time.perf_counter() - began_s
         self.n_fetched += fetched
         if self.watch is not None and saved.key not in self._needed:
-            self.watch.unpacked(saved, waited_s)
+            self.watch.unpacked(saved)
         self._needed.setdefault(saved.key)
         return held
 
@@ -335,6 +341,26 @@ class Tape:
                 ahead.ticket.load()
                 self._ahead[ahead.key] = ahead.n_bytes
             self._cursor += 1
+
+    def remaking(self, own: Collection[int]) -> Callable[[torch.Tensor], None]:
+        """Return what counts the tensors that a block saves when it is run again, each storage as long as it lives.
+
+        Parameters
+        ----------
+        own
+            Numbers of the storages of its parameters and buffers, which do not count.
+        """
+        there = [held for saved in self.rows.values() for held in (saved.held, saved.buffer) if held is not None]
+        known = {*own, *self._pinned, *[storage_number(held.storage) for held in there]}
+
+        def count(tensor: torch.Tensor) -> None:
+            storage = tensor.untyped_storage() if is_plain(tensor) else None
+            if storage is not None and storage.nbytes() >= self._min_bytes and storage_number(storage) not in known:
+                known.add(storage_number(storage))
+                self.make_room(storage.nbytes())
+                self.meter.follow(storage)
+
+        return count
 
     def _audit(self) -> None:
         """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""

@@ -1,6 +1,7 @@
 """Reach the private names of torch that swapping needs: no other file does."""
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = [
     "compiled",
     "graph_task",
     "in_compiler",
+    "innermost_hooks",
     "storage_number",
     "submodules",
 ]
@@ -34,6 +36,7 @@ StorageRef = _private("torch.multiprocessing.reductions", "StorageWeakRef")
 #: Base class of the modules that keep batch statistics.
 NormBase = _private("torch.nn.modules.batchnorm", "_NormBase")
 _current_graph_task = _private("torch._C", "_current_graph_task_id")
+_top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
 _private("torch", "UntypedStorage")._cdata  # noqa: B018 - whether it is there
 
 
@@ -47,6 +50,12 @@ def graph_task() -> int:
     return int(_current_graph_task())
 
 
+def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
+    """Return the hooks of saved tensors that are in force; there must be some."""
+    pack, unpack = _top_hooks(False)
+    return pack, unpack
+
+
 def in_compiler() -> bool:
     """Return whether this code is traced by a compiler, or recorded into a CUDA graph."""
     capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
@@ -55,16 +64,19 @@ def in_compiler() -> bool:
 
 def submodules(module: torch.nn.Module) -> list[torch.nn.Module]:
     """Return a module and those within it, each once; quicker than `modules`, which makes their names."""
-    seen = {id(module): module}
-    for each in (waiting := [module]):
-        new = {id(child): child for child in each._modules.values() if child is not None and id(child) not in seen}
-        seen |= new
-        waiting += new.values()
-    return waiting
+    modules, seen = [module], {id(module)}
+    for each in modules:
+        for child in each._modules.values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                modules.append(child)
+    return modules
 
 
 def compiled(module: torch.nn.Module) -> bool:
     """Return whether torch.compile has taken a module, or one within it."""
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # not loaded: nothing is compiled
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    if dynamo is None:  # nothing is compiled
+        return False
     kind = getattr(dynamo, "OptimizedModule", ())
     return any(isinstance(each, kind) or each._compiled_call_impl is not None for each in submodules(module))

@@ -77,6 +77,46 @@ def test_naive_hooks_copy_what_storages_share(monkeypatch):
     assert row.baseline_samples == (4 * result_bytes,)
 
 
+def test_what_hooks_cost_is_the_middle_of_pairs_whose_order_changes(monkeypatch):
+    """Whatever comes second takes as long again: of steps that cost the same, half of the pairs say 2, half 1/2."""
+    order, now_s = [], [0.0]
+
+    class Played:
+        def __init__(self, name):
+            self.name = name
+
+        def steps(self, x, n_steps):
+            order.append(self.name)
+            now_s[0] += 1.0 + (len(order) % 2 == 0)
+
+    monkeypatch.setattr(cpu.time, "process_time", lambda: now_s[0])
+    ways = {name: Played(name) for name in ("none", "plain")}
+    shares = [cpu._relative_s(ways, torch.empty(0), turned) for turned in (False, True)]
+    assert order == ["none", "plain", "plain", "none"]
+    assert shares == [0.5, 2.0]
+
+
+def test_the_middle_turn_of_a_prediction_counts(monkeypatch):
+    """Six turns of each case: one that took twice as long says nothing; what is always 20 % off is the worst."""
+    turns = {"impala": iter([0.01, 1.0, -0.01, 0.03, 0.0, 0.02]), "nature_cnn": iter([-0.2] * 6)}
+    monkeypatch.setattr(cpu, "_PREDICTED", [("impala", 1), ("nature_cnn", 2)])
+    monkeypatch.setattr(cpu, "_PREDICTING", ["hybrid"])
+    monkeypatch.setattr(cpu, "_errors", lambda name, n, planner: (next(turns[name]), 0.0))
+    rows = {row.id: row for row in cpu.predicted(Swapping())}
+    assert rows["predicted-step"].samples == pytest.approx([0.015, 0.2])
+    assert rows["predicted-step-worst"].value == pytest.approx(0.2)
+    assert [rows[name].holds for name in ("predicted-step", "predicted-step-worst", "predicted-peak-worst")] == [
+        True, False, True,
+    ]  # fmt: skip
+
+
+def test_a_prediction_is_of_the_plan_that_is_followed():
+    """Of a policy's first steps by a planner: the peak is exact, and the seconds are those of real steps."""
+    off_s, off_bytes = cpu._errors("nature_cnn", 4, "capuchin")
+    assert off_bytes == 0.0
+    assert -1.0 < off_s < 50.0
+
+
 @pytest.mark.slow
 def test_anonymous_memory_is_that_of_a_process_each(tmp_path):
     """Real processes: two rows, of which the first one compares bytes that left with bytes that were swapped."""

@@ -24,8 +24,8 @@ def test_without_a_device_nothing_is_measured(tmp_path):
 
 def test_rows_of_the_device_are_refused_on_the_cpu(capsys):
     """They are named in --rows without --device: a row with the reason, and exit 1."""
-    assert BENCHES["swapping"].main(["--rows", "batches,steps,drift"]) == 1
-    assert capsys.readouterr().out.count("not measured: ValueError: these rows need --device cuda") == 3
+    assert BENCHES["swapping"].main(["--rows", "batches,steps,drift,task"]) == 1
+    assert capsys.readouterr().out.count("not measured: ValueError: these rows need --device cuda") == 4
 
 
 # ------------------------------------------------------------------ the largest batch

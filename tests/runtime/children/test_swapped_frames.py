@@ -193,8 +193,10 @@ def test_a_disk_without_room_is_told_and_training_goes_on(make_child):
 
 
 def test_a_smaller_last_minibatch_is_no_other_step(make_child):
-    """Neither recorded nor reported: 256 samples are 160 and 96."""
+    """Neither recorded nor reported: 256 samples are 160 and 96, and a round has two of each; three are recorded."""
     child = make_child(batch_size=160)
+    answer, _ = finish(child, swapped("all", "profile"))
+    assert of("SwapProfileTaken", answer) == []
     answer, _ = finish(child, swapped("all", "profile"))
     (row,) = of("SwapProfileTaken", answer)
     assert row["n_samples"] == 160

@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution
 from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.memory import storages_of
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter
 from drlnb.runtime.swapping.tiers.file import FileTier
@@ -39,7 +40,7 @@ class Step:
     @contextmanager
     def open(self) -> Iterator[Tape]:
         """Open a step."""
-        self.tape.begin([*self.module.parameters(), *self.module.buffers()])
+        self.tape.begin(storages_of(self.module)[0])
         try:
             with self.attribution, saved_tensors_hooks(self.tape.pack, self.tape.unpack):
                 yield self.tape

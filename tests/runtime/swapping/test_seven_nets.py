@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from drlnb.bench.swapping.ways import made, samples
+from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.memory import fixed_bytes
 from drlnb.runtime.swapping.tiers.slab import SlabTier
 from drlnb.sim.swapping.nets import net_trace
@@ -117,7 +118,7 @@ def compare(name, planner, tier, kind, use="once"):
     plain = state(net)
     budget = fixed_bytes(net) + int(0.35 * n * sum(row.bytes_per_sample for row in net_trace(name).rows))
     with swapper(net, planner=planner, tier=TIERS[tier], budget=budget) as swap:
-        for _ in range(3):
+        for _ in range(FIRST_STEPS + 1):
             net.load_state_dict(before)
             with swap.step() as told:
                 assert step(net, x, use, autocast) == error

@@ -5,7 +5,7 @@ import torch
 
 from drlnb.bench.swapping.ways import made, samples
 from drlnb.planning.swapping.profile import ACTIONS, KEEP
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.engine import FIRST_STEPS, Swapper
 from drlnb.runtime.swapping.tiers.slab import SlabTier
 from drlnb.runtime.swapping.tiers.streams import CudaStreams
 from tests.runtime.swapping.rig import everywhere
@@ -101,7 +101,7 @@ def test_a_budget_that_plain_exceeds_is_kept():
     step(net, x)
     budget = base + (torch.cuda.max_memory_allocated() - base) * 2 // 3
     with Swapper(net, budget=budget, planner="hybrid") as swap:
-        for _ in range(6):
+        for _ in range(FIRST_STEPS + 3):
             with swap.step() as told:
                 step(net, x)
         said = swap.report().predicted

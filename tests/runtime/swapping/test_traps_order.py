@@ -220,7 +220,7 @@ def test_trap_21_under_a_compiler_every_tensor_is_left_alone(monkeypatch):
     """While code is traced, the hooks keep what they are given."""
     with stepping() as step, step.open() as tape:
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        assert type(tape.pack(torch.ones(64))).__name__ == "Kept"
+        assert isinstance(tape.pack(torch.ones(64)), tuple)
         monkeypatch.undo()
         assert type(tape.pack(torch.ones(64))).__name__ == "Handle"
 

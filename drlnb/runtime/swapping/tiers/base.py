@@ -25,13 +25,16 @@ class Meter:
         self.limit_bytes = math.inf
         #: Since :meth:`restart`.
         self.peak_bytes = 0
+        #: How long steps have waited for copies, or for what is computed again, in all.
+        self.waited_s = 0.0
         self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
 
     def add(self, n_bytes: int) -> None:
         """Count bytes in, or out if negative."""
         with self._lock:
             self.n_bytes += n_bytes
-            self.peak_bytes = max(self.peak_bytes, self.n_bytes)
+            if self.n_bytes > self.peak_bytes:
+                self.peak_bytes = self.n_bytes
 
     def follow(self, storage: torch.UntypedStorage) -> None:
         """Count a storage until nobody has it any more."""

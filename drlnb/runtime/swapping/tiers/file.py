@@ -81,7 +81,9 @@ class FileTier:
     def relieve(self) -> bool:
         """Wait until the oldest storage is written."""
         if self._writing:
+            began_s = time.perf_counter()
             self._writing.popleft()[1].result()
+            self.meter.waited_s += time.perf_counter() - began_s
             return True
         return False
 
