@@ -318,7 +318,7 @@ def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
     master = Swapped(budget=110, of=of_three)
     master.round()
     said = []
-    for name in ("qtable:n_trials=64,w=0.0", "qtable:n_trials=64,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
+    for name in ("qtable:n_trials=20,w=0.0", "qtable:n_trials=20,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
         search = only(swapping.SearchSwapPlan, master.set(PLANNER_KEY, name))
         assert search.planner == name
         master.feed(swapping.SwapPlanFound, **searched(search))
