@@ -1,5 +1,6 @@
-"""Choose the plan of a swapper's next step: by a planner, or for ``auto`` by the machine that tries plans out."""
+"""Choose the plan of a swapper's next step: by a planner, or by the machine that tries plans out."""
 
+import json
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,7 +9,7 @@ from pathlib import Path
 from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.heuristics import searched
-from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine
+from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine, resumed
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
 from drlnb.records.base import Event, Record
@@ -41,6 +42,8 @@ class Chooser:
     def __init__(self, planner: str | Planner[SwapView, SwapPlan], seed: int) -> None:
         self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
         self.name, self._seed = str(getattr(self._planner, "name", planner)), seed
+        #: Its plans come of trials, and what it learns there is saved.
+        self._learns = isinstance(planner, str) and hasattr(self._planner, "learner")
         self._machine: SwapMachine | None = None
         self._running = ""  # the machine's name of the plan
         self._began_s = time.perf_counter()
@@ -73,13 +76,14 @@ class Chooser:
     def take(self, profile: SwapProfile, n_samples: int) -> None:
         """Plan for a profile."""
         self.profile, self._n_samples = profile, n_samples
-        if self.name != "auto":
+        if self.name != "auto" and not self._learns:
             self._solve()
             return
-        if self._machine is None:
-            config = {"planner": "auto", "budget_bytes": self.budget_bytes, "seed": self._seed}
-            self._machine = SwapMachine(config)
+        self._machine = self._machine or self._new_machine()
         self._tell(words.SwapProfileTaken(t=self._t(), profile=facts(profile), n_samples=n_samples))
+
+    def _new_machine(self) -> SwapMachine:
+        return SwapMachine({"planner": self.name, "budget_bytes": self.budget_bytes, "seed": self._seed})
 
     def _solve(self) -> None:
         if self.profile is not None and not self.is_given:
@@ -140,7 +144,7 @@ class Chooser:
         self.plan, self.is_given = plan, True
 
     def save(self, path: Path) -> None:
-        """Write profile and plan, a line of JSON each.
+        """Write profile and plan, and what was learned, a line of JSON each.
 
         Raises
         ------
@@ -149,22 +153,30 @@ class Chooser:
         """
         if self.profile is None:
             raise ValueError("there is no profile to save yet: run two steps, or profile()")
-        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n", encoding="utf-8")
+        known = json.dumps(self._machine.snapshot()) if self._machine is not None and self._learns else ""
+        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n{known}\n", encoding="utf-8")
 
     def load(self, path: Path, shape_key: str) -> None:
-        """Follow a saved plan.
+        """Follow a saved plan; where trials were saved, go on with them.
 
         Raises
         ------
         ValueError
             If the file cannot be read, or is of another module.
         """
-        profile_text, _, plan_text = path.read_text(encoding="utf-8").partition("\n")
+        profile_text, plan_text, known = [*path.read_text(encoding="utf-8").split("\n"), "", ""][:3]
         profile = read(SwapProfile, profile_text)
         if profile.shape_key != shape_key:
             raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {shape_key}")
         self.profile = profile
-        self.give(read(SwapPlan, plan_text))
+        if not known or not self._learns:
+            self.give(read(SwapPlan, plan_text))
+            return
+        self._machine = self._new_machine()
+        now, records = self._machine.state, list[Record]()
+        self._machine.restore({**json.loads(known), "t": self._t()})
+        resumed(self._machine.state, now, records)
+        self._obey(records)
 
     def _t(self) -> float:
         return time.perf_counter() - self._began_s
@@ -172,6 +184,10 @@ class Chooser:
     def _tell(self, event: Event) -> Iterable[Record]:
         """Give the machine an event, and carry out what it commands."""
         records = self._machine.handle(event) if self._machine is not None else ()
+        self._obey(records)
+        return records
+
+    def _obey(self, records: Iterable[Record]) -> None:
         for record in records:
             if isinstance(record, words.ApplySwapPlan):
                 self._running = record.plan_key
@@ -179,8 +195,4 @@ class Chooser:
             elif isinstance(record, words.TakeSwapProfile):
                 self.profile = self.plan = None
             elif isinstance(record, words.SearchSwapPlan):
-                self._search(record)
-        return records
-
-    def _search(self, command: words.SearchSwapPlan) -> None:
-        self._tell(words.SwapPlanFound(t=self._t(), **searched(command)))
+                self._tell(words.SwapPlanFound(t=self._t(), **searched(record)))
