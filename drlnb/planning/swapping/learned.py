@@ -4,7 +4,7 @@ A learner is told the cost of the plan that has just run and answers with the ne
 steps and on predicted ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from statistics import median
@@ -19,8 +19,8 @@ from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
 
 __all__ = [
-    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "plain", "practised",
-    "predicted_cost", "swapped_types",
+    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "plain", "practice",
+    "practised", "predicted_cost", "swapped_types",
 ]  # fmt: skip
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
@@ -118,14 +118,19 @@ def predicted_cost(search: Search, choice: Choice, w: float) -> float:
     return cost(walk.t / plain_s, walk.peak / plain_bytes, w)
 
 
+def practice(learner: Learner, search: Search, w: float) -> Iterator[Row]:
+    """Make trials on the cost model until the course is over; yield what each came to, as of :meth:`Learner.learn`."""
+    predicted = cache(lambda choice: predicted_cost(search, choice, w))
+    while (choice := learner.choice) is not None:
+        yield learner.learn([predicted(choice)] * _STEPS)
+
+
 def practised(planner: Learns, view: SwapView) -> SwapPlan:
     """Return what a whole course of trials on the cost model comes to."""
     if view.profile is None or view.budget_bytes is None:
         return SwapPlan.keeping(view.profile)
     search, learner = Search(view), planner.learner(view, "", planner.start(view))
-    predicted = cache(lambda choice: predicted_cost(search, choice, planner.w))
-    while (choice := learner.choice) is not None:
-        learner.learn([predicted(choice)] * _STEPS)
+    list(practice(learner, search, planner.w))
     return search.plan(learner.best)
 
 

@@ -99,7 +99,8 @@ class SwapLearned(Decision):
     cost: float
     #: Columns of the table: layer types, or the first row of each unit.
     units: tuple[str, ...]
-    #: Of the value: which types are swapped (``qtable``) or an action (``qfine``), and its column.  Empty: none changed.
+    #: Of the value that was changed: which types are swapped (``qtable``) or an action (``qfine``), and its column.
+    #: Empty: none was.
     row: str = ""
     unit: str = ""
     value: float = 0.0

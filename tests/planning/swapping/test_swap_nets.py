@@ -155,7 +155,9 @@ def test_units_of_the_corrected_planner_are_all_rows_once():
     assert inner <= set(map(frozenset, units))
     for move in itertools.product(range(len(units)), (SWAP, DERIVE)):
         changed = {
-            i for i, (a, b) in enumerate(zip(fine._moved(move, units[move[0]]).actions, fine.kept.actions, strict=True)) if a != b
+            i
+            for i, (a, b) in enumerate(zip(fine._moved(move, units[move[0]]).actions, fine.kept.actions, strict=True))
+            if a != b
         }
         assert changed <= set(units[move[0]])
 

@@ -22,6 +22,7 @@ from drlnb.planning.swapping.profile import SwapLink
 from drlnb.records.columns import swapping as words
 from drlnb.records.errors import ConfigError
 from drlnb.views.folds.fold import fold_of
+from drlnb.views.folds.swapping import Learnt
 from drlnb.views.swapping import compared, measured
 from tests.planning.swapping.swap_words import chain, wide
 from tests.views.swapping.steps import SWAPPED, belt, profiled
@@ -107,10 +108,12 @@ def test_a_sweep_of_a_chain_by_hand():
 def test_the_seeds_learner_stands_beside_the_optimum():
     """Two layer types, four sets: every cost is one of four, and the least so far never rises."""
     case = Case("wide", wide(6, link=SwapLink.of(2.0)), 1, 45, "qtable")
-    costs, optimum, said, _ = learnt(case._replace(planner="qtable:n_trials=50"))
+    of, said, optimum = learnt(case._replace(planner="qtable:n_trials=50"))
+    costs = np.array(of.trials)
+    assert len(costs) == 50
     assert len(set(costs.tolist())) <= 8
     assert optimum <= costs.min()
-    view = compared.learnt(costs, optimum, said)
+    view = compared.learnt(of, said, optimum)
     least = [y for _, y in points(view, "least so far")]
     assert least == sorted(least, reverse=True)
     assert least[-1] == pytest.approx(costs.min())
@@ -118,7 +121,8 @@ def test_the_seeds_learner_stands_beside_the_optimum():
     assert view.origin == "simulated"
     first = int(np.flatnonzero(costs <= optimum * (1 + 1e-9))[0]) + 1
     assert f"ran first in trial {first}" in view.sentence
-    assert "never ran, the least is 2.000" in compared.learnt(np.array([3.0, 2.0]), 1.0, "x").sentence
+    assert "never ran, the least is 2.000" in compared.learnt(Learnt(trials=[3.0, 2.0]), "x", 1.0).sentence
+    assert compared.learnt(Learnt(trials=[3.0, 2.0]), "x").sentence == "x: in 2 trials the least costs 2.000"
 
 
 def test_a_learner_needs_a_budget_and_few_types():

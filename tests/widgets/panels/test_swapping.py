@@ -128,7 +128,7 @@ def test_the_parameters_are_those_of_the_planner(panel):
     """Moved by hand they stand in its name, which code can set as well; what takes none has no such controls."""
     assert knobs(panel) == {}
     panel.set(planner="qtable")
-    seeds = {"w": 0.5, "epsilon": 0.2, "alpha": 0.5, "gamma": 0.9, "n_trials": 300, "pretrain_fraction": 0.8}
+    seeds = {"w": 0.5, "epsilon": 0.2, "alpha": 0.5, "gamma": 0.9, "n_trials": 300}
     assert knobs(panel) == seeds
     panel.content.knobs.widgets["w"].value = 0.3
     panel.content.knobs.widgets["n_trials"].value = 50
@@ -149,7 +149,6 @@ def test_the_parameters_are_those_of_the_planner(panel):
         ("gamma", -1.0, "gamma must be a number from 0 to 1, got -1.0"),
         ("n_trials", 1, "n_trials must be a whole number from 2 to 100000, got 1"),
         ("n_trials", 10**9, "n_trials must be a whole number from 2 to 100000, got 1000000000"),
-        ("pretrain_fraction", 1.5, "pretrain_fraction must be a number from 0 to 1, got 1.5"),
     ],
 )
 def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, said):
@@ -171,16 +170,17 @@ def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, s
     assert panel.content.fields["multiple"].value == 1.4
 
 
-def test_the_table_is_pre_trained_on_its_share_of_the_trials(panel):
-    """The button makes those alone, Learn all of them; a mark parts them."""
-    panel.set(planner="qtable:n_trials=50,pretrain_fraction=0.6,w=0.25")
-    assert "w = 0.25: in 30 trials " in press(panel, "pretrain")
-    first = [row[-1] for row in panel.view("more").rows() if row[0] == "cost of the trial"]
+def test_the_table_stands_beside_the_cost_of_its_trials(panel):
+    """A row per plan that ran, a column per layer type; both say how many trials there were."""
+    assert panel.view("values").sentence == "nothing yet: press Learn"
+    panel.set(planner="qtable:n_trials=50,w=0.25")
     assert "w = 0.25: in 50 trials " in press(panel, "learn")
-    view = panel.view("more")
-    assert [row[-1] for row in view.rows() if row[0] == "cost of the trial"][:30] == first
-    (mark,) = view.facts["marks"]
-    assert (mark["t"], mark["said"]) == (30.5, "30 trials on a part of the data")
+    table = panel.view("values")
+    trials = [float(row[-1]) for row in panel.view("more").rows() if row[0] == "cost of the trial"]
+    assert sum(int(row[2]) for row in table.rows()) == len(trials) == 50
+    assert float(table.rows()[0][1]) == pytest.approx(min(trials), abs=1e-3)
+    assert [column["kind"] for column in table.facts["cols"]].count("heat") == len(table.table) - 3
+    assert "reset" not in {each["name"] for each in panel.content.facts()["buttons"]}, "nothing is kept"
 
 
 def test_the_hub_never_waits_for_a_plan(panel, monkeypatch):
@@ -257,7 +257,7 @@ def test_closing_leaves_no_model():
     panel.close()
     assert set(ipywidgets_widget._instances) == before
     assert panel.to_dict()["view"]["origin"] == "computed"
-    assert panel._repr_mimebundle_()[0]["text/html"].count("<img") == 6
+    assert panel._repr_mimebundle_()[0]["text/html"].count("<img") == 7
 
 
 # ---------------------------------------------------------------------- of a run
