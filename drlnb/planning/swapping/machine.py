@@ -13,14 +13,14 @@ from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import NONE, Swapping, add, forget, meant, quick, report, run, view_of
 from drlnb.planning.swapping.trials import TRIAL_STEPS, best, count, keep_learned, learn, learning, next_trial
-from drlnb.records.base import Facts
+from drlnb.records.base import Facts, Record
 from drlnb.records.columns import swapping as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 from drlnb.records.units import read_bytes, said_bytes
 
 __all__ = [
-    "BANDWIDTH_KEY", "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine", "resumed"
+    "BANDWIDTH_KEY", "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"
 ]  # fmt: skip
 
 #: Settings that can be changed while a task trains.
@@ -61,6 +61,13 @@ class SwapMachine(Machine[Swapping]):
         forget(state)
         super().__init__("SwapMachine", state, RULES)
         self.config = config
+
+    def resume(self, snapshot: Facts) -> tuple[Record, ...]:
+        """Go on in another process from a snapshot, with the budget, planner and pins of now; return what to do."""
+        now, out = self.state, list[Record]()
+        self.restore(snapshot)
+        _resumed(self.state, now, out)
+        return tuple(out)
 
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
@@ -193,18 +200,8 @@ def _broken(state: Swapping, event: words.SwapBroken, out: Out) -> None:
     report(state, f"nothing is swapped: {event.reason}", out)
 
 
-def resumed(state: Swapping, wanted: Swapping, out: Out) -> None:
-    """Go on in another process from a snapshot: its driver knows no plan, and nobody searches any more.
-
-    Parameters
-    ----------
-    state
-        As it was.
-    wanted
-        Budget, planner and pins of now.
-    out
-        The answer.
-    """
+def _resumed(state: Swapping, wanted: Swapping, out: Out) -> None:
+    """Go on where the driver knows no plan, and nobody searches any more."""
     changed = [name for name in _USERS if getattr(state, name) != getattr(wanted, name)]
     keep_learned(state, wanted.planner)
     for name in changed:

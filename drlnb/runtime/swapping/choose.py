@@ -9,7 +9,7 @@ from pathlib import Path
 from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.heuristics import searched
-from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine, resumed
+from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
 from drlnb.records.base import Event, Record
@@ -80,7 +80,7 @@ class Chooser:
             self._solve()
             return
         self._machine = self._machine or self._new_machine()
-        self._tell(words.SwapProfileTaken(t=self._t(), profile=facts(profile), n_samples=n_samples))
+        self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples)
 
     def _new_machine(self) -> SwapMachine:
         return SwapMachine({"planner": self.name, "budget_bytes": self.budget_bytes, "seed": self._seed})
@@ -97,26 +97,19 @@ class Chooser:
         if self._machine is None or self.is_given or self.profile is None:
             return
         if step.n_unknown:
-            self._tell(words.SwapTraceChanged(t=self._t(), shape_key=self.profile.shape_key))
+            self._tell(words.SwapTraceChanged, shape_key=self.profile.shape_key)
             return
-        event = words.SwapStepMeasured(
-            t=self._t(),
-            plan_key=self._running,
-            step_s=step.step_s,
-            peak_bytes=step.peak_bytes,
-            swapped_bytes=step.swapped_bytes,
-            stall_s=step.stall_s,
-            n_saved=step.n_saved,
-        )
-        if any(isinstance(record, words.MeasureSwapLink) for record in self._tell(event)):
+        of = {name: getattr(step, name) for name in ("step_s", "peak_bytes", "swapped_bytes", "stall_s", "n_saved")}
+        answer = self._tell(words.SwapStepMeasured, plan_key=self._running, **of)
+        if any(isinstance(record, words.MeasureSwapLink) for record in answer):
             self.profile = replace(self.profile, link=link)
-            self._tell(words.SwapLinkMeasured(t=self._t(), link=facts(link)))
+            self._tell(words.SwapLinkMeasured, link=facts(link))
 
     def overflowed(self) -> None:
         """Learn that a step did not fit."""
         self.is_given = False
         if self._machine is not None and self.profile is not None:
-            self._tell(words.SwapStepOverflowed(t=self._t(), plan_key=self._running))
+            self._tell(words.SwapStepOverflowed, plan_key=self._running)
         else:
             self.plan = self.profile = None
 
@@ -126,7 +119,7 @@ class Chooser:
             return
         self.budget_bytes = budget_bytes
         if self._machine is not None:
-            self._tell(SettingChanged(t=self._t(), key=BUDGET_KEY, value=budget_bytes, task=None))
+            self._tell(SettingChanged, key=BUDGET_KEY, value=budget_bytes, task=None)
         else:
             self._solve()
 
@@ -173,16 +166,11 @@ class Chooser:
             self.give(read(SwapPlan, plan_text))
             return
         self._machine = self._new_machine()
-        now, records = self._machine.state, list[Record]()
-        self._machine.restore({**json.loads(known), "t": self._t()})
-        resumed(self._machine.state, now, records)
-        self._obey(records)
+        self._obey(self._machine.resume({**json.loads(known), "t": 0.0}))
 
-    def _t(self) -> float:
-        return time.perf_counter() - self._began_s
-
-    def _tell(self, event: Event) -> Iterable[Record]:
+    def _tell(self, kind: type[Event], **fields: object) -> Iterable[Record]:
         """Give the machine an event, and carry out what it commands."""
+        event = kind(t=time.perf_counter() - self._began_s, **fields)
         records = self._machine.handle(event) if self._machine is not None else ()
         self._obey(records)
         return records
@@ -195,4 +183,4 @@ class Chooser:
             elif isinstance(record, words.TakeSwapProfile):
                 self.profile = self.plan = None
             elif isinstance(record, words.SearchSwapPlan):
-                self._tell(words.SwapPlanFound(t=self._t(), **searched(record)))
+                self._tell(words.SwapPlanFound, **searched(record))

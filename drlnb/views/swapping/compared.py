@@ -122,13 +122,13 @@ def learnt(of: Learnt, said: str, optimum: float = math.nan, origin: str = "simu
     lines.add("cost of the trial", "#E69F00", trial, costs, dots=True, style=("C", ""))
     lines.add("least so far", "#0072B2", trial, best, step=True, style=("L", ""))
     if math.isnan(optimum):
-        found = f"the least costs {min(of.trials, default=math.nan):.3f}"
+        outcome = f"the least costs {min(of.trials, default=math.nan):.3f}"
     else:
         lines.add("optimum", "#009E73", [1.0, trial[-1]], [optimum] * 2, style=("O", "/"))
         at = np.flatnonzero(best <= optimum * (1.0 + 1e-9))
         met = f"ran first in trial {at[0] + 1}" if len(at) else f"never ran, the least is {best[-1]:.3f}"
-        found = f"the best set of layer types, cost {optimum:.3f}, {met}"
-    sentence = f"{said}: in {words.plural(len(costs), 'trial')} {found}"
+        outcome = f"the best set of layer types, cost {optimum:.3f}, {met}"
+    sentence = f"{said}: in {words.plural(len(costs), 'trial')} {outcome}"
     return picture("swapping.learnt", origin, sentence, LEARNT, lines.body(axis("trial"), axis("cost")))
 
 

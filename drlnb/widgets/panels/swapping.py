@@ -146,16 +146,20 @@ class Swapping(Swaps):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make Apply and Reset beside the other buttons."""
         self.panel.commands.add("apply", Command(label="change swapping", run=self._apply, check=self.can_change))
-        self.panel.commands.add("reset", Command(label="forget the table", run=self._reset, check=self.can_change))
+        self.panel.commands.add(
+            "reset",
+            Command(
+                label="forget the table",
+                run=lambda args: self.source.set({"swapping.planner": self.source.of.planner}),
+                check=self.can_change,
+            ),
+        )
         return super().controls()
 
     def _apply(self, args: Args) -> str:
         said = self.source.set(self.source.wish)
         self.panel.settings = {name: value for name, value in self.panel.settings.items() if name == "show"}
         return said
-
-    def _reset(self, args: Args) -> str:
-        return self.source.set({"swapping.planner": self.source.of.planner})
 
     def folded(self) -> None:
         """Have the fields follow what is in force, as long as nobody has moved them."""
