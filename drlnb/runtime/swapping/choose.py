@@ -48,6 +48,8 @@ class Chooser:
         self._running = ""  # the machine's name of the plan
         self._began_s = time.perf_counter()
         self._n_samples = 0
+        #: Storages beyond the plan that a step holds anyway, such as its input; None: the next step says that.
+        self._n_others: int | None = 0
         self.budget_bytes: int | None = None
         self.profile: SwapProfile | None = None
         #: None: nothing is known yet.
@@ -96,7 +98,9 @@ class Chooser:
         """Learn from a step."""
         if self._machine is None or self.is_given or self.profile is None:
             return
-        if step.n_unknown:
+        if self._n_others is None:
+            self._n_others = step.n_unknown
+        if step.n_unknown > self._n_others:
             self._tell(words.SwapTraceChanged, shape_key=self.profile.shape_key)
             return
         of = {name: getattr(step, name) for name in ("step_s", "peak_bytes", "swapped_bytes", "stall_s", "n_saved")}
@@ -166,6 +170,7 @@ class Chooser:
             self.give(read(SwapPlan, plan_text))
             return
         self._machine = self._new_machine()
+        self._n_others = None
         self._obey(self._machine.resume({**json.loads(known), "t": 0.0}))
 
     def _tell(self, kind: type[Event], **fields: object) -> Iterable[Record]:
