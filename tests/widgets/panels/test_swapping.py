@@ -7,6 +7,7 @@ from ipywidgets.widgets import widget as ipywidgets_widget
 
 import drlnb
 from drlnb.fleet.whatif import swapping as whatif
+from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
@@ -333,6 +334,33 @@ def test_a_parameter_of_a_run_is_looked_at_before_it_is_applied(belted, link):
     assert belted.content.facts()["notes"][0].startswith("preview: a, qtable:w=0.8: ")
     press(belted, "apply")
     assert link.asked == [("set", "swapping.planner", "qtable:w=0.8", "a")]
+
+
+def learned(number, value):
+    return words.SwapLearned(
+        trial=number, plan_key="p", cost=1.0 + number, units=("a", "b"), row="10", unit="a", value=value
+    )  # fmt: skip
+
+
+def reset_reason(panel):
+    return {one["name"]: one["reason"] for one in panel.content.facts()["buttons"]}["reset"]
+
+
+def test_what_a_run_has_learned_is_measured_and_reset_forgets_it(belted, link):
+    """The table and the cost of each trial; one setting of the task, whose line can be copied."""
+    assert reset_reason(belted) == "auto learns nothing"
+    assert belted.view("values").sentence == "nothing yet: press Learn"
+    told(link, "a", SettingChanged(t=3.0, key="swapping.planner", value="qtable:w=0.2", task="a"), learned(1, 0.5),
+         learned(2, 0.75))  # fmt: skip
+    until(lambda: belted.view("values").sentence.startswith("a, qtable:w=0.2: 1 value of 1 row; the newest is 0.750"))
+    assert belted.view("values").origin == belted.view("learnt").origin == "measured"
+    assert belted.view("learnt").sentence == "a, qtable:w=0.2: in 2 trials the least costs 2.000"
+    assert reset_reason(belted) == ""
+    assert press(belted, "reset") == "changed, from the next training step on"
+    assert link.asked == [("set", "swapping.planner", "qtable:w=0.2", "a")]
+    assert belted.code().splitlines()[1:] == ["run.set('swapping.planner', 'qtable:w=0.2', task='a')"]
+    told(link, "a", SettingChanged(t=4.0, key="swapping.planner", value="qtable:w=0.2", task="a"))
+    until(lambda: belted.view("values").sentence == "nothing yet: press Learn")
 
 
 def test_the_disk_of_a_run_is_held_back_and_freed(belted, link):
