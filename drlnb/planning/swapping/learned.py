@@ -6,7 +6,7 @@ steps and on predicted ones.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from statistics import median
 from typing import Protocol
 
@@ -19,8 +19,8 @@ from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
 
 __all__ = [
-    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "plain", "practice",
-    "practised", "predicted_cost", "swapped_types",
+    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "practice", "practised",
+    "predicted_cost", "relative_cost", "swapped_types",
 ]  # fmt: skip
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
@@ -103,26 +103,22 @@ def check(n_trials: int, fewest: int, **shares: float) -> None:
             raise ValueError(f"{name} must be a number from 0 to 1, got {share}")
 
 
-def plain(search: Search) -> tuple[float, float]:
-    """Return what costs are relative to: seconds of a step that keeps all, and the less of its peak and the budget."""
-    walk = search.numbers.walk(search.every(KEEP).actions, (), float("inf"))
-    return walk.t, min(walk.peak, search.room)
-
-
 def predicted_cost(search: Search, choice: Choice, w: float) -> float:
     """Return the cost of a choice by the cost model."""
-    walk = search.numbers.walk(choice.actions, choice.blocks, search.room)
-    if walk.peak > search.room:
-        return OVERFLOW
-    plain_s, plain_bytes = plain(search)
-    return cost(walk.t / plain_s, walk.peak / plain_bytes, w)
+    peak, seconds = search.walked(choice)
+    return OVERFLOW if peak > search.room else relative_cost(search, seconds, peak, w)
+
+
+def relative_cost(search: Search, seconds: float, peak_bytes: float, w: float) -> float:
+    """Return the cost of a step, measured or predicted; its peak without what stays anyway."""
+    plain_bytes, plain_s = search.plain
+    return cost(seconds / plain_s, peak_bytes / plain_bytes, w)
 
 
 def practice(learner: Learner, search: Search, w: float) -> Iterator[Row]:
     """Make trials on the cost model until the course is over; yield what each came to, as of :meth:`Learner.learn`."""
-    predicted = cache(lambda choice: predicted_cost(search, choice, w))
     while (choice := learner.choice) is not None:
-        yield learner.learn([predicted(choice)] * _STEPS)
+        yield learner.learn([predicted_cost(search, choice, w)] * _STEPS)
 
 
 def practised(planner: Learns, view: SwapView) -> SwapPlan:

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final, cast
 
 from drlnb.planning.machine import Out
-from drlnb.planning.swapping.learned import OVERFLOW, Learns, cost, plain
+from drlnb.planning.swapping.learned import OVERFLOW, Learns, relative_cost
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.state import Swapping, add, run, view_of
 from drlnb.records.columns import swapping as words
@@ -79,10 +79,9 @@ def keep_learned(state: Swapping, planner: str) -> None:
 def _costs(state: Swapping, w: float) -> Iterator[float]:
     """Yield the cost of each step of the trial that has ended."""
     search, steps_s = Search(view_of(state)), state.steps_s[state.running]
-    plain_s, plain_bytes = plain(search)
     for step_s, peak_bytes in zip(steps_s[-TRIAL_STEPS:], state.peaks, strict=True):
         moved_bytes = peak_bytes / (1.0 + search.profile.slack_frac) - search.profile.fixed_bytes
-        yield cost(step_s / plain_s, moved_bytes / plain_bytes, w)
+        yield relative_cost(search, step_s, moved_bytes, w)
 
 
 def learn(state: Swapping, planner: Learns, costs: list[float], out: Out) -> None:
