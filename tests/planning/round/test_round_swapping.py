@@ -429,6 +429,17 @@ def test_a_search_or_a_trial_that_an_attempt_did_not_end_begins_anew():
     assert replayed(again) is None
 
 
+def test_searches_and_learners_draw_from_the_tasks_seed():
+    """Two tasks of other seeds try other plans; a search is told the seed."""
+    rows = []
+    for seed in (5, 5, 6):
+        master = Swapped(seed=seed, planners={"swapping": "qtable:n_trials=9,epsilon=1"}, budget=1000)
+        master.settle()
+        assert only(swapping.SearchSwapPlan, master.records).seed == seed
+        rows.append([each.row for each in of(swapping.SwapLearned, master.records)])
+    assert rows[0] == rows[1] != rows[2]
+
+
 def test_a_checkpoint_holds_what_was_learned_and_another_attempt_learns_on():
     """The table, the number of the trial and its plan; another planner's course begins anew."""
     master = Swapped(planners={"swapping": "qtable:n_trials=14"})
