@@ -36,7 +36,7 @@ VALUES = table(
     """
     row:series | plan | layer types that are swapped, or the action that a unit is changed to
     cost | cost | median of its trials, as in the chart
-    n | trials | how many they were
+    trials | trials | how many they were
     """,
 )
 LEARNT = points("trial | plans that the learner has run", "cost | (1 - w) r_time + w r_mem; 5: it did not fit")
@@ -145,13 +145,13 @@ def values(of: Learnt, said: str, origin: str = "simulated") -> View:
     said_of = "learned cost of the plan where this was changed last; nothing: that was never tried"
     twin = (*VALUES, *table("rows", "".join(f"{key} | {unit} | {said_of}\n" for key, unit in cells.items())))
     rows: list[Plain] = [
-        {"cost": median(of.costs[row]), "n": len(of.costs[row])}
+        {"cost": median(of.costs[row]), "trials": len(of.costs[row])}
         | {key: of.values.get((row, unit)) for key, unit in cells.items()}
         for row in names
     ]
     columns = [
         {**each, "kind": "heat"} if each["key"] in cells else dict(each)
-        for each in shown(twin, " ".join(["row", "cost", "n/2", *cells]))
+        for each in shown(twin, " ".join(["row", "cost", "trials/2", *cells]))
     ]
     body = listing(rows, twin, columns, theme.styles(names.values()))
     row, unit = of.newest
