@@ -90,6 +90,8 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
             assert until(lambda width=width: canvas.bounding_box()["width"] < width, 20)
             notebook.screenshot(tmp_path / f"{theme.split()[1]}-{width}.png")
             assert track.bounding_box()["width"] > 110, "a slider that can be moved"
+            apart = abs(track.bounding_box()["y"] - readout.bounding_box()["y"])
+            assert width == 320 or apart < 20, "in one line, where there is room"
             wide = [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)]
             assert wide == [], (theme, width)
 

@@ -162,7 +162,7 @@ class Swaps(Content):
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
         for name, field in self.fields.items():
-            styled(field, name, {"budget_mib": "320px", "planner": "320px", "show": "240px"}.get(name, "190px"))
+            styled(field, name, {"budget_mib": "370px", "planner": "300px", "show": "240px"}.get(name, "190px"))
             field.observe(partial(self._moved, name), "value")
         self.knobs = Knobs(self.source)
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
