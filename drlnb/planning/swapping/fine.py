@@ -128,14 +128,14 @@ class QFine:
     def learn(self, costs: list[float]) -> Row:
         """Observe, and return the fields of :class:`.SwapLearned`."""
         trial, names = self.trial, tuple([self.search.profile.rows[rows[0]].name for rows in _units(self.search)])
+        ran = trial[1] if trial else self.kept
         self.observe(costs)
-        said = {"trial": self.n_trials, "cost": median(costs), "units": names}
+        said = {"trial": self.n_trials, "cost": median(costs), "units": names, "rolled_back": ran != self.kept}
         if trial is None:
             return said
         self.n_left -= 1
-        (unit, action), choice = trial
-        value = self.errors[unit, action]
-        return said | {"row": action, "unit": names[unit], "value": value, "rolled_back": choice != self.kept}
+        unit, action = trial[0]
+        return said | {"row": action, "unit": names[unit], "value": self.errors[unit, action]}
 
     def saved(self) -> str:
         """Return what it knows."""

@@ -363,7 +363,7 @@ def test_luck_is_taken_back():
     for _ in range(2):
         learner.learn([2.0] * 3)
         assert learner.best == lucky
-    learner.learn([2.0] * 3)
+    assert learner.learn([2.0] * 3)["rolled_back"] is True
     assert learner.best == start
     assert learner.steps == [1.0] * 12
 
