@@ -88,7 +88,7 @@ class Plans:
 
 #: Parameter of a planner -> its label and width.
 _LABELS: Mapping[str, tuple[str, str]] = {
-    "w": ("time \N{LEFT RIGHT ARROW} memory", "370px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
+    "w": ("time \N{LEFT RIGHT ARROW} memory", "390px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
     "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"),
 }  # fmt: skip
 
