@@ -46,7 +46,7 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
     assert not field("epsilon").is_visible()
     typed("planner", "qtable")
     assert until(lambda: field("epsilon").is_visible(), SOON_MS / 1e3)
-    assert "qtable: " in sentence.inner_text()
+    assert until(lambda: "qtable: " in sentence.inner_text(), SOON_MS / 1e3)
     typed("n_trials", "50")
     readout = panel.locator(".drlnb-t-w .widget-readout")
     readout.fill("0.8")
