@@ -46,7 +46,7 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
     assert not field("epsilon").is_visible()
     typed("planner", "qtable")
     assert until(lambda: field("epsilon").is_visible(), SOON_MS / 1e3)
-    assert "qtable: " in sentence.inner_text()
+    assert until(lambda: "qtable: " in sentence.inner_text(), SOON_MS / 1e3)
     typed("n_trials", "50")
     readout = panel.locator(".drlnb-t-w .widget-readout")
     readout.fill("0.8")
@@ -70,22 +70,62 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
     typed("planner", before)
     assert until(lambda: f"{before}: " in sentence.inner_text(), SOON_MS / 1e3)
 
-    panel.get_by_test_id("pretrain-button").click()
     more = panel.get_by_test_id("canvas").nth(1)
-    assert until(lambda: "in 40 trials" in (more.get_attribute("aria-label") or ""), SOON_MS / 1e3)
     panel.get_by_test_id("learn-button").click()
     assert until(lambda: "in 50 trials" in (more.get_attribute("aria-label") or ""), SOON_MS / 1e3)
 
+    panel.get_by_role("tab", name="Q-table").click()
+    newest = panel.locator("td[data-newest]")
+    assert until(lambda: newest.count() == 1, SOON_MS / 1e3)
+    shade = "node => getComputedStyle(node).backgroundColor"
+    assert newest.evaluate("node => getComputedStyle(node).outlineStyle") == "solid"
+    assert len({cell.evaluate(shade) for cell in panel.locator("td[data-testid^=cell-q]").all()}) > 3
+
     notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
-    canvas = panel.get_by_test_id("canvas").first
+    canvas, track = panel.get_by_test_id("canvas").first, panel.locator(".drlnb-t-w .noUi-base")
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
         _change(page, theme)
         for width in (900, 320):
             page.set_viewport_size({"width": width, "height": 1400})
             assert until(lambda width=width: canvas.bounding_box()["width"] < width, 20)
             notebook.screenshot(tmp_path / f"{theme.split()[1]}-{width}.png")
+            assert track.bounding_box()["width"] > 110, "a slider that can be moved"
+            apart = abs(track.bounding_box()["y"] - readout.bounding_box()["y"])
+            assert width == 320 or apart < 20, "in one line, where there is room"
             wide = [fault for module in panel.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)]
             assert wide == [], (theme, width)
+
+
+def test_a_task_learns_and_its_table_is_forgotten(notebook, page, tmp_path):
+    """The table grows by what trials cost; Reset is one event, and it begins with its first trial again."""
+    cell = TRAIN.replace('memory_budget="8MiB"', 'memory_budget="16MiB"').replace(
+        "total_timesteps=10**6, eval_episodes=0))",
+        'total_timesteps=10**6, eval_episodes=0), planners={"swapping": "qtable:n_trials=500,w=0.4"})',
+    )
+    notebook.open([cell])
+    notebook.run_all()
+    panel = page.locator(".drlnb-t-swapping").first
+    trials = "[d.trial for s in run.journal().streams.values() for d in s.records if type(d).__name__ == 'SwapLearned']"
+    assert until(lambda: len(notebook.kernel_eval(trials)) > 12, 120)
+    panel.get_by_role("tab", name="Q-table").click()
+    assert until(lambda: panel.locator("td[data-newest]").count() == 1, SOON_MS / 1e3)
+    panel.locator(".drlnb-t-show select").select_option("Q-learning")
+    more = panel.get_by_test_id("canvas").nth(1)
+    assert until(lambda: "trials the least costs" in (more.get_attribute("aria-label") or ""), SOON_MS / 1e3)
+    notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        _change(page, theme)
+        for width in (900, 320):
+            page.set_viewport_size({"width": width, "height": 1900})
+            assert until(lambda width=width: more.bounding_box()["width"] < width, 20)
+            notebook.screenshot(tmp_path / f"learned-{theme.split()[1]}-{width}.png")
+    assert notebook.kernel_eval(ASKED) == []
+    panel.get_by_test_id("reset-button").click()
+    assert until(lambda: notebook.kernel_eval(ASKED) == ["swapping.planner=qtable:n_trials=500,w=0.4"], 30)
+    assert until(lambda: notebook.kernel_eval(trials).count(1) == 2, 60), "it begins with its first trial"
+    assert panel.get_by_test_id("message").count() == 0
+    notebook.kernel_eval("run.stop()")
+    notebook.kernel_eval("fleet.close()")
 
 
 def test_the_disk_is_held_back_while_a_task_trains(notebook, page, tmp_path):

@@ -49,7 +49,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
         ),
         ("swapping.memory_budget_bytes", 0, "swapping.memory_budget_bytes: a size must be from 1 byte to 2**63, got 0"),
         ("swapping.planner", "qtable:w=2", "swapping planner qtable:w=2.0: w must be a number from 0 to 1, got 2.0"),
-        ("swapping.planner", "qtable:v=1", "swapping planner qtable takes n_trials, pretrain_fraction, alpha, gamma,"),
+        ("swapping.planner", "qtable:v=1", "swapping planner qtable takes n_trials, alpha, gamma, epsilon, w, got"),
         (
             "swapping.bandwidth_bytes_per_s",
             "9kB",

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -16,24 +16,25 @@ from drlnb.planning.settings import setting_problem
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, pretraining, swapped_types
+from drlnb.planning.swapping.learned import Learns, practice, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows
 from drlnb.planning.swapping.trace import DEVICES, analytic
 from drlnb.records.base import Row
+from drlnb.records.columns.swapping import SwapLearned
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
 from drlnb.records.units import read_bytes
 from drlnb.sim.swapping.executor import simulate_steps
 from drlnb.sim.swapping.nets import net_names, net_trace, plain_batch
 from drlnb.views.drawing.payload import Floats
-from drlnb.views.folds.swapping import SwapFold
+from drlnb.views.folds.swapping import Learnt, SwapFold
 from drlnb.views.swapping.computed import Explained
 
 __all__ = [
     "COMPARED", "NETS", "PRESETS", "Case", "Explained", "compare", "drifting", "explain",
-    "in_force", "learnt", "net_case", "parameters", "pins_of", "setting_problem", "sweep", "task_case",
+    "in_force", "learns", "learnt", "net_case", "parameters", "pins_of", "setting_problem", "sweep", "task_case",
     "turned",
 ]  # fmt: skip
 
@@ -217,7 +218,7 @@ def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
     return {name: (np.array(_MULTIPLES), np.array(curve) / base) for name, curve in curves.items()}
 
 
-def learnt(case: Case, seed: int = 0, *, part: bool = False) -> tuple[Floats, float, str, int]:
+def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
     """Run the seed's learner on the cost model, with the parameters of the case's planner if that is ``qtable``.
 
     Parameters
@@ -226,13 +227,11 @@ def learnt(case: Case, seed: int = 0, *, part: bool = False) -> tuple[Floats, fl
         The step, with a budget.
     seed
         Of exploration.
-    part
-        Pre-train alone: the trials on a part of the data.
 
     Returns
     -------
     tuple
-        Cost of each trial, the least of any set of layer types, what was learned, and trials on a part of the data.
+        The table, what was learned in words, and the least cost of any set of layer types.
 
     Raises
     ------
@@ -242,14 +241,20 @@ def learnt(case: Case, seed: int = 0, *, part: bool = False) -> tuple[Floats, fl
     n = len(case.profile.types)
     if case.budget_bytes is None or n > _MOST_TYPES:
         raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
-    search = Search(case._replace(pins={}).view, (SWAP,))
-    with_ = parameters(case.planner if case.planner.partition(":")[0] == "qtable" else "qtable")
-    n_trials, w = int(with_["n_trials"]), with_["w"]
-    n_part = pretraining(n_trials, with_["pretrain_fraction"])
-    costs = [predicted_cost(search, swapped_types(search, bits), w) for bits in range(2**n)]
-    table = QTable(n_types=n, alpha=with_["alpha"], gamma=with_["gamma"], epsilon=with_["epsilon"])
-    done = learn(table, costs.__getitem__, n_part if part else n_trials, np.random.default_rng(seed))
-    return np.array(done.costs), min(costs), f"{case.of}, {2**n} sets, w = {w:g}", n_part
+    view = replace(case._replace(pins={}).view, seed=seed)
+    name = case.planner if case.planner.partition(":")[0] == "qtable" else "qtable"
+    planner, search, of = cast("Learns", SWAPPING.build(name)), Search(view, (SWAP,)), Learnt()
+    least = min(predicted_cost(search, swapped_types(search, bits), planner.w) for bits in range(2**n))
+    for said in practice(planner.learner(view, "", planner.start(view)), search, planner.w):
+        of.add(SwapLearned(plan_key="", **said))
+    return of, f"{case.of}, {2**n} sets, w = {planner.w:g}", least
+
+
+def learns(planner: str) -> bool:
+    """Return whether a planner of a name learns by trials; false of one that is unknown or refused."""
+    with suppress(ValueError):
+        return hasattr(SWAPPING.build(planner), "learner")
+    return False
 
 
 def drifting(case: Case, slower: float = 4.0, n_steps: int = 80, seed: int = 0) -> Journal:

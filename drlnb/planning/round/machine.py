@@ -19,7 +19,6 @@ from drlnb.planning.round import boundary, collect, compute, off_policy
 from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
 from drlnb.planning.swapping.machine import RULES as SWAPPED
-from drlnb.planning.swapping.machine import resumed
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Event, Facts, Record, Row
@@ -181,8 +180,7 @@ def _go_on_swapping(state: RoundState, event: words.TaskOpened, out: Out) -> Non
     if now.never and now.budget_bytes is not None:
         out.append(swapping.SwapUnavailable(reason=now.never))
     elif event.swapping is not None and now.active:
-        machine.restore({**event.swapping, "t": event.t})
-        resumed(machine.state, now, out)
+        out.extend(machine.resume({**event.swapping, "t": event.t}))
 
 
 def _deadline_passed(state: RoundState, event: DeadlinePassed, out: Out) -> None:

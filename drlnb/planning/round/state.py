@@ -32,6 +32,7 @@ ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
     "swapping": {},  # those of swapping: memory_budget_bytes, pin, bandwidth_bytes_per_s
+    "seed": 0,  # of what planners of swapping choose at random
     "unswapped": "",  # why no gradient step of this task can be swapped
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
@@ -205,5 +206,6 @@ def _swapping(config: Facts, names: Facts) -> Facts:
     """Return the configuration of the machine that plans what is swapped."""
     own = config["swapping"]
     known = {"planner": names["swapping"], "pins": dict(own.get("pin") or {}), "never": config["unswapped"]}
+    known["seed"] = config["seed"]
     sizes = {"budget_bytes": "memory_budget_bytes", "bandwidth_bytes_per_s": "bandwidth_bytes_per_s"}
     return known | {name: read_bytes(own[key]) for name, key in sizes.items() if own.get(key) is not None}

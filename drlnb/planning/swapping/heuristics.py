@@ -184,14 +184,15 @@ def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
     Parameters
     ----------
     planner
-        Its name.
+        Its name; of one that learns by trials it is the plan that they begin with.
     view
         The step; it has a profile.
     """
     if planner == "auto":
         search = Search(view)
         return tuple(map(search.plan, portfolio(search)))
-    return (SWAPPING.ask(SWAPPING.build(planner), view),)
+    built = SWAPPING.build(planner)
+    return (built.start(view) if hasattr(built, "start") else SWAPPING.ask(built, view),)
 
 
 def searched(command: SearchSwapPlan) -> Row:

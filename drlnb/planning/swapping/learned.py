@@ -4,25 +4,31 @@ A learner is told the cost of the plan that has just run and answers with the ne
 steps and on predicted ones.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import median
+from typing import Protocol
 
 import numpy as np
 
+from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
+from drlnb.records.base import Row
 
 __all__ = [
-    "OVERFLOW", "Learned", "QTable", "check", "cost", "learn", "predicted_cost", "pretraining",
-    "swapped_types",
+    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "practice", "practised",
+    "predicted_cost", "relative_cost", "swapped_types",
 ]  # fmt: skip
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
 OVERFLOW = 5.0
 #: Most trials: beyond, a slip of the finger is likelier than a wish.
 _MOST_TRIALS = 100_000
+#: Steps of a trial on the cost model, which are all alike.
+_STEPS = 12
 
 
 def cost(time_frac: float, memory_frac: float, w: float) -> float:
@@ -47,6 +53,84 @@ def cost(time_frac: float, memory_frac: float, w: float) -> float:
     return time_frac + w * (memory_frac - time_frac)
 
 
+# ------------------------------------------------------------------ what a course of trials is
+class Learner(Protocol):
+    """A course of trials; all that it knows can be written down."""
+
+    @property
+    def choice(self) -> Choice | None:
+        """What the next trial runs; None: the course is over."""
+        ...
+
+    @property
+    def best(self) -> Choice:
+        """What has cost least so far."""
+        ...
+
+    def learn(self, costs: list[float]) -> Row:
+        """Learn from the costs of a trial's steps, at least one; return the fields of :class:`.SwapLearned`."""
+        ...
+
+    def saved(self) -> str:
+        """Return what it knows."""
+        ...
+
+
+class Learns(Protocol):
+    """A planner whose plans come of trials."""
+
+    #: Weight of the memory.
+    w: float
+
+    def start(self, view: SwapView) -> SwapPlan:
+        """Return the plan that the first trial runs."""
+        ...
+
+    def learner(self, view: SwapView, saved: str, start: SwapPlan | None = None) -> Learner:
+        """Go on with what was saved; with a first plan: begin a new course of trials, of steps that may cost otherwise.
+
+        What was learned of other rows, or by another weight of the memory, is forgotten.
+        """
+        ...
+
+
+def check(n_trials: int, fewest: int, **shares: float) -> None:
+    """Raise ValueError, which names the parameter, if trials are too few or too many, or a share is none."""
+    if not fewest <= n_trials <= _MOST_TRIALS:
+        raise ValueError(f"n_trials must be a whole number from {fewest} to {_MOST_TRIALS}, got {n_trials}")
+    for name, share in shares.items():
+        if not 0.0 <= share <= 1.0:
+            raise ValueError(f"{name} must be a number from 0 to 1, got {share}")
+
+
+def predicted_cost(search: Search, choice: Choice, w: float) -> float:
+    """Return the cost of a choice by the cost model."""
+    peak, seconds = search.walked(choice)
+    return OVERFLOW if peak > search.room else relative_cost(search, seconds, peak, w)
+
+
+def relative_cost(search: Search, seconds: float, peak_bytes: float, w: float) -> float:
+    """Return the cost of a step, measured or predicted; its peak without what stays anyway."""
+    plain_bytes, plain_s = search.plain
+    return cost(seconds / plain_s, peak_bytes / plain_bytes, w)
+
+
+def practice(learner: Learner, search: Search, w: float) -> Iterator[Row]:
+    """Make trials on the cost model until the course is over; yield what each came to, as of :meth:`Learner.learn`."""
+    while (choice := learner.choice) is not None:
+        yield learner.learn([predicted_cost(search, choice, w)] * _STEPS)
+
+
+def practised(planner: Learns, view: SwapView) -> SwapPlan:
+    """Return what a whole course of trials on the cost model comes to."""
+    if view.profile is None or view.budget_bytes is None:
+        return SwapPlan.keeping(view.profile)
+    search, learner = Search(view), planner.learner(view, "", planner.start(view))
+    list(practice(learner, search, planner.w))
+    return search.plan(learner.best)
+
+
+# ------------------------------------------------------------------ the seed's
 @dataclass(slots=True, kw_only=True)
 class QTable:
     """The seed's learner: a table of costs by plan and changed layer type, SARSA, one type per trial.
@@ -60,17 +144,26 @@ class QTable:
     """
 
     n_types: int
-    alpha: float = 0.5
-    gamma: float = 0.9
-    epsilon: float = 0.2
+    alpha: float = field(default=0.5, metadata=TRANSIENT)
+    gamma: float = field(default=0.9, metadata=TRANSIENT)
+    epsilon: float = field(default=0.2, metadata=TRANSIENT)
     #: Plan that runs, and the type that was changed last; None before the first change.
     plan: int = 0
     changed: int | None = None
     n_trials: int = 0
-    #: Cost and plan of the best trial; None before the first one.
-    best: tuple[float, int] | None = None
+    #: Plan -> costs of its trials in this course, and trials that are left of it.
+    costs: dict[int, list[float]] = field(default_factory=dict)
+    n_left: int = 0
     #: (plan after the change, changed type) -> cost.
     table: dict[tuple[int, int], float] = field(default_factory=dict)
+    #: Profile and weight that the costs are of.
+    of: tuple[str, float] = ("", 0.0)
+
+    @property
+    def best(self) -> tuple[float, int] | None:
+        """Cost and plan of the best trials by their median, the earliest of equal ones; None before the first one."""
+        tried = [(OVERFLOW in costs, median(costs), plan) for plan, costs in self.costs.items()]
+        return min(tried, key=lambda each: each[:2])[1:] if tried else None
 
     def step(self, measured: float, generator: "np.random.Generator") -> int:
         """Return the plan of the next trial.
@@ -83,8 +176,7 @@ class QTable:
             Decides when to explore, and between equal costs.
         """
         self.n_trials += 1
-        if self.best is None or measured < self.best[0]:
-            self.best = measured, self.plan
+        self.costs.setdefault(self.plan, []).append(measured)
         values = [self.table.get((self.plan ^ 1 << each, each), 0.0) for each in range(self.n_types)]
         least = list(range(self.n_types))
         if generator.random() >= self.epsilon:
@@ -111,22 +203,13 @@ class Learned:
     found_at: int
 
 
-def check(n_trials: int, fewest: int, **shares: float) -> None:
-    """Raise ValueError, which names the parameter, if trials are too few or too many, or a share is none."""
-    if not fewest <= n_trials <= _MOST_TRIALS:
-        raise ValueError(f"n_trials must be a whole number from {fewest} to {_MOST_TRIALS}, got {n_trials}")
-    for name, share in shares.items():
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"{name} must be a number from 0 to 1, got {share}")
-
-
 def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: "np.random.Generator") -> Learned:
     """Run trials of the seed's learner, at least one.
 
     Parameters
     ----------
     table
-        What was learned so far: that of a part of the data, say (paragraphs 20 and 45); it learns on.
+        What was learned so far; it learns on.
     measure
         Plan -> its cost.
     n_trials
@@ -144,71 +227,76 @@ def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generat
     return Learned(best=plans[at], chosen=table.plan, costs=tuple(costs), found_at=at + 1)
 
 
-def pretraining(n_trials: int, fraction: float) -> int:
-    """Return how many of the trials are made on a part of the data: at least one, and not all of them."""
-    return min(n_trials - 1, max(1, round(fraction * n_trials)))
-
-
-def predicted_cost(search: Search, choice: Choice, w: float) -> float:
-    """Return the cost of a choice by the cost model, relative to keeping all, or to the budget if that is less."""
-    n, kept = search.numbers, search.every(KEEP)
-    walk = n.walk(choice.actions, choice.blocks, search.room)
-    plain = n.walk(kept.actions, (), float("inf"))
-    if walk.peak > search.room:
-        return OVERFLOW
-    return cost(walk.t / plain.t, walk.peak / min(plain.peak, search.room), w)
-
-
 def swapped_types(search: Search, bits: int) -> Choice:
     """Return the choice that swaps all rows of the layer types whose bits are set."""
     chosen = {name for i, name in enumerate(search.profile.types) if bits >> i & 1}
     return search.choice([SWAP if row.layer_type in chosen else KEEP for row in search.profile.rows])
 
 
+class _Course:
+    """The seed's table in a course of trials on one step."""
+
+    def __init__(self, view: SwapView, table: QTable) -> None:
+        self._search, self._seed, self.table = Search(view, (SWAP,)), view.seed, table
+
+    @property
+    def choice(self) -> Choice | None:
+        return swapped_types(self._search, self.table.plan) if self.table.n_left else None
+
+    @property
+    def best(self) -> Choice:
+        return swapped_types(self._search, self.table.best[1] if self.table.best else 0)
+
+    def learn(self, costs: list[float]) -> Row:
+        table, types, measured = self.table, self._search.profile.types, median(costs)
+        bits, changed = table.plan, table.changed
+        table.step(measured, np.random.default_rng((self._seed, table.n_trials)))
+        table.n_left -= 1
+        row = "".join(str(bits >> i & 1) for i in range(table.n_types))
+        said = {"trial": table.n_trials, "cost": measured, "row": row, "units": types}
+        return said if changed is None else said | {"unit": types[changed], "value": table.table[bits, changed]}
+
+    def saved(self) -> str:
+        return written(self.table)
+
+
 class TablePlanner:
-    """The seed's planner on the cost model: trials on a part of the data first, then the others, from what was saved.
+    """The seed's planner: the plan that has cost least in trials, each of which changes one layer type.
 
     Parameters
     ----------
     n_trials
         Number of trials.
-    pretrain_fraction
-        Share of them that is made on a part of the data.
     alpha, gamma, epsilon, w
         Step size, discount, share of random changes, weight of the memory.
     """
 
     name = "qtable"
 
-    def __init__(
-        self, n_trials: int, pretrain_fraction: float, alpha: float, gamma: float, epsilon: float, w: float
-    ) -> None:
-        check(n_trials, 2, pretrain_fraction=pretrain_fraction, alpha=alpha, gamma=gamma, epsilon=epsilon, w=w)
-        self._n_trials, self._fraction, self._w = n_trials, pretrain_fraction, w
+    def __init__(self, n_trials: int, alpha: float, gamma: float, epsilon: float, w: float) -> None:
+        check(n_trials, 2, alpha=alpha, gamma=gamma, epsilon=epsilon, w=w)
+        self._n_trials, self.w = n_trials, w
         self._new = partial(QTable, alpha=alpha, gamma=gamma, epsilon=epsilon)
 
     def plan(self, view: SwapView) -> SwapPlan:
-        """Return the plan of the cheapest trial."""
-        if view.profile is None or view.budget_bytes is None:
-            return SwapPlan.keeping(view.profile)
+        """Return the cheapest plan of trials on the cost model."""
+        return practised(self, view)
+
+    def start(self, view: SwapView) -> SwapPlan:
+        """Return the plan that keeps all, but for pins."""
         search = Search(view, (SWAP,))
-        table = self._new(n_types=len(view.profile.types))
-        costs: dict[int, float] = {}
+        return search.plan(search.every(KEEP))
 
-        def measure(bits: int) -> float:
-            if bits not in costs:
-                costs[bits] = predicted_cost(search, swapped_types(search, bits), self._w)
-            return costs[bits]
+    def learner(self, view: SwapView, saved: str, start: SwapPlan | None = None) -> Learner:
+        """Return the table as it was saved, or in a new course of trials."""
+        assert view.profile is not None, "trials are of a profile"
+        of, n_types = (view.profile.key, self.w), len(view.profile.types)
+        table = read(QTable, saved, **self._new.keywords) if saved else self._new(n_types=0)
+        if table.of != of:
+            table = self._new(n_types=n_types, of=of)
+        if start is not None:
+            table.n_left, table.costs = self._n_trials, {}
+        return _Course(view, table)
 
-        first = pretraining(self._n_trials, self._fraction)
-        learn(table, measure, first, search.generator)
-        table = read(QTable, written(table))
-        learn(table, measure, self._n_trials - first, search.generator)
-        return search.plan(swapped_types(search, table.best[1] if table.best else 0))
 
-
-SWAPPING.register(
-    "qtable",
-    TablePlanner,
-    {"n_trials": 300, "pretrain_fraction": 0.8, "alpha": 0.5, "gamma": 0.9, "epsilon": 0.2, "w": 0.5},
-)
+SWAPPING.register("qtable", TablePlanner, {"n_trials": 300, "alpha": 0.5, "gamma": 0.9, "epsilon": 0.2, "w": 0.5})

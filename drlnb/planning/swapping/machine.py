@@ -8,17 +8,19 @@ from statistics import median
 from drlnb.planning.codec import from_plain
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.registry import OWN, Planner
+from drlnb.planning.swapping.learned import OVERFLOW
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import NONE, Swapping, add, forget, meant, quick, report, run, view_of
-from drlnb.records.base import Facts
+from drlnb.planning.swapping.trials import TRIAL_STEPS, best, count, keep_learned, learn, learning, next_trial
+from drlnb.records.base import Facts, Record
 from drlnb.records.columns import swapping as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 from drlnb.records.units import read_bytes, said_bytes
 
 __all__ = [
-    "BANDWIDTH_KEY", "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine", "resumed"
+    "BANDWIDTH_KEY", "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"
 ]  # fmt: skip
 
 #: Settings that can be changed while a task trains.
@@ -27,8 +29,6 @@ BUDGET_KEY, PLANNER_KEY, PIN_KEY = "swapping.memory_budget_bytes", "swapping.pla
 BANDWIDTH_KEY = "swapping.bandwidth_bytes_per_s"
 #: Fields of the state that are the user's.
 _USERS = ("budget_bytes", "planner", "pins", "never", "bandwidth_bytes_per_s")
-#: Steps of a trial that are measured, after one that is not.
-TRIAL_STEPS = 3
 #: Ratio of the median of recent steps to the one that the plan was kept for.
 _DRIFT = 1.10
 #: A peak beyond the prediction by more than this share corrects what the profile says of the allocator.
@@ -62,6 +62,13 @@ class SwapMachine(Machine[Swapping]):
         super().__init__("SwapMachine", state, RULES)
         self.config = config
 
+    def resume(self, snapshot: Facts) -> tuple[Record, ...]:
+        """Go on in another process from a snapshot, with the budget, planner and pins of now; return what to do."""
+        now, out = self.state, list[Record]()
+        self.restore(snapshot)
+        _resumed(self.state, now, out)
+        return tuple(out)
+
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
         state = self.state
@@ -72,8 +79,8 @@ class SwapMachine(Machine[Swapping]):
                 return
         yield state.fits(state.running) or state.running == state.safest(), "the running plan fits, or none is smaller"
         medians = {name: median(steps) for name, steps in state.steps_s.items() if steps and state.fits(name)}
-        best = min(medians.values(), default=0.0)
-        kept = state.phase != "settled" or medians.get(state.running, 0.0) <= best * _NOISE
+        least = min(medians.values(), default=0.0)
+        kept = state.phase != "settled" or bool(state.learned) or medians.get(state.running, 0.0) <= least * _NOISE
         yield kept, "no plan that was tried is faster than the one that is kept"
         yield (state.phase == "trialling") or not state.candidates, "candidates wait during trials alone"
         yield {state.running, *state.candidates} <= state.plans.keys(), "what runs and what waits is known"
@@ -146,6 +153,7 @@ def _setting_changed(state: Swapping, event: SettingChanged, out: Out) -> None:
             return
         state.budget_bytes = budget_bytes
     elif event.key == PLANNER_KEY:
+        keep_learned(state, event.value if event.value != state.planner else "")
         state.planner = event.value
     elif event.key == PIN_KEY:
         state.pins = dict(event.value or {})
@@ -192,22 +200,15 @@ def _broken(state: Swapping, event: words.SwapBroken, out: Out) -> None:
     report(state, f"nothing is swapped: {event.reason}", out)
 
 
-def resumed(state: Swapping, wanted: Swapping, out: Out) -> None:
-    """Go on in another process from a snapshot: its driver knows no plan, and nobody searches any more.
-
-    Parameters
-    ----------
-    state
-        As it was.
-    wanted
-        Budget, planner and pins of now.
-    out
-        The answer.
-    """
+def _resumed(state: Swapping, wanted: Swapping, out: Out) -> None:
+    """Go on where the driver knows no plan, and nobody searches any more."""
     changed = [name for name in _USERS if getattr(state, name) != getattr(wanted, name)]
+    keep_learned(state, wanted.planner)
     for name in changed:
         setattr(state, name, getattr(wanted, name))
-    if state.phase == "settled" and not changed:
+    if not changed and (state.phase == "settled" or (state.phase == "trialling" and state.learned)):
+        state.warm = False
+        state.peaks.clear()
         out.append(words.ApplySwapPlan(plan_key=state.running, plan=facts(state.plans[state.running])))
     else:
         _plan_anew(state, "the task goes on", out)
@@ -222,41 +223,21 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     sound = [plan for plan in plans if state.profile and not plan.problem(state.profile, meant(state))]
     names = [add(state, plan) for plan in sound]
     names += [state.running] if state.planner == "auto" else []
-    state.candidates = [name for name in dict.fromkeys(names) if state.fits(name)]
     state.phase = "trialling"
+    if sound and (planner := learning(state)):
+        state.learned = planner.learner(view_of(state), state.learned, sound[0]).saved()
+        learn(state, planner, [], out)
+        return
+    state.candidates = [name for name in dict.fromkeys(names) if state.fits(name)]
     if not any(state.fits(name) for name in state.plans):
         least = min(said.peak_bytes for name in state.plans if (said := state.predicted(name)))
         budget_bytes = state.budget_bytes or 0.0
         more = f"the least that was found takes {said_bytes(least - budget_bytes)} more"
         report(state, f"no plan fits the budget of {said_bytes(budget_bytes)}: {more}, and goes on", out)
-    _next_trial(state, out)
+    next_trial(state, out)
 
 
 # ------------------------------------------------------------------ trials
-def _next_trial(state: Swapping, out: Out) -> None:
-    """Try the next candidate; after the last one keep the best."""
-    if state.candidates:
-        name = state.candidates.pop(0)
-        run(state, name, "a trial", out)
-        out.append(words.SwapTrialStarted(plan_key=name, n_steps=TRIAL_STEPS))
-        return
-    state.phase = "settled"
-    best = _best(state)
-    if best is None:
-        run(state, state.safest(), "no candidate could be measured", out)
-        return
-    if best != state.running:
-        run(state, best, "the best of the trials", out)
-    state.settled_s = median(state.steps_s[best])
-    out.append(words.SwapPlanKept(plan_key=best, step_s=state.settled_s, n_tried=len(state.steps_s)))
-
-
-def _best(state: Swapping) -> str | None:
-    """Return the fastest plan that was measured and fits."""
-    measured = [name for name, steps in state.steps_s.items() if steps and state.fits(name)]
-    return min(measured, key=lambda name: median(state.steps_s[name]), default=None)
-
-
 def _step_measured(state: Swapping, event: words.SwapStepMeasured, out: Out) -> None:
     """Count a step of a trial; where the plan is settled, watch for a drift."""
     said = state.predicted(event.plan_key) if event.plan_key in state.plans else None
@@ -275,24 +256,12 @@ def _step_measured(state: Swapping, event: words.SwapStepMeasured, out: Out) -> 
     if not state.warm:
         state.warm = True
     elif state.phase == "trialling":
-        _count(state, event.step_s, out)
+        count(state, event.step_s, event.peak_bytes, out)
     elif state.phase == "settled" and state.settled_s:
         state.recent_s.append(event.step_s)
         if len(state.recent_s) == state.recent_s.maxlen and median(state.recent_s) > _DRIFT * state.settled_s:
             state.phase = "drifting"
             out.append(words.MeasureSwapLink())
-
-
-def _count(state: Swapping, step_s: float, out: Out) -> None:
-    steps = state.steps_s.setdefault(state.running, [])
-    steps.append(step_s)
-    if len(steps) < TRIAL_STEPS:
-        return
-    best = _best(state)
-    if best is not None and best != state.running:
-        reason = f"{median(steps):.4g} s, not {median(state.steps_s[best]):.4g} s"
-        out.append(words.SwapPlanRolledBack(plan_key=state.running, to_key=best, reason=reason))
-    _next_trial(state, out)
 
 
 def _overflowed(state: Swapping, event: words.SwapStepOverflowed, out: Out) -> None:
@@ -308,13 +277,16 @@ def _leave(state: Swapping, reason: str, out: Out) -> None:
     """Give the running plan up: the best one that was measured goes on, or the one of the smallest peak."""
     again = state.running in state.overflowed
     state.overflowed.add(state.running)
-    other = _best(state) or state.safest()
+    if state.phase == "trialling" and (planner := learning(state)):
+        learn(state, planner, [OVERFLOW], out)
+        return
+    other = best(state) or state.safest()
     if len(state.plans) == 1:  # nothing was searched for, since all was expected to fit
         _plan_anew(state, reason, out, overflowed={NONE})
     elif other != state.running:
         out.append(words.SwapPlanRolledBack(plan_key=state.running, to_key=other, reason=reason))
         if state.phase == "trialling":
-            _next_trial(state, out)
+            next_trial(state, out)
         else:
             run(state, other, f"the plan before: {reason}", out)
     elif not again:

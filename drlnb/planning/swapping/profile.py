@@ -278,12 +278,12 @@ def facts(value: SwapProfile | SwapPlan | SwapLink) -> Facts:
 
 
 def written(value: object) -> str:
-    """Return a profile or a plan as JSON."""
+    """Return a profile, a plan or what was learned as JSON."""
     return json.dumps(to_plain(value), separators=(",", ":"))
 
 
-def read(kind: type[_T], text: str) -> _T:
-    """Return what :func:`written` has made text of.
+def read(kind: type[_T], text: str, **given: object) -> _T:
+    """Return what :func:`written` has made text of, with values of its transient fields.
 
     Raises
     ------
@@ -293,4 +293,4 @@ def read(kind: type[_T], text: str) -> _T:
     plain = json.loads(text)
     if not isinstance(plain, dict):
         raise ValueError(f"a {kind.__name__} must be a JSON object, got {type(plain).__name__}")
-    return from_plain(kind, plain)
+    return from_plain(kind, plain, **given)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -54,7 +55,7 @@ class Search:
         self.blocks = {
             each.path: frozenset(each.rows) for each in view.profile.blocks if BLOCK in actions and free >= {*each.rows}
         }
-        self._scores: dict[Choice, tuple[float, float]] = {}
+        self._walked: dict[Choice, tuple[float, float]] = {}
 
     def _options(self, row: SavedRow, actions: Collection[str]) -> tuple[Action, ...]:
         pin = self.view.pins.get(row.name)
@@ -80,13 +81,24 @@ class Search:
         wanted = [next((each for each in preferred if each in options), options[0]) for options in self.options]
         return self.choice(wanted, blocks)
 
-    def score(self, choice: Choice) -> tuple[float, float]:
-        """Return the bytes beyond the budget, and the seconds of a step; smaller is better."""
-        if choice not in self._scores:
+    def walked(self, choice: Choice) -> tuple[float, float]:
+        """Return the peak beside what stays anyway, and the seconds of a step."""
+        if choice not in self._walked:
             numbers = walker(self.profile, math.ceil(self.view.n_samples / choice.n_micro))
             walk = numbers.walk(choice.actions, choice.blocks, self.room)
-            self._scores[choice] = max(0.0, walk.peak - self.room), walk.t * choice.n_micro
-        return self._scores[choice]
+            self._walked[choice] = walk.peak, walk.t * choice.n_micro
+        return self._walked[choice]
+
+    def score(self, choice: Choice) -> tuple[float, float]:
+        """Return the bytes beyond the budget, and the seconds of a step; smaller is better."""
+        peak, seconds = self.walked(choice)
+        return max(0.0, peak - self.room), seconds
+
+    @cached_property
+    def plain(self) -> tuple[float, float]:
+        """The less of the budget and the peak of a step that keeps all, and its seconds, as if there were room."""
+        walk = self.numbers.walk(self.every(KEEP).actions, (), math.inf)
+        return min(walk.peak, self.room), walk.t
 
     def innermost(self) -> list[str]:
         """Return the blocks that hold no other block."""

@@ -52,6 +52,10 @@ class Swapping:
     candidates: list[str] = field(default_factory=list)
     #: Name -> seconds of its steps within trials since the last change, the first of each left out; empty: it fits.
     steps_s: dict[str, list[float]] = field(default_factory=dict)
+    #: Peaks of the present trial's steps.
+    peaks: list[int] = field(default_factory=list)
+    #: What a planner that learns by trials knows; empty: nothing.
+    learned: str = ""
     #: The running plan has made its first step.
     warm: bool = False
     #: Names of the plans that overflowed.
@@ -155,6 +159,7 @@ def add(state: Swapping, plan: SwapPlan) -> str:
 def run(state: Swapping, name: str, reason: str, out: Out) -> None:
     """Follow a plan from the next step on."""
     state.running, state.warm = name, False
+    state.peaks.clear()
     said, plan = state.predicted(name), state.plans[name]
     out.append(words.SwapPlanned(
         planner=state.planner, plan_key=plan.key, plan=None if plan.key is None else facts(plan), reason=reason,

@@ -89,6 +89,23 @@ class SwapTrialStarted(Decision):
     n_steps: int
 
 
+class SwapLearned(Decision):
+    """A planner that learns was given the cost of a trial, and changed a value of its table by it."""
+
+    #: Number of the trial, from 1, and its plan.
+    trial: int
+    plan_key: str
+    #: (1 - w) r_time + w r_mem of its steps, relative to a step that keeps all; 5: it does not fit, so it did not run.
+    cost: float
+    #: Columns of the table: layer types, or the first row of each unit.
+    units: tuple[str, ...]
+    #: Of the value that was changed: which types are swapped (``qtable``) or an action (``qfine``), and its column.
+    #: Empty: none was.
+    row: str = ""
+    unit: str = ""
+    value: float = 0.0
+
+
 class SwapPlanKept(Decision):
     """All candidates have been tried; this plan was the best."""
 

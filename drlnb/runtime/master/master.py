@@ -185,6 +185,7 @@ class Master:
             "streams": settings.streams(self.spec.n_envs),
             "switch_limit_frac": self.leases.settings.switch_limit_frac,
             "can_respawn": bool(self.spec.can_snapshot),
+            "seed": self.spec.seed,
             "unswapped": "" if is_module(self.spec) else _UNSWAPPED,
             **attached["settings"],
         }

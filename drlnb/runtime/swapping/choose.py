@@ -1,5 +1,6 @@
-"""Choose the plan of a swapper's next step: by a planner, or for ``auto`` by the machine that tries plans out."""
+"""Choose the plan of a swapper's next step: by a planner, or by the machine that tries plans out."""
 
+import json
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -41,10 +42,14 @@ class Chooser:
     def __init__(self, planner: str | Planner[SwapView, SwapPlan], seed: int) -> None:
         self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
         self.name, self._seed = str(getattr(self._planner, "name", planner)), seed
+        #: Its plans come of trials, and what it learns there is saved.
+        self._learns = isinstance(planner, str) and hasattr(self._planner, "learner")
         self._machine: SwapMachine | None = None
         self._running = ""  # the machine's name of the plan
         self._began_s = time.perf_counter()
         self._n_samples = 0
+        #: Storages beyond the plan that a step holds anyway, such as its input; None: the next step says that.
+        self._n_others: int | None = 0
         self.budget_bytes: int | None = None
         self.profile: SwapProfile | None = None
         #: None: nothing is known yet.
@@ -73,13 +78,14 @@ class Chooser:
     def take(self, profile: SwapProfile, n_samples: int) -> None:
         """Plan for a profile."""
         self.profile, self._n_samples = profile, n_samples
-        if self.name != "auto":
+        if self.name != "auto" and not self._learns:
             self._solve()
             return
-        if self._machine is None:
-            config = {"planner": "auto", "budget_bytes": self.budget_bytes, "seed": self._seed}
-            self._machine = SwapMachine(config)
-        self._tell(words.SwapProfileTaken(t=self._t(), profile=facts(profile), n_samples=n_samples))
+        self._machine = self._machine or self._new_machine()
+        self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples)
+
+    def _new_machine(self) -> SwapMachine:
+        return SwapMachine({"planner": self.name, "budget_bytes": self.budget_bytes, "seed": self._seed})
 
     def _solve(self) -> None:
         if self.profile is not None and not self.is_given:
@@ -92,27 +98,22 @@ class Chooser:
         """Learn from a step."""
         if self._machine is None or self.is_given or self.profile is None:
             return
-        if step.n_unknown:
-            self._tell(words.SwapTraceChanged(t=self._t(), shape_key=self.profile.shape_key))
+        if self._n_others is None:
+            self._n_others = step.n_unknown
+        if step.n_unknown > self._n_others:
+            self._tell(words.SwapTraceChanged, shape_key=self.profile.shape_key)
             return
-        event = words.SwapStepMeasured(
-            t=self._t(),
-            plan_key=self._running,
-            step_s=step.step_s,
-            peak_bytes=step.peak_bytes,
-            swapped_bytes=step.swapped_bytes,
-            stall_s=step.stall_s,
-            n_saved=step.n_saved,
-        )
-        if any(isinstance(record, words.MeasureSwapLink) for record in self._tell(event)):
+        of = {name: getattr(step, name) for name in ("step_s", "peak_bytes", "swapped_bytes", "stall_s", "n_saved")}
+        answer = self._tell(words.SwapStepMeasured, plan_key=self._running, **of)
+        if any(isinstance(record, words.MeasureSwapLink) for record in answer):
             self.profile = replace(self.profile, link=link)
-            self._tell(words.SwapLinkMeasured(t=self._t(), link=facts(link)))
+            self._tell(words.SwapLinkMeasured, link=facts(link))
 
     def overflowed(self) -> None:
         """Learn that a step did not fit."""
         self.is_given = False
         if self._machine is not None and self.profile is not None:
-            self._tell(words.SwapStepOverflowed(t=self._t(), plan_key=self._running))
+            self._tell(words.SwapStepOverflowed, plan_key=self._running)
         else:
             self.plan = self.profile = None
 
@@ -122,7 +123,7 @@ class Chooser:
             return
         self.budget_bytes = budget_bytes
         if self._machine is not None:
-            self._tell(SettingChanged(t=self._t(), key=BUDGET_KEY, value=budget_bytes, task=None))
+            self._tell(SettingChanged, key=BUDGET_KEY, value=budget_bytes, task=None)
         else:
             self._solve()
 
@@ -140,7 +141,7 @@ class Chooser:
         self.plan, self.is_given = plan, True
 
     def save(self, path: Path) -> None:
-        """Write profile and plan, a line of JSON each.
+        """Write profile and plan, and what was learned, a line of JSON each.
 
         Raises
         ------
@@ -149,29 +150,37 @@ class Chooser:
         """
         if self.profile is None:
             raise ValueError("there is no profile to save yet: run two steps, or profile()")
-        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n", encoding="utf-8")
+        known = json.dumps(self._machine.snapshot()) if self._machine is not None and self._learns else ""
+        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n{known}\n", encoding="utf-8")
 
     def load(self, path: Path, shape_key: str) -> None:
-        """Follow a saved plan.
+        """Follow a saved plan; where trials were saved, go on with them.
 
         Raises
         ------
         ValueError
             If the file cannot be read, or is of another module.
         """
-        profile_text, _, plan_text = path.read_text(encoding="utf-8").partition("\n")
+        profile_text, plan_text, known = [*path.read_text(encoding="utf-8").split("\n"), "", ""][:3]
         profile = read(SwapProfile, profile_text)
         if profile.shape_key != shape_key:
             raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {shape_key}")
         self.profile = profile
-        self.give(read(SwapPlan, plan_text))
+        if not known or not self._learns:
+            self.give(read(SwapPlan, plan_text))
+            return
+        self._machine = self._new_machine()
+        self._n_others = None
+        self._obey(self._machine.resume({**json.loads(known), "t": 0.0}))
 
-    def _t(self) -> float:
-        return time.perf_counter() - self._began_s
-
-    def _tell(self, event: Event) -> Iterable[Record]:
+    def _tell(self, kind: type[Event], **fields: object) -> Iterable[Record]:
         """Give the machine an event, and carry out what it commands."""
+        event = kind(t=time.perf_counter() - self._began_s, **fields)
         records = self._machine.handle(event) if self._machine is not None else ()
+        self._obey(records)
+        return records
+
+    def _obey(self, records: Iterable[Record]) -> None:
         for record in records:
             if isinstance(record, words.ApplySwapPlan):
                 self._running = record.plan_key
@@ -179,8 +188,4 @@ class Chooser:
             elif isinstance(record, words.TakeSwapProfile):
                 self.profile = self.plan = None
             elif isinstance(record, words.SearchSwapPlan):
-                self._search(record)
-        return records
-
-    def _search(self, command: words.SearchSwapPlan) -> None:
-        self._tell(words.SwapPlanFound(t=self._t(), **searched(command)))
+                self._tell(words.SwapPlanFound, **searched(record))

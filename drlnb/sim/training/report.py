@@ -137,7 +137,7 @@ def _swapping(budget_bytes: int | None) -> dict[str, int]:
     """Return what a task is configured with of swapping."""
     if budget_bytes is not None and budget_bytes <= (least := least_bytes()):
         more = f"the {said_bytes(least)} that stay anyway ({PRETENDED}), got {said_bytes(budget_bytes)}"
-        raise ConfigError(f"swap_budget must be above {more}")
+        raise ConfigError(f"the budget must be above {more}")
     return {} if budget_bytes is None else {"memory_budget_bytes": budget_bytes}
 
 
@@ -190,6 +190,7 @@ def main(arguments: argparse.Namespace) -> int:
     shape = (arguments.tasks, arguments.gpus, arguments.rounds, arguments.collectors, arguments.hold, arguments.seed)
     try:
         budget = None if arguments.swap_budget is None else read_bytes(arguments.swap_budget)
+        _swapping(budget)
     except ValueError as error:
         raise ConfigError(f"--swap-budget: {error}") from None
     result = simulate_train(*shape, swap_budget_bytes=budget)

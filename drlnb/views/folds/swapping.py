@@ -11,11 +11,35 @@ from drlnb.records.journal import StreamOpened
 from drlnb.records.units import read_bytes
 from drlnb.views.folds.grow import Grow
 
-__all__ = ["SwapFold"]
+__all__ = ["Learnt", "SwapFold"]
 
 #: Steps that are kept, at most; of more every 2nd, 4th, ... of the older ones.
 _MOST = 8_192
 _UNKNOWN = (math.nan, math.nan)
+
+
+@dataclass(slots=True)
+class Learnt:
+    """The table of a planner that learns by trials."""
+
+    #: Columns: layer types, or units of rows.
+    units: tuple[str, ...] = ()
+    #: Row -> costs of its trials; (row, column) -> value; and the one that was changed last.
+    costs: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[tuple[str, str], float] = field(default_factory=dict)
+    newest: tuple[str, str] = ("", "")
+    #: Of each trial in their order.
+    trials: list[float] = field(default_factory=list)
+
+    def add(self, decision: words.SwapLearned) -> None:
+        """Count a trial."""
+        self.units = decision.units
+        self.trials.append(decision.cost)
+        if decision.row:
+            self.costs.setdefault(decision.row, []).append(decision.cost)
+        if decision.unit:
+            self.newest = (decision.row, decision.unit)
+            self.values[self.newest] = decision.value
 
 
 @dataclass(slots=True)
@@ -48,6 +72,7 @@ class SwapFold:
     n_steps: int = 0
     #: Plan that is tried out; empty: none is.
     trial: str = ""
+    learnt: Learnt = field(default_factory=Learnt)
     #: (step after which it happened, label, in words) of changes and of plans that were given up.
     marks: list[tuple[int, str, str]] = field(default_factory=list)
     #: Why nothing is swapped, or not enough; empty: nothing is in the way.
@@ -84,6 +109,8 @@ class SwapFold:
             self.budget_bytes = math.nan if event.value is None else float(read_bytes(event.value))
             self._mark("budget", f"{event.key}: {event.value}")
         elif event.key == "swapping.planner":
+            if event.value == self.planner or str(event.value).partition(":")[0] != self.planner.partition(":")[0]:
+                self.learnt = Learnt()
             self.planner = str(event.value)
             self._mark(f"planner: {event.value}", f"{event.key}: {event.value}")
         elif event.key == "swapping.bandwidth_bytes_per_s":
@@ -116,6 +143,11 @@ class SwapFold:
         self.n_steps += 1
         self.steps.append(self.n_steps, *measured, *said, self.budget_bytes, float(plan == self.trial))
         self.steps.thin("step", _MOST)
+
+    def _learned(self, decision: words.SwapLearned, t: float) -> None:
+        if decision.units != self.learnt.units:
+            self.learnt = Learnt()
+        self.learnt.add(decision)
 
     def _kept(self, decision: words.SwapPlanKept, t: float) -> None:
         self.trial = ""

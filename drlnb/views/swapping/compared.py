@@ -1,6 +1,8 @@
 """Draw what planners come to on one network: seconds against memory, throughput over batches, the seed's learner."""
 
+import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import numpy as np
 
@@ -8,9 +10,10 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
 from drlnb.views.drawing.view import View, table
+from drlnb.views.folds.swapping import Learnt
 from drlnb.views.swapping.computed import COMPUTED, points
 
-__all__ = ["choices", "learnt", "pareto", "sweep"]
+__all__ = ["choices", "learnt", "pareto", "sweep", "values"]
 
 CHOICES = table(
     "rows",
@@ -27,6 +30,14 @@ PARETO = points("peak (MiB) | predicted greatest number of bytes in use", "time 
 SWEEP = points(
     "batch (x) | multiple of the largest batch that fits without a plan",
     "throughput (x) | samples per second relative to that batch; nothing where the plan does not fit",
+)
+VALUES = table(
+    "rows",
+    """
+    row:series | plan | layer types that are swapped, or the action that a unit is changed to
+    cost | cost | median of its trials, as in the chart
+    trials | trials | how many they were
+    """,
 )
 LEARNT = points("trial | plans that the learner has run", "cost | (1 - w) r_time + w r_mem; 5: it did not fit")
 
@@ -92,29 +103,68 @@ def sweep(of: Mapping[str, tuple[Floats, Floats]]) -> View:
     return picture("swapping.sweep", COMPUTED, sentence, SWEEP, body)
 
 
-def learnt(costs: Floats, optimum: float, of: str, n_part: int = 0) -> View:
-    """Return the cost of each trial of the seed's table, the least so far, and the optimum.
+def learnt(of: Learnt, said: str, optimum: float = math.nan, origin: str = "simulated") -> View:
+    """Return the cost of each trial of a planner that learns, the least so far, and the optimum.
 
     Parameters
     ----------
-    costs
-        Of each trial, at least one; shape ``(n_trials,)``.
-    optimum
-        Cost of the best set of layer types, by trying them all.
     of
+        Its trials.
+    said
         What was learned, in words.
-    n_part
-        Trials of pre-training, on a part of the data.
+    optimum
+        Cost of the best set of layer types, by trying them all; NaN: nobody knows.
+    origin
+        Where the costs are from.
     """
-    trial, best = np.arange(1.0, len(costs) + 1), np.minimum.accumulate(costs)
-    lines = Lines()
+    trial, costs = np.arange(1.0, len(of.trials) + 1), np.array(of.trials)
+    best, lines = np.minimum.accumulate(costs), Lines()
     lines.add("cost of the trial", "#E69F00", trial, costs, dots=True, style=("C", ""))
     lines.add("least so far", "#0072B2", trial, best, step=True, style=("L", ""))
-    lines.add("optimum", "#009E73", [1.0, trial[-1]], [optimum] * 2, style=("O", "/"))
-    at = np.flatnonzero(best <= optimum * (1.0 + 1e-9))
-    met = f"ran first in trial {at[0] + 1}" if len(at) else f"never ran, the least is {best[-1]:.3f}"
-    sentence = f"{of}: in {words.plural(len(costs), 'trial')} the best set of layer types, cost {optimum:.3f}, {met}"
-    said = f"{words.plural(n_part, 'trial')} on a part of the data"
-    marks = [{"t": n_part + 0.5, "label": "pre-trained", "said": said, "task": ""}] if n_part else []
-    body = lines.body(axis("trial"), axis("cost"))
-    return picture("swapping.learnt", "simulated", sentence, LEARNT, body, facts={"marks": marks})
+    if math.isnan(optimum):
+        outcome = f"the least costs {min(of.trials, default=math.nan):.3f}"
+    else:
+        lines.add("optimum", "#009E73", [1.0, trial[-1]], [optimum] * 2, style=("O", "/"))
+        at = np.flatnonzero(best <= optimum * (1.0 + 1e-9))
+        met = f"ran first in trial {at[0] + 1}" if len(at) else f"never ran, the least is {best[-1]:.3f}"
+        outcome = f"the best set of layer types, cost {optimum:.3f}, {met}"
+    sentence = f"{said}: in {words.plural(len(costs), 'trial')} {outcome}"
+    return picture("swapping.learnt", origin, sentence, LEARNT, lines.body(axis("trial"), axis("cost")))
+
+
+def values(of: Learnt, said: str, origin: str = "simulated") -> View:
+    """Return the table of a planner that learns: a row per plan that was tried, a column per layer type or unit.
+
+    Parameters
+    ----------
+    of, said, origin
+        As of :func:`learnt`.
+    """
+    names = {row: _named(row, of.units) for row in sorted(of.costs, key=lambda row: median(of.costs[row]))}
+    cells = {f"q{i}": unit for i, unit in enumerate(of.units)}
+    said_of = "learned cost of the plan where this was changed last; nothing: that was never tried"
+    twin = (*VALUES, *table("rows", "".join(f"{key} | {unit} | {said_of}\n" for key, unit in cells.items())))
+    rows: list[Plain] = [
+        {"cost": median(of.costs[row]), "trials": len(of.costs[row])}
+        | {key: of.values.get((row, unit)) for key, unit in cells.items()}
+        for row in names
+    ]
+    columns = [
+        {**each, "kind": "heat"} if each["key"] in cells else dict(each)
+        for each in shown(twin, " ".join(["row", "cost", "trials/2", *cells]))
+    ]
+    body = listing(rows, twin, columns, theme.styles(names.values()))
+    row, unit = of.newest
+    key = next((key for key, each in cells.items() if each == unit), "")
+    most = max(map(abs, of.values.values()), default=0.0)
+    newest = f"; the newest is {of.values[of.newest]:.3f}, of {names[row]} by {unit}" if unit else ""
+    sentence = f"{said}: {words.plural(len(of.values), 'value')} of {words.plural(len(rows), 'row')}{newest}"
+    heat = {"heat": {"most": most, "row": names.get(row, ""), "key": key}}
+    return picture("swapping.values", origin, sentence, twin, body, facts=heat)
+
+
+def _named(row: str, units: Sequence[str]) -> str:
+    """Return what a row of the table is of, in words: an action, or the layer types that are swapped."""
+    if set(row) - {"0", "1"}:
+        return row
+    return ", ".join(unit for unit, bit in zip(units, row, strict=True) if bit == "1") or "keep all"

@@ -345,6 +345,8 @@ def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidg
     """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
     field.layout.width, field.layout.max_width = width, "calc(100% - 4px)"  # its margins
     field.style.description_width = "initial"
+    if hasattr(field, "readout"):  # a slider: where there is little room its label has a line of its own
+        field.layout.flex_flow, field.layout.height = "row wrap", "auto"
     field.add_class(f"drlnb-t-{name}")
     return field
 

@@ -88,8 +88,8 @@ class Plans:
 
 #: Parameter of a planner -> its label and width.
 _LABELS: Mapping[str, tuple[str, str]] = {
-    "w": ("time \N{LEFT RIGHT ARROW} memory", "320px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
-    "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"), "pretrain_fraction": ("pre-train on", "170px"),
+    "w": ("time \N{LEFT RIGHT ARROW} memory", "390px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
+    "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.swapping import SwapFold
-from drlnb.views.swapping import computed, measured
+from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.panels.swaps import Source, Swaps
@@ -31,7 +31,7 @@ def _rate(name: str, value: object) -> str:
 class _Steps(Source):
     """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
 
-    FIRST, JOBS = "peak", ("compare", "sweep", "pretrain", "learn")
+    FIRST, JOBS = "peak", ("compare", "sweep", "learn")
 
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)
@@ -96,7 +96,13 @@ class _Steps(Source):
         return whatif.explain(case, case.plan() if self.wish else whatif.in_force(case, self.of))
 
     def draw(self, name: str) -> View | None:
-        """Return what was measured of the steps."""
+        """Return what was measured of the steps, and what was learned by trials; until then the simulator says that."""
+        of, origin = self.of, self.of.origin(self.panel.reader.fold.origin)
+        if name in {"learnt", "values"} and of.learnt.trials:
+            said = f"{self.task.value}, {of.planner}"
+            if name == "values":
+                return compared.values(of.learnt, said, origin)
+            return compared.learnt(of.learnt, said, origin=origin)
         return measured.steps(self.panel.reader.fold, name, self.task.value) if name in {"peak", "time"} else None
 
     @property
@@ -138,8 +144,16 @@ class Swapping(Swaps):
     source: _Steps
 
     def controls(self) -> list[ipywidgets.Widget]:
-        """Make Apply beside the other buttons."""
+        """Make Apply and Reset beside the other buttons."""
         self.panel.commands.add("apply", Command(label="change swapping", run=self._apply, check=self.can_change))
+        self.panel.commands.add(
+            "reset",
+            Command(
+                label="forget the table",
+                run=lambda args: self.source.set({"swapping.planner": self.source.of.planner}),
+                check=self.can_change,
+            ),
+        )
         return super().controls()
 
     def _apply(self, args: Args) -> str:
@@ -160,7 +174,9 @@ class Swapping(Swaps):
         plan = f"{'preview' if wish else 'plan'}: {of.sentence if isinstance(of, Explained) else of}"
         apply = button("apply", "Apply", reason=self.source.off or ("" if wish else "nothing was moved"))
         origin = f"{self.source.of.origin(self.fold.origin)} and {computed.COMPUTED}"
-        return {"buttons": [apply, *facts["buttons"]], "notes": [plan, *facts["notes"]], "origin": origin}
+        idle = "" if whatif.learns(self.source.of.planner) else f"{self.source.of.planner} learns nothing"
+        reset = button("reset", "Reset", reason=self.source.off or idle)
+        return {"buttons": [apply, *facts["buttons"], reset], "notes": [plan, *facts["notes"]], "origin": origin}
 
     def code(self) -> str:
         """Return the line that gives this panel, and those that did what was applied."""

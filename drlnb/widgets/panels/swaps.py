@@ -24,7 +24,6 @@ __all__ = ["Source", "Swaps"]
 _JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
     "compare": ("Compare planners", "pareto", whatif.compare),
     "sweep": ("Sweep batch", "sweep", whatif.sweep),
-    "pretrain": ("Pre-train", "learnt", partial(whatif.learnt, part=True)),
     "learn": ("Learn", "learnt", whatif.learnt),
     "drift": ("Simulate drift", "time", lambda case: fold_of(whatif.drifting(case))),
 }
@@ -35,6 +34,7 @@ _DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
     "pareto": ("compare", compared.pareto),
     "sweep": ("sweep", compared.sweep),
     "learnt": ("learn", lambda of: compared.learnt(*of)),
+    "values": ("learn", lambda of: compared.values(*of[:2])),
     "peak": ("drift", measured.steps),
     "time": ("drift", lambda of: measured.steps(of, "time")),
 }
@@ -43,7 +43,7 @@ _SHOWN = {
     "memory within a step": "memory", "peak of each step": "peak", "time of each step": "time",
     "step time over peak": "pareto", "throughput over batch": "sweep", "Q-learning": "learnt",
 }  # fmt: skip
-_TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners"}
+_TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners", "values": "Q-table"}
 
 
 def _pins(name: str, value: object) -> object:
@@ -129,6 +129,7 @@ class Swaps(Content):
     MODULE = "chart"
     MORE: ClassVar[Mapping[str, str]] = {
         "more": "chart", "plan": "table", "lanes": "timeline", "types": "timeline", "choices": "table",
+        "values": "table",
     }  # fmt: skip
     CHECKS = Source.CHECKS
     SOURCE: ClassVar[type[Source]] = Source
@@ -161,7 +162,7 @@ class Swaps(Content):
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
         for name, field in self.fields.items():
-            styled(field, name, {"budget_mib": "320px", "planner": "320px", "show": "240px"}.get(name, "190px"))
+            styled(field, name, {"budget_mib": "370px", "planner": "300px", "show": "240px"}.get(name, "190px"))
             field.observe(partial(self._moved, name), "value")
         self.knobs = Knobs(self.source)
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
@@ -183,7 +184,7 @@ class Swaps(Content):
     def _compute(self, name: str, args: Args) -> str:
         key = self.source.key
         came = (key, _JOBS[name][2](self.source.case()))
-        self.results = {**self.results, {"pretrain": "learn"}.get(name, name): came}
+        self.results = {**self.results, name: came}
         self.panel.set(show=_JOBS[name][1])
         return self.draw(_JOBS[name][1]).sentence
 

@@ -318,7 +318,7 @@ def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
     master = Swapped(budget=110, of=of_three)
     master.round()
     said = []
-    for name in ("qtable:n_trials=64,w=0.0", "qtable:n_trials=64,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
+    for name in ("qtable:n_trials=30,w=0.0", "qtable:n_trials=30,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
         search = only(swapping.SearchSwapPlan, master.set(PLANNER_KEY, name))
         assert search.planner == name
         master.feed(swapping.SwapPlanFound, **searched(search))
@@ -427,6 +427,39 @@ def test_a_search_or_a_trial_that_an_attempt_did_not_end_begins_anew():
     again.feed(swapping.SwapPlanFound, **searched(only(swapping.SearchSwapPlan, opened)))
     assert again.swap.phase == "trialling"
     assert replayed(again) is None
+
+
+def test_searches_and_learners_draw_from_the_tasks_seed():
+    """Two tasks of other seeds try other plans; a search is told the seed."""
+    rows = []
+    for seed in (5, 5, 6):
+        master = Swapped(seed=seed, planners={"swapping": "qtable:n_trials=9,epsilon=1"}, budget=1000)
+        master.settle()
+        assert only(swapping.SearchSwapPlan, master.records).seed == seed
+        rows.append([each.row for each in of(swapping.SwapLearned, master.records)])
+    assert rows[0] == rows[1] != rows[2]
+
+
+def test_a_checkpoint_holds_what_was_learned_and_another_attempt_learns_on():
+    """The table, the number of the trial and its plan; another planner's course begins anew."""
+    master = Swapped(planners={"swapping": "qtable:n_trials=14"})
+    while len(of(swapping.SwapLearned, master.records)) < 8:
+        master.round()
+    snapshot = written(master).swapping
+    n_trials = of(swapping.SwapLearned, master.records)[-1].trial
+    again, opened = resumed(snapshot, planners={"swapping": "qtable:n_trials=14"})
+    assert kinds(opened)[-1:] != ["SearchSwapPlan"]
+    assert only(swapping.ApplySwapPlan, opened).plan_key == master.swap.running
+    assert again.swap.learned == master.swap.learned
+    again.placed("n0")
+    again.ready(0)
+    again.completed()
+    again.settle()
+    learned = of(swapping.SwapLearned, again.records)
+    assert [each.trial for each in learned] == list(range(n_trials + 1, 15))
+    assert replayed(again) is None
+    other, opened = resumed(snapshot, planners={"swapping": "qfine"})
+    assert (only(swapping.SearchSwapPlan, opened).planner, other.swap.learned) == ("qfine", "")
 
 
 def test_what_was_changed_since_the_checkpoint_counts():

@@ -323,6 +323,7 @@ def test_defaults():
         },
         "warmup": {},
         "swapping": {},
+        "seed": 0,
         "unswapped": "",
         "can_respawn": False,
         "checkpoint_every": 10,

@@ -96,7 +96,7 @@ def test_a_table_is_saved_and_learns_on():
     generator = Chosen(*[0] * 12)
     for each in costs:
         one.step(each, generator)
-    two = read(QTable, written(one))
+    two = read(QTable, written(one), epsilon=0.0)
     assert two == one
     assert [one.step(each, Chosen(0)) for each in costs] == [two.step(each, Chosen(0)) for each in costs]
     assert one.table == two.table
@@ -150,12 +150,11 @@ def test_a_number_is_a_set_of_types():
     assert swapped_types(search, 0b101).actions == (SWAP, KEEP, SWAP, SWAP, KEEP, SWAP)
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.8, 1.0])
-def test_the_table_finds_the_best_set_of_types(fraction):
-    """However much of it is learned beforehand: eight plans, sixty trials."""
+def test_the_table_finds_the_best_set_of_types():
+    """Eight plans, sixty trials."""
     of = typed()
     view = SwapView(profile=of, n_samples=1, budget_bytes=90.0, seed=3)
-    plan = SWAPPING.build(f"qtable:n_trials=60,pretrain_fraction={fraction}").plan(view)
+    plan = SWAPPING.build("qtable:n_trials=60").plan(view)
     search = Search(view, (SWAP,))
     best = min(range(8), key=lambda bits: predicted_cost(search, swapped_types(search, bits), 0.5))
     assert plan == search.plan(swapped_types(search, best))
@@ -183,7 +182,6 @@ def test_the_optimum_of_types_is_visited(seed):
         ],
         ("w=-0.1", "a number from 0 to 1"),
         ("w=nan", "a number from 0 to 1"),
-        ("pretrain_fraction=1.5", "a number from 0 to 1"),
     ],
 )
 def test_parameters_have_limits(text, limits):

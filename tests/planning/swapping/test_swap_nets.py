@@ -8,7 +8,7 @@ import pytest
 
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import Walker, predict
-from drlnb.planning.swapping.fine import QFine
+from drlnb.planning.swapping.fine import QFine, _units
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.trace import DEVICES, GIB, analytic, packed, unpacked
@@ -148,15 +148,18 @@ def test_units_of_the_corrected_planner_are_all_rows_once():
     view = view_of("impala", 64, GIB)
     search = Search(view)
     fine = QFine(search, search.every(KEEP), epsilon=0.0)
-    rows = sorted(itertools.chain.from_iterable(fine._units))
+    units = list(_units(search))
+    rows = sorted(itertools.chain.from_iterable(units))
     assert rows == list(range(len(view.profile.rows)))
     inner = {frozenset(search.profile.number[key] for key in search.blocks[path]) for path in search.innermost()}
-    assert inner <= set(map(frozenset, fine._units))
-    for move in itertools.product(range(len(fine._units)), (SWAP, DERIVE)):
+    assert inner <= set(map(frozenset, units))
+    for move in itertools.product(range(len(units)), (SWAP, DERIVE)):
         changed = {
-            i for i, (a, b) in enumerate(zip(fine._moved(move).actions, fine.kept.actions, strict=True)) if a != b
+            i
+            for i, (a, b) in enumerate(zip(fine._moved(move, units[move[0]]).actions, fine.kept.actions, strict=True))
+            if a != b
         }
-        assert changed <= set(fine._units[move[0]])
+        assert changed <= set(units[move[0]])
 
 
 @pytest.mark.thorough

@@ -107,6 +107,29 @@ def test_a_disk_that_is_held_back_is_noticed_and_the_bits_stay(wide):
     assert {each.swap_bytes_per_s for each in stream.of(words.FinishRound)} == {None, 4e6}
 
 
+def test_a_task_that_is_resumed_learns_on(wide):
+    """Trials are rounds; the table goes with the checkpoint to the next attempt, and the journals replay."""
+    bench, spec = wide
+    task, planners = spec(1 << 30, steps=1_000_000), {"swapping": "qtable:n_trials=400,w=1.0"}
+    run = bench.start([task], planners=planners)
+    run.until(lambda row: row["r"] == "SwapLearned" and row["trial"] >= 12, "some trials")
+    bench.link.control("r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+    first = check_laws(run.out).streams["task-a-a1"]
+    again = bench.start([task], resume=True, attempts={"a": 1}, planners=planners)
+    again.until(lambda row: row["r"] == "SwapLearned" and row["s"] == "task-a-a2", "a trial of the second attempt")
+    bench.link.control("r1", "stop")
+    again.end()
+    second = check_laws(again.out).streams["task-a-a2"]
+    trials = [[each.trial for each in stream.of(swapping.SwapLearned)] for stream in (first, second)]
+    assert trials[0] == list(range(1, len(trials[0]) + 1))
+    assert trials[1][0] > 2, "it does not begin anew"
+    assert trials[1] == list(range(trials[1][0], trials[1][0] + len(trials[1])))
+    steps = [event for event in second.of(swapping.SwapStepMeasured) if event.plan_key != "all"]
+    assert steps, "of plans that the first attempt knew"
+    assert not second.of(swapping.SwapProfileTaken), "what its steps save is known"
+
+
 def test_a_budget_below_the_models_own_size_ends_the_task_in_one_line(wide):
     """When its first parameters are made."""
     bench, spec = wide

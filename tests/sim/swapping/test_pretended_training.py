@@ -105,7 +105,11 @@ def free_steps(result):
     ("size", "said"),
     [
         ("lots", "--swap-budget: a size must be a number of bytes such as 11GiB, got 'lots'"),
-        ("10MB", "swap_budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), got 9.5 MiB"),
+        (
+            "10MB",
+            "--swap-budget: the budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), "
+            "got 9.5 MiB",
+        ),
     ],
 )
 def test_a_wrong_budget_is_one_line(size, said):

@@ -22,6 +22,7 @@ from drlnb.planning.swapping.profile import SwapLink
 from drlnb.records.columns import swapping as words
 from drlnb.records.errors import ConfigError
 from drlnb.views.folds.fold import fold_of
+from drlnb.views.folds.swapping import Learnt
 from drlnb.views.swapping import compared, measured
 from tests.planning.swapping.swap_words import chain, wide
 from tests.views.swapping.steps import SWAPPED, belt, profiled
@@ -107,10 +108,12 @@ def test_a_sweep_of_a_chain_by_hand():
 def test_the_seeds_learner_stands_beside_the_optimum():
     """Two layer types, four sets: every cost is one of four, and the least so far never rises."""
     case = Case("wide", wide(6, link=SwapLink.of(2.0)), 1, 45, "qtable")
-    costs, optimum, said, _ = learnt(case._replace(planner="qtable:n_trials=50"))
+    of, said, optimum = learnt(case._replace(planner="qtable:n_trials=50"))
+    costs = np.array(of.trials)
+    assert len(costs) == 50
     assert len(set(costs.tolist())) <= 8
     assert optimum <= costs.min()
-    view = compared.learnt(costs, optimum, said)
+    view = compared.learnt(of, said, optimum)
     least = [y for _, y in points(view, "least so far")]
     assert least == sorted(least, reverse=True)
     assert least[-1] == pytest.approx(costs.min())
@@ -118,7 +121,52 @@ def test_the_seeds_learner_stands_beside_the_optimum():
     assert view.origin == "simulated"
     first = int(np.flatnonzero(costs <= optimum * (1 + 1e-9))[0]) + 1
     assert f"ran first in trial {first}" in view.sentence
-    assert "never ran, the least is 2.000" in compared.learnt(np.array([3.0, 2.0]), 1.0, "x").sentence
+    assert "never ran, the least is 2.000" in compared.learnt(Learnt(trials=[3.0, 2.0]), "x", 1.0).sentence
+    assert compared.learnt(Learnt(trials=[3.0, 2.0]), "x").sentence == "x: in 2 trials the least costs 2.000"
+
+
+#: Trials of a table of two layer types: nothing is changed yet, then conv twice and relu once.
+TRIALS = (
+    ("00", "", 0.0, 2.0), ("10", "conv", 0.5, 1.0), ("00", "conv", 1.5, 4.0), ("01", "relu", -2.0, 3.0),
+)  # fmt: skip
+
+
+def learnt_of(trials=TRIALS):
+    of = Learnt()
+    for i, (row, unit, value, cost) in enumerate(trials, start=1):
+        of.add(words.SwapLearned(
+            trial=i, plan_key="p", cost=cost, units=("conv", "relu"), row=row, unit=unit, value=value
+        ))  # fmt: skip
+    return of
+
+
+def test_the_table_has_a_row_for_each_plan_and_a_column_for_each_type():
+    """The cheapest plan is first; what was never changed has no number; the newest value has a frame."""
+    view = compared.values(learnt_of(), "a, qtable", "measured")
+    assert [column.title for column in view.table] == ["plan", "cost", "trials", "conv", "relu"]
+    assert view.rows() == [
+        ["conv", 1.0, 1.0, 0.5, None], ["keep all", 3.0, 2.0, 1.5, None], ["relu", 3.0, 1.0, None, -2.0],
+    ]  # fmt: skip
+    assert view.facts["heat"] == {"most": 2.0, "row": "relu", "key": "q1"}
+    assert [column["kind"] for column in view.facts["cols"]] == ["series", "number", "number", "heat", "heat"]
+    assert view.sentence == "a, qtable: 3 values of 3 rows; the newest is -2.000, of relu by relu"
+    assert (view.name, view.module, view.origin) == ("swapping.values", "table", "measured")
+
+
+def test_a_table_of_units_has_a_row_for_each_action():
+    """As the planner that corrects the cost model has it; trials that measure the plan in force are of no row."""
+    of = learnt_of([("", "", 0.0, 1.0), ("swap", "conv", 0.25, 1.5), ("derive", "conv", -0.5, 0.9)])
+    view = compared.values(of, "a, qfine")
+    assert [row[0] for row in view.rows()] == ["derive", "swap"]
+    assert of.trials == [1.0, 1.5, 0.9]
+    assert compared.learnt(of, "a").sentence == "a: in 3 trials the least costs 0.900"
+
+
+def test_a_table_without_a_value_says_so():
+    """After the first trial, in which nothing was changed."""
+    view = compared.values(learnt_of(TRIALS[:1]), "x")
+    assert view.sentence == "x: 0 values of 1 row"
+    assert view.facts["heat"]["row"] == ""
 
 
 def test_a_learner_needs_a_budget_and_few_types():

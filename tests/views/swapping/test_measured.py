@@ -13,7 +13,31 @@ from drlnb.views.swapping import measured
 from tests.planning.swapping.swap_words import wide
 from tests.views.swapping.steps import SWAPPED, belt, changed, planned, profiled, step, trial
 
+
 #: Profile, a plan that is tried out in two steps and kept, and a smaller budget.
+def learned(number, row="10", unit="conv", units=("conv", "relu")):
+    return words.SwapLearned(
+        trial=number, plan_key="p", cost=1.0, units=units, row=row, unit=unit, value=float(number)
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("then", "n_trials"),
+    [
+        (changed(5.0, "planner", "qtable:epsilon=0.9"), 2),
+        (changed(5.0, "planner", "qtable"), 0),  # named once more: forgotten
+        (changed(5.0, "planner", "auto"), 0),
+        (changed(5.0, "memory_budget_bytes", 99), 2),
+        (learned(1, units=("pool",), row="1", unit="pool"), 1),
+    ],
+)
+def test_what_was_learned_is_forgotten_as_the_machine_forgets_it(then, n_trials):
+    """Parameters and budgets leave the table, another planner or other layer types do not."""
+    first = changed(1.0, "planner", "qtable")
+    fold = fold_of(belt(first, learned(1), learned(2), then, budget=64 * 2**20))
+    assert len(fold.swappings["a"].learnt.trials) == n_trials
+
+
 STORY = (
     words.SwapPlanned(round=1, planner="hybrid", plan_key="all"),
     step(5.0, 12, 1.0, plan="all"),

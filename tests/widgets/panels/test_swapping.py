@@ -7,6 +7,7 @@ from ipywidgets.widgets import widget as ipywidgets_widget
 
 import drlnb
 from drlnb.fleet.whatif import swapping as whatif
+from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
@@ -128,7 +129,7 @@ def test_the_parameters_are_those_of_the_planner(panel):
     """Moved by hand they stand in its name, which code can set as well; what takes none has no such controls."""
     assert knobs(panel) == {}
     panel.set(planner="qtable")
-    seeds = {"w": 0.5, "epsilon": 0.2, "alpha": 0.5, "gamma": 0.9, "n_trials": 300, "pretrain_fraction": 0.8}
+    seeds = {"w": 0.5, "epsilon": 0.2, "alpha": 0.5, "gamma": 0.9, "n_trials": 300}
     assert knobs(panel) == seeds
     panel.content.knobs.widgets["w"].value = 0.3
     panel.content.knobs.widgets["n_trials"].value = 50
@@ -149,7 +150,6 @@ def test_the_parameters_are_those_of_the_planner(panel):
         ("gamma", -1.0, "gamma must be a number from 0 to 1, got -1.0"),
         ("n_trials", 1, "n_trials must be a whole number from 2 to 100000, got 1"),
         ("n_trials", 10**9, "n_trials must be a whole number from 2 to 100000, got 1000000000"),
-        ("pretrain_fraction", 1.5, "pretrain_fraction must be a number from 0 to 1, got 1.5"),
     ],
 )
 def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, said):
@@ -171,16 +171,17 @@ def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, s
     assert panel.content.fields["multiple"].value == 1.4
 
 
-def test_the_table_is_pre_trained_on_its_share_of_the_trials(panel):
-    """The button makes those alone, Learn all of them; a mark parts them."""
-    panel.set(planner="qtable:n_trials=50,pretrain_fraction=0.6,w=0.25")
-    assert "w = 0.25: in 30 trials " in press(panel, "pretrain")
-    first = [row[-1] for row in panel.view("more").rows() if row[0] == "cost of the trial"]
+def test_the_table_stands_beside_the_cost_of_its_trials(panel):
+    """A row per plan that ran, a column per layer type; both say how many trials there were."""
+    assert panel.view("values").sentence == "nothing yet: press Learn"
+    panel.set(planner="qtable:n_trials=50,w=0.25")
     assert "w = 0.25: in 50 trials " in press(panel, "learn")
-    view = panel.view("more")
-    assert [row[-1] for row in view.rows() if row[0] == "cost of the trial"][:30] == first
-    (mark,) = view.facts["marks"]
-    assert (mark["t"], mark["said"]) == (30.5, "30 trials on a part of the data")
+    table = panel.view("values")
+    trials = [float(row[-1]) for row in panel.view("more").rows() if row[0] == "cost of the trial"]
+    assert sum(int(row[2]) for row in table.rows()) == len(trials) == 50
+    assert float(table.rows()[0][1]) == pytest.approx(min(trials), abs=1e-3)
+    assert [column["kind"] for column in table.facts["cols"]].count("heat") == len(table.table) - 3
+    assert "reset" not in {each["name"] for each in panel.content.facts()["buttons"]}, "nothing is kept"
 
 
 def test_the_hub_never_waits_for_a_plan(panel, monkeypatch):
@@ -257,7 +258,7 @@ def test_closing_leaves_no_model():
     panel.close()
     assert set(ipywidgets_widget._instances) == before
     assert panel.to_dict()["view"]["origin"] == "computed"
-    assert panel._repr_mimebundle_()[0]["text/html"].count("<img") == 6
+    assert panel._repr_mimebundle_()[0]["text/html"].count("<img") == 7
 
 
 # ---------------------------------------------------------------------- of a run
@@ -333,6 +334,33 @@ def test_a_parameter_of_a_run_is_looked_at_before_it_is_applied(belted, link):
     assert belted.content.facts()["notes"][0].startswith("preview: a, qtable:w=0.8: ")
     press(belted, "apply")
     assert link.asked == [("set", "swapping.planner", "qtable:w=0.8", "a")]
+
+
+def learned(number, value):
+    return words.SwapLearned(
+        trial=number, plan_key="p", cost=1.0 + number, units=("a", "b"), row="10", unit="a", value=value
+    )  # fmt: skip
+
+
+def reset_reason(panel):
+    return {one["name"]: one["reason"] for one in panel.content.facts()["buttons"]}["reset"]
+
+
+def test_what_a_run_has_learned_is_measured_and_reset_forgets_it(belted, link):
+    """The table and the cost of each trial; one setting of the task, whose line can be copied."""
+    assert reset_reason(belted) == "auto learns nothing"
+    assert belted.view("values").sentence == "nothing yet: press Learn"
+    told(link, "a", SettingChanged(t=3.0, key="swapping.planner", value="qtable:w=0.2", task="a"), learned(1, 0.5),
+         learned(2, 0.75))  # fmt: skip
+    until(lambda: belted.view("values").sentence.startswith("a, qtable:w=0.2: 1 value of 1 row; the newest is 0.750"))
+    assert belted.view("values").origin == belted.view("learnt").origin == "measured"
+    assert belted.view("learnt").sentence == "a, qtable:w=0.2: in 2 trials the least costs 2.000"
+    assert reset_reason(belted) == ""
+    assert press(belted, "reset") == "changed, from the next training step on"
+    assert link.asked == [("set", "swapping.planner", "qtable:w=0.2", "a")]
+    assert belted.code().splitlines()[1:] == ["run.set('swapping.planner', 'qtable:w=0.2', task='a')"]
+    told(link, "a", SettingChanged(t=4.0, key="swapping.planner", value="qtable:w=0.2", task="a"))
+    until(lambda: belted.view("values").sentence == "nothing yet: press Learn")
 
 
 def test_the_disk_of_a_run_is_held_back_and_freed(belted, link):

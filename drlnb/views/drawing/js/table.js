@@ -120,7 +120,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   }
   /** @param {Shown} c */
   function classOf(c) {
-    const right = ["number", "duration", "percent"].includes(c.kind),
+    const right = ["number", "duration", "percent", "heat"].includes(c.kind),
       of = right ? "drlnb-r" : c.kind === "text" ? "drlnb-note" : "";
     return [of, c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
   }
@@ -228,10 +228,23 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
       });
     } else if (c.kind === "duration") put(cell, duration(v));
     else if (c.kind === "percent") put(cell, percent(v));
+    else if (c.kind === "heat") heatCell(row, c, cell, v);
     else if (c.kind === "spark") putNodes(cell, row.spark.join(), () => [spark(row.spark)]);
     else put(cell, c.kind === "text" ? state.header.names[v] : number(v, 4));
     const bare = c.kind === "spark" ? !row.spark.length : cell.textContent === "-";
     cell.toggleAttribute("data-empty", bare);
+  }
+  // The number, a shade of its size that any text can be read on, and a frame around the one that was changed last.
+  /** @param {any} row @param {Shown} c @param {HTMLElement} cell @param {number} v */
+  function heatCell(row, c, cell, v) {
+    const heat = state.header.heat || { most: 0, row: "", key: "" },
+      share = Number.isNaN(v) || !heat.most ? 0 : Math.round((45 * Math.abs(v)) / heat.most),
+      newest = heat.row === row.name && heat.key === c.key;
+    put(cell, number(v, 3));
+    cell.style.background = `color-mix(in srgb, #0072b2 ${share}%, transparent)`;
+    cell.style.outline = newest ? "2px solid var(--drlnb-fg)" : "";
+    cell.style.outlineOffset = "-2px";
+    cell.toggleAttribute("data-newest", newest);
   }
   /** @param {any} row */
   function fill(row) {

@@ -146,6 +146,7 @@ interface Header {
   actions?: Action[];
   reasons?: Record<string, Record<string, string>>;
   row_key?: string;
+  heat?: { most: number; row: string; key: string };
   buttons?: Action[];
   chips?: string[];
   notes?: string[];
