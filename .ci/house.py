@@ -20,22 +20,22 @@ from pathlib import Path
 #: Code lines that a room may have; a higher one is a decision (docs/decisions) that says what the user gets for it.
 BUDGETS = {
     "runtime": 10_088,
-    "planning": 7_595,
+    "planning": 7_599,
     "rl": 5_422,
     "fleet": 4_197,
-    "views": 4_836,
+    "views": 4_839,
     "sim": 3_053,
-    "bench": 3_619,
+    "bench": 3_622,
     "widgets": 1_969,
     "cli": 1_081,
-    "records": 1_154,
+    "records": 1_155,
     "distribution": 629,
     "report": 514,
     "drlnb": 103,
 }
-#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 2,144 more (0042 to 0048),
-#: distribution 438 (0036, 0046), readers of long runs 16 (0032), and the bench of a busy neighbour 28.
-PRODUCT_LINES = 44_251
+#: All rooms together; each of the systems to come brings 4,000 of its own.  Swapping has 2,152 more (0042 to 0048),
+#: distribution 438 (0036, 0046), readers of long runs 16 (0032), and the bench of a busy neighbour 31.
+PRODUCT_LINES = 44_262
 FOLDER_FILES = 16
 CLASS_LINES, CLASS_METHODS = 400, 25
 ANY = 200
@@ -45,7 +45,7 @@ ODD_WORDS = 0
 CEILINGS: dict[str, int] = {}
 #: Classes that are still larger than they may be, and their (lines, methods); they only ever shrink.
 LARGE: dict[str, tuple[int, int]] = {}
-TEST_RATIOS = {"planning": 7_595.0}
+TEST_RATIOS = {"planning": 7_599.0}
 TEST_RATIO = 1.2
 
 #: How no docstring begins (words of theatre), and names of locals that say nothing.

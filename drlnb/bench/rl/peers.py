@@ -30,6 +30,7 @@ _NEIGHBOUR = """
 import signal, sys
 n = 0
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print(n)))
+print(flush=True)
 while True:
     n += 1
 """
@@ -179,9 +180,11 @@ def four(effort: Peers, beside: str = "") -> Iterator[Row]:
 
 def _with_neighbour(measure: Callable[[], float], counts: list[float]) -> float:
     """Measure beside a process that counts; note how far it came, in millions a second."""
-    began = time.monotonic()
     with subprocess.Popen([sys.executable, "-c", _NEIGHBOUR], stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            began = time.monotonic()
             took = measure()
             process.terminate()
             counts.append(int(process.communicate()[0]) / 1e6 / (time.monotonic() - began))

@@ -53,6 +53,8 @@ class QFine:
     errors: dict[Move, float] = field(default_factory=dict, kw_only=True)
     #: The move that is tried, and what comes of it; None: the plan in force is measured.
     trial: tuple[Move, Choice] | None = field(default=None, kw_only=True)
+    #: Whether chance chose it, not the table.
+    explored: bool = field(default=False, kw_only=True)
     n_trials: int = field(default=0, kw_only=True)
     n_left: int = field(default=0, kw_only=True)
     #: Profile and weight that the costs are of.
@@ -79,8 +81,8 @@ class QFine:
         over = self.search.score(self.kept)[0]
         trials = [(move, choice) for move in moves if (choice := self._moved(move, units[move[0]])) != self.kept]
         trials = [(move, choice) for move, choice in trials if self.search.score(choice)[0] <= over]
-        self.trial = None
-        if trials and generator.random() < self.epsilon:
+        self.trial, self.explored = None, bool(trials) and bool(generator.random() < self.epsilon)
+        if self.explored:
             self.trial = trials[generator.integers(len(trials))]
         elif trials:
             self.trial = min(trials, key=lambda pair: self._value(*pair))
@@ -135,7 +137,8 @@ class QFine:
             return said
         self.n_left -= 1
         unit, action = trial[0]
-        return said | {"row": action, "unit": names[unit], "value": self.errors[unit, action]}
+        value = self.errors[unit, action]
+        return said | {"explored": self.explored, "row": action, "unit": names[unit], "value": value}
 
     def saved(self) -> str:
         """Return what it knows."""

@@ -150,6 +150,8 @@ class QTable:
     #: Plan that runs, and the type that was changed last; None before the first change.
     plan: int = 0
     changed: int | None = None
+    #: Whether chance changed it, not the table.
+    explored: bool = False
     n_trials: int = 0
     #: Plan -> costs of its trials in this course, and trials that are left of it.
     costs: dict[int, list[float]] = field(default_factory=dict)
@@ -179,7 +181,8 @@ class QTable:
         self.costs.setdefault(self.plan, []).append(measured)
         values = [self.table.get((self.plan ^ 1 << each, each), 0.0) for each in range(self.n_types)]
         least = list(range(self.n_types))
-        if generator.random() >= self.epsilon:
+        self.explored = bool(generator.random() < self.epsilon)
+        if not self.explored:
             least = [each for each, value in enumerate(values) if value == min(values)]
         chosen = int(least[generator.integers(len(least))])
         if self.changed is not None:
@@ -249,11 +252,11 @@ class _Course:
 
     def learn(self, costs: list[float]) -> Row:
         table, types, measured = self.table, self._search.profile.types, median(costs)
-        bits, changed = table.plan, table.changed
+        bits, changed, explored = table.plan, table.changed, table.explored
         table.step(measured, np.random.default_rng((self._seed, table.n_trials)))
         table.n_left -= 1
         row = "".join(str(bits >> i & 1) for i in range(table.n_types))
-        said = {"trial": table.n_trials, "cost": measured, "row": row, "units": types}
+        said = {"trial": table.n_trials, "cost": measured, "explored": explored, "row": row, "units": types}
         return said if changed is None else said | {"unit": types[changed], "value": table.table[bits, changed]}
 
     def saved(self) -> str:

@@ -97,6 +97,8 @@ class SwapLearned(Decision):
     plan_key: str
     #: (1 - w) r_time + w r_mem of its steps, relative to a step that keeps all; 5: it does not fit, so it did not run.
     cost: float
+    #: Whether chance chose the plan, not the table.
+    explored: bool = False
     #: Columns of the table: layer types, or the first row of each unit.
     units: tuple[str, ...]
     #: Of the value that was changed: which types are swapped (``qtable``) or an action (``qfine``), and its column.

@@ -30,11 +30,13 @@ class Learnt:
     newest: tuple[str, str] = ("", "")
     #: Of each trial in their order.
     trials: list[float] = field(default_factory=list)
+    n_explored: int = 0
 
     def add(self, decision: words.SwapLearned) -> None:
         """Count a trial."""
         self.units = decision.units
         self.trials.append(decision.cost)
+        self.n_explored += decision.explored
         if decision.row:
             self.costs.setdefault(decision.row, []).append(decision.cost)
         if decision.unit:

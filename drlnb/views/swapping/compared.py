@@ -128,7 +128,8 @@ def learnt(of: Learnt, said: str, optimum: float = math.nan, origin: str = "simu
         at = np.flatnonzero(best <= optimum * (1.0 + 1e-9))
         met = f"ran first in trial {at[0] + 1}" if len(at) else f"never ran, the least is {best[-1]:.3f}"
         outcome = f"the best set of layer types, cost {optimum:.3f}, {met}"
-    sentence = f"{said}: in {words.plural(len(costs), 'trial')} {outcome}"
+    chance = words.percent(of.n_explored / max(1, len(costs)))
+    sentence = f"{said}: in {words.plural(len(costs), 'trial')}, {chance} of them chosen by chance, {outcome}"
     return picture("swapping.learnt", origin, sentence, LEARNT, lines.body(axis("trial"), axis("cost")))
 
 

@@ -109,12 +109,25 @@ def test_the_table_is_learned_as_the_seed_says_from_what_was_measured():
     task = course(learning("qtable:n_trials=30,epsilon=0.5,w=0.3,alpha=0.4,gamma=0.7", of=wide(5)))
     learned, known = told(task), {}
     for now, after in itertools.pairwise(learned):
+        flipped = [f"{now.row[:i]}{1 - int(bit)}{now.row[i + 1 :]}" for i, bit in enumerate(now.row)]
+        values = {unit: known.get((row, unit), 0.0) for row, unit in zip(flipped, now.units, strict=True)}
+        assert after.explored or values[after.unit] == pytest.approx(min(values.values()))
         if now.unit:
             before = known.get((now.row, now.unit), 0.0)
             next_ = known.get((after.row, after.unit), 0.0)
             known[now.row, now.unit] = before + 0.4 * (now.cost + 0.7 * next_ - before)
             assert now.value == pytest.approx(known[now.row, now.unit])
     assert len(known) > 10
+    assert 5 < sum(each.explored for each in learned) < 25
+
+
+@pytest.mark.parametrize("planner", ["qtable:n_trials=6", "qfine:n_trials=3"])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_it_is_told_whose_choice_a_trial_was(planner, epsilon):
+    """Chance's or the table's; the first plan and measurements of the plan in force are nobody's."""
+    changes = [each for each in told(course(learning(f"{planner},epsilon={epsilon}"))) if each.unit]
+    assert changes
+    assert {each.explored for each in changes} == {epsilon == 1.0}
 
 
 def test_two_tasks_of_one_seed_try_the_same_plans():

@@ -122,7 +122,9 @@ def test_the_seeds_learner_stands_beside_the_optimum():
     first = int(np.flatnonzero(costs <= optimum * (1 + 1e-9))[0]) + 1
     assert f"ran first in trial {first}" in view.sentence
     assert "never ran, the least is 2.000" in compared.learnt(Learnt(trials=[3.0, 2.0]), "x", 1.0).sentence
-    assert compared.learnt(Learnt(trials=[3.0, 2.0]), "x").sentence == "x: in 2 trials the least costs 2.000"
+    assert compared.learnt(Learnt(trials=[3.0, 2.0], n_explored=1), "x").sentence == (
+        "x: in 2 trials, 50 % of them chosen by chance, the least costs 2.000"
+    )
 
 
 #: Trials of a table of two layer types: nothing is changed yet, then conv twice and relu once.
@@ -135,7 +137,7 @@ def learnt_of(trials=TRIALS):
     of = Learnt()
     for i, (row, unit, value, cost) in enumerate(trials, start=1):
         of.add(words.SwapLearned(
-            trial=i, plan_key="p", cost=cost, units=("conv", "relu"), row=row, unit=unit, value=value
+            trial=i, plan_key="p", cost=cost, explored=i == 2, units=("conv", "relu"), row=row, unit=unit, value=value
         ))  # fmt: skip
     return of
 
@@ -159,7 +161,7 @@ def test_a_table_of_units_has_a_row_for_each_action():
     view = compared.values(of, "a, qfine")
     assert [row[0] for row in view.rows()] == ["derive", "swap"]
     assert of.trials == [1.0, 1.5, 0.9]
-    assert compared.learnt(of, "a").sentence == "a: in 3 trials the least costs 0.900"
+    assert compared.learnt(of, "a").sentence == "a: in 3 trials, 33 % of them chosen by chance, the least costs 0.900"
 
 
 def test_a_table_without_a_value_says_so():

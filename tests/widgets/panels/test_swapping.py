@@ -175,7 +175,7 @@ def test_the_table_stands_beside_the_cost_of_its_trials(panel):
     """A row per plan that ran, a column per layer type; both say how many trials there were."""
     assert panel.view("values").sentence == "nothing yet: press Learn"
     panel.set(planner="qtable:n_trials=50,w=0.25")
-    assert "w = 0.25: in 50 trials " in press(panel, "learn")
+    assert "w = 0.25: in 50 trials, " in press(panel, "learn")
     table = panel.view("values")
     trials = [float(row[-1]) for row in panel.view("more").rows() if row[0] == "cost of the trial"]
     assert sum(int(row[2]) for row in table.rows()) == len(trials) == 50
@@ -354,7 +354,7 @@ def test_what_a_run_has_learned_is_measured_and_reset_forgets_it(belted, link):
          learned(2, 0.75))  # fmt: skip
     until(lambda: belted.view("values").sentence.startswith("a, qtable:w=0.2: 1 value of 1 row; the newest is 0.750"))
     assert belted.view("values").origin == belted.view("learnt").origin == "measured"
-    assert belted.view("learnt").sentence == "a, qtable:w=0.2: in 2 trials the least costs 2.000"
+    assert belted.view("learnt").sentence == "a, qtable:w=0.2: in 2 trials, 0 % of them chosen by chance, the least costs 2.000"
     assert reset_reason(belted) == ""
     assert press(belted, "reset") == "changed, from the next training step on"
     assert link.asked == [("set", "swapping.planner", "qtable:w=0.2", "a")]
