@@ -311,6 +311,7 @@ def test_another_planner_is_followed_and_an_unknown_one_refused():
     assert of(swapping.SwapPlanned, master.records)[-1].planner == "all"
 
 
+@pytest.mark.thorough
 def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
     """Time is all at w = 0, memory at w = 1; each is one setting, searched for with it, journalled and replayed."""
     rows = [row(f"l{i}", i - 1, i, layer_type="abc"[i % 3], size=10.0 * (1 + i % 3)) for i in range(6)]
@@ -429,6 +430,7 @@ def test_a_search_or_a_trial_that_an_attempt_did_not_end_begins_anew():
     assert replayed(again) is None
 
 
+@pytest.mark.thorough
 def test_searches_and_learners_draw_from_the_tasks_seed():
     """Two tasks of other seeds try other plans; a search is told the seed."""
     rows = []

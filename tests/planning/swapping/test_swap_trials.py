@@ -130,6 +130,7 @@ def test_it_is_told_whose_choice_a_trial_was(planner, epsilon):
     assert {each.explored for each in changes} == {epsilon == 1.0}
 
 
+@pytest.mark.thorough
 def test_two_tasks_of_one_seed_try_the_same_plans():
     """And of another one others; the records are all that a replay needs."""
     of = wide(6)
@@ -392,6 +393,7 @@ def test_better_luck_stays():
     assert (learner.best, learner.before, learner.choice) == (lucky, None, None)
 
 
+@pytest.mark.thorough
 @fewer(10)
 @given(st.integers(0, 99), st.floats(0.3, 3.0))
 def test_live_it_never_ends_below_its_start(seed, spread):

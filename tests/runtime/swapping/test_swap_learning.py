@@ -45,6 +45,7 @@ def of(kind, records):
     return [each for each in records if isinstance(each, kind)]
 
 
+@pytest.mark.thorough
 def test_the_table_that_live_steps_end_with_is_of_measured_costs():
     """Each cost is worked from the trial's steps, the table by another SARSA from the costs; the best plan stays."""
     net, x = made("residual"), images()
@@ -76,6 +77,7 @@ def test_the_table_that_live_steps_end_with_is_of_measured_costs():
     assert median(costs[kept]) == min(map(median, costs.values()))
 
 
+@pytest.mark.thorough
 def test_learning_moves_no_bit():
     """Forty steps under one plan after the other: the parameters of plain ones."""
     plain, net, x = made("residual"), made("residual"), images()
@@ -88,6 +90,7 @@ def test_learning_moves_no_bit():
     assert differing(state(plain), state(net)) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("planner", "n_trials"), [("qtable", 16), ("qfine", 6)])
 def test_what_was_learned_is_saved_and_learned_on_with(planner, n_trials, tmp_path):
     """Trials on a part of the data, a file, and the rest of the course on other data (M10)."""

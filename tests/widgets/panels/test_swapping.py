@@ -354,7 +354,8 @@ def test_what_a_run_has_learned_is_measured_and_reset_forgets_it(belted, link):
          learned(2, 0.75))  # fmt: skip
     until(lambda: belted.view("values").sentence.startswith("a, qtable:w=0.2: 1 value of 1 row; the newest is 0.750"))
     assert belted.view("values").origin == belted.view("learnt").origin == "measured"
-    assert belted.view("learnt").sentence == "a, qtable:w=0.2: in 2 trials, 0 % of them chosen by chance, the least costs 2.000"
+    said = "a, qtable:w=0.2: in 2 trials, 0 % of them chosen by chance, the least costs 2.000"
+    assert belted.view("learnt").sentence == said
     assert reset_reason(belted) == ""
     assert press(belted, "reset") == "changed, from the next training step on"
     assert link.asked == [("set", "swapping.planner", "qtable:w=0.2", "a")]
