@@ -119,7 +119,7 @@ class Scripted:
         yield [("SwapStepMeasured", "all"), ("SwapProfileTaken",), ("ParametersReady",)]
         self._out.append(
             swapping.SearchSwapPlan(
-                planner="auto", profile=self.profile, n_samples=32, budget_bytes=BUDGET, seed=0, pins={}
+                planner="auto", profile=self.profile, n_samples=24, budget_bytes=BUDGET, seed=0, pins={}
             )
         )
         yield [("SwapPlanFound", BUDGET)]

@@ -68,7 +68,7 @@ def test_both_drivers_answer_alike(make_bench, simulated):
     bench = make_bench(n_workers=3)
     bench.client.run(contract.install)
     net = {"policy": swapped_net.wide, "policy_kwargs": {}}
-    shape = {"n_envs": 3, "n_collectors": 3, "n_steps": 32, "batch_size": 32, "n_epochs": 1, "steps": 96}
+    shape = {"n_envs": 3, "n_collectors": 3, "n_steps": 32, "batch_size": 24, "n_epochs": 1, "steps": 96}
     run = bench.start([bench.spec("a", **shape, **net)])
     assert run.end()["a"]["state"] == "done"
     stream = Journal.read(run.out).streams["task-a-a1"]

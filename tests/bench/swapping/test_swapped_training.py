@@ -43,7 +43,7 @@ def test_a_task_has_six_tenths_of_what_it_takes_with_room_enough(monkeypatch):
     assert step.ratio == pytest.approx(2.5 / 2.0)
 
 
-@pytest.mark.cluster
+@pytest.mark.slow
 def test_a_task_on_a_virtual_slot_keeps_its_budget(monkeypatch):
     """IMPALA's network on minibatches of 24: the peaks of its last rounds are within six tenths of those with room."""
     monkeypatch.setattr(training, "_ROUNDS", 10)
