@@ -83,7 +83,8 @@ function readTables(layout, data) {
       at += Math.ceil((one.n * KINDS[code].BYTES_PER_ELEMENT) / 4) * 4;
       table[name] =
         code === "t"
-          ? Float64Array.from(values, (/** @type {any} */ v) => (one.t0 || 0) + v)
+          ? // whole microseconds, whatever they were relative to
+            Float64Array.from(values, (v) => Math.round(((one.t0 || 0) + v) * 1e6) / 1e6)
           : values;
     }
   }

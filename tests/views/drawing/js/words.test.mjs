@@ -42,6 +42,12 @@ test("columns are read at aligned places, from an unaligned buffer", () => {
   assert.deepEqual([...x.lane], [7, 8]);
   assert.deepEqual([...x.t], [1000000.5, 1000001.5]);
 });
+test("a moment is the same whatever it was relative to", () => {
+  for (const t0 of [0, 0.25, 1.7, 2.0639]) {
+    const layout = [{ table: "x", n: 1, t0, columns: [["t", "t"]] }];
+    assert.equal(common.readTables(layout, Float32Array.of(2.06395 - t0)).x.t[0], 2.06395);
+  }
+});
 class Model {
   constructor(values = {}) { this.values = values; this.heard = {}; this.sent = []; }
   get(key) { return this.values[key]; }
