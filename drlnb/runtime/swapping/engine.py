@@ -94,7 +94,7 @@ class Swapper:
         self._chooser = planner if isinstance(planner, Chooser) else Chooser(planner, seed)
         self.set_budget(budget)
         self._own_bytes = self._outside_bytes = 0  # as a step begins: of the module; on CUDA of all that is there
-        self._meter, self._peak = Meter(), DevicePeak(self._device)
+        self._meter, self._peak = Meter(self._device), DevicePeak(self._device)
         self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
         self._attribution = Attribution(module, entered=self._entered, left=self._left)
         self._tape = Tape(
@@ -135,12 +135,13 @@ class Swapper:
             yield step
             return
         recording = self._new_recording() if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS else None
-        began_s = time.perf_counter()
+        began_s = self._meter.settle()
         self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
         try:
             with self._hooks(recording):
                 self._open = True
                 yield step
+                self._meter.settle()
         except torch.OutOfMemoryError as problem:
             report = self.report()
             self._chooser.overflowed()

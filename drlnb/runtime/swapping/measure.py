@@ -1,6 +1,5 @@
 """Record what a training step saves and how long its parts take, and make a profile of it."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -93,7 +92,7 @@ class Recording:
         self._needs: list[tuple[float, RowKey, float]] = []
 
     def _now(self) -> float:
-        return time.perf_counter() - self._own_s - self._tape.meter.waited_s
+        return self._tape.meter.settle() - self._own_s - self._tape.meter.waited_s
 
     def entered(self, call: Call) -> None:
         """Record a call that begins."""

@@ -304,7 +304,8 @@ class Tape:
 
     def restored(self, saved: Saved) -> Held:
         """Return a storage's contents on the device, and ask for those that are needed after it."""
-        began_s, waited_s = time.perf_counter(), self.meter.waited_s
+        now = time.perf_counter if self.watch is None else self.meter.settle  # copies are waited for on the device
+        began_s, waited_s = now(), self.meter.waited_s
         fetched = saved.held is None and saved.buffer is None
         if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
             self.make_room(saved.n_bytes)
@@ -312,7 +313,7 @@ class Tape:
             self._prefetch(saved)
         held = saved.restored()
         if fetched:
-            self.meter.waited_s = waited_s + time.perf_counter() - began_s
+            self.meter.waited_s = waited_s + now() - began_s
         self.n_fetched += fetched
         if self.watch is not None and saved.key not in self._needed:
             self.watch.unpacked(saved)

@@ -19,7 +19,7 @@ from torch.nn.modules import module as module_hooks
 from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
-from drlnb.runtime.swapping import derive, measure
+from drlnb.runtime.swapping import derive, engine, measure, tape
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.measure import Recording
@@ -695,3 +695,81 @@ def test_what_a_slow_disk_takes_is_no_ticks_time(monkeypatch):
     assert {(*tick.forward_s, *tick.backward_s) for tick in ticks} == {(0.0,) * 4}
     assert step.stall_s == pytest.approx(step.step_s)
     assert step.stall_s >= 2 * 2 * row_bytes / 2**21, "two rows have left, and come back"
+
+
+class Queue:
+    """A device whose work takes time only once somebody waits for it; what it was given is not done before."""
+
+    def __init__(self):
+        self.queued_s, self.now_s = 0.0, 0.0
+
+    def settle(self, *_):
+        self.now_s += self.queued_s
+        self.queued_s = 0.0
+        return self.now_s
+
+    def perf_counter(self):
+        return self.now_s
+
+    def give(self, seconds):
+        self.queued_s += seconds
+
+
+class Launched(nn.Linear):
+    """Takes 1 s of a queue forward, and 2 s before its backward; its caller goes on at once."""
+
+    def __init__(self, queue):
+        super().__init__(256, 256)
+        self.queue = queue
+
+    def forward(self, x):
+        self.queue.give(1.0)
+        y = super().forward(x)
+        y.register_hook(lambda _: self.queue.give(2.0))
+        return y
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    """Read every clock of a step from a queue."""
+    queue = Queue()
+    for module in (engine, tape):
+        monkeypatch.setattr(module, "time", queue)
+    monkeypatch.setattr(Meter, "settle", queue.settle)
+    return queue
+
+
+def test_seconds_are_the_devices(queue):
+    """Whoever launches work does not wait for it: ticks and steps end when the device has done it."""
+    net, x = nn.Sequential(*[Launched(queue) for _ in range(3)]), torch.randn(64, 256, requires_grad=True)
+    with swapper(net, planner="none") as swapped:
+        ticks = swapped.profile(lambda _: net(x).sum().backward(), [64]).ticks
+        assert [round(64 * tick.forward_s[1], 9) for tick in ticks[:3]] == [1.0, 1.0, 1.0]
+        assert sum(64 * (tick.forward_s[1] + tick.backward_s[1]) for tick in ticks) == pytest.approx(9.0)
+        queue.give(5.0)  # such as the optimiser's, of the step before
+        with swapped.step() as step:
+            net(x).sum().backward()
+        assert step.step_s == 9.0
+
+
+def test_a_wait_for_a_copy_is_no_ticks_time(queue):
+    """On the device, too: a storage takes 10 s to come back, and no tick takes longer for it."""
+    net, x = nn.Sequential(*[Launched(queue) for _ in range(3)]), torch.randn(64, 256, requires_grad=True)
+    with swapper(net, planner="all", budget="1GiB") as swapped:
+        net.zero_grad()
+        whole = tape.Saved.restored
+
+        def slow(saved):
+            queue.give(10.0 * (saved.held is None and saved.buffer is None))
+            return whole(saved)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tape.Saved, "restored", slow)
+            recording = swapped._recording = swapped._new_recording()
+            with swapped.step() as step:
+                net(x).sum().backward()
+                forward_s, backward_s, *_ = recording.ticks()
+        assert step.step_s > 9.0 + 10.0, "copies were waited for"
+        # 2 s before anything is read back are the turn's; the tier's thread has a clock of its own.
+        assert sum(forward_s) == pytest.approx(5.0, abs=0.5)
+        assert sum(backward_s) == pytest.approx(4.0, abs=0.5)

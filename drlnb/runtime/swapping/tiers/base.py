@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 import weakref
 from collections import defaultdict, deque
 from typing import Protocol
@@ -17,10 +18,10 @@ _ALIGNED = 4096
 
 
 class Meter:
-    """Bytes of saved storages that are on the device because of us, and the most there were."""
+    """Bytes of saved storages that are on the device because of us, and the most there were; and the device's time."""
 
-    def __init__(self) -> None:
-        self.n_bytes = 0
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.n_bytes, self._device = 0, device
         #: What the plan leaves room for; above it, copies that are under way are waited for.
         self.limit_bytes = math.inf
         #: Since :meth:`restart`.
@@ -41,6 +42,12 @@ class Meter:
         n_bytes = storage.nbytes()
         self.add(n_bytes)
         weakref.finalize(storage, self.add, -n_bytes).atexit = False
+
+    def settle(self) -> float:
+        """Wait until the device has computed what it was given, but not for copies beside that; return the time."""
+        if self._device is not None and self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()
+        return time.perf_counter()
 
     def restart(self) -> None:
         """Begin a new peak."""
