@@ -82,11 +82,10 @@ def test_a_task_alone_is_not_slowed_down():
     assert result.utilisation_frac == result.bound_frac == result.duty_frac[0]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("n_slots", "n_rounds", "rel"),
     [
-        (1, 40, 0.15),
+        pytest.param(1, 40, 0.15, marks=pytest.mark.thorough),
         pytest.param(1, 1500, 0.03, marks=pytest.mark.slow),
         pytest.param(2, 1500, 0.03, marks=pytest.mark.slow),
     ],

@@ -87,13 +87,10 @@ def zooms(now_s, widest):
     return [zoom for zoom in [*ends, *midst] if zoom[1] <= now_s]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "n",
     [
-        100,
-        1_000,
-        10_000,
+        *[pytest.param(n, marks=pytest.mark.thorough) for n in (100, 1_000, 10_000)],
         pytest.param(100_000, marks=pytest.mark.slow),
         pytest.param(1_000_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
