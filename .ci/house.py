@@ -45,7 +45,7 @@ ODD_WORDS = 0
 CEILINGS: dict[str, int] = {}
 #: Classes that are still larger than they may be, and their (lines, methods); they only ever shrink.
 LARGE: dict[str, tuple[int, int]] = {}
-TEST_RATIOS = {"planning": 7_599.0}
+TEST_RATIOS = {"planning": 2.0}
 TEST_RATIO = 1.2
 
 #: How no docstring begins (words of theatre), and names of locals that say nothing.
@@ -280,6 +280,12 @@ class House:
         """Add a line of the table."""
         self.rows.append((what, str(value), str(bound), good))
 
+    def least(self, what: str, value: float, bound: float) -> None:
+        """Add a line of the table; less than the bound is a finding, but in a copy of some rooms."""
+        self.row(what, f"{value:.2f}", f">= {bound}", good=value >= bound)
+        if self.whole and value < bound:
+            self.findings.append(f"{what}: {value:.2f}, at least {bound}")
+
     def most(self, what: str, value: int, bound: int) -> None:
         """Add a line of the table; more than the bound, or than the ceiling that stands for it now, is a finding."""
         self.row(what, f"{value:,}", f"{bound:,}", good=value <= bound)
@@ -324,10 +330,9 @@ def _room_rows(house: House, product: list[Module], tests: list[Module], scripts
     total, n_tests = sum(code.values()), sum(checks.values())
     house.most("code lines of the product", total, PRODUCT_LINES)
     house.row("lines of JavaScript", f"{sum(scripts.values()):,}", "-", good=True)
-    house.row("test code / code", f"{n_tests / total:.2f}", f">= {TEST_RATIO}", good=n_tests >= TEST_RATIO * total)
+    house.least("test code / code", n_tests / total, TEST_RATIO)
     for room, least in TEST_RATIOS.items():
-        ratio = checks[room] / max(1, code[room])
-        house.row(f"test code / code of {room}", f"{ratio:.2f}", f">= {least}", good=ratio >= least)
+        house.least(f"test code / code of {room}", checks[room] / max(1, code[room]), least)
 
 
 def measure(root: Path) -> House:

@@ -3,15 +3,18 @@
 The replay gate's plant, a machine that reads a clock, is in ``tests/planning/test_replay.py``.
 """
 
+import importlib.util
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.thorough
 
+ROOT = Path(__file__).parents[2]
 DOC = '"""Planted."""\n'
 HEAD = f"{DOC}\n__all__: list[str] = []\n\n"
 FUNCTION = 'def planted({}) -> {}:\n    """Return something."""\n'
@@ -331,3 +334,16 @@ def test_children_and_their_forks_are_measured(tree):
     lines = MEASURED.splitlines()
     unseen = {lines.index(line) + 1 for line in ("        forked()", "        time.sleep(60)")}
     assert set(files["measured.py"]["missing_lines"]) <= unseen
+
+
+def test_too_few_tests_are_red(monkeypatch):
+    """A ratio below its bound is a finding of the whole house, not only a word in its table."""
+    spec = importlib.util.spec_from_file_location("house", ROOT / ".ci" / "house.py")
+    house = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "house", house)
+    spec.loader.exec_module(house)
+    monkeypatch.setattr(house, "TEST_RATIOS", {"planning": 1000.0})
+    findings = [line for line in house.measure(ROOT).findings if "test code / code" in line]
+    assert len(findings) == 1
+    assert findings[0].startswith("test code / code of planning: ")
+    assert findings[0].endswith(", at least 1000.0")

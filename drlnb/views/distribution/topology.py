@@ -123,7 +123,5 @@ def _edges(sent: Table, n: int) -> dict[str, Array]:
 
 
 def _moments(seconds: Floats, end: float) -> Array:
-    """Return the numbers of moments."""
-    return (
-        np.minimum(np.round(seconds / end * _END), _NEVER).astype(np.uint16).ravel()
-    )  # of those that are infinite, too
+    """Return the numbers of moments, also of those that are infinite."""
+    return np.minimum(np.round(seconds / end * _END), _NEVER).astype(np.uint16).ravel()
