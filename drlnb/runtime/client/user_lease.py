@@ -165,10 +165,11 @@ class LoopLease:
 
     async def _stopped(self) -> bool:
         """Interrupt what still runs; true if nothing runs any more."""
-        if not self._calls:
-            return True
-        await self._interrupt()
-        _, running = await asyncio.wait(self._calls, timeout=self._lease.settings.kill_grace_s)
+        if self._calls:
+            await self._interrupt()
+        running = set(self._calls)
+        if running:  # or all of it has ended while it was interrupted
+            _, running = await asyncio.wait(running, timeout=self._lease.settings.kill_grace_s)
         return not running
 
     async def _freed(self) -> bool:

@@ -334,3 +334,33 @@ def test_what_may_still_run_is_not_given_back_as_clean():
         assert [one["clean"] for one in scheduler.asked("release")] == [False]
 
     act(work, compute=[never])
+
+
+def test_what_ends_while_it_is_interrupted_is_given_back_as_clean():
+    """Nothing is left to wait for then."""
+    interrupted = asyncio.Event()
+
+    async def until_interrupted():
+        await interrupted.wait()
+        return ran(0)
+
+    async def interrupt():
+        interrupted.set()
+        while lease._calls:
+            await asyncio.sleep(0)
+        return {"ok": True}
+
+    async def work(made, scheduler, node, said):
+        nonlocal lease
+        lease = made
+        node.answers["drlnb_interrupt"] = [interrupt]
+        await lease.acquire()
+        call = lease._calls.go_on(lease._one(0, "a", CALL))
+        while not node.asked("compute"):
+            await asyncio.sleep(0)
+        await lease.release()
+        assert call.done()
+        assert [one["clean"] for one in scheduler.asked("release")] == [True]
+
+    lease = None
+    act(work, compute=[until_interrupted, {"op": "freed"}])
