@@ -40,6 +40,16 @@ class Guard:
         dtype, offset, size, stride = self.geometry
         return torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, size, stride)
 
+    def sharing(self, restored: torch.Tensor) -> torch.Tensor:
+        """Return what was restored with the saved tensor's write counter.
+
+        The graph of a backward pass may save it once more: the same storage in the same state, and what is written
+        before that graph is run must be seen.
+        """
+        tensor = self._tensor.detach()
+        tensor.data = restored
+        return tensor
+
 
 #: A saved tensor that stays (a parameter, a small one, a subclass; or any one where all stay), its write counter, and
 #: what lives as long, and is counted so.

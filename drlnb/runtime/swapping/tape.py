@@ -299,6 +299,7 @@ class Tape:
                 self.meter.follow(tensor.untyped_storage())
             else:
                 tensor = handle.guard.view((handle.full or self.restored(handle.saved)).storage)
+            tensor = handle.guard.sharing(tensor)
         handle.saved.unpacked(id(handle))
         return tensor
 

@@ -2,15 +2,18 @@
 
 import copy
 import gc
+from contextlib import ExitStack
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from drlnb.planning.swapping.profile import BLOCK, DERIVE, SQUEEZE, SWAP, SwapPlan
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan
 from drlnb.runtime.swapping import torch_private
 from drlnb.runtime.swapping.engine import FIRST_STEPS
+from drlnb.runtime.swapping.guard import identity
 from drlnb.runtime.swapping.squeeze import _form
 from drlnb.runtime.swapping.tiers.base import Meter
 from tests.planning.swapping.swap_words import having
@@ -57,6 +60,36 @@ def test_trap_10_a_storage_that_is_saved_twice_moves_once():
         loss.backward()
         assert (tape.n_saved, tape.n_packs, tape.n_fetched) == (2, 3, 2)
         assert torch.equal(x.grad, 4 * x.relu())
+
+
+@pytest.mark.parametrize("action", [KEEP, SWAP])
+def test_trap_10_a_storage_that_the_backward_pass_saves_moves_once(action):
+    """What is differentiated twice is saved in both passes, in one state: its write counter is the same there."""
+    with stepping(action) as step, step.open() as tape:
+        x = leaf(64)
+        y = x * 1
+        loss = y.pow(3).sum()
+        packed = {identity(y)}
+        with saved_tensors_hooks(lambda saved: packed.add(identity(saved)) or tape.pack(saved), tape.unpack):
+            (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+        assert [where for where in packed if where[0] == identity(y)[0]] == [identity(y)]
+        grad.sum().backward()
+        assert torch.equal(x.grad, 6 * x)
+
+
+@pytest.mark.parametrize("action", [None, KEEP, SWAP])
+def test_what_is_written_between_two_backward_passes_is_an_error(action):
+    """As in plain PyTorch: the graph of the first backward pass needs what is written into before the second one."""
+    x = leaf(64)
+    with ExitStack() as stack:
+        if action is not None:
+            stack.enter_context(stack.enter_context(stepping(action)).open())
+        y = x * 1
+        (grad,) = torch.autograd.grad(y.pow(3).sum(), y, create_graph=True)
+        with torch.no_grad():
+            y.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            grad.sum().backward()
 
 
 def test_trap_10_a_number_is_not_used_again_while_it_is_known():
