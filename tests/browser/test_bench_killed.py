@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.browser.driver import left_behind
 from tests.browser.lab import until
@@ -22,6 +23,7 @@ def _below(pid: int) -> dict[int, tuple[float, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_outlives_it(tmp_path):
     """Killed without a chance to clean up, it takes JupyterLab, kernel, cluster and Chromium along within seconds."""
     words = [sys.executable, "-m", "tests.browser.bench", "--repeats", "1"]

@@ -4,6 +4,8 @@ import pytest
 
 from tests.browser.lab import until
 
+pytestmark = pytest.mark.slow
+
 CLICKS = """
 import ipywidgets
 label, button = ipywidgets.Label("0 clicks"), ipywidgets.Button(description="Count")

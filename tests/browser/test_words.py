@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.browser.lab import until
 from tests.browser.scenes import FLEET, SOON_MS, Desk
 
@@ -148,6 +150,7 @@ def test_an_environment_that_raises_shows_its_traceback(notebook, tmp_path):
     assert len(list((notebook.path.parent / "runs").iterdir())) == 1
 
 
+@pytest.mark.slow
 def test_a_failed_task_goes_on_from_its_round(notebook, tmp_path):
     """After a checkpoint in round k the row of a failed task offers "Restart from round k", and it begins there."""
     desk = _failed(notebook, "Mortal-v0")

@@ -145,7 +145,7 @@ def test_train_prints_json_and_its_run_replays(command, tmp_path):
     assert all(choice in err for choice in ("resume", "restart", "overwrite"))
 
 
-@pytest.mark.parametrize("n_signals", [1, 2])
+@pytest.mark.parametrize("n_signals", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ctrl_c_and_resume(command, tmp_path, n_signals):
     """Ctrl-C once stops with a checkpoint, twice at once; both exit 130, leave nothing, and the run can go on."""
     running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "20000", "--out", "r")

@@ -34,10 +34,10 @@ def _trained(out, task):
 @pytest.mark.parametrize(
     ("title", "loss"),
     [
-        ("drlnb collector a#1", warmup.CollectorLost),
+        pytest.param("drlnb collector a#1", warmup.CollectorLost, marks=pytest.mark.slow),
         ("drlnb executor 0/cpu0", leasing.SlotFailed),
         ("drlnb worker", placement.NodeLost),
-        ("drlnb zygote", None),
+        pytest.param("drlnb zygote", None, marks=pytest.mark.slow),
     ],
 )
 def test_training_survives_the_death_of_any_process(make_bench, title, loss):

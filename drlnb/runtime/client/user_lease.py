@@ -109,11 +109,7 @@ class LoopLease:
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
         self.asked = bool(grant.get("demand"))
         self._held = HeldLease(
-            self._ask,
-            grant,
-            good_t=time.monotonic(),
-            progress=lambda: self._n_jobs,
-            on_lost=self._on_lost,
+            self._ask, grant, good_t=time.monotonic(), progress=lambda: self._n_jobs, on_lost=self._on_lost
         )
         if not self.asked:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
@@ -167,8 +163,7 @@ class LoopLease:
         """Interrupt what still runs; true if nothing runs any more."""
         if self._calls:
             await self._interrupt()
-        running = set(self._calls)
-        if running:  # or all of it has ended while it was interrupted
+        if running := set(self._calls):  # or all of it has ended while it was interrupted
             _, running = await asyncio.wait(running, timeout=self._lease.settings.kill_grace_s)
         return not running
 
@@ -274,10 +269,8 @@ class LoopLease:
     async def _interrupt(self) -> None:
         for slot in self.slots:
             with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(
-                    self._to_node(slot["address"], "drlnb_interrupt", slot=slot["slot"], fence=self.fence),
-                    RPC_TIMEOUT_S,
-                )
+                asked = self._to_node(slot["address"], "drlnb_interrupt", slot=slot["slot"], fence=self.fence)
+                await asyncio.wait_for(asked, RPC_TIMEOUT_S)
 
     # ------------------------------------------------------------------ talking to others
     async def _ask(self, op: str, /, *, timeout_s: float = RPC_TIMEOUT_S, **message: object) -> Plain:

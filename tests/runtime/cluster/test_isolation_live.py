@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 #: Rounds short enough that both tasks have many, long enough that a kill falls into one, and so many that no task ends
 #: while the other is looked at.
 SMALL = {"n_steps": 64, "n_envs": 8, "batch_size": 64, "n_epochs": 4}
-N_ROUNDS = 120
+N_ROUNDS = 60
 
 
 def _tasks(n=2):
