@@ -116,6 +116,7 @@ def test_processes_compute_on_the_device_of_their_regime():
         assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_processes_and_a_lease_really_train():
     """Ordinary processes and a lease with two seats all do rounds; nothing is left of them."""

@@ -80,6 +80,7 @@ def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
     assert all(event.queued_s == 0.0 for event in journal.of(words.ExperienceArrived) if event.round > changed + 1)
 
 
+@pytest.mark.slow
 def test_slots_are_asked_for_ahead_and_taken_back(make_bench):
     """A planned start of a parked collector: a slot, used when the parameters are there; a pause takes it back."""
     bench = make_bench()

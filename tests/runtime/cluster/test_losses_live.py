@@ -21,6 +21,7 @@ def _strict(dask_scheduler):
     dask_scheduler.allowed_failures = 0
 
 
+@pytest.mark.slow
 def test_answers_that_are_lost_on_the_way_do_not_stop_a_task(make_bench):
     """Both nodes live and nobody reports a loss: what a collector has done is lost with the way to its node."""
     bench = make_bench(n_workers=2, n_slots=2)

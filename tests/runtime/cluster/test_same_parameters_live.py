@@ -36,6 +36,7 @@ def test_every_planner_gives_the_parameters_of_a_task_alone(make_bench):
     assert planned == set(PLANNER_NAMES)
 
 
+@pytest.mark.slow
 def test_a_setting_changed_half_way_changes_no_parameter(make_bench):
     """Hold, planner and mode of the collectors change while it trains, with collectors that stay."""
     bench = make_bench()

@@ -107,6 +107,7 @@ def test_a_disk_that_is_held_back_is_noticed_and_the_bits_stay(wide):
     assert {each.swap_bytes_per_s for each in stream.of(words.FinishRound)} == {None, 4e6}
 
 
+@pytest.mark.slow
 def test_a_task_that_is_resumed_learns_on(wide):
     """Trials are rounds; the table goes with the checkpoint to the next attempt, and the journals replay."""
     bench, spec = wide

@@ -50,6 +50,7 @@ def test_a_slot_changes_hands_in_a_round_and_the_parameters_are_those_of_a_task_
     assert [_final_parameters(run.out, name) == wanted for name in "ab"] == [True] * 2
 
 
+@pytest.mark.slow
 def test_gpf_keeps_its_gradients_over_a_yield_and_over_its_executors_death(make_bench):
     """On two slots what was kept goes to either; a killed executor costs no kept gradient; still bitwise as alone."""
     bench = make_bench(n_workers=1, n_slots=2)
