@@ -215,7 +215,8 @@ class Lease:
         TimeoutError
             If the function gave no sign of life for ``timeout_s`` and was interrupted.
         Exception
-            What the function raised; its traceback on the slot is shown as the cause.
+            What the function raised; its traceback on the slot is shown as the cause.  Of several slots it is the
+            first that raised, and the function is interrupted on the others.
         """
         held = self._taken()
         return self._results(held, self._leases.sync(self._started(held, fn, args, kwargs)))
@@ -227,16 +228,16 @@ class Lease:
 
     def _started(
         self, held: "LoopLease", fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Coroutine[object, object, list[Row]]:
+    ) -> Coroutine[object, object, list[tuple[int, Row]]]:
         from drlnb.runtime.ipc.pickling import pack_call
 
         held.check()
         return held.run(self.name, pack_call(fn, args, kwargs))
 
-    def _results(self, held: "LoopLease", answers: list[Row]) -> Any:
-        for answer in answers:
+    def _results(self, held: "LoopLease", answers: list[tuple[int, Row]]) -> Any:
+        for _, answer in answers:
             sys.stdout.write(answer["said"])
-        results = [held.result(rank, answer) for rank, answer in enumerate(answers)]
+        results = [held.result(rank, answer) for rank, answer in answers]
         return results[0] if len(results) == 1 else results
 
 

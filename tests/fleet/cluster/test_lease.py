@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import socket
 import threading
 import time
 
 import pytest
+import torch
 
 import drlnb
 from drlnb.fleet.cluster.user_lease import Leases
@@ -44,7 +46,7 @@ class Held:
             raise LeaseLost(self.fence, self.lost)
 
     async def run(self, name, payload):
-        return [{"said": "", "payload": payload}]
+        return [(0, {"said": "", "payload": payload})]
 
     def result(self, rank, answer):
         return answer["payload"] is not None
@@ -303,7 +305,7 @@ def test_without_a_run_the_pool_keeps_its_journal():
         _relayed(fleet)
         journal = fleet.journal()
     names = [r.task.partition("/")[2] for r in journal.of(leasing.LeaseGranted)]
-    assert names == ["a", "b", "a", "a", "b", "one", "gang", "relay"]
+    assert names == ["a", "b", "a", "a", "b", "one", "gang", "gang", "relay"]
     assert {r.reason for r in journal.of(leasing.LeaseReleased)} == {"returned"}
     assert [replay(stream).difference for stream in journal.streams.values()] == [None]
     assert gantt(journal).value("busy") == 0
@@ -365,6 +367,39 @@ def _several_slots(fleet):
         with pytest.raises(ValueError, match="not me") as error:
             gang.run(who, 1)
         assert error.value.__notes__ == [f"on slot {gang.slots[1]}, 1 of 2"]
+        _collective(gang)
+    with fleet.lease(2, name="gang", priority=3) as gang:
+        assert gang.run(lambda: torch.distributed.is_initialized()) == [False, False]
+        _collective(gang, keeps=True)
+
+
+def _collective(gang, *, keeps=False):
+    """Have one slot raise while the other waits for it in a collective: the caller gets that error, at once.
+
+    Whoever keeps a model of the group cannot leave it: then the other slot's process is killed when the lease ends.
+    """
+
+    def train(port):
+        import torch.distributed as dist
+
+        store = dist.TCPStore("127.0.0.1", port, 2, is_master=not gang.rank, wait_for_workers=False)
+        dist.init_process_group("gloo", store=store, rank=gang.rank, world_size=2)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        if keeps:
+            gang.state["model"] = model
+        if gang.rank:
+            raise ValueError("a row without a label")
+        model(torch.ones(1, 2)).sum().backward()
+        return "never"
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="a row without a label") as error:
+        gang.run(train, port)
+    assert error.value.__notes__ == [f"on slot {gang.slots[1]}, 1 of 2"]
+    assert time.monotonic() - started < 20.0, "not after a time-out"
 
 
 def _relayed(fleet):
@@ -381,7 +416,7 @@ def _relayed(fleet):
 
     wait(lease.acquire())
     sent = np.arange(1_500_000)
-    (answer,) = wait(lease.run("relay", pack_call(np.flip, (sent,), {})))
+    ((_, answer),) = wait(lease.run("relay", pack_call(np.flip, (sent,), {})))
     assert np.array_equal(lease.result(0, answer), sent[::-1])
     wait(lease.release())
 
