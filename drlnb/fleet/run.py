@@ -90,7 +90,11 @@ class Run:
             If a task failed; the message names it and the cause.
         TimeoutError
             If the time is up first; the training goes on.
+        ConfigError
+            If the tasks can have no slot meanwhile, because this is inside the block of a lease that holds all of them.
         """
+        if self.fleet is not None and not self.ended and timeout_s is None:
+            self.fleet.leases.refuse_endless_wait(f"run {self.id}")
         with _interruptible(self):
             ended = self.watch.settle(timeout_s)
         if not ended:
@@ -99,6 +103,8 @@ class Run:
 
     def __await__(self) -> Generator[object, None, dict[str, TaskStatus]]:
         """Wait without blocking the loop: panels stay alive meanwhile."""
+        if self.fleet is not None and not self.ended:
+            yield from self.fleet.leases.refuse_endless_await(f"run {self.id}").__await__()
         with _interruptible(self):
             yield from self.watch.end().__await__()
         return _outcome(self.tasks)

@@ -143,6 +143,16 @@ class LoopLease:
             report, self.on_unmet = self.on_unmet, None
             report(int(reply["n_up"]))
 
+    async def pool_size(self) -> int:
+        """Return how many slots the pool has, up or not.
+
+        Raises
+        ------
+        OSError, TimeoutError
+            If the scheduler does not answer.
+        """
+        return int((await self._ask("drlnb_loop_pool"))["n_slots"])
+
     async def release(self) -> None:
         """Give the slots back, if it has any, what was kept on them freed; what still runs is interrupted first."""
         clean = not self.lost and await self._stopped() and await self._freed()
