@@ -22,6 +22,7 @@ from drlnb.planning.distribution import LEARNER, Plan, Send
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.columns.distribution import ActorsInstalled, HostCompleted
 from drlnb.records.errors import ConfigError, PeerError
+from tests.distribution.at_one_address import arrays_at_one_address, tensors_at_one_address
 from tests.runtime.live import ForeignCluster, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -110,6 +111,19 @@ def test_every_plan_brings_the_same_bytes_to_all(client, plan):
         assert version == 1
         for name, array in expected.items():
             np.testing.assert_array_equal(arrays[name], array)
+
+
+@pytest.mark.parametrize("make", [tensors_at_one_address, arrays_at_one_address])
+def test_what_lies_at_one_address_arrives_as_what_it_is(client, make):
+    """Conjugated, negated, of another byte order, stride, dtype or shape: each name has its own values everywhere."""
+    tensors, expected = make()
+    with Publisher(client, plan="relay:m=4") as publisher:
+        publisher.publish(tensors).result(20.0)
+        found = on_each(client, read)
+    assert len(found) == 4
+    for _, arrays in found.values():
+        for name, array in expected.items():
+            np.testing.assert_array_equal(arrays[name], array, err_msg=name)
 
 
 def test_a_module_is_bound_to_what_is_published(client):
