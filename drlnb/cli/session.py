@@ -15,9 +15,9 @@ from typing import Self, TextIO, TypeAlias
 
 from drlnb.cli.progress import Live, summary_lines
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.run import summary_of
+from drlnb.fleet.plain import Plain
 from drlnb.fleet.training import Training
-from drlnb.records.errors import JournalError, PeerError
+from drlnb.records.errors import PeerError
 
 __all__ = ["Session"]
 
@@ -73,7 +73,7 @@ class Session:
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         self._n_signals += 1
-        if self._phase == "starting" or (self._phase == "training" and self._n_signals > 1):
+        if self._phase in {"starting", "summing up"} or (self._phase == "training" and self._n_signals > 1):
             raise KeyboardInterrupt
         # While it closes or is being killed, a signal would only leave something behind.
 
@@ -114,12 +114,7 @@ class Session:
 
     def _report(self, training: Training) -> int:
         tasks = training.tasks
-        summary = None
-        try:
-            summary = summary_of(training)
-            self.write("\n".join(summary_lines(summary, tasks)))
-        except JournalError as error:
-            print(f"drlnb: no summary: {error}", file=sys.stderr)
+        summary = self._summary(training)
         self.write(f"run directory: {training.out}")
         for task in tasks.values():
             if task.state == "failed":
@@ -132,6 +127,19 @@ class Session:
         if "failed" in states:
             return _FAILED
         return _DONE if states == {"done"} else self._interrupted(training)
+
+    def _summary(self, training: Training) -> Plain | None:
+        """Write the summary and return it; None if a signal has come meanwhile."""
+        summary = None
+        try:
+            self._phase = "summing up"
+            summary = training.watch.summary()
+            self.write("\n".join(summary_lines(summary, training.tasks)))
+        except KeyboardInterrupt:
+            self.write("the summary was skipped")
+        finally:
+            self._phase = "closing"
+        return summary
 
     def _interrupted(self, training: Training) -> int:
         print(f"drlnb: stopped; go on with: drlnb resume {training.out}", file=sys.stderr, flush=True)

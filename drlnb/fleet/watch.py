@@ -7,7 +7,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
+from drlnb.fleet.plain import Row
 from drlnb.fleet.rows.row_feed import Rows
+from drlnb.fleet.rows.summary import summarise
 from drlnb.fleet.rows.task_status import Board, TaskStatus
 from drlnb.planning.settings import owner
 from drlnb.records.columns.swapping import SwapUnavailable
@@ -73,6 +75,11 @@ class Watch(ABC):
         """Each task's status now, by name."""
         with self._lock:
             return self._board.statuses()
+
+    def summary(self) -> Row:
+        """Return what has come of the run so far, since it was started or resumed, as plain data."""
+        with self._lock:
+            return summarise(self.run_id, self._board)
 
     @property
     def ended(self) -> bool:
