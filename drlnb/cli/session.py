@@ -1,7 +1,7 @@
 """Follow a training from its start to the prompt: progress, Ctrl-C, the summary, the exit code.
 
-Ctrl-C while everything is being started: all is taken down again.  Ctrl-C once while it trains: stop at the next round
-boundary, with a checkpoint.  Twice: kill now.  SIGTERM counts as one Ctrl-C.
+Ctrl-C while everything is being started: all is taken down again.  Once while it trains: stop within seconds, with a
+checkpoint.  Twice: kill now.  While the summary is made: skip it.  SIGTERM counts as one Ctrl-C.
 """
 
 import contextlib
@@ -25,6 +25,9 @@ __all__ = ["Session"]
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _DONE, _FAILED, _STOPPED = 0, 1, 130
 
+_STOPPING = (
+    "stopping: each task writes a checkpoint, once it has finished its round if that is soon; Ctrl-C again to stop now"
+)
 #: Seconds between two looks at the tasks.
 _LOOK_S = 0.25
 
@@ -97,20 +100,20 @@ class Session:
         return self._report(training)
 
     def _watch(self, training: Training, live: Live) -> None:
-        asked = False
+        asked = ended = False
         shown: set[str] = set()
-        while not training.watch.settle(_LOOK_S):
+        while not ended:
+            ended = training.watch.settle(_LOOK_S)
             live.show(training.tasks)
             for notice in training.notices:
                 if notice not in shown:
                     shown.add(notice)
                     live.write(f"drlnb: {notice}")
-            if self._n_signals and not asked:
+            if self._n_signals and not asked and not ended:
                 asked = True
-                live.write("stopping: each task finishes its round and writes a checkpoint; Ctrl-C again to stop now")
+                live.write(_STOPPING)
                 with contextlib.suppress(PeerError):  # the training itself reports a cluster that is gone
                     training.stop()
-        live.show(training.tasks)
 
     def _report(self, training: Training) -> int:
         tasks = training.tasks

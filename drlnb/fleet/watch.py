@@ -16,7 +16,7 @@ from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
-from drlnb.records.round import CheckpointWritten, EpisodesLost
+from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
@@ -24,7 +24,7 @@ from drlnb.views.folds.entries import Entry
 __all__ = ["Watch", "known", "refuse_task", "status_of"]
 
 #: What is told in words.
-_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, SwapUnavailable)
+_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable)
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
 

@@ -91,7 +91,7 @@ def test_ctrl_c_once_stops_with_a_checkpoint(fleet, capsys):
     assert follow(training, fleet) == 130
     assert training.stopped
     assert fleet.ends == ["closed"]
-    assert "stopping: each task finishes its round" in capsys.readouterr().out
+    assert "stopping: each task writes a checkpoint" in capsys.readouterr().out
 
 
 def test_sigterm_counts_as_ctrl_c(fleet, capsys):
