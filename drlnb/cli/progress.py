@@ -162,6 +162,8 @@ def table(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
 
 def leases_line(leases: Plain) -> str:
     """Return the summary of the slots in one line."""
+    if leases["grants"] is None:
+        return "slots: nothing is said of them, since some rows of the journal were missed here"
     share = {key: _number(leases[key], ".0%") for key in ("utilisation", "expected_utilisation", "bound", "held")}
     times = {key: _number(leases[key], ".2f") for key in ("inflation", "expected_inflation")}
     return (

@@ -219,6 +219,16 @@ class EpisodesLost(Decision):
     text: str
 
 
+class RoundUnfinished(Decision):
+    """A task that is stopped ends in the midst of a round, as of the last commit."""
+
+    round: int
+    #: What the round would have had to wait for.
+    reason: str
+    #: In words for the user.
+    text: str
+
+
 # ------------------------------------------------------------------ commands
 class RequestSlot(Command):
     """Ask the pool for slots and go on asking until it answers."""
@@ -319,6 +329,8 @@ class WriteCheckpoint(Command):
     settings: Facts = field(default_factory=dict)
     #: Collectors whose environments can be asked for their states, each with its node.
     collectors: tuple[tuple[int, str], ...] = ()
+    #: The round of this version has begun, and ends so: environments are saved as it found them, where that is known.
+    unfinished: bool = False
     #: Snapshot of the machine that plans what is swapped; None: there is no budget.
     swapping: Facts | None = None
 

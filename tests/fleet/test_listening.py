@@ -5,7 +5,6 @@ import pytest
 import drlnb
 from drlnb.fleet import follower as module
 from drlnb.fleet import listening
-from drlnb.fleet import run as run_module
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.listening import listen
 from drlnb.fleet.training import Training
@@ -17,7 +16,6 @@ from tests.fleet.conftest import ended, finished, header, opened
 @pytest.fixture
 def training(link, specs, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
     monkeypatch.setattr(listening, "_LOOK_S", 0.001)
     run = RunDir(tmp_path / "run")
     run.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
@@ -11,6 +11,7 @@ from drlnb.records.base import Record
 from drlnb.records.columns.warmup import CollectorRestartPlanned
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.entries import Entry, newest
+from drlnb.views.folds.fold import Fold
 
 __all__ = ["Board", "TaskStatus"]
 
@@ -135,6 +136,8 @@ class Board:
     """
 
     def __init__(self, specs: Sequence[TaskSpec]) -> None:
+        #: Columns of the run, which the summary reads; None once rows were missed.
+        self.fold: Fold | None = Fold(details=False)
         self._attempts: dict[str, int] = {}
         self._lines = {
             spec.name: _Line(
@@ -143,8 +146,10 @@ class Board:
             for spec in specs
         }
 
-    def feed(self, entries: Iterable[Entry]) -> None:
-        """Fold entries in; what is no task's, or of an old attempt, is skipped."""
+    def feed(self, entries: Sequence[Entry]) -> None:
+        """Fold entries in; of tasks, what an old attempt says is skipped."""
+        if self.fold is not None:
+            self.fold.feed(entries)
         for task, record in newest(entries, self._attempts):
             if task in self._lines:
                 self._lines[task].take_in(record)

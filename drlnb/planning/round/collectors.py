@@ -73,6 +73,12 @@ class Crew:
         """Collectors that have a node and do not act, each with its node: their environments stand still."""
         return tuple((i, m.node) for i, m in self.members.items() if m.node and m.status not in {"absent", "acting"})
 
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Collectors that were lost and are not up again."""
+        lost = {i: m.status == "starting" and m.n_losses > 0 for i, m in self.members.items()}
+        return tuple(i for i, m in self.members.items() if m.status == "absent" or lost[i])
+
     def placed(self, nodes: Sequence[str]) -> tuple[int, ...]:
         """Adopt a placement; return the collectors that must be started on their (new) node."""
         to_start = []

@@ -210,7 +210,7 @@ def test_leases_of_a_round_are_summed_and_then_forgotten(leases):
     known = [resident for _, _, resident in leases if resident is not None]
     assert ("lease/wait_s" in row) == bool(leases)
     if leases:
-        assert row["lease/wait_s"] == pytest.approx(sum(lease[0] for lease in leases) / len(leases))
+        assert row["lease/wait_s"] == pytest.approx(sum(lease[0] for lease in leases) / len(leases), abs=1e-6)
         assert row["lease/held_s"] == pytest.approx(sum(lease[1] for lease in leases), abs=1e-6)
     assert row.get("lease/resident_hit") == (pytest.approx(sum(known) / len(known)) if known else None)
     assert close(progress, 2) == {}

@@ -69,7 +69,7 @@ def test_a_checkpoint_is_not_written_where_a_later_run_or_attempt_is(agent, monk
         if who == "elsewhere":
             RunDir(tmp_path).write_lock(THEIRS)
         command = WriteCheckpoint(version=3, n_rounds=2, n_timesteps=64, reason="periodic")
-        await CheckpointEffects(master, None, no_ring).write(command)
+        await CheckpointEffects(master, None, lambda version: [], no_ring).write(command)
         await master.done
 
     monkeypatch.setattr(checkpoint_effects, "write_trained", write)
