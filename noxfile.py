@@ -38,7 +38,7 @@ def laws(session: nox.Session) -> None:
     session.install(*PINNED, "-e", ".[test]")
     nightly = {"HYPOTHESIS_PROFILE": "nightly"}
     session.run("python", "-m", "pytest", "--timeout=3600", *session.posargs, env=nightly)
-    inputs = ("-m", "gates", "tests/chaos/test_malformed_inputs.py")
+    inputs = ("-m", "thorough", "tests/chaos/test_malformed_inputs.py")
     session.run("python", "-m", "pytest", "--timeout=3600", *inputs, env=nightly)
 
 
