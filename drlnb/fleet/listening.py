@@ -29,14 +29,18 @@ class RunSession:
         self.run, self.task, self.callback = run, task, callback
         self._folder = run.out / "checkpoints" / task
         self._n_timesteps = self._round = self._evaluated = 0
+        #: Round after which a checkpoint was asked for.
+        self._asked = -1
         #: Version -> the command that wrote its newest checkpoint.
         self._commands: dict[int, WriteCheckpoint] = {}
         self._reported: set[tuple[int, str]] = set()
         self._stopping = False
 
     def checkpoint(self) -> None:
-        """Ask for a checkpoint at the next boundary."""
-        self.run.checkpoint(self.task)
+        """Ask for a checkpoint at the next boundary; once per round, however many of its steps want one."""
+        if self._asked < self._round:
+            self._asked = self._round
+            self.run.checkpoint(self.task)
 
     def save(self, version: int, path: str | Path) -> bool:
         """Save the parameters of a version, if a checkpoint of them is on disk."""

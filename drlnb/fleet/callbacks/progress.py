@@ -26,11 +26,12 @@ class ProgressLine(BaseCallback):
     def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
         super().__init__()
         self._every, self._in_place = checked("log_interval", every), in_place
-        self._width = 0
+        self._width = self._n_rounds = 0
 
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Show the round's counters."""
-        if self.n_calls % self._every == 0:
+        self._n_rounds += 1
+        if self._n_rounds % self._every == 0:
             self._show(words(metrics, self.model.spec.total_timesteps))
         return None
 

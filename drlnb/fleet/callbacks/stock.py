@@ -23,7 +23,7 @@ __all__ = [
 
 
 class EveryNTimesteps(EventCallback):
-    """Call another callback's ``_on_step`` after each `n_steps` environment steps, at the end of the round.
+    """Call another callback's ``_on_step`` after each `n_steps` environment steps, when their round has ended.
 
     Parameters
     ----------
