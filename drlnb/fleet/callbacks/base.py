@@ -134,15 +134,8 @@ class BaseCallback:
         before, now = self.num_timesteps, int(metrics["time/total_timesteps"])
         n = max(1, (now - before) // self.model.n_envs)
         self._counted = [(self.n_calls + i, before + (now - before) * i // n) for i in range(1, n + 1)]
-        self._count(*self._counted[-1])
+        _count(self, *self._counted[-1])
         self.metrics = self.locals["metrics"] = metrics
-
-    def _count(self, n_calls: int, num_timesteps: int) -> None:
-        self.num_timesteps = num_timesteps
-        if self.parent is None:
-            self.n_calls = n_calls
-        for child in self.children:
-            child._count(n_calls, num_timesteps)
 
     def settings(self, n_envs: int) -> dict[str, object]:
         """Return what the training must do for this callback: keys of the round machine's configuration."""
@@ -169,19 +162,10 @@ class BaseCallback:
             False stops the training.
         """
         del metrics
-        go_on = type(self)._on_step is BaseCallback._on_step or self._on_steps()
-        self._count(*self._counted[-1])
+        go_on = type(self)._on_step is BaseCallback._on_step or _steps(self)
         self._on_rollout_end()
         self._on_rollout_start()
         return go_on
-
-    def _on_steps(self) -> bool:
-        """Call `_on_step` for each step of the round that has ended, until one stops; return whether to go on."""
-        for n_calls, num_timesteps in self._counted:
-            self._count(n_calls, num_timesteps)
-            if stops(self._on_step()):
-                return False
-        return True
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
         """Do what is due after an evaluation; False stops the training."""
@@ -220,6 +204,27 @@ class BaseCallback:
 
     def _on_training_end(self) -> None:
         """Do what is due when training is over."""
+
+
+def _count(callback: BaseCallback, n_calls: int, num_timesteps: int) -> None:
+    """Set the counters of a callback and of all that belong to it; those of another one count its calls themselves."""
+    callback.num_timesteps = num_timesteps
+    if callback.parent is None:
+        callback.n_calls = n_calls
+    for child in callback.children:
+        _count(child, n_calls, num_timesteps)
+
+
+def _steps(callback: BaseCallback) -> bool:
+    """Call ``_on_step`` for each step of the round that has ended, until one stops; return whether to go on."""
+    go_on = True
+    for counters in callback._counted:
+        _count(callback, *counters)
+        if stops(callback._on_step()):
+            go_on = False
+            break
+    _count(callback, *callback._counted[-1])
+    return go_on
 
 
 def report(callback: BaseCallback, text: str) -> None:

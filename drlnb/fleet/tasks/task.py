@@ -128,7 +128,7 @@ class Task:
             problems.append(problem)
         if problems:
             raise ConfigError(problems)
-        self.name = name
+        self._name = name
         wrappers = read_wrappers(env_wrappers)
         env, factory = source_of(env)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
@@ -205,6 +205,12 @@ class Task:
         task = cls(env, entry.algo, total_timesteps=budget, n_envs=n, **own, **resolved.hyperparameters)
         task._spec = replace(task._spec, origin=resolved.origin)
         return task
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse what would have no effect: a task is not changed once it is made."""
+        if name not in {"_name", "_spec"}:
+            raise AttributeError(f"{name} of a task cannot be assigned: give it when it is made, Task(..., {name}=...)")
+        object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         spec = self._spec
@@ -323,7 +329,7 @@ def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ..
     specs = []
     for task in made:
         spec = task.spec
-        several = task.name is None and n_seeds[spec.env] > 1
+        several = task._name is None and n_seeds[spec.env] > 1
         name = _unused(f"{spec.name}-s{spec.seed}" if several else spec.name, used)
         specs.append(replace(spec, name=name))
     return tuple(specs)

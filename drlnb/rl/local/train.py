@@ -76,6 +76,10 @@ class LocalLoop:
         if trained.replay is not None and self._replay is not None:
             self._replay.restore(trained.replay)
 
+    def set(self, name: str, value: object) -> None:
+        """Change a setting from the next round on; as :meth:`drlnb.rl.algorithms.learner.Learner.set`."""
+        self._learner.set(name, value)
+
     def round(self) -> dict[str, float]:
         """Make one round; return its metrics, see ``docs/reference/rl.md``; errors are those of :func:`train_local`."""
         started = time.perf_counter()

@@ -81,7 +81,7 @@ def evaluated(mean, n_timesteps=100, version=2, deterministic=True):
 
 
 def test_stable_baselines_methods_are_called_in_its_order():
-    """Rounds of 2 steps of 4 environments are 2 `_on_step` each, counted as there, between a rollout's start and end."""
+    """Rounds of 2 steps of 4 environments are 2 `_on_step` each, counted as there, between a rollout's ends."""
     notes = begun(Notes())
     notes.on_training_start()
     assert rounds(notes, 8, 16) == [True, True]
