@@ -12,6 +12,7 @@ from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.training import STOP_S, Training
 from drlnb.fleet.watch import known
 from drlnb.records.base import Record
+from drlnb.records.episodes import success_rate
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.round import CheckpointWritten, EvaluationFinished, MetricsRecorded, WriteCheckpoint
 from drlnb.views.folds.entries import Handlers, split_stream
@@ -98,7 +99,8 @@ class RunSession:
                 mean_reward=record.mean_reward,
                 std_reward=record.std_reward,
                 deterministic=record.deterministic,
-                episodes=tuple((float(r), int(n)) for r, n in record.episodes),
+                episodes=tuple((float(r), int(n)) for r, n, *_ in record.episodes),
+                success_rate=success_rate(record.episodes),
             )
         )
 

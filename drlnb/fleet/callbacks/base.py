@@ -44,6 +44,8 @@ class Evaluated:
     deterministic: bool
     #: Return and length of each episode.
     episodes: tuple[tuple[float, int], ...]
+    #: Share of episodes that succeeded; None where the environment does not say (``info["is_success"]``).
+    success_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
