@@ -68,6 +68,10 @@ def test_sessions_ask_for_markers_that_tests_bear(asked):
     for name, commands in asked.items():
         assert commands, name
         for words in commands:
+            excepted = [
+                word.partition("=")[2].partition("::")[0] for word in words if word.startswith(("--ig", "--des"))
+            ]
+            assert all((ROOT / path).exists() for path in excepted), (name, words)
             paths = [ROOT / word for word in words if word.startswith("tests")] or [ROOT / "tests"]
             markers = set(re.findall(r"\w+", words[words.index("-m") + 1] if "-m" in words else "")) - {"not", "and"}
             assert markers <= declared, (name, words)

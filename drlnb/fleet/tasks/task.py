@@ -217,6 +217,11 @@ class Task:
         return f"Task({spec.env!r}, total_timesteps={spec.total_timesteps}, seed={spec.seed})"
 
     @property
+    def name(self) -> str | None:
+        """The name that it was given; None: its environment's id."""
+        return self._name
+
+    @property
     def spec(self) -> TaskSpec:
         """The task with every default resolved; its name is not yet unique in a run."""
         return self._spec
@@ -329,7 +334,7 @@ def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ..
     specs = []
     for task in made:
         spec = task.spec
-        several = task._name is None and n_seeds[spec.env] > 1
+        several = task.name is None and n_seeds[spec.env] > 1
         name = _unused(f"{spec.name}-s{spec.seed}" if several else spec.name, used)
         specs.append(replace(spec, name=name))
     return tuple(specs)
