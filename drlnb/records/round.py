@@ -4,6 +4,7 @@ from dataclasses import field
 
 from drlnb.records.base import Command, Decision, Event, Facts
 from drlnb.records.common import GradientWork, SlotWork
+from drlnb.records.episodes import Episode
 from drlnb.records.ids import Fence
 
 #: How a task ends: states in which nothing of it runs any more.
@@ -22,8 +23,8 @@ class TaskOpened(Event):
     n_timesteps: int
     #: Seconds of training before this attempt.
     elapsed_s: float
-    #: Returns and lengths of the latest episodes, oldest first.
-    episodes: tuple[tuple[float, int], ...]
+    #: The latest ones, oldest first.
+    episodes: tuple[Episode, ...]
     #: Bytes of one version as it is published; 0 if not known yet.
     n_bytes: int
     #: Best mean return of the evaluations so far, None before the first.
@@ -53,7 +54,7 @@ class ExperienceArrived(Event):
     #: Seconds the collector spent acting and stepping, measured by itself.
     collect_s: float
     #: Episodes that ended in it: (return, length) of raw rewards.
-    episodes: tuple[tuple[float, int], ...]
+    episodes: tuple[Episode, ...]
     #: Seconds that it waited on its node, from the wake until it had a CPU slot.
     queued_s: float = 0.0
     #: CPU slots that its node lends to collectors, and collectors that share them now; 0: it lends none.
@@ -165,8 +166,7 @@ class EvaluationFinished(Event):
     failure: str
     #: The most likely actions, or samples.
     deterministic: bool = True
-    #: Return and length of each episode.
-    episodes: tuple[tuple[float, int], ...] = ()
+    episodes: tuple[Episode, ...] = ()
 
 
 class PauseAsked(Event):
@@ -321,8 +321,8 @@ class WriteCheckpoint(Command):
     reason: str
     #: Seconds of training so far, over all attempts.
     elapsed_s: float = 0.0
-    #: Returns and lengths of the latest episodes, oldest first.
-    episodes: tuple[tuple[float, int], ...] = ()
+    #: The latest ones, oldest first.
+    episodes: tuple[Episode, ...] = ()
     #: Best mean return of the evaluations so far, None before the first.
     eval_best: float | None = None
     #: Settings of the algorithm that the user changed: ``rl.NAME`` -> value.

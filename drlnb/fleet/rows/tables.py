@@ -222,7 +222,7 @@ class _Pool:
 def _episodes(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         for event in stream.each(rounds.ExperienceArrived):
-            for reward, length in event.episodes:
+            for reward, length, *_ in event.episodes:
                 yield {
                     **first, "round": event.round, "collector": event.collector, "return": reward, "length": length
                 }  # fmt: skip

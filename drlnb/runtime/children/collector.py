@@ -160,7 +160,7 @@ class CollectorChild:
             message = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
             raise EnvError(f"{spec.env}, evaluation: {message}") from error
         event = {"mean_reward": float(result.mean), "std_reward": float(result.std)}
-        event["episodes"] = plain(list(zip(result.returns, result.lengths, strict=True)))
+        event["episodes"] = plain(list(result.episodes))
         return {"op": "evaluated", "event": event}, []
 
 

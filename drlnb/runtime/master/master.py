@@ -221,13 +221,29 @@ class Master:
             await asyncio.sleep(RENEW_S)
 
     async def renew_lock(self) -> bool:
-        """Show that this run lives; true if somebody else has taken its directory over: then this task ends at once."""
+        """Show that this run lives; true if its directory is another one's, or gone: then this task ends at once."""
         other = await asyncio.to_thread(RunDir(self.out).renew_lock, self.run, int(self._attached["epoch"]))
+        reason = ""
         if other is not None:
             whose = f"run {other.run} at {other.address} has taken over {self.out}"
             reason = f"superseded: {whose}; this one ends here, and writes nothing more"
+        elif await self._is_removed():
+            reason = self._removed
+        if reason:
             self.link.keep(self.finish("failed", reason, superseded=True))
-        return other is not None
+        return bool(reason)
+
+    async def _is_removed(self) -> bool:
+        with contextlib.suppress(OSError):  # a disk that does not answer says nothing
+            return not await asyncio.to_thread((self.out / "run.json").is_file)
+        return False
+
+    @property
+    def _removed(self) -> str:
+        return (
+            f"the run directory {self.out} was removed or moved while the run went on: nothing can be saved there; "
+            "begin anew, or put it back and go on with drlnb resume"
+        )
 
     async def _relate_clock(self) -> None:
         related = await relate(lambda: self.link.ask_broker("drlnb_hello"), lambda: self.host.now)
@@ -251,11 +267,13 @@ class Master:
     async def finish(self, state: str, reason: str = "", *, superseded: bool = False) -> None:
         """End the attempt everywhere; report the end of the task unless another attempt follows here.
 
-        `superseded`: its directory is another run's now.
+        `superseded`: its directory is another run's now, or gone.
         """
         if self._ended:
             return
         self._ended = True
+        if self.is_up and state in {"done", "stopped"} and await self._is_removed():
+            state, reason, superseded = "failed", self._removed, True
         ends = [self.link.call(node, "drlnb_end_task", **self.ids, timeout_s=10.0) for node in self.addresses.values()]
         await asyncio.gather(*ends, return_exceptions=True)
         if self.is_up:  # who hears of the end may read the journal at once, and finds all of it

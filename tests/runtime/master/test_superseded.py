@@ -49,6 +49,48 @@ def test_a_master_whose_directory_is_taken_over_ends_at_once(agent, monkeypatch,
     assert end["superseded"]
 
 
+def test_a_master_whose_directory_is_removed_ends_at_once(agent, monkeypatch, tmp_path):
+    """Nothing can be saved there; the task fails, in a line that says what happened and what to do."""
+
+    async def scene():
+        await until(lambda: agent.masters and agent.masters["r", "a"].is_up)
+        (tmp_path / "run.json").rename(tmp_path / "gone")
+        await agent.masters["r", "a"].done
+
+    assert asyncio.run(agent.run(monkeypatch, scene)) == "failed"
+    (end,) = ends(agent)
+    assert end["reason"] == (
+        f"the run directory {tmp_path} was removed or moved while the run went on: nothing can be saved there; "
+        "begin anew, or put it back and go on with drlnb resume"
+    )
+    assert end["superseded"]
+
+
+@pytest.mark.parametrize("moment", ["checkpoint", "end"])
+def test_a_task_whose_directory_is_removed_is_not_done(agent, monkeypatch, tmp_path, moment):
+    """Whenever the next renewal is: a checkpoint makes no folder anew, and an end is none."""
+    monkeypatch.setattr(of_master, "RENEW_S", 1000)
+
+    async def no_ring(since):
+        return None
+
+    async def scene():
+        await until(lambda: agent.masters and agent.masters["r", "a"].is_up)
+        master = agent.masters["r", "a"]
+        (tmp_path / "run.json").unlink()
+        if moment == "end":
+            await master.finish("done")
+        else:
+            command = WriteCheckpoint(version=3, n_rounds=2, n_timesteps=64, reason="end")
+            await CheckpointEffects(master, None, no_ring).write(command)
+            assert not (tmp_path / "checkpoints" / "a" / "2").exists()
+        await master.done
+
+    assert asyncio.run(agent.run(monkeypatch, scene)) == "failed"
+    (end,) = ends(agent)
+    assert end["reason"].startswith(f"the run directory {tmp_path} was removed")
+
+
 @pytest.mark.parametrize("who", ["elsewhere", "here"])
 def test_a_checkpoint_is_not_written_where_a_later_run_or_attempt_is(agent, monkeypatch, tmp_path, who):
     """Each looks first, whenever the next renewal is, and the task does not wait for a checkpoint that never comes."""
