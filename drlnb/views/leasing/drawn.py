@@ -46,6 +46,7 @@ def drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[di
         "shares": shares,
         "drains": _spans(_drains(line, span)),
         "absent": _spans(line.absent(*span)),
+        "refused": _refused(line, low, max_bars),
     }, notes  # fmt: skip
 
 
@@ -67,6 +68,19 @@ def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float], n_
     width = columns["high"] - columns["low"]
     last, least, most = (words.duration(float(s)) for s in (columns["high"].max(), width.min(), width.max()))
     return columns, [f"up to {last}, columns of {least} to {most} show each task's share of the time"]
+
+
+def _refused(line: LeaseLine, low: float, n_rows: int) -> Table:
+    """Return how long slots were free though requests waited: from `start` to `stop`, of what is `low` to `high`."""
+    rows = picked(line.refused, line.refused["high"] >= low)
+    if len(rows["low"]) <= n_rows:
+        return rows
+    lane = np.zeros(len(rows["low"]), dtype=np.int64)
+    spread = {name: ticks(rows[name]) for name in ("low", "high")}
+    spread |= {"held": ticks(rows["stop"] - rows["start"]), "lane": lane, "series": lane}
+    columns = seconds(fewer(spread, int(ticks(line.now)), n_rows)[0])
+    start, stop = packed(columns)
+    return {"start": start, "low": columns["low"], "stop": stop, "high": columns["high"]}
 
 
 def _bars(leases: Table) -> Table:

@@ -91,9 +91,10 @@ def gantt(
     -------
     View
         Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases held now), ``work`` (seconds
-        computed in them), ``waits``, ``waiting`` (requests without an answer), ``shares`` (older time: the seconds
+        computed in them; near pieces of a lease are one), ``waits``, ``waiting`` (requests without an answer), ``shares`` (older time: the seconds
         that a task held and computed, or waited, from ``low`` to ``high``; those held lie side by side),
-        ``drains`` and ``absent`` (slots that were not there yet, or no more).
+        ``drains``, ``absent`` (slots that were not there yet, or no more) and ``refused`` (slot-seconds that were free
+        though a request waited, from ``low`` to ``high``).
 
     Raises
     ------
@@ -115,7 +116,7 @@ def gantt(
     return picture(
         "leasing.gantt", fold, _sentence(numbers, fold.pool.n_leases.total(), ended=line.ended, whole=whole), TABLE,
         body, numbers=numbers, notes=(*notes, *_strangers(line), *fold.clock_note()),
-        facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0},
+        facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0, "slots": len(line.slots)},
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n
 __all__ = ["shares"]
 
 #: Most bars of the leases; what is older is drawn as shares.
-_BARS = 450
+_BARS = 200
 
 TABLE = table(
     "bars",

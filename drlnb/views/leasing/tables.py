@@ -19,7 +19,7 @@ from drlnb.views.leasing.lines import LeaseLine, sharing
 __all__ = ["lending", "queue", "reasons"]
 
 #: Most points of a line: the newest half are its steps, the others its means over columns of older time.
-_POINTS = 1000
+_POINTS = 300
 #: What a row counts for is kept as a multiple of a part of one, so that sums of many return to whole numbers.
 _PARTS = 2.0**32
 #: Most rows of the table of reasons; the rarest are left out.
@@ -96,7 +96,7 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
     return picture(
         "leasing.queue", line.fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
-        made.body(RUN_TIME, axis("count")),
+        made.body(RUN_TIME, axis("count")), facts={"means": {"mean": 2, "lent": 1, "most": None} if line.slots else {}},
         numbers={
             "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
             "most": ("at most", most, "", "most that waited at once; long ago, in the mean of a column"),
