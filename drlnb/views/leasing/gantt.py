@@ -91,10 +91,10 @@ def gantt(
     -------
     View
         Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases held now), ``work`` (seconds
-        computed in them; near pieces of a lease are one), ``waits``, ``waiting`` (requests without an answer), ``shares`` (older time: the seconds
-        that a task held and computed, or waited, from ``low`` to ``high``; those held lie side by side),
-        ``drains``, ``absent`` (slots that were not there yet, or no more) and ``refused`` (slot-seconds that were free
-        though a request waited, from ``low`` to ``high``).
+        computed in them; near pieces of a lease are one), ``waits``, ``waiting`` (requests without an answer),
+        ``shares`` (older time: the seconds that a task held and computed, or waited, from ``low`` to ``high``; those
+        held lie side by side), ``drains``, ``absent`` (slots that were not there yet, or no more) and ``refused``
+        (slots that were free though a request waited, like ``shares``).
 
     Raises
     ------

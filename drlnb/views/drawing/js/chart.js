@@ -171,7 +171,7 @@ function render(/** @type {Rendered} */ rendered) {
         mean = y(held / (to - from));
       pixel.at = NaN;
       if (!(to > from) || Number.isNaN(at)) return;
-      if (most > least) pen.rect(from, y(most), to - from, y(least) - y(most), colour, 0.22);
+      if (most > least) pen.rect(from, y(most), to - from, y(least) - y(most), colour, 0.12);
       points.push([from, mean], [to, mean]);
     }
     steps(line.at, [low, high], (i, first, last) => {
@@ -181,7 +181,7 @@ function render(/** @type {Rendered} */ rendered) {
         most = known(hi[i]) ? hi[i] : level[i];
       if (b - a >= 3) {
         flush();
-        if (most > least) pen.rect(a, y(most), b - a, y(least) - y(most), colour, 0.22);
+        if (most > least) pen.rect(a, y(most), b - a, y(least) - y(most), colour, 0.12);
         points.push([a, y(level[i])], [b, y(level[i])]);
         return;
       }
