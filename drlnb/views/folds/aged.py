@@ -48,7 +48,10 @@ def ticks(seconds: ArrayLike) -> Ints:
 
 def seconds(spread: Spread) -> dict[str, Floats | Ints]:
     """Return a spread with seconds in place of ticks."""
-    return {name: values * TICK_S if name in _TIMES else values for name, values in spread.items()}
+    return {
+        name: np.multiply(values, TICK_S, dtype=np.float64) if name in _TIMES else values
+        for name, values in spread.items()
+    }
 
 
 def aged(spread: Spread, end: int, finest: float) -> Spread:

@@ -130,6 +130,16 @@ class PoolFold:
         name = without_run(task)
         return name if sum(without_run(other) == name for other in self.tasks) == 1 else task
 
+    def holding(self) -> set[str]:
+        """Return the tasks that hold a slot now, without their runs."""
+        names = [self.short(name) for name in self.tasks]
+        return {names[int(self.leases.get(at, "task"))] for rows in self._open.values() for at in rows}
+
+    def asking(self) -> set[str]:
+        """Return the tasks that wait for a slot now, without their runs."""
+        names = [self.short(name) for name in self.tasks]
+        return {names[task] for _, task, _ in self.waiting.values()}
+
     # -- records -----------------------------------------------------------------------------------------------------
     def _task(self, name: str) -> int:
         return self.tasks.setdefault(name, len(self.tasks))

@@ -50,7 +50,7 @@ NUMBERS = meanings(
     free | free (%) | all other seconds of the slots; these four are the whole / {_THERE}
     slots | slots | slots that can be lent now
     busy | busy | slots that are lent now
-    waiting | waiting | tasks that wait for a slot now
+    waiting | waiting | tasks of the run that wait for a slot now
     held | held (%) | seconds lent / {_THERE}
     longest_wait_s | longest wait (s) | longest wait for a slot, answered or not, in the time shown
     utilisation | utilisation (%) | seconds computed / seconds that slots were there, from the first grant to the last
@@ -114,7 +114,7 @@ def gantt(
     whole = not (absent > _SEEN * (span[1] - span[0])).any()
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
     return picture(
-        "leasing.gantt", fold, _sentence(numbers, fold.pool.n_leases.total(), ended=line.ended, whole=whole), TABLE,
+        "leasing.gantt", fold, _sentence(numbers, line, whole=whole), TABLE,
         body, numbers=numbers, notes=(*notes, *_strangers(line), *fold.clock_note()),
         facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0, "slots": len(line.slots)},
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numb
         NUMBERS,
         slots=float(line.n_alive()),
         busy=float(len(set(leases["lane"][leases["is_open"]].tolist()))),
-        waiting=float(len(set(going["series"].tolist()))),
+        waiting=float(len(set(going["series"].tolist()) - line.guests)),
         held=_share(lent, there),
         longest_wait_s=float(waits.max()) if len(waits) else None,
         utilisation=_utilisation(line),
@@ -184,17 +184,20 @@ def _fairness(line: LeaseLine, held: Floats) -> float | None:
     return max(of_each) / min(of_each) if of_each and min(of_each) > 0 else None
 
 
-def _sentence(numbers: Numbers, n_leases: int, *, ended: bool, whole: bool) -> str:
+def _sentence(numbers: Numbers, line: LeaseLine, *, whole: bool) -> str:
     def value(key: str) -> float:
         return numbers[key][1] or 0.0
 
-    waiting = int(value("waiting"))
+    waiting, guests = int(value("waiting")), len(line.guests & set(line.waiting["series"].tolist()))
+    n_leases = line.fold.pool.n_leases.total()
     text = words.slots_busy(int(value("busy")), int(value("slots")))
     if waiting:
         text += f", {words.plural(waiting, 'task')} waiting"
+    if guests:
+        text += f", {words.plural(guests, 'holder')} beside the run waiting"
     if not n_leases:
         return f"no leases yet: {text}"
-    if ended and not value("busy") and not waiting:
+    if line.ended and not value("busy") and not waiting + guests:
         text = f"{words.plural(n_leases, 'lease')} of {words.plural(int(value('slots')), 'slot')}"
     held, computing = (words.percent(numbers[key][1]) for key in ("held", "computing"))
     over = "of the time shown" if whole else "of the time that slots were there"

@@ -213,7 +213,8 @@ def inside(rows: Table, low: float, high: float) -> Floats:
     """Return how much of each row, from its `low` to its `high`, lies between two points; dimensionless."""
     width, shared = rows["high"] - rows["low"], np.minimum(rows["high"], high) - np.maximum(rows["low"], low)
     whole = (rows["low"] >= low) & (rows["high"] <= high)
-    return np.divide(np.maximum(0.0, shared), width, out=whole.astype(np.float64), where=~whole & (width > 0))
+    part: Floats = np.divide(np.maximum(0.0, shared), width, out=whole.astype(np.float64), where=~whole & (width > 0))
+    return part
 
 
 def lent_s(rows: Table, low: float, high: float) -> Floats:

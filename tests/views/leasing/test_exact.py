@@ -13,9 +13,12 @@ from drlnb.records.columns import leasing as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.round import GradientComputed, LeaseReceived
+from drlnb.views import fleet
 from drlnb.views.folds import pool
+from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from tests.views.journals import EPOCH, Run
+from tests.views.test_truth import SHAPES, _played
 
 SLOTS = ("n0/cpu0", "n0/cpu1")
 #: Tasks of the run, and somebody's own loop.
@@ -275,3 +278,21 @@ def test_leases_of_a_table_are_on_the_clock_of_the_picture():
     assert [row["ended_s"] for row in rows] == bars["stop"].tolist() == [5.0, 8.0]
     changes = {row["t_s"] for row in table_rows(journal, "pool")}
     assert {2.0, 5.0, 6.5, 8.0} <= changes
+
+
+@pytest.mark.parametrize("seed", SHAPES)
+@pytest.mark.parametrize("share", [0.05, 0.13, 0.3, 0.38, 0.6])
+def test_who_computes_and_who_waits_is_one_number_in_every_place(monkeypatch, seed, share):
+    """Tasks of the table that wait are those of the slots' picture, the queue's last step and the pool's row."""
+    monkeypatch.setattr(pool, "NEWEST", 1500)
+    journal = _played(seed)
+    until_s = share * fold_of(journal).now_s
+    view, table = gantt.gantt(journal, until_s=until_s), fleet.tasks(journal, until_s=until_s)
+    states = [row[1] for row in table.rows()]
+    assert states.count("waiting for a slot") == view.value("waiting")
+    assert states.count("computing") <= view.value("busy")
+    last = [row for row in table_rows(journal, "pool") if row["t_s"] <= until_s][-1]
+    assert (last["queue_len"], last["lent"], last["slots"]) == tuple(
+        int(view.value(key)) for key in ("waiting", "busy", "slots")
+    )
+    assert len(view.columns["open"]["start"]) == last["lent"]
