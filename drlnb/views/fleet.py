@@ -152,9 +152,9 @@ def tasks(
     by_name = {str(spec["name"]): spec for spec in specs}
     styles = theme.task_styles(fold, by_name)
     names = [style.name for style in styles]
-    there, ends = _shown(fold, names, by_name), ends or {}
+    there, ends, states = _shown(fold, names, by_name), ends or {}, fold.states()
     rows = [
-        {"task": i, **_row(fold, fold.tasks.get(names[i]), by_name.get(names[i], {}), ends.get(names[i], ("", "")))}
+        {"task": i, **_row(fold, names[i], states.get(names[i], ""), by_name.get(names[i], {}), ends.get(names[i]))}
         for i in there
     ]
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
@@ -190,7 +190,8 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
     return [i for i, name in enumerate(names) if name in known]
 
 
-def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -> Content:
+def _row(fold: Fold, name: str, state: str, spec: Plain, known_end: tuple[str, str] | None) -> Content:
+    task, end = fold.tasks.get(name), known_end or ("", "")
     latest = task.latest if task is not None else None
     total = _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})})
     row: Content = {"seed": spec.get("seed"), "total": total, "eta": None, "failure": "", "cause": ""}
@@ -198,7 +199,7 @@ def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -
         unknown = dict.fromkeys(("ret", "p50", "p95"))
         none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
         return {**row, **unknown, **none, "state": end[0] or "queued", "allowed": (), "restart_label": ""}
-    state, reason = task.state, latest.reason
+    reason = latest.reason
     if state not in ENDS and end[0]:
         state, reason = end
     if state == "failed":

@@ -63,8 +63,8 @@ def _leases(run: str, tasks: set[str], fold: Fold) -> Row:
     ours = [i for i, (owner, _, task) in zip(line.series, names, strict=True) if task in tasks and owner in {"", run}]
     leases = picked(line.leases, np.isin(line.leases["series"], ours))
     ended = picked(leases, ~leases["is_open"])
-    first = float(np.min(leases["start"], initial=fold.now_s))
-    last = float(np.max(ended["stop"], initial=first))
+    first = float(np.min(leases["low"], initial=fold.now_s))
+    last = float(np.max(ended["high"], initial=first))
     theory = expected(line, first, last) if len(leases["start"]) else {}
     planners = [a.hold_planner for task in fold.tasks.values() for a in task.attempts.values() if a.hold_planner]
     there_s = line.alive_s(first, last)
