@@ -21,7 +21,7 @@ from drlnb.records.episodes import success
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
-from drlnb.rl.collecting.gathering import Run, Sight
+from drlnb.rl.collecting.gathering import Run, Sight, last_observation
 from drlnb.rl.envs.make import make_env
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
@@ -241,7 +241,7 @@ class Collector:
                 if getattr(obs, "shape", None) != shape or obs.dtype != dtype:
                     obs = fitting(obs, shape, dtype)
                 if terminated or truncated:
-                    obs = _last_observation(env, obs, info)
+                    obs = last_observation(env, obs, info)
                     run.end(t, column, terminated, obs, [returns[column], lengths[column], *success(info)])
                     obs, info = env.reset()
                     obs = fitting(obs, shape, dtype)
@@ -375,27 +375,6 @@ class Collector:
         with contextlib.ExitStack() as closing:
             for env in self.envs:
                 closing.callback(env.close)
-
-
-def _last_observation(env: gymnasium.Env, obs: np.ndarray, info: Mapping[str, object]) -> np.ndarray:
-    """Return the observation that an episode ended with, also of an environment that resets itself in its last step.
-
-    Such a one returns the next episode's first observation, and keeps the last one in its info.
-
-    Raises
-    ------
-    EnvError
-        If observations change on their way through a wrapper: the one in the info has not come that way.
-    """
-    last = next((info[key] for key in ("final_obs", "final_observation") if info.get(key) is not None), None)
-    if last is None:
-        return obs
-    if env.observation_space is not env.unwrapped.observation_space:
-        raise EnvError(
-            "it resets itself in the step that ends an episode, below a wrapper that changes observations: make it "
-            "without its own reset"
-        )
-    return fitting(last, obs.shape, obs.dtype)
 
 
 def _broken(answer: object, error: Exception) -> str:
