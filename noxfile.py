@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["slow", "laws", "older_torch", "oldest_distributed", "base_only", "wheel"]
+nox.options.sessions = ["slow", "laws", "older_torch", "oldest_distributed", "base_only", "wheel", "clusters"]
 nox.options.error_on_missing_interpreters = True
 
 PINNED = ("-c", "constraints.txt")
@@ -98,3 +98,10 @@ def wheel(session: nox.Session) -> None:
         lab = "tests/notebooks/test_lab_command.py::test_a_checkout_opens_its_own_notebook_on_the_loopback_address"
         others = ("--ignore=tests/docs", f"--deselect={lab}")
         session.run("python", "-m", "pytest", *others, *session.posargs)
+
+
+@nox.session
+def clusters(session: nox.Session) -> None:
+    """Check what docs/clusters.md gives to Dask's classes for Kubernetes and SLURM, and the image's steps."""
+    session.install(*PINNED, "-e", ".[test]", "dask-kubernetes", "dask-jobqueue")
+    session.run("python", "-m", "pytest", "-m", "slow", "tests/docs/test_clusters.py", *session.posargs)
