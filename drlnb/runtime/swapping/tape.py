@@ -151,7 +151,7 @@ class Tape:
         #: A storage that is needed again within that many times its copy stays, from the next step on.
         self.gap_copies = 0.0
         self.watch: Watch | None = None
-        #: Storages that something else holds, or of which less than half is saved: no plan moves them.
+        #: Storages that something else holds: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
         self.near: dict[RowKey, str] = {}
@@ -370,10 +370,10 @@ class Tape:
             if saved.ticket is None or saved.key in self.others or saved.key in self._ahead:
                 continue  # what is asked for may stay until it is needed
             viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
+            while viewed_bytes < saved.n_bytes / 2 and saved.ticket.copy_s == 0 and self.tier.relieve():
+                pass  # a slice, maybe of a rollout of the caller's: to move that in each step would be costly
             if saved.ticket.copy_s > 0 and not saved.ref.expired():
-                self.others[saved.key] = _HELD  # first: a slice of the caller's is not ours to count
-            elif viewed_bytes < saved.n_bytes / 2:
-                self.others[saved.key] = "less than half of the storage is saved"
+                self.others[saved.key] = _HELD
 
     def _near(self, saved: Saved) -> None:
         """Keep, from the next step on, what is needed again at once."""

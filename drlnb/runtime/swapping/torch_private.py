@@ -15,6 +15,7 @@ __all__ = [
     "graph_task",
     "in_compiler",
     "innermost_hooks",
+    "operation",
     "storage_number",
     "submodules",
 ]
@@ -36,6 +37,7 @@ StorageRef = _private("torch.multiprocessing.reductions", "StorageWeakRef")
 #: Base class of the modules that keep batch statistics.
 NormBase = _private("torch.nn.modules.batchnorm", "_NormBase")
 _current_graph_task = _private("torch._C", "_current_graph_task_id")
+_sequence_number = _private("torch._C._autograd", "_get_sequence_nr")
 _top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
 _private("torch", "UntypedStorage")._cdata  # noqa: B018 - whether it is there
 
@@ -48,6 +50,11 @@ def storage_number(storage: torch.UntypedStorage) -> int:
 def graph_task() -> int:
     """Return the number of the backward pass that this thread is in; -1 outside of one."""
     return int(_current_graph_task())
+
+
+def operation() -> int:
+    """Return a number that the tensors which one operation saves have in common; the next operation has another."""
+    return int(_sequence_number())
 
 
 def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
