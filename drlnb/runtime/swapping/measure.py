@@ -15,7 +15,7 @@ from drlnb.runtime.swapping.saved import Handle, Saved, storage_of
 from drlnb.runtime.swapping.squeeze import KINDS, left_frac, nodes, plane_of, tensors_in
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Tier
-from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, storage_number
+from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, operation, storage_number
 
 __all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of"]
 
@@ -95,21 +95,33 @@ class Recording:
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
         self._own_s = 0.0  # what recording takes is not the step's
         self._ends_s = [self._now()]
+        self._operation: int | None = None  # that saves in the present tick
         self._needs: list[tuple[float, RowKey, float]] = []
 
     def _now(self) -> float:
         return self._tape.meter.settle() - self._own_s - self._tape.meter.waited_s
 
+    @property
+    def _tick(self) -> int:
+        return len(self._ends_s) - 1
+
+    def _turn(self) -> int:
+        """End a tick; return its number."""
+        self._ends_s.append(self._now())
+        self._forward_bytes.append(self._transient_bytes())
+        self._operation = None
+        return self._tick - 1
+
     def entered(self, call: Call) -> None:
-        """Record a call that begins."""
-        self._first[id(call)] = self._attribution.tick
+        """Record a call that begins: what was saved before it is of another tick."""
+        if self._operation is not None:
+            self._turn()
+        self._first[id(call)] = self._tick
 
     def left(self, call: Call, output: object) -> None:
         """Record a call that has ended: the end of a tick."""
-        now_s = self._now()
-        self._ends_s.append(now_s)
-        self._forward_bytes.append(self._transient_bytes())
-        tick = self._attribution.tick - 1
+        tick = self._turn()
+        now_s = self._ends_s[-1]
         first = self._first.pop(id(call), tick)
         for storage in _storages(output):
             self._made[storage_number(storage)] = tick
@@ -131,10 +143,13 @@ class Recording:
         self._own_s += self._now() - now_s
 
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
-        """Record a saved tensor."""
-        saved, tick = handle.saved, self._attribution.tick
+        """Record a saved tensor; the operations of one call have a tick each, as their rows are not needed at once."""
         if graph_task() != -1:
             return
+        if self._operation not in {None, operation()}:
+            self._turn()
+        self._operation = operation()
+        saved, tick = handle.saved, self._tick
         if saved.key not in self.rows:
             born = min(self._made.get(saved.number, tick), tick)
             self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), saved.number, born)

@@ -98,7 +98,7 @@ class Saved:
 
     __slots__ = (
         "__weakref__", "_live", "_returned", "_waiting", "action", "again", "buffer", "forms", "held", "key",
-        "layer_type", "makers", "n_bytes", "number", "parted_s", "ref", "ticket", "views",
+        "layer_type", "makers", "n_bytes", "number", "parted_s", "ref", "ticket",
     )  # fmt: skip
 
     def __init__(self, key: RowKey, layer_type: str, held: Held, action: Action) -> None:
@@ -118,7 +118,6 @@ class Saved:
         #: Number of a handle -> what makes its tensor from something smaller; and what can make that of the storage.
         self.forms: dict[int, Form] = {}
         self.makers: dict[int, Callable[[torch.UntypedStorage], Form | None]] = {}
-        self.views: set[Geometry] = set()
         self._live: set[int] = set()
         self._waiting: set[int] = set()
 
@@ -126,11 +125,6 @@ class Saved:
     def is_free(self) -> bool:
         """Whether it is on the device, and nobody else has the storage: what it holds now it will hold for good."""
         return self.held is not None and holders(self.number) == 1
-
-    @property
-    def viewed_bytes(self) -> int:
-        """Bytes of it that saved tensors view; those that overlap count more than once."""
-        return sum(size.numel() * dtype.itemsize for dtype, _, size, _ in self.views)
 
     def restored(self) -> Held:
         """Return its contents on the device."""
@@ -185,7 +179,6 @@ class Handle:
 
     def __init__(self, saved: Saved, guard: Guard) -> None:
         self.saved, self.guard = saved, guard
-        saved.views.add(guard.geometry)
         saved.joined(id(self))
 
     def __del__(self) -> None:

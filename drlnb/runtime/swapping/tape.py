@@ -81,7 +81,7 @@ class Tape:
         self.ways: dict[Action, Callable[[Saved], bool]] = {}
         #: Number of a storage -> what a look at its last contents gave; for those that ask by a None.
         self.looks: dict[int, torch.Tensor | None] = {}
-        #: Storages that something else holds, or of which less than half is saved: no plan moves them.
+        #: Storages that something else holds: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
         self.near: dict[RowKey, str] = {}
@@ -239,9 +239,6 @@ class Tape:
         if saved.action in self.ways:
             return self.ways[saved.action](saved)
         if saved.action != SWAP or saved.held is None:
-            return True
-        if saved.viewed_bytes < saved.n_bytes / 2:
-            self.others[saved.key] = "less than half of the storage is saved"
             return True
         saved.ticket = self.tier.store(saved.held)
         if saved.ticket is not None:

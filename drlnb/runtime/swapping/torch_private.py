@@ -21,6 +21,7 @@ __all__ = [
     "in_compiler",
     "innermost_hooks",
     "is_wrapper",
+    "operation",
     "packed_by",
     "storage_number",
     "storages_in",
@@ -45,6 +46,7 @@ StorageRef = _private("torch.multiprocessing.reductions", "StorageWeakRef")
 #: Base class of the modules that keep batch statistics.
 NormBase = _private("torch.nn.modules.batchnorm", "_NormBase")
 _current_graph_task = _private("torch._C", "_current_graph_task_id")
+_sequence_number = _private("torch._C._autograd", "_get_sequence_nr")
 _top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
 _push_hooks = _private("torch._C._autograd", "_push_saved_tensors_default_hooks")
 _pop_hooks = _private("torch._C._autograd", "_pop_saved_tensors_default_hooks")
@@ -134,6 +136,11 @@ def _without_ours(message: str) -> Iterator[None]:
 def graph_task() -> int:
     """Return the number of the backward pass that this thread is in; -1 outside of one."""
     return int(_current_graph_task())
+
+
+def operation() -> int:
+    """Return a number that the tensors which one operation saves have in common; the next operation has another."""
+    return int(_sequence_number())
 
 
 def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:

@@ -99,13 +99,15 @@ def test_c5_what_recording_takes_is_not_the_steps(monkeypatch):
 
 
 def test_rows_are_born_where_they_are_made():
-    """A storage that is gone is not taken for a later one of the same number: a ReLU's result has its own tick."""
+    """A storage that is gone is not taken for a later one of the same number: ReLU and convolution have a tick each."""
     net = pooled()
     with swapper(net) as swapped:
         for n in (1, 2):
             rows = {row.key: row for row in profiled(swapped, net, images(n)).rows}
             residual = ("2", "3", "6", "7", "10", "11")
-            assert all(rows[path, 1].born_tick == rows[path, 0].born_tick + 1 for path in residual)
+            assert all(rows[path, 1].born_tick == rows[path, 0].born_tick + 2 for path in residual)
+            ticks = [(rows[path, i].packed_ticks, rows[path, i].born_tick) for path in residual for i in (0, 1)]
+            assert all(packed == (born, born + 1) for packed, born in ticks)
 
 
 @pytest.mark.thorough
