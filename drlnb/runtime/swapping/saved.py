@@ -11,7 +11,7 @@ import torch
 
 from drlnb.planning.swapping.profile import Action, RowKey
 from drlnb.runtime.swapping.tiers.base import Held, Ticket
-from drlnb.runtime.swapping.torch_private import StorageRef, holders, is_wrapper, storage_number
+from drlnb.runtime.swapping.torch_private import StorageRef, holders, is_wrapper, is_zero, storage_number
 
 __all__ = ["Form", "Geometry", "Guard", "Handle", "Kept", "Saved", "given_back", "kept", "storage_of"]
 
@@ -23,9 +23,17 @@ Form = Callable[[], torch.Tensor]
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """Return the storage that is all there is of a tensor; None if there is more to it than bytes that it owns."""
-    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or is_wrapper(tensor):
+    if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         return None
-    if tensor.is_meta or tensor.is_quantized or tensor.is_inference() or tensor.is_conj() or tensor.is_neg():
+    if (
+        is_wrapper(tensor)
+        or is_zero(tensor)
+        or tensor.is_meta
+        or tensor.is_quantized
+        or tensor.is_inference()
+        or tensor.is_conj()
+        or tensor.is_neg()
+    ):
         return None
     return tensor.untyped_storage()
 
