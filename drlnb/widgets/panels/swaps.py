@@ -1,6 +1,8 @@
 """Try out swap plans on the simulator: a network, a batch, a budget, a planner, and what each row of the plan costs."""
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -9,6 +11,7 @@ import ipywidgets
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
 from drlnb.records.errors import ConfigError
+from drlnb.records.units import said_bytes
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import fold_of
@@ -22,6 +25,7 @@ __all__ = ["Source", "Swaps"]
 
 #: Button -> its label, the chart that it is for, and how it is computed.
 _JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
+    "front": ("Time over budget", "front", whatif.front),
     "compare": ("Compare planners", "pareto", whatif.compare),
     "sweep": ("Sweep batch", "sweep", whatif.sweep),
     "learn": ("Learn", "learnt", whatif.learnt),
@@ -41,7 +45,8 @@ _DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
 #: Title of a chart -> the picture.
 _SHOWN = {
     "memory within a step": "memory", "peak of each step": "peak", "time of each step": "time",
-    "step time over peak": "pareto", "throughput over batch": "sweep", "Q-learning": "learnt",
+    "step time over budget": "front", "step time over peak": "pareto", "throughput over batch": "sweep",
+    "Q-learning": "learnt",
 }  # fmt: skip
 _TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners", "values": "Q-table"}
 
@@ -57,7 +62,7 @@ class Source:
 
     CHECKS: ClassVar[settings.Checks] = {
         "net": settings.choice(*whatif.NETS),
-        "multiple": settings.number(0.01, 100),
+        "batch": settings.number(1, 2**24, whole=True),
         "budget_mib": settings.number(2**-6, 2**20),
         "preset": settings.choice(*whatif.PRESETS),
         "planner": settings.text,
@@ -76,9 +81,10 @@ class Source:
 
     @property
     def defaults(self) -> Plain:
-        """What the controls begin with: 11 GiB, two fifths more than fits, on the seed's device."""
-        return {"net": "resnet50_32", "multiple": 1.4, "budget_mib": 11264.0, "preset": "2080ti", "planner": "auto",
-                "pins": {}, "show": "pareto"}  # fmt: skip
+        """What the controls begin with: 11 GiB, a batch of two fifths more than they hold, on the patent's device."""
+        net = self.panel.settings.get("net", "resnet50_32")
+        return {"net": net, "batch": whatif.usual_batch(net), "budget_mib": 11264.0, "preset": "2080ti",
+                "planner": "auto", "pins": {}, "show": "front"}  # fmt: skip
 
     def value(self, name: str) -> Any:
         """Return a setting as it is now."""
@@ -88,7 +94,7 @@ class Source:
         """Make the controls of the settings that are its own."""
         return {
             "net": ipywidgets.Dropdown(description="net", options=whatif.NETS, value=self.value("net")),
-            "multiple": ipywidgets.FloatText(description="batch, x", value=self.value("multiple"), step=0.1),
+            "batch": ipywidgets.IntText(description="batch, samples", value=self.value("batch")),
             "preset": ipywidgets.Dropdown(description="device", options=whatif.PRESETS, value=self.value("preset")),
         }
 
@@ -99,9 +105,19 @@ class Source:
 
     def case(self) -> Case:
         """Return the step that is planned; ConfigError if there is none."""
-        net, multiple, budget_mib, preset = (self.value(name) for name in ("net", "multiple", "budget_mib", "preset"))
+        net, batch, budget_mib, preset = (self.value(name) for name in ("net", "batch", "budget_mib", "preset"))
         more = {name: self.value(name) for name in ("planner", "pins")}
-        return whatif.net_case(net, multiple, round(budget_mib * 2**20), preset, **more)
+        return whatif.step_case(net, batch, round(budget_mib * 2**20), preset, **more)
+
+    @property
+    def key_of_front(self) -> object:
+        """What times over all budgets depend on: all that plans do, but for the budget."""
+        return repr([self.value(name) for name in self.defaults if name not in {"show", "budget_mib"}])
+
+    def extremes(self) -> tuple[int, int]:
+        """Return the bytes of one sample, and of keeping all; ConfigError if there is no step."""
+        net, batch, preset = (self.value(name) for name in ("net", "batch", "preset"))
+        return whatif.extremes(whatif.step_case(net, batch, 2**60, preset))
 
     def explained(self) -> Explained:
         """Return the plan and what it costs."""
@@ -121,7 +137,7 @@ class Source:
 class Swaps(Content):
     """Plans of a step, computed and simulated.
 
-    Its settings: ``net``, ``multiple`` (of the largest batch without a plan), ``budget_mib``, ``preset``, ``planner``,
+    Its settings: ``net``, ``batch`` (samples: they stay as the budget moves), ``budget_mib``, ``preset``, ``planner``,
     ``pins`` (row -> action), and ``show``, the second chart.
     """
 
@@ -133,6 +149,10 @@ class Swaps(Content):
     }  # fmt: skip
     CHECKS = Source.CHECKS
     SOURCE: ClassVar[type[Source]] = Source
+    #: Ends of the budget's slider, as powers of two of a MiB.
+    _ends: tuple[float, float] = (-6.0, 20.0)
+    #: Of what they are known, and the bytes of one sample and of keeping all.
+    _extremes: tuple[object, tuple[int, int]] = (None, (0, 0))
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them two charts side by side, the other pictures in tabs."""
@@ -153,7 +173,6 @@ class Swaps(Content):
             "min": -6,
             "max": 20,
             "step": 0.05,
-            "continuous_update": False,
             "readout_format": ".1f",
         }
         self.fields = self.source.fields() | {
@@ -181,8 +200,12 @@ class Swaps(Content):
         self.knobs.follow()
 
     # ------------------------------------------------------------------ what is computed
+    def _key(self, name: str) -> object:
+        """Return what the result of a button depends on."""
+        return self.source.key_of_front if name == "front" else self.source.key
+
     def _compute(self, name: str, args: Args) -> str:
-        key = self.source.key
+        key = self._key(name)
         came = (key, _JOBS[name][2](self.source.case()))
         self.results = {**self.results, name: came}
         self.panel.set(show=_JOBS[name][1])
@@ -200,6 +223,10 @@ class Swaps(Content):
             "plan": ("", partial(computed.plan, live=live)),
             "memory": ("", lambda of: computed.memory(of, *self.source.measured)),
             "choices": ("compare", partial(compared.choices, live=live)),
+            "front": (
+                "front",
+                lambda of: compared.front(of, *(self.source.value(n) for n in ("planner", "budget_mib"))),
+            ),
         }
         job, drawn = {**_DRAWN, **own}[name]
         of = self.source.draw(name) or (_result(self.results, job) if job else self.plans.newest())
@@ -209,12 +236,31 @@ class Swaps(Content):
 
     def facts(self) -> Plain:
         """Return the buttons, and where the numbers come from."""
-        off, old = self.source.off, [job for job, (key, _) in self.results.items() if key != self.source.key]
+        off, old = self.source.off, [job for job, (key, _) in self.results.items() if key != self._key(job)]
         buttons = [*(button(name, _JOBS[name][0]) for name in self.source.JOBS), button("freeze", "Freeze", reason=off)]
         self.plans.newest()
         notes = ["planning: until then a former plan is drawn"] if self.plans.stale else []
         notes += [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
-        return {"buttons": buttons, "notes": notes, "origin": computed.COMPUTED}
+        return {"buttons": buttons, "notes": [*notes, *self._limits()], "origin": computed.COMPUTED}
+
+    def _limits(self) -> list[str]:
+        """Have the slider reach from one sample to keeping all, and say both; nothing where there is no step."""
+        if self._extremes[0] != self.source.key_of_front:
+            with suppress(ConfigError):
+                self._extremes = (self.source.key_of_front, self.source.extremes())
+        key, (least, most) = self._extremes
+        if key != self.source.key_of_front:
+            return []
+        slider, mib = self.fields["budget_mib"], self.source.value("budget_mib")
+        # Outwards to whole steps, and never so near that the budget in force would lie outside.
+        low = math.floor(math.log2(min(least / 2**20, mib)) / slider.step) * slider.step
+        high = math.ceil(math.log2(max(most / 2**20, mib)) / slider.step) * slider.step
+        if (low, high) != self._ends:
+            self._ends = (low, high)
+            # The one end is never above the other, and a value that was cut to the former ends is written once more.
+            for name, value in (("max", 64.0), ("min", low), ("max", high), ("value", mib)):
+                self.panel.later(slider, name, value)
+        return [f"budget: {said_bytes(least)} hold one sample, {said_bytes(most)} keep all"]
 
     def code(self) -> str:
         """Return the lines of Python that give this panel."""
