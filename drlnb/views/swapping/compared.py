@@ -114,7 +114,9 @@ def front(of: Mapping[str, tuple[Floats, Floats]], planner: str, budget_mib: flo
             f"{planner}: {words.duration(seconds[most])} a step with {said_bytes(budgets[most])}; the least that it "
             f"fits is {said_bytes(budgets[least])}, which takes {seconds[least] / seconds[most]:.2f}x as long"
         )
-    facts = {"marks": [{"t": t, "label": label, "said": label, "task": ""} for label, t in marks.items()]}
+    # As exact as points travel: the last mark is not beyond the last of them.
+    at = {label: float(np.float32(mib)) for label, mib in marks.items()}
+    facts = {"marks": [{"t": t, "label": label, "said": label, "task": ""} for label, t in at.items()]}
     body = lines.body(axis("budget of a step", "MiB"), axis("time of a step", "ms"))
     return picture("swapping.front", COMPUTED, said, FRONT, body, facts=facts)
 
