@@ -82,17 +82,6 @@ class _Steps(Source):
         running = "" if wish else of.running
         return self.task.value, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
 
-    @property
-    def key_of_front(self) -> object:
-        """What times over all budgets depend on."""
-        of, wish = self.of, {name: value for name, value in self.wish.items() if not name.endswith("_budget_bytes")}
-        return self.task.value, id(of.profile), repr((of.planner, of.pins, wish))
-
-    def extremes(self) -> tuple[int, int]:
-        """Return the bytes of one sample of the task, and of keeping all; ConfigError before it was profiled."""
-        with FOLDS:
-            return whatif.extremes(whatif.task_case(str(self.task.value), self.of))
-
     def case(self) -> Case:
         """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""
         with FOLDS:

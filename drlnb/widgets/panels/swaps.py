@@ -1,8 +1,6 @@
 """Try out swap plans on the simulator: a network, a batch, a budget, a planner, and what each row of the plan costs."""
 
-import math
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
@@ -11,14 +9,13 @@ import ipywidgets
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
 from drlnb.records.errors import ConfigError
-from drlnb.records.units import said_bytes
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
-from drlnb.widgets.panels.plans import Knobs, Plans
+from drlnb.widgets.panels.plans import Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Source", "Swaps"]
@@ -109,16 +106,6 @@ class Source:
         more = {name: self.value(name) for name in ("planner", "pins")}
         return whatif.step_case(net, batch, round(budget_mib * 2**20), preset, **more)
 
-    @property
-    def key_of_front(self) -> object:
-        """What times over all budgets depend on: all that plans do, but for the budget."""
-        return repr([self.value(name) for name in self.defaults if name not in {"show", "budget_mib"}])
-
-    def extremes(self) -> tuple[int, int]:
-        """Return the bytes of one sample, and of keeping all; ConfigError if there is no step."""
-        net, batch, preset = (self.value(name) for name in ("net", "batch", "preset"))
-        return whatif.extremes(whatif.step_case(net, batch, 2**60, preset))
-
     def explained(self) -> Explained:
         """Return the plan and what it costs."""
         case = self.case()
@@ -149,10 +136,6 @@ class Swaps(Content):
     }  # fmt: skip
     CHECKS = Source.CHECKS
     SOURCE: ClassVar[type[Source]] = Source
-    #: Ends of the budget's slider, as powers of two of a MiB.
-    _ends: tuple[float, float] = (-6.0, 20.0)
-    #: Of what they are known, and the bytes of one sample and of keeping all.
-    _extremes: tuple[object, tuple[int, int]] = (None, (0, 0))
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them two charts side by side, the other pictures in tabs."""
@@ -183,7 +166,7 @@ class Swaps(Content):
         for name, field in self.fields.items():
             styled(field, name, {"budget_mib": "370px", "planner": "300px", "show": "240px"}.get(name, "190px"))
             field.observe(partial(self._moved, name), "value")
-        self.knobs = Knobs(self.source)
+        self.knobs, self.reach = Knobs(self.source), Reach(self.source, self.fields["budget_mib"])
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
         return [row(*self.fields.values()), row(*self.knobs.widgets.values()), *_laid_out(pictures)]
 
@@ -200,12 +183,8 @@ class Swaps(Content):
         self.knobs.follow()
 
     # ------------------------------------------------------------------ what is computed
-    def _key(self, name: str) -> object:
-        """Return what the result of a button depends on."""
-        return self.source.key_of_front if name == "front" else self.source.key
-
     def _compute(self, name: str, args: Args) -> str:
-        key = self._key(name)
+        key = self.reach.step if name == "front" else self.source.key
         came = (key, _JOBS[name][2](self.source.case()))
         self.results = {**self.results, name: came}
         self.panel.set(show=_JOBS[name][1])
@@ -236,31 +215,13 @@ class Swaps(Content):
 
     def facts(self) -> Plain:
         """Return the buttons, and where the numbers come from."""
-        off, old = self.source.off, [job for job, (key, _) in self.results.items() if key != self._key(job)]
+        off, step = self.source.off, self.reach.step
+        old = [job for job, (key, _) in self.results.items() if key != (step if job == "front" else self.source.key)]
         buttons = [*(button(name, _JOBS[name][0]) for name in self.source.JOBS), button("freeze", "Freeze", reason=off)]
         self.plans.newest()
         notes = ["planning: until then a former plan is drawn"] if self.plans.stale else []
         notes += [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
-        return {"buttons": buttons, "notes": [*notes, *self._limits()], "origin": computed.COMPUTED}
-
-    def _limits(self) -> list[str]:
-        """Have the slider reach from one sample to keeping all, and say both; nothing where there is no step."""
-        if self._extremes[0] != self.source.key_of_front:
-            with suppress(ConfigError):
-                self._extremes = (self.source.key_of_front, self.source.extremes())
-        key, (least, most) = self._extremes
-        if key != self.source.key_of_front:
-            return []
-        slider, mib = self.fields["budget_mib"], self.source.value("budget_mib")
-        # Outwards to whole steps, and never so near that the budget in force would lie outside.
-        low = math.floor(math.log2(min(least / 2**20, mib)) / slider.step) * slider.step
-        high = math.ceil(math.log2(max(most / 2**20, mib)) / slider.step) * slider.step
-        if (low, high) != self._ends:
-            self._ends = (low, high)
-            # The one end is never above the other, and a value that was cut to the former ends is written once more.
-            for name, value in (("max", 64.0), ("min", low), ("max", high), ("value", mib)):
-                self.panel.later(slider, name, value)
-        return [f"budget: {said_bytes(least)} hold one sample, {said_bytes(most)} keep all"]
+        return {"buttons": buttons, "notes": [*notes, *self.reach.follow()], "origin": computed.COMPUTED}
 
     def code(self) -> str:
         """Return the lines of Python that give this panel."""
