@@ -244,7 +244,7 @@ class Fold:
         states = {name: task.state for name, task in self.tasks.items()}
         if not any(self._lines[name].timed for name in self.pool.streams):
             return states
-        holding, asking = self.pool.holding(), self.pool.asking()
+        holding, asking = self.pool.engaged()
         for name, state in states.items():
             if state in {*ENDS, "paused"}:
                 continue

@@ -17,7 +17,7 @@ from drlnb.views.folds.entries import Rules, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 from drlnb.views.folds.reasons import without_run
 
-__all__ = ["NEWEST", "Part", "PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "Demand", "Part", "PoolFold", "SlotLife"]
 
 #: Newest leases of a stream that are kept one by one, at least, and newest waits; twice as many at most.
 NEWEST = 1500
@@ -69,6 +69,28 @@ class Part:
     early: float = 0.0
 
 
+class Demand:
+    """When slots were free though requests waited, pool by pool, as either changes."""
+
+    def __init__(self) -> None:
+        #: One row per such slot, from when to when, the newest.
+        self.rows = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
+        #: Stream -> how many there are now, since when.
+        self.now: dict[int, tuple[int, float]] = {}
+        self._counts: dict[int, Counter[str]] = defaultdict(Counter)
+
+    def change(self, stream: int, t: float, **by: int) -> None:
+        """Count slots that are ``up`` or ``lent``, and requests that are ``waiting``."""
+        of = self._counts[stream]
+        of.update(by)
+        n = max(0, min(of["up"] - of["lent"], of["waiting"]))
+        before, since = self.now.get(stream, (0, t))
+        if n != before:
+            for lane in range(before if t > since else 0):
+                self.rows.append(stream, 0, lane, since, t, 0.0, 0.0)
+            self.now[stream] = (n, t)
+
+
 class PoolFold:
     """Columns of every pool's stream of a run.
 
@@ -99,18 +121,12 @@ class PoolFold:
         self.reasons: dict[str, int] = {"": 0}
         #: One row per request that was answered, refused or withdrawn, the newest; a task's are a lane of their own.
         self.waits = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
-        #: One row per slot that was free though a request waited, from when to when, the newest; and stream -> how many
-        #: there are now, since when.
-        self.refused = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
-        self.refusing: dict[int, tuple[int, float]] = {}
+        self.demand = Demand()
+        self.refused = self.demand.rows
         #: (Name of one of these, stream) -> its older rows; series are tasks.
         self.old: dict[tuple[str, int], Aged] = defaultdict(Aged)
         #: (Stream, task) -> its sums.
         self.parts: dict[tuple[int, int], Part] = defaultdict(Part)
-        #: Stream -> slots that are there, slots that are lent, and requests that wait.
-        self._n_up: Counter[int] = Counter()
-        self._n_lent: Counter[int] = Counter()
-        self._n_waiting: Counter[int] = Counter()
         #: What theory expects of the load from a second on; of a long run every 2nd, 4th, ... estimate by its number.
         self.loads = Grow("number", "stream", "t", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
@@ -130,30 +146,27 @@ class PoolFold:
         name = without_run(task)
         return name if sum(without_run(other) == name for other in self.tasks) == 1 else task
 
-    def holding(self) -> set[str]:
-        """Return the tasks that hold a slot now, without their runs."""
+    def engaged(self) -> tuple[set[str], set[str]]:
+        """Return the tasks that hold a slot now, and those that wait for one, without their runs."""
         names = [self.short(name) for name in self.tasks]
-        return {names[int(self.leases.get(at, "task"))] for rows in self._open.values() for at in rows}
-
-    def asking(self) -> set[str]:
-        """Return the tasks that wait for a slot now, without their runs."""
-        names = [self.short(name) for name in self.tasks]
-        return {names[task] for _, task, _ in self.waiting.values()}
+        holding = {int(self.leases.get(at, "task")) for rows in self._open.values() for at in rows}
+        asking = {task for _, task, _ in self.waiting.values()}
+        return {names[task] for task in holding}, {names[task] for task in asking}
 
     # -- records -----------------------------------------------------------------------------------------------------
     def _task(self, name: str) -> int:
         return self.tasks.setdefault(name, len(self.tasks))
 
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
-        """Take in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
+        """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
         snapshot = header.snapshot or {}
         since = float(snapshot.get("t", t))
         for slot in snapshot.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
+                self.demand.change(stream, since, up=not life.is_up)
                 life.added(since)
-        self._count(stream, since)
         for lease in snapshot.get("open", {}).values():
             task, request = self._task(str(lease["task"])), str(lease["request_id"])
             if lease["state"] == "granted":
@@ -173,30 +186,15 @@ class PoolFold:
     def _slot_added(self, stream: int, event: leasing.SlotAdded, t: float) -> None:
         life = self._slot(event.slot, event.node, stream)
         life.device = event.device
+        self.demand.change(stream, t, up=not life.is_up)
         life.added(t)
-        self._count(stream, t)
 
     def _slot_gone(self, stream: int, event: leasing.SlotFailed | placement.NodeLost, t: float) -> None:
         for (_, of), life in self.lives.items():
             lost = life.name == event.slot if isinstance(event, leasing.SlotFailed) else life.node == event.node
             if of == stream and lost:
+                self.demand.change(stream, t, up=-life.is_up)
                 life.gone(t)
-        self._count(stream, t)
-
-    def _count(self, stream: int, t: float) -> None:
-        """Count the slots of a pool that are there."""
-        mine = (life for (_, of), life in self.lives.items() if of == stream)
-        self._n_up[stream] = sum(life.is_up for life in mine)
-        self._compare(stream, t)
-
-    def _compare(self, stream: int, t: float) -> None:
-        """Note how many slots are free though requests wait, after either has changed."""
-        n = max(0, min(self._n_up[stream] - self._n_lent[stream], self._n_waiting[stream]))
-        n_before, since = self.refusing.get(stream, (0, t))
-        if n != n_before:
-            for lane in range(n_before if t > since else 0):
-                self.refused.append(stream, 0, lane, since, t, 0.0, 0.0)
-            self.refusing[stream] = (n, t)
 
     def _slot_drained(self, stream: int, decision: leasing.SlotDrained, t: float) -> None:
         begin_span(self._slot(decision.slot, "", stream).draining, t)
@@ -212,8 +210,7 @@ class PoolFold:
 
     def _wait(self, stream: int, t: float, task: int, request: str) -> None:
         self.waiting[request] = (stream, task, t)
-        self._n_waiting[stream] += 1
-        self._compare(stream, t)
+        self.demand.change(stream, t, waiting=1)
 
     def _cancelled(self, stream: int, event: leasing.RequestCancelled, t: float) -> None:
         self._waited(event.request_id, t)
@@ -226,7 +223,6 @@ class PoolFold:
         if request not in self.waiting:
             return
         stream, task, since = self.waiting.pop(request)
-        self._n_waiting[stream] -= 1
         if granted or t > since:
             self.waits.append(stream, task, -1 - task, since, t, t - since, 0.0)
             part = self.parts[stream, task]
@@ -235,7 +231,7 @@ class PoolFold:
                 part.last = max(part.last, t)
             else:
                 part.early += t - since
-        self._compare(stream, t)
+        self.demand.change(stream, t, waiting=-1)
 
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
@@ -258,9 +254,8 @@ class PoolFold:
         self._answered[fence] = request
         part = self.parts[stream, task]
         part.first, part.n_slots = min(part.first, t), max(part.n_slots, len(slots))
-        self._n_lent[stream] += len(slots)
         self.n_leases[stream] += 1
-        self._compare(stream, t)
+        self.demand.change(stream, t, lent=len(slots))
 
     def _age(self, name: str, stream: int, t: float) -> None:
         """Turn a stream's older rows of one kind into shares of time."""
@@ -298,8 +293,7 @@ class PoolFold:
             for name, value in (("stop", t), ("held", lease.held_s), ("computed", computed), ("reason", number)):
                 self.leases.set(at, name, value)
         self._answered.pop(lease.fence, None)
-        self._n_lent[stream] -= len(rows)
-        self._compare(stream, t)
+        self.demand.change(stream, t, lent=-len(rows))
 
     def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
         task = self._task(event.task)

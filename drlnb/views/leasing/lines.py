@@ -186,7 +186,7 @@ class LeaseLine:
     def refused(self) -> Table:
         """When slots were free though requests waited, a row per slot; what goes on is known until now."""
         pool = self.fold.pool
-        going = [(of, lane, since) for of, (n, since) in pool.refusing.items() for lane in range(n)]
+        going = [(of, lane, since) for of, (n, since) in pool.demand.now.items() for lane in range(n)]
         stream, _, since = np.array(going, dtype=np.float64).reshape(-1, 3).T
         known = self._after_old("refused", {name: self.at(pool.refused, name) for name in ("start", "stop")})
         start = since + self.offsets[stream.astype(np.int64)]

@@ -31,7 +31,7 @@ def _rate(name: str, value: object) -> str:
 class _Steps(Source):
     """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
 
-    FIRST, JOBS = "peak", ("compare", "sweep", "learn")
+    FIRST, JOBS = "peak", ("front", "compare", "sweep", "learn")
 
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)
