@@ -20,6 +20,7 @@ from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
+from drlnb.widgets.panels.control import Fields
 from drlnb.widgets.panels.picture import Picture
 from drlnb.widgets.panels.settings import Checks, checked
 from drlnb.widgets.transport.commands import Args, Commands, Reply
@@ -28,7 +29,7 @@ from drlnb.widgets.transport.messages import MessageArea
 from drlnb.widgets.transport.modules import MODULES, Shell, free_route
 from drlnb.widgets.transport.story import FOLDS, Reader
 
-__all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row", "styled"]
+__all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
@@ -76,7 +77,7 @@ class Content(abc.ABC):
         """Follow the columns with the controls, after records were folded; the lock is held."""
 
     def changed(self, settings: Args) -> None:  # noqa: B027 - likewise
-        """Follow settings that code has changed with the controls."""
+        """Follow settings that have changed with what hangs on them; the fields themselves follow by their rule."""
 
     def tick(self, now_s: float) -> None:  # noqa: B027 - likewise
         """Do what is due, before columns are read; must not raise."""
@@ -117,10 +118,13 @@ class Panel:
         self._drawn: dict[str, tuple[int, View]] = {}
         #: Whether somebody asked for the picture, and when words and numbers were last sent.
         self._touched, self._read_t = True, float("-inf")
-        #: Whether the pump writes traits now: what is observed then is no wish of the user.
-        self.writing = False
-        #: Trait writes that wait for the pump: (widget, name, value).
-        self._writes: list[tuple[ipywidgets.Widget, str, object]] = []
+        #: Its fields, which show what is in force.
+        self.fields = Fields(
+            self.messages,
+            lambda name, value: self.set(**{name: value}),
+            lambda name: self.settings[name],
+            lambda: self.touch(),
+        )
         self.shell = Picture(Shell(), self._sheet, self._received)
         #: Its pictures by name, the first one without any.
         self.pictures = {
@@ -163,6 +167,7 @@ class Panel:
         """
         new = checked(self.content.NAME, self.content.CHECKS, settings)
         self.settings = {**self.settings, **new}
+        self.fields.refusals = {}
         self.content.changed(new)
         self.touch()
         return self
@@ -286,29 +291,22 @@ class Panel:
         fold = self.reader.fold
         on_cpu = any(life.device.startswith("cpu") for life in fold.pool.lives.values())
         facts = {"chips": ["CPU slots"] if on_cpu else [], "notes": [], "buttons": [], **self.content.facts()}
+        facts |= self.fields.facts()
         sentence, origin = self._view().sentence, fold.origin if fold.n_rows else ""
         return {"name": self.content.NAME, "sentence": sentence, "origin": origin, **facts}, {}
 
     # ------------------------------------------------------------------ the pump
     def write(self) -> None:
         """Write the traits that wait."""
-        writes, self._writes = self._writes, []
-        self.writing = True
         with self.messages.guard("write panel"):
-            for widget, name, value in writes:
-                setattr(widget, name, value)
+            self.fields.write()
             for picture in self._all:
                 picture.write()
             if not self.shell.widget.gone:
                 self.shell.widget._code = self.code()
                 self.shell.widget._messages = json.dumps([asdict(message) for message in self.messages])
-        self.writing = False
         for widget in _family(self.box):
             free_route(widget)
-
-    def later(self, widget: ipywidgets.Widget, name: str, value: object) -> None:
-        """Leave a trait to the pump."""
-        self._writes.append((widget, name, value))
 
     # ------------------------------------------------------------------ the page's callbacks
     def _received(self, content: Plain, reply: Reply) -> None:
@@ -339,16 +337,6 @@ def mime_bundle(box: ipywidgets.Widget | None, data: Plain) -> tuple[Plain, Plai
 def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> Plain:
     """Return a button of the shell; it is off as long as there is a `reason`. `confirm`: what is asked back."""
     return {"name": name, "label": label, "enabled": not reason, "confirm": confirm, "reason": reason}
-
-
-def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidgets.Widget:
-    """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
-    field.layout.width, field.layout.max_width = width, "calc(100% - 4px)"  # its margins
-    field.style.description_width = "initial"
-    if hasattr(field, "readout"):  # a slider: where there is little room its label has a line of its own
-        field.layout.flex_flow, field.layout.height = "row wrap", "auto"
-    field.add_class(f"drlnb-t-{name}")
-    return field
 
 
 def row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:

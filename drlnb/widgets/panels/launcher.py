@@ -15,8 +15,9 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.control import styled
 from drlnb.widgets.panels.fleet import Tasks, known
-from drlnb.widgets.panels.frame import Panel, Plain, button, row, styled
+from drlnb.widgets.panels.frame import Panel, Plain, button, row
 from drlnb.widgets.panels.trial import Trial
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
@@ -47,12 +48,13 @@ class Form:
         for name, field in self.fields.items():
             field.value = getattr(first, name)
             styled(field, name, "300px" if name == "env" else "200px")
-            field.observe(self._typed, "value")
+            known = partial(self._value, name, getattr(LaunchForm(), name))
+            panel.fields.add(name, field, value=known, choose=partial(self._typed, name))
         self.look()
 
     def read(self) -> LaunchForm:
-        """Return the fields as they are now."""
-        return LaunchForm(**{name: str(field.value) for name, field in self.fields.items()})
+        """Return what the fields say."""
+        return LaunchForm(**self._panel.settings)
 
     def look(self) -> None:
         """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
@@ -69,10 +71,12 @@ class Form:
         self.look()
         self._panel.touch()
 
-    def _typed(self, change: Args) -> None:
-        with self._panel.messages.guard("read the form"):
-            self._panel.settings = dict(self.read().settings())
-            self.tried()
+    def _value(self, name: str, unsaid: str) -> str:
+        return str(self._panel.settings.get(name, unsaid))
+
+    def _typed(self, name: str, text: object) -> None:
+        self._panel.set(**{name: text})
+        self._panel.settings = dict(self.read().settings())
 
 
 class Runs:
@@ -87,7 +91,7 @@ class Runs:
         self._look_t = float("-inf")
         self._offered: list[tuple[str, str]] = []
         self.field = styled(ipywidgets.Dropdown(description="run", options=[("none yet", "")]), "run", "420px")
-        self.field.observe(self._chosen, "value")
+        panel.fields.add("run", self.field, value=self._shown, choose=self._choose)
         self.looks = Commands(panel.messages)
         self.looks.add("look", Command(label="look for runs", run=self._look))
         panel.commands.add("show", Command(label="show run", run=self._attach))
@@ -125,17 +129,18 @@ class Runs:
         offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or [("none yet", "")]
         if offered != self._offered:
             self._offered = offered
-            self._panel.later(self.field, "options", offered)
-        chosen = self._panel.training.id if self._panel.training is not None else ""
-        if self.field.value != chosen and chosen in runs:
-            self._panel.later(self.field, "value", chosen)
+            self._panel.fields.later(self.field, "options", offered)
 
-    def _chosen(self, change: Args) -> None:
-        with self._panel.messages.guard("choose a run"):
-            run_id, shown = str(change["new"] or ""), self._panel.training
-            if run_id and not self._panel.writing and (shown is None or run_id != shown.id):
-                content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
-                self._panel.commands.receive(content, lambda reply: None)
+    def _shown(self) -> str:
+        """Return the id of the run that is shown, as soon as it is offered."""
+        run = self._panel.training
+        return run.id if run is not None and any(run.id == offer for _, offer in self.field.options) else ""
+
+    def _choose(self, chosen: object) -> None:
+        run_id, shown = str(chosen or ""), self._panel.training
+        if run_id and (shown is None or run_id != shown.id):
+            content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
+            self._panel.commands.receive(content, lambda reply: None)
 
     def _attach(self, args: Args) -> None:
         self.show(self._fleet.attach(str(args["run"])))
@@ -176,9 +181,8 @@ class Launcher(Tasks):
         return [row(*self.form.fields.values()), row(self.runs.field)]
 
     def changed(self, new: Args) -> None:
-        """Show what code has put into the fields."""
-        for name, value in new.items():
-            self.panel.later(self.form.fields[name], "value", value)
+        """See what is wrong with the form now."""
+        self.form.look()
 
     @property
     def reason(self) -> str:

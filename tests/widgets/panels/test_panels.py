@@ -423,21 +423,28 @@ def test_the_hold_dropdown_follows_the_journal(run, link):
 
     link.say(header("a"), opened("a"), header("b"), opened("b"))
     change("a", "last")
-    refreshed(panel, lambda: panel.content._n_followed == 1)
-    assert panel.content._hold.value == "round"  # of all tasks only one has changed
+    refreshed(panel, lambda: panel.content._hold.value is None)
     panel.content._task.value = "a"
     panel.refresh()
     assert panel.content._hold.value == "last"
     panel.content._task.value = "all tasks"
     change("b", "last")
-    refreshed(panel, lambda: panel.content._n_followed == 2)
-    assert panel.content._hold.value == "last"
-    panel.content._hold.value = "round"  # a wish that is not applied yet stays until the journal says something new
+    refreshed(panel, lambda: panel.content._hold.value == "last")
+    panel.content._hold.value = "round"  # a wish that is not applied yet stays, and is marked
     link.say(finished("a", 1))
     until(lambda: run.tasks["a"].n_timesteps)
     panel.refresh()
     assert panel.content._hold.value == "round"
+    assert "drlnb-chosen" in panel.content._hold._dom_classes
     assert link.asked == []
+    clicked(panel.shell.widget, "apply")
+    until(lambda: link.asked)
+    panel.refresh()
+    assert panel.content._hold.value == "round", "asked for, not in force yet"
+    change("a", "round")
+    change("b", "round")
+    refreshed(panel, lambda: "drlnb-chosen" not in panel.content._hold._dom_classes)
+    assert panel.content._hold.value == "round"
 
 
 def refreshed(panel, look):

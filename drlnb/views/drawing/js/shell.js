@@ -1,6 +1,7 @@
 // Head of every panel: one sentence, where its numbers come from, buttons, copy as code, messages.
 
-const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px}.drlnb-say,[data-testid=notes]{overflow-wrap:anywhere}.drlnb-from{border:1px solid var(--drlnb-line);border-radius:10px;padding:0 8px;font-size:12px;color:var(--drlnb-dim)}
+const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px;min-height:2.9em}.drlnb-words{min-height:4.35em}.drlnb-told{display:flex;flex-wrap:wrap;gap:0 12px}
+.drlnb-chosen :is(input,select,.noUi-target),.drlnb-chosen.noUi-target{outline:2px dashed var(--jp-brand-color1,#0b63c5);outline-offset:1px}.drlnb-say,[data-testid=notes]{overflow-wrap:anywhere}.drlnb-from{border:1px solid var(--drlnb-line);border-radius:10px;padding:0 8px;font-size:12px;color:var(--drlnb-dim)}
 .drlnb-end{margin:0 0 0 auto}.drlnb-end .drlnb-row{margin:0}
 .drlnb-msg{border-left:3px solid var(--drlnb-line);padding:4px 8px;margin:3px 0;background:var(--drlnb-soft);overflow-wrap:anywhere}.drlnb-msg[data-level=error]{border-color:var(--drlnb-bad)}.drlnb-msg[data-level=warning]{border-color:#d55e00}.drlnb-msg pre{white-space:pre-wrap;max-height:200px;overflow:auto;font-size:12px}
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
@@ -48,7 +49,10 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   const notes = make("div", { class: "drlnb-dim", test: "notes" }),
     pre = make("pre", { class: "drlnb-code", test: "code", hidden: true, tabindex: "0" }),
     area = make("div", { role: "status", "aria-label": "messages", test: "messages" });
-  const note = make("div", { class: "drlnb-dim", role: "status", test: "command-note" });
+  const note = make("div", { class: "drlnb-dim", role: "status", test: "command-note" }),
+    refused = make("div", { class: "drlnb-bad", role: "alert", test: "refused" }),
+    told = make("div", { class: "drlnb-told" }, refused, note),
+    words = make("div", { class: "drlnb-words" }, notes, told);
   const copy = make("button", {
     type: "button",
     test: "copy-code",
@@ -66,20 +70,20 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     off = false,
     own = /** @type {any[]} */ ([]),
     acts = /** @type {Action[]} */ ([]);
+  const head = make(
+    "div",
+    { class: "drlnb-row" },
+    say,
+    from,
+    chips,
+    make("span", { class: "drlnb-row drlnb-end" }, buttons, copy),
+  );
   root.append(
     make("style", { text: COMMAND_CSS + SHELL_CSS }),
-    make(
-      "div",
-      { class: "drlnb-row" },
-      say,
-      from,
-      chips,
-      make("span", { class: "drlnb-row drlnb-end" }, buttons, copy),
-    ),
+    head,
     banner,
     aloud,
-    notes,
-    note,
+    words,
     pre,
     area,
   );
@@ -119,7 +123,10 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     from.textContent = header.origin || "";
     from.hidden = !header.origin;
     const marked = (header.chips || []).join("\n"),
-      noted = (header.notes || []).join(" · ");
+      waits = (header.waits || []).join(", "),
+      noted = [...(waits ? [`chosen, not in force: ${waits}`] : []), ...(header.notes || [])].join(
+        " · ",
+      );
     if (chips.dataset.key !== marked) {
       chips.dataset.key = marked;
       chips.replaceChildren(
@@ -127,6 +134,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
       );
     }
     if (notes.textContent !== noted) notes.textContent = noted;
+    if (refused.textContent !== (header.refused || "")) refused.textContent = header.refused || "";
     acts = header.buttons || [];
     showButtons();
     if (Date.now() - spoken > 5000) {
@@ -170,9 +178,11 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     banner.textContent = text;
     showButtons();
   });
+  const unsteady = steady(root, head, words);
   return ending(gone, signal, () => {
     state.stop();
     quiet();
+    unsteady();
     model.off("change:_messages", renewMessages);
     model.off("change:_code", coded);
   });

@@ -150,6 +150,8 @@ interface Header {
   buttons?: Action[];
   chips?: string[];
   notes?: string[];
+  refused?: string;
+  waits?: string[];
 }
 /** What Python says of a picture, of a click or in words. */
 type Message = Record<string, any>;
