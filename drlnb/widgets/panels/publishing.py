@@ -29,6 +29,8 @@ __all__ = ["Publishing"]
 
 #: Largest version that is sent at a click, in MB: hosts keep four of them; longest wait for its report, in seconds.
 _LARGEST_MB, _PATIENCE_S = 1000.0, 600.0
+#: Shards that a version may have, before there is one.
+_MOST_SHARDS = 1_000_000
 #: Versions that are sent with each m.
 _TIMES = 3
 
@@ -70,7 +72,7 @@ class Publishing:
     def n_shards(self) -> int:
         """Shards of the version that is drawn; before there is one, as many as there may ever be."""
         of = self.latest or self.newest()
-        return self._case.wanted("shard") + 1 if of is None else len(of.sizes)
+        return _MOST_SHARDS if of is None else len(of.sizes)
 
     def draw(self) -> View:
         """Return how a version spread."""

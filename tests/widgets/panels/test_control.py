@@ -87,6 +87,14 @@ def test_fewer_hosts_than_m_are_said_and_m_comes_back():
     assert "chosen" not in " ".join(panel.content.facts()["notes"])
 
 
+def test_a_shard_is_chosen_before_there_is_a_version():
+    """Nothing says yet how many there will be."""
+    panel = faces.distribution()
+    typed(panel.content.case.fields["shard"], 5.0)
+    assert not panel.fields.refusals
+    assert panel.settings == {"shard": 5}
+
+
 def test_a_message_goes_when_its_cause_goes():
     """What failed is told; once it works, it is told no more."""
     panel = faces.distribution()

@@ -256,7 +256,7 @@ def test_closing_leaves_no_model():
     assert set(ipywidgets_widget._instances) == before
     assert panel.to_dict()["view"]["origin"] == "computed"
     html = panel._repr_mimebundle_()[0]["text/html"]
-    assert html.count("<img") == 6
+    assert html.count("<img") == 3
 
 
 # ---------------------------------------------------------------------- of a run

@@ -22,7 +22,9 @@ from tests.widgets.conftest import clicked, said, shown, until
 def kernel(monkeypatch):
     """Give a kernel whose loop a test runs by hand."""
     loop = asyncio.new_event_loop()
-    made = SimpleNamespace(io_loop=SimpleNamespace(asyncio_loop=loop))
+    published = []
+    shell = SimpleNamespace(display_pub=SimpleNamespace(publish=published.append))
+    made = SimpleNamespace(io_loop=SimpleNamespace(asyncio_loop=loop), shell=shell, published=published)
     monkeypatch.setattr(faces, "kernel", lambda: made)
 
     def turn(seconds=0.02):
@@ -166,14 +168,19 @@ def test_in_a_terminal_a_run_is_its_repr(run):
 
 
 def test_in_a_notebook_a_run_shows_its_desk_once(run, kernel):
-    """Widget view, HTML twin and text together; a second display makes no second model."""
+    """Widget view and text, before it the pictures as an output that stays; a second display makes no second model."""
     data, _ = run._repr_mimebundle_()
     models = set(ipywidgets_widget._instances)
     again, _ = run._repr_mimebundle_()
     assert set(ipywidgets_widget._instances) == models
     view = "application/vnd.jupyter.widget-view+json"
     assert data[view]["model_id"] == again[view]["model_id"]
-    assert "no leases yet" in data["text/html"]
+    assert data["text/html"] == ""
+    twin = kernel.published[0]["text/html"]
+    assert "no leases yet" in twin
+    names = [panel.shell.widget.model_id for panel in run.panel().panels]
+    assert [f'data-drlnb-twin="{name}"' in twin for name in names] == [True, True]
+    assert "drlnb.resume(" in twin
     assert data["text/plain"] == "<Desk of fleet, leasing>"
 
 

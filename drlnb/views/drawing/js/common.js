@@ -118,6 +118,7 @@ const blank = () => ({
   columns: {},
   seq: 0,
   newsAt: 0,
+  lostAt: 0,
   dataAt: 0,
   stop: () => {},
 });

@@ -6,6 +6,23 @@ const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px;min-
 .drlnb-msg{border-left:3px solid var(--drlnb-line);padding:4px 8px;margin:3px 0;background:var(--drlnb-soft);overflow-wrap:anywhere}.drlnb-msg[data-level=error]{border-color:var(--drlnb-bad)}.drlnb-msg[data-level=warning]{border-color:#d55e00}.drlnb-msg pre{white-space:pre-wrap;max-height:200px;overflow:auto;font-size:12px}
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
 
+// The last picture, which the notebook's file keeps for when there is no kernel: hidden here as long as this lives, and
+// written anew into whatever output holds it, as far as the front end lets its widgets reach the notebook.
+/** @param {any} manager @param {string} name @param {string} html */
+function keepTwin(manager, name, html) {
+  const mark = `data-drlnb-twin="${name}"`,
+    cells = manager?.context?.model?.cells;
+  for (let i = 0; cells && i < cells.length; i++) {
+    const outputs = cells.get(i).outputs;
+    for (let k = 0; outputs && k < outputs.length; k++) {
+      const output = outputs.get(k).toJSON(),
+        held = [output.data?.["text/html"] ?? ""].flat().join("");
+      if (!held.includes(mark)) continue;
+      const parts = held.split(/(?=<div data-drlnb-twin=)/).map((part) => (part.includes(mark) ? html : part));
+      outputs.set(k, { ...output, data: { ...output.data, "text/html": parts.join("") } });
+    }
+  }
+}
 /** @param {any} one @param {Gone} gone */
 function messageNode(one, gone) {
   const many = one.n > 1 ? ` (${one.n} times)` : "",
@@ -34,7 +51,8 @@ function messageNode(one, gone) {
 }
 function render(/** @type {Rendered} */ { model, el, signal }) {
   const gone = { aborted: false },
-    root = rootOf(el, "shell");
+    root = rootOf(el, "shell"),
+    hiding = make("style");
   const say = make("div", { class: "drlnb-say", test: "sentence" }),
     from = make("span", { class: "drlnb-from", test: "origin" }),
     chips = make("span"),
@@ -80,6 +98,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   );
   root.append(
     make("style", { text: COMMAND_CSS + SHELL_CSS }),
+    hiding,
     head,
     banner,
     aloud,
@@ -120,6 +139,9 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   function changed(state) {
     const header = state.header;
     if (say.textContent !== (header.sentence || "")) say.textContent = header.sentence || "";
+    const twin = `[data-drlnb-twin="${header.twin}"]`,
+      hidden = header.twin ? `.jp-OutputArea-child:has(${twin}),${twin}{display:none}` : "";
+    if (hiding.textContent !== hidden) hiding.textContent = hidden;
     from.textContent = header.origin || "";
     from.hidden = !header.origin;
     const marked = (header.chips || []).join("\n"),
@@ -155,6 +177,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   /** @param {Message} m */
   function said(m) {
     commands.said(m);
+    if (m.kind === "twin") keepTwin(model.widget_manager, state.header.twin || "", m.html);
     if (m.kind === "message") {
       own = [{ level: m.level, text: m.text, details: m.details, n: 1 }, ...own].slice(0, 20);
       messages();
@@ -175,9 +198,15 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   coded();
   const quiet = silence(state, (text) => {
     off = Boolean(text);
-    banner.textContent = text;
+    const line = state.header.resume;
+    banner.textContent = text && line ? `${text}; if the kernel is gone, go on with: ${line}` : text;
     showButtons();
   });
+  // JupyterLab says so when a kernel is restarted; the next news, if ever, take it back.
+  const lost = guarded(model, () => {
+    state.lostAt = Date.now();
+  });
+  model.on("comm_live_update", lost);
   const unsteady = steady(root, head, words);
   return ending(gone, signal, () => {
     state.stop();
@@ -185,6 +214,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     unsteady();
     model.off("change:_messages", renewMessages);
     model.off("change:_code", coded);
+    model.off("comm_live_update", lost);
   });
 }
 export default { render };

@@ -6,6 +6,7 @@ interface Model {
   set(name: string, value: unknown): void;
   save_changes?(): void;
   send(content: object): void;
+  widget_manager?: any;
   on(name: string, run: (...args: any[]) => void): void;
   off(name: string, run: (...args: any[]) => void): void;
 }
@@ -151,6 +152,8 @@ interface Header {
   chips?: string[];
   notes?: string[];
   refused?: string;
+  twin?: string;
+  resume?: string;
   waits?: string[];
 }
 /** What Python says of a picture, of a click or in words. */
@@ -173,6 +176,7 @@ interface State {
   columns: Record<string, [string, string][]>;
   seq: number;
   newsAt: number;
+  lostAt: number;
   dataAt: number;
   stop(): void;
 }
