@@ -7,7 +7,7 @@ import pytest
 from tests.notebooks.conftest import cells_of, execute, text_of
 
 #: Seconds for all of it, a cluster and a training included, and what it may weigh with its outputs.
-WHOLE_S, LARGEST_BYTES = 60.0, 1_000_000
+WHOLE_S, LARGEST_BYTES = 60.0, 300_000
 
 
 @pytest.mark.notebook

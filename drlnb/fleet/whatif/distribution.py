@@ -13,7 +13,7 @@ from drlnb.views.distribution.computed import Computed
 from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing.payload import Floats, Table
 
-__all__ = ["LINKS", "PLANS", "Computed", "Spread", "compute", "numbers_of", "planner", "simulate"]
+__all__ = ["LINKS", "PLANS", "Computed", "Spread", "compute", "numbers_of", "parts", "planner", "simulate"]
 
 #: Kinds of network, and planners.
 LINKS, PLANS = tuple(PRESETS), DISTRIBUTION.names
@@ -44,6 +44,22 @@ def planner(name: str, m: int = 0, c: int = 0) -> str:
     """
     given = {"m": m, "c": c}
     return str(Named(name, {key: given[which] for which, key in numbers_of(name).items() if given[which]}))
+
+
+def parts(plan: str) -> dict[str, object]:
+    """Return name, m and chunks of a planner as far as its name says them; nothing of one that is in no registry.
+
+    Examples
+    --------
+    >>> parts("relay:m=8"), parts("tree:k=4"), parts("auto"), parts("own:mine")
+    ({'plan': 'relay', 'm': 8}, {'plan': 'tree', 'm': 4}, {'plan': 'auto'}, {})
+    """
+    try:
+        named = DISTRIBUTION.parse(plan)
+    except ValueError:
+        return {}
+    keys = {key: {"m": "m", "c": "chunks"}[which] for which, key in numbers_of(named.name).items()}
+    return {"plan": named.name, **{keys[key]: value for key, value in named.params.items() if key in keys}}
 
 
 def compute(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Computed:

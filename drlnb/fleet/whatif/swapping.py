@@ -115,9 +115,12 @@ def turned(planner: str, name: str, value: float) -> str:
     try:
         named = SWAPPING.parse(planner)
         text = str(Named(named.name, {**named.params, name: value if isinstance(value, int) else round(value, 6)}))
-        SWAPPING.build(text)
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    try:
+        SWAPPING.build(text)
+    except ValueError as error:
+        raise ConfigError(str(error).partition(": ")[2] or str(error)) from None
     return text
 
 

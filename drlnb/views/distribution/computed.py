@@ -173,7 +173,7 @@ def _marks(of: Computed) -> list[Content]:
 
 
 def egress(of: Computed, simulated: Floats | None = None) -> View:
-    """Return how many versions each host sends, the learner first: hollow as computed, filled as simulated.
+    """Return how many versions each host sends, the learner first, a bar each: as computed and as simulated.
 
     Parameters
     ----------
@@ -185,10 +185,10 @@ def egress(of: Computed, simulated: Floats | None = None) -> View:
     place = np.arange(-1.0, of.n_hosts)  # the learner's number is -1
     known = np.full(len(place), np.nan) if simulated is None else simulated
     lines = Lines()
-    if simulated is not None:
-        x, y = _bars(place, simulated)
-        lines.add("simulated", "#56B4E9", x, y, band=(0.0, y), style=("S", ""))
-    lines.add("computed", "#E69F00", *_bars(place, of.egress), style=("C", ""))
+    for label, colour, sent_by in (("simulated", "#56B4E9", simulated), ("computed", "#E69F00", of.egress)):
+        if sent_by is not None:
+            x, y = _bars(place, sent_by)
+            lines.add(label, colour, x, y, band=(0.0, y), style=(label[0].upper(), ""))
     body = lines.body(axis("host; the learner stands at -1"), axis("models sent"))
     sent = {"learner": float(of.egress[0]), "host": float(of.egress[1:].max(initial=0.0))}
     sentence = f"the learner sends {models(sent['learner'])}, a host at most {models(sent['host'])}"

@@ -3,6 +3,7 @@
 import ipywidgets
 
 from drlnb.widgets.panels.frame import Panel, Plain, mime_bundle
+from drlnb.widgets.transport.apart import apart
 from drlnb.widgets.transport.live import live
 
 __all__ = ["Desk"]
@@ -21,7 +22,8 @@ class Desk:
         self.panels = panels
         for panel in panels[1:]:
             panel.tells_defects = False
-        self.box = ipywidgets.VBox([panel.box for panel in panels])
+        with apart():
+            self.box = ipywidgets.VBox([panel.box for panel in panels])
 
     def __repr__(self) -> str:
         return f"<Desk of {', '.join(panel.content.NAME for panel in self.panels)}>"
@@ -50,5 +52,5 @@ class Desk:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[Plain, Plain]:
         """Return the panels' views in one output."""
-        twin = "".join(str(panel._repr_mimebundle_()[0].get("text/html", "")) for panel in self.panels)
+        twin = "".join(panel.still() for panel in self.panels)
         return mime_bundle(None if self.closed else self.box, {"text/plain": repr(self), "text/html": twin})

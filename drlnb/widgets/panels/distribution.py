@@ -10,11 +10,13 @@ from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.fleet import client_of
 from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
+from drlnb.fleet.whatif.distribution import parts
 from drlnb.views.distribution import measured
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.frame import Content, Plain, button, row, styled
-from drlnb.widgets.panels.timings import Timings
+from drlnb.widgets.panels.control import styled
+from drlnb.widgets.panels.frame import Content, Plain, button, row
+from drlnb.widgets.panels.timings import DEFAULTS, Timings
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Distribution"]
@@ -36,19 +38,24 @@ class Distribution(Timings):
         names = list(self.run.specs) if self.run is not None else []
         #: Whether the fields hold what they began with, unasked: the run's own numbers are better then.
         self._own = not self.panel.settings
-        self.task = ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL)
-        self.task.observe(lambda change: self.panel.touch(), "value")
+        self._name = _ALL
+        self.task = styled(ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL), "task")
+        self.panel.fields.add("task", self.task, value=lambda: self._name, choose=partial(setattr, self, "_name"))
         apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
         fields, *pictures = super().controls()
+        self.case.in_force = lambda: settings.held(
+            self.run, self.fold, "distribution", "distribution.plan", self._shown
+        )
+        self.case.defaults = lambda: {**DEFAULTS, **parts(self.case.in_force() or "")}
         self.publishing.client = partial(_client, self.run)
         self.publishing.newest = lambda: measured.spread(self.fold, self._shown)
-        return [fields, row(styled(self.task, "task")), *pictures]
+        return [fields, row(self.task), *pictures]
 
     @property
     def _shown(self) -> str | None:
         """Task that is meant; None: all, of which the first that has sent versions is shown."""
-        return None if self.task.value == _ALL else str(self.task.value)
+        return None if self._name == _ALL else self._name
 
     # ------------------------------------------------------------------ pictures
     def draw(self, name: str = "") -> View:
@@ -57,7 +64,8 @@ class Distribution(Timings):
         return drawn(self.fold, self._shown) if drawn else super().draw(name)
 
     def folded(self) -> None:
-        """Begin with the model of the run, and with its hosts if there are several."""
+        """Begin with the model of the run, and with its hosts if there are several; follow the plan in force."""
+        self.case.follow()
         _, of = measured.newest(self.fold)
         if self._own and len(of.versions):
             self._own = False

@@ -1,6 +1,7 @@
 """Show the tasks of a run, with a button for everything that can be asked of them."""
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 import ipywidgets
@@ -15,7 +16,7 @@ from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
 
-__all__ = ["Tasks", "known"]
+__all__ = ["Beside", "Tasks", "known"]
 
 #: Button of a row -> the answer when it was done.
 _STEERING = {
@@ -40,7 +41,7 @@ class Tasks(Content):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make no widgets, only the buttons' commands."""
         for name in _STEERING:
-            run, check = partial(_steer, self.panel, name), partial(_check, self.panel, name)
+            run, check = partial(_steer, self, name), partial(_check, self, name)
             self.panel.commands.add(name, Command(label=f"{name} task", run=run, check=check))
         return []
 
@@ -56,11 +57,21 @@ class Tasks(Content):
         ends = {t.name: (t.state, t.failure) for t in run.tasks.values() if t.ended} if lost else {}
         return pictures.tasks(self.fold, self._plain[1], live=_can_act(run), over=run.ended, ends=ends)
 
+    #: Runs that train beside the one that is shown; the buttons for all tasks are for theirs, too.
+    others: Sequence[Run] = ()
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        """The runs that the buttons for all tasks are for."""
+        return [run for run in (self.run, *self.others) if run is not None]
+
     def facts(self) -> Plain:
         """Return the buttons for all tasks."""
-        run, off = self.run, _off(self.run)
-        states = Counter(task.state for task in run.tasks.values()) if run is not None else Counter[str]()
-        busy, again = states["running"], sum(states[state] for state in _RESTARTABLE)
+        refusals = [_off(run) for run in self.runs] or [_off(None)]
+        off = min(refusals, key=bool)  # one that can be asked is enough
+        states = Counter(task.state for run in self.runs if not _off(run) for task in run.tasks.values())
+        ended = Counter(task.state for run in self.runs if _can_act(run) for task in run.tasks.values())
+        busy, again = states["running"], sum(ended[state] for state in _RESTARTABLE)
         idle = off or ("" if busy else "no task is running")
         buttons = [
             button("pause", "Pause all", reason=idle),
@@ -68,9 +79,17 @@ class Tasks(Content):
             button("checkpoint", "Checkpoint all", reason=idle),
             button("stop", "Stop all", reason=off, confirm=f"Stop {plural(busy + states['paused'], 'task')}?"),
         ]
-        if again and _can_act(run):
+        if again:
             buttons.append(button("restart", f"Restart {plural(again, 'task')}"))
         return {"buttons": buttons}
+
+
+class Beside(Tasks):
+    """The tasks of a run that trains beside the one that a launcher shows."""
+
+    def facts(self) -> Plain:
+        """Return the buttons, and which run it is."""
+        return {**super().facts(), "notes": [f"run {self.run.id}"] if self.run is not None else []}
 
 
 def known(panel: Panel, args: Args) -> None:
@@ -90,19 +109,21 @@ def _off(run: Run | None) -> str:
     return "nothing has been started yet" if run is None else run.watch.refusal
 
 
-def _check(panel: Panel, name: str, args: Args) -> None:
-    run = panel.training
-    if name == "restart" and not _can_act(run):
-        raise ConfigError(_off(run) or "this run is not watched any more")
-    if name != "restart" and _off(run):
-        raise ConfigError(_off(run))
-    known(panel, args)
+def _check(content: Tasks, name: str, args: Args) -> None:
+    known(content.panel, args)
+    runs = content.runs if args.get("task") is None else [content.run]
+    if name == "restart" and not any(map(_can_act, runs)):
+        raise ConfigError(_off(content.run) or "this run is not watched any more")
+    if name != "restart" and (not runs or all(map(_off, runs))):
+        raise ConfigError(_off(content.run))
 
 
-def _steer(panel: Panel, name: str, args: Args) -> str:
+def _steer(content: Tasks, name: str, args: Args) -> str:
     task = args.get("task")
-    getattr(panel.training, name)(task)
+    for run in [content.run] if task else content.runs:
+        if _can_act(run) if name == "restart" else not _off(run):
+            getattr(run, name)(task)
     if name == "restart":
-        panel.touch()
+        content.panel.touch()
     who = "" if task else "every task that has ended early " if name == "restart" else "every task "
     return who + _STEERING[name]

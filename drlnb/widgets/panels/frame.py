@@ -7,7 +7,7 @@ import abc
 import html
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,20 +15,24 @@ from typing import ClassVar
 
 import ipywidgets
 
+from drlnb.fleet import faces
 from drlnb.fleet.run import Run
 from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
+from drlnb.widgets.panels.control import Fields
 from drlnb.widgets.panels.picture import Picture
 from drlnb.widgets.panels.settings import Checks, checked
+from drlnb.widgets.panels.twin import Twin, publish, resuming
+from drlnb.widgets.transport.apart import apart
 from drlnb.widgets.transport.commands import Args, Commands, Reply
 from drlnb.widgets.transport.live import live
 from drlnb.widgets.transport.messages import MessageArea
 from drlnb.widgets.transport.modules import MODULES, Shell, free_route
 from drlnb.widgets.transport.story import FOLDS, Reader
 
-__all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row", "styled"]
+__all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
@@ -49,6 +53,8 @@ class Content(abc.ABC):
     #: Name of a further picture -> its module; who has any puts all pictures among its controls.
     MORE: ClassVar[Mapping[str, str]] = {}
     panel: "Panel"
+    #: Panels that it shows below its own pictures.
+    below: Sequence["Panel"] = ()
 
     @property
     def run(self) -> Run | None:
@@ -76,7 +82,7 @@ class Content(abc.ABC):
         """Follow the columns with the controls, after records were folded; the lock is held."""
 
     def changed(self, settings: Args) -> None:  # noqa: B027 - likewise
-        """Follow settings that code has changed with the controls."""
+        """Follow settings that have changed with what hangs on them; the fields themselves follow by their rule."""
 
     def tick(self, now_s: float) -> None:  # noqa: B027 - likewise
         """Do what is due, before columns are read; must not raise."""
@@ -117,10 +123,20 @@ class Panel:
         self._drawn: dict[str, tuple[int, View]] = {}
         #: Whether somebody asked for the picture, and when words and numbers were last sent.
         self._touched, self._read_t = True, float("-inf")
-        #: Whether the pump writes traits now: what is observed then is no wish of the user.
-        self.writing = False
-        #: Trait writes that wait for the pump: (widget, name, value).
-        self._writes: list[tuple[ipywidgets.Widget, str, object]] = []
+        #: Its fields, which show what is in force.
+        self.fields = Fields(
+            self.messages,
+            lambda name, value: self.set(**{name: value}),
+            lambda name: self.settings[name],
+            lambda: self.touch(),
+        )
+        with apart():
+            self._make(training)
+        live.add(self)
+
+    def _make(self, training: Run | None) -> None:
+        """Make the widgets: pictures, fields, and the box of all."""
+        content = self.content
         self.shell = Picture(Shell(), self._sheet, self._received)
         #: Its pictures by name, the first one without any.
         self.pictures = {
@@ -129,6 +145,7 @@ class Panel:
         }
         self.picture = self.pictures[""]
         self._all = [*self.pictures.values(), self.shell]
+        self.twin = Twin(self.shell, lambda: [*map(self._view, self.pictures), *(one.view() for one in content.below)])
         if training is not None:
             self.follow(training)
         content.panel = self
@@ -136,7 +153,6 @@ class Panel:
         below = [] if content.MORE else [self.picture.widget]
         self.box = ipywidgets.VBox([self.shell.widget, *self.controls, *below])
         self.box.add_class(f"drlnb-t-{content.NAME}")
-        live.add(self)
 
     def __repr__(self) -> str:
         return f"<Panel {self.code()}{', closed' if self._closed else ''}>"
@@ -163,6 +179,7 @@ class Panel:
         """
         new = checked(self.content.NAME, self.content.CHECKS, settings)
         self.settings = {**self.settings, **new}
+        self.fields.refusals = {}
         self.content.changed(new)
         self.touch()
         return self
@@ -227,16 +244,17 @@ class Panel:
         """Return the widget view with its twin as text; never raises, blocks or makes a model."""
         data: Plain = {"text/plain": repr(self)}
         with self.messages.guard("show panel"):
-            data["text/html"] = self._twin()
+            data["text/html"] = self.still()
         return mime_bundle(None if self.closed else self.box, data)
 
-    def _twin(self) -> str:
+    def still(self) -> str:
+        """Return the pictures as HTML that needs neither kernel nor network; at once, whoever reads the columns."""
         if not FOLDS.acquire(timeout=0.05):
             return f"<p>{html.escape(repr(self))}</p>"
         try:
             if self.reader.story.n_waiting <= _AT_ONCE:
                 self._take()
-            return "".join(self._view(name).html() for name in self.pictures)
+            return self.twin.html(self.training)
         finally:
             FOLDS.release()
 
@@ -261,6 +279,7 @@ class Panel:
         for picture in self._all:
             if not (calm and picture.calm) or picture.greeted:
                 picture.push(now_s, keep=last)
+        self.twin.keep(now_s, self._version, self.training, last=last)
 
     def _take(self) -> None:
         """Fold the rows that wait."""
@@ -286,29 +305,22 @@ class Panel:
         fold = self.reader.fold
         on_cpu = any(life.device.startswith("cpu") for life in fold.pool.lives.values())
         facts = {"chips": ["CPU slots"] if on_cpu else [], "notes": [], "buttons": [], **self.content.facts()}
+        facts |= {**self.fields.facts(), "twin": self.twin.name, "resume": resuming(self.training)}
         sentence, origin = self._view().sentence, fold.origin if fold.n_rows else ""
         return {"name": self.content.NAME, "sentence": sentence, "origin": origin, **facts}, {}
 
     # ------------------------------------------------------------------ the pump
     def write(self) -> None:
         """Write the traits that wait."""
-        writes, self._writes = self._writes, []
-        self.writing = True
-        with self.messages.guard("write panel"):
-            for widget, name, value in writes:
-                setattr(widget, name, value)
+        with self.messages.guard("write panel"), apart():
+            self.fields.write()
             for picture in self._all:
                 picture.write()
             if not self.shell.widget.gone:
                 self.shell.widget._code = self.code()
                 self.shell.widget._messages = json.dumps([asdict(message) for message in self.messages])
-        self.writing = False
         for widget in _family(self.box):
             free_route(widget)
-
-    def later(self, widget: ipywidgets.Widget, name: str, value: object) -> None:
-        """Leave a trait to the pump."""
-        self._writes.append((widget, name, value))
 
     # ------------------------------------------------------------------ the page's callbacks
     def _received(self, content: Plain, reply: Reply) -> None:
@@ -330,7 +342,13 @@ def _family(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
 
 
 def mime_bundle(box: ipywidgets.Widget | None, data: Plain) -> tuple[Plain, Plain]:
-    """Return what a notebook shows of a widget (None: it is closed), with text and HTML of our own beside it."""
+    """Return what a notebook shows of a widget (None: it is closed), with text beside it.
+
+    In a kernel the HTML becomes an output of its own, before the widget's: it stays when the widget is gone.
+    """
+    if faces.kernel() is not None and data.get("text/html"):
+        publish(data["text/html"])
+        data = {**data, "text/html": ""}
     bundle = None if box is None else box._repr_mimebundle_()  # an AnyWidget adds metadata, others do not
     shown, meta = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
     return {**shown, **data}, meta
@@ -339,16 +357,6 @@ def mime_bundle(box: ipywidgets.Widget | None, data: Plain) -> tuple[Plain, Plai
 def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> Plain:
     """Return a button of the shell; it is off as long as there is a `reason`. `confirm`: what is asked back."""
     return {"name": name, "label": label, "enabled": not reason, "confirm": confirm, "reason": reason}
-
-
-def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidgets.Widget:
-    """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
-    field.layout.width, field.layout.max_width = width, "calc(100% - 4px)"  # its margins
-    field.style.description_width = "initial"
-    if hasattr(field, "readout"):  # a slider: where there is little room its label has a line of its own
-        field.layout.flex_flow, field.layout.height = "row wrap", "auto"
-    field.add_class(f"drlnb-t-{name}")
-    return field
 
 
 def row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:

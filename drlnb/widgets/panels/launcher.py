@@ -3,6 +3,7 @@
 import contextlib
 import time
 import weakref
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
@@ -15,8 +16,9 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.fleet import Tasks, known
-from drlnb.widgets.panels.frame import Panel, Plain, button, row, styled
+from drlnb.widgets.panels.control import styled
+from drlnb.widgets.panels.fleet import Beside, Tasks, known
+from drlnb.widgets.panels.frame import Panel, Plain, button, row
 from drlnb.widgets.panels.trial import Trial
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
@@ -47,12 +49,13 @@ class Form:
         for name, field in self.fields.items():
             field.value = getattr(first, name)
             styled(field, name, "300px" if name == "env" else "200px")
-            field.observe(self._typed, "value")
+            known = partial(self._value, name, getattr(LaunchForm(), name))
+            panel.fields.add(name, field, value=known, choose=partial(self._typed, name))
         self.look()
 
     def read(self) -> LaunchForm:
-        """Return the fields as they are now."""
-        return LaunchForm(**{name: str(field.value) for name, field in self.fields.items()})
+        """Return what the fields say."""
+        return LaunchForm(**self._panel.settings)
 
     def look(self) -> None:
         """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
@@ -69,10 +72,12 @@ class Form:
         self.look()
         self._panel.touch()
 
-    def _typed(self, change: Args) -> None:
-        with self._panel.messages.guard("read the form"):
-            self._panel.settings = dict(self.read().settings())
-            self.tried()
+    def _value(self, name: str, unsaid: str) -> str:
+        return str(self._panel.settings.get(name, unsaid))
+
+    def _typed(self, name: str, text: object) -> None:
+        self._panel.set(**{name: text})
+        self._panel.settings = dict(self.read().settings())
 
 
 class Runs:
@@ -86,8 +91,10 @@ class Runs:
         self.known: dict[str, int] = {}
         self._look_t = float("-inf")
         self._offered: list[tuple[str, str]] = []
+        #: A panel for each other run of this kernel that has trained beside the one that was shown.
+        self._beside: dict[str, Panel] = {}
         self.field = styled(ipywidgets.Dropdown(description="run", options=[("none yet", "")]), "run", "420px")
-        self.field.observe(self._chosen, "value")
+        panel.fields.add("run", self.field, value=self._shown, choose=self._choose)
         self.looks = Commands(panel.messages)
         self.looks.add("look", Command(label="look for runs", run=self._look))
         panel.commands.add("show", Command(label="show run", run=self._attach))
@@ -125,24 +132,45 @@ class Runs:
         offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or [("none yet", "")]
         if offered != self._offered:
             self._offered = offered
-            self._panel.later(self.field, "options", offered)
-        chosen = self._panel.training.id if self._panel.training is not None else ""
-        if self.field.value != chosen and chosen in runs:
-            self._panel.later(self.field, "value", chosen)
+            self._panel.fields.later(self.field, "options", offered)
 
-    def _chosen(self, change: Args) -> None:
-        with self._panel.messages.guard("choose a run"):
-            run_id, shown = str(change["new"] or ""), self._panel.training
-            if run_id and not self._panel.writing and (shown is None or run_id != shown.id):
-                content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
-                self._panel.commands.receive(content, lambda reply: None)
+    def _shown(self) -> str:
+        """Return the id of the run that is shown, as soon as it is offered."""
+        run = self._panel.training
+        return run.id if run is not None and any(run.id == offer for _, offer in self.field.options) else ""
+
+    def _choose(self, chosen: object) -> None:
+        run_id, shown = str(chosen or ""), self._panel.training
+        if run_id and (shown is None or run_id != shown.id):
+            content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
+            self._panel.commands.receive(content, lambda reply: None)
+
+    def beside(self, others: Sequence[Run]) -> Sequence[Panel]:
+        """Show other runs below, from now on: a run that is started hides none; return their panels, newest first."""
+        for run in others:
+            if run.id not in self._beside:
+                self._beside[run.id] = Panel(Beside(), run)
+        shown = self._panel.training.id if self._panel.training is not None else ""
+        below = [panel for run_id, panel in reversed(self._beside.items()) if run_id != shown]
+        boxes = [panel.box for panel in self._beside.values()]
+        now = self._panel.box.children
+        children = (*(widget for widget in now if widget not in boxes), *(panel.box for panel in below))
+        if children != tuple(now):
+            self._panel.fields.later(self._panel.box, "children", children)
+        return below
+
+    def close(self) -> None:
+        """End what asks the cluster, and the panels of other runs."""
+        self.looks.join()
+        for panel in self._beside.values():
+            panel.close()
 
     def _attach(self, args: Args) -> None:
         self.show(self._fleet.attach(str(args["run"])))
 
 
 class Launcher(Tasks):
-    """A form that starts tasks on a fleet, above the tasks of its newest run.
+    """A form that starts tasks on a fleet, above the tasks of its newest run; below them the others that train.
 
     Its settings (``env``, ``algo``, ``seeds``, ``total_timesteps``, ``slots``) are what the form's fields begin with,
     as text.
@@ -170,15 +198,14 @@ class Launcher(Tasks):
         """Make the fields, and the choice of the run."""
         super().controls()
         self.form = Form(self.panel, self.fleet)
-        self.runs = Runs(self.panel, self.fleet)
+        self.choice = Runs(self.panel, self.fleet)
         self.panel.commands.add("start", Command(label="start", run=self._start, check=self._can_start))
         self.panel.commands.add("clone", Command(label="clone task", run=self._clone, check=partial(known, self.panel)))
-        return [row(*self.form.fields.values()), row(self.runs.field)]
+        return [row(*self.form.fields.values()), row(self.choice.field)]
 
     def changed(self, new: Args) -> None:
-        """Show what code has put into the fields."""
-        for name, value in new.items():
-            self.panel.later(self.form.fields[name], "value", value)
+        """See what is wrong with the form now."""
+        self.form.look()
 
     @property
     def reason(self) -> str:
@@ -212,7 +239,7 @@ class Launcher(Tasks):
             self._starting = False
             self.form.tried()
         done = "these tasks train already" if training in known else "started"
-        self.runs.show(training)
+        self.choice.show(training)
         return f'{done}; in Python: run = fleet.attach("{training.id}")'
 
     def _clone(self, args: Args) -> str:
@@ -229,12 +256,14 @@ class Launcher(Tasks):
         """Follow runs, and try what was typed."""
         with self.panel.messages.guard("look for runs"):
             self.form.trial.tick(now_s)
-            self.runs.tick(now_s)
+            self.choice.tick(now_s)
+            self.others = [run for run in self.fleet.trainings if run is not self.run and not run.ended]
+            self.below = self.choice.beside(self.others)
 
     def close(self) -> None:
         """End what asks the cluster; the runs go on."""
         self.form.trial.close()
-        self.runs.looks.join()
+        self.choice.close()
 
     def code(self) -> str:
         """Return the line that gives this panel, and the one that starts what the form says."""

@@ -12,9 +12,9 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.frame import Content, Plain, button, row, styled
+from drlnb.widgets.panels.control import styled
+from drlnb.widgets.panels.frame import Content, Plain, button, row
 from drlnb.widgets.transport.commands import Args, Command
-from drlnb.widgets.transport.story import FOLDS
 
 __all__ = ["Leasing"]
 
@@ -27,6 +27,48 @@ _THEORY_S = 2.0
 _WINDOWS = {"30 s": 30.0, "2 min": 120.0, "10 min": 600.0, "all": None}
 
 
+class _Hold:
+    """The hold planner that a panel shows: the one in force, or one that was chosen and is not in force yet."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        #: The task that is meant; what was chosen for it, None: nothing.
+        self.task = _ALL
+        self.wish: str | None = None
+        #: What was in force when the wish was applied; None: it was not.
+        self.before: str | None = None
+
+    @property
+    def in_force(self) -> str | None:
+        """What holds for the task now, or for all tasks if it is the same for all."""
+        task = None if self.task == _ALL else self.task
+        found = settings.held(self._content.run, self._content.fold, "hold", "leasing.hold", task)
+        return found if found in _HOLDS else None
+
+    @property
+    def shown(self) -> str | None:
+        """What the field shows."""
+        return self.in_force if self.wish is None else self.wish
+
+    def choose(self, hold: object) -> None:
+        """Keep what was chosen until it is applied."""
+        self.wish, self.before = (None if hold == self.in_force else str(hold)), None
+
+    def choose_task(self, name: object) -> None:
+        """Show what holds for another task."""
+        self.task = str(name)
+
+    def settle(self) -> None:
+        """Drop the wish once it is in force."""
+        if self.in_force == self.wish or self.before not in {None, self.in_force or ""}:
+            self.wish = self.before = None
+
+    def asked(self, args: Args) -> tuple[str, str | None]:
+        """Return (planner, task or None), from the message or the fields."""
+        task = str(args.get("task") or self.task)
+        return str(args.get("hold") or self.shown), None if task == _ALL else task
+
+
 class Leasing(Content):
     """The lease Gantt of a live run, and its hold planner."""
 
@@ -36,8 +78,6 @@ class Leasing(Content):
     CHECKS: ClassVar[settings.Checks] = {"window_s": settings.seconds}
     #: What theory said last, of which columns and when.
     _theory: tuple[Fold, float, gantt.Theory] | None = None
-    #: Changes of settings that the dropdown has followed.
-    _n_followed = 0
     #: Lines of Python for what was applied here, oldest first.
     applied: Sequence[str] = ()
 
@@ -52,17 +92,18 @@ class Leasing(Content):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make window, hold planner and task; Apply is the shell's button."""
         names = list(self.run.specs) if self.run is not None else []
-        hold = self.run.planners.get("hold") if self.run is not None else None
-        self._window = ipywidgets.Dropdown(description="window", options=list(self._spans()), value=self._label())
-        self._hold = ipywidgets.Dropdown(
-            description="hold", options=_HOLDS, value=hold if hold in _HOLDS else _HOLDS[0]
-        )
-        self._task = ipywidgets.Dropdown(description="for", options=[_ALL, *names], value=_ALL)
-        self._task.observe(self._task_chosen, "value")
-        self._window.observe(self._window_chosen, "value")
+        own = self.hold = _Hold(self)
+        window = ipywidgets.Dropdown(description="window", options=list(self._spans()), value=self._label())
+        hold = ipywidgets.Dropdown(description="hold", options=_HOLDS, value=own.shown)
+        task = ipywidgets.Dropdown(description="for", options=[_ALL, *names], value=_ALL)
+        known = self.panel.fields.add
+        known("window", window, value=self._label, choose=self._choose_window)
+        known("hold", hold, value=lambda: own.shown, choose=own.choose, waits=lambda: own.wish is not None)
+        known("task", task, value=lambda: own.task, choose=own.choose_task)
+        self._window, self._hold, self._task = window, hold, task
         apply = Command(label="change the hold planner", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
-        return [row(styled(self._window, "window"), styled(self._hold, "hold"), styled(self._task, "task"))]
+        return [row(styled(window, "window"), styled(hold, "hold"), styled(task, "task"))]
 
     def facts(self) -> Plain:
         """Return the Apply button."""
@@ -82,25 +123,20 @@ class Leasing(Content):
     def _label(self) -> str:
         return next(label for label, span in self._spans().items() if span == self.panel.settings.get("window_s"))
 
-    def _window_chosen(self, change: Args) -> None:
-        with self.panel.messages.guard("choose the window"):
-            self.panel.settings = {**self.panel.settings, "window_s": self._spans()[change["new"]]}
-            self.panel.touch()
+    def _choose_window(self, label: object) -> None:
+        self.panel.set(window_s=self._spans()[str(label)])
 
     def changed(self, new: Args) -> None:
-        """Show the window that code has chosen."""
-        if "window_s" in new:
-            self.panel.later(self._window, "options", list(self._spans()))
-            self.panel.later(self._window, "value", self._label())
+        """Offer the window that code has chosen."""
+        self.panel.fields.later(self._window, "options", list(self._spans()))
 
     # ------------------------------------------------------------------ hold
-    def _wish(self, args: Args) -> tuple[str, str | None]:
-        """Return (planner, task or None), from the message or the controls."""
-        task = str(args.get("task") or self._task.value)
-        return str(args.get("hold") or self._hold.value), None if task == _ALL else task
+    def folded(self) -> None:
+        """Follow what is in force."""
+        self.hold.settle()
 
     def _can_apply(self, args: Args) -> None:
-        hold, task = self._wish(args)
+        hold, task = self.hold.asked(args)
         settings.choice(*_HOLDS)("hold", hold)
         if self._off():
             raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
@@ -108,42 +144,13 @@ class Leasing(Content):
             settings.choice(*self.run.specs)("task", task)
 
     def _apply(self, args: Args) -> str:
-        hold, task = self._wish(args)
+        hold, task = self.hold.asked(args)
         if isinstance(self.run, Training):  # a recording has refused by now
             self.run.set("leasing.hold", hold, task=task)
         line = f'run.set("leasing.hold", {hold!r}' + (f", task={task!r})" if task else ")")
-        self.applied = [*self.applied, line]
+        self.applied, self.hold.before = [*self.applied, line], self.hold.in_force or ""
         return f"hold: {hold} for {task or 'all tasks'}, from the next round on"
-
-    def folded(self) -> None:
-        """Show the hold planner that code, or somebody else, has set: a change in the journal, not a wish of ours."""
-        n = sum(len(attempt.settings) for task in self.fold.tasks.values() for attempt in task.attempts.values())
-        if n != self._n_followed:
-            self._n_followed = n
-            self._show_hold(self._task.value)
-
-    def _task_chosen(self, change: Args) -> None:
-        with self.panel.messages.guard("choose the task"), FOLDS:
-            self._show_hold(change["new"])
-
-    def _show_hold(self, task: str) -> None:
-        """Show what holds for a task now, or for all tasks if it is the same for all."""
-        specs = self.run.specs if self.run is not None else ()
-        begun = self.run.planners.get("hold", "") if self.run is not None else ""
-        held = {_held(self.fold, name, begun) for name in (specs if task == _ALL else (task,))}
-        if len(held) == 1 and held <= set(_HOLDS):
-            self.panel.later(self._hold, "value", held.pop())
 
     def code(self) -> str:
         """Return the line that gives this panel, and those that did what was applied."""
         return "\n".join([super().code(), *self.applied])
-
-
-def _held(fold: Fold, name: str, begun: str) -> str:
-    """Return a task's hold planner: the last one that was set, else the one that it (or its run) began with."""
-    task = fold.tasks.get(name)
-    if task is None:
-        return begun
-    begun = str((task.latest.config.get("planners") or {}).get("hold", begun))
-    changes = reversed(task.latest.settings)
-    return next((str(event.value) for _, event in changes if event.key == "leasing.hold"), begun)

@@ -10,7 +10,8 @@ import ipywidgets
 from drlnb.fleet.whatif.swapping import Case, extremes, parameters, turned
 from drlnb.records.errors import ConfigError
 from drlnb.records.units import said_bytes
-from drlnb.widgets.panels.frame import Panel, Plain, styled
+from drlnb.widgets.panels.control import slider, styled
+from drlnb.widgets.panels.frame import Panel
 from drlnb.widgets.transport.commands import Args, Command, Commands
 from drlnb.widgets.transport.live import live
 
@@ -111,28 +112,37 @@ class Knobs:
         self._of = of
         #: Parameter -> its control; shown as long as the planner takes it.
         self.widgets: dict[str, ipywidgets.Widget] = {}
+        #: What stands in the panel for each.
+        self.row: dict[str, ipywidgets.Widget] = {}
         for name, (label, width) in _LABELS.items():
-            made = {"w": ipywidgets.FloatSlider, "n_trials": ipywidgets.IntText}.get(name, ipywidgets.FloatText)
-            limits: Plain = {"min": 0.0, "max": 1.0} if name == "w" else {}
-            step: Plain = {} if name == "n_trials" else {"step": 0.05}
-            knob = self.widgets[name] = made(description=label, continuous_update=False, **limits, **step)
-            styled(knob, name, width).observe(partial(self._turned, name), "value")
-            knob.layout.display = "none"
+            if name == "w":
+                knob = ipywidgets.FloatSlider(min=0.0, max=1.0, step=0.05, continuous_update=False)
+                self.row[name] = slider(name, label, knob, width)
+            else:
+                knob = ipywidgets.FloatText(description=label, step=1 if name == "n_trials" else 0.05)
+                self.row[name] = styled(knob, name, width)
+            self.widgets[name] = knob
+            self.row[name].layout.display = "none"
+            parts = self.row[name].children if name == "w" else [knob]
+            of.panel.fields.add(
+                f"knob {name}", *parts, value=partial(self._value, name, knob), choose=partial(self._turn, name)
+            )
         self.follow()
 
-    def follow(self) -> None:
-        """Show the parameters that the planner takes, with their values."""
-        known = parameters(self._of.value("planner"))
-        for name, knob in self.widgets.items():
-            self._of.panel.later(knob, "value", known.get(name, knob.value))
-            self._of.panel.later(knob.layout, "display", None if name in known else "none")
+    def _value(self, name: str, knob: ipywidgets.Widget) -> object:
+        """Return a parameter as it is; of one that the planner does not take, whatever its control shows."""
+        return parameters(self._of.value("planner")).get(name, knob.value)
 
-    def _turned(self, name: str, change: Args) -> None:
-        panel = self._of.panel
-        if not panel.writing:
-            with panel.messages.guard("read the controls"):
-                panel.set(planner=turned(self._of.value("planner"), name, change["new"]))
-            self.follow()  # a wrong value goes, with a line that has it
+    def follow(self) -> None:
+        """Show the parameters that the planner takes."""
+        known = parameters(self._of.value("planner"))
+        for name, field in self.row.items():
+            self._of.panel.fields.later(field.layout, "display", None if name in known else "none")
+
+    def _turn(self, name: str, value: object) -> None:
+        number = float(str(value))
+        whole = name == "n_trials" and number.is_integer()
+        self._of.panel.set(planner=turned(self._of.value("planner"), name, int(number) if whole else number))
 
 
 class Reach:
@@ -178,7 +188,7 @@ class Reach:
         )
         if ends != self._ends:
             self._ends = ends
-            # The one end is never above the other, and a value that was cut to the former ends is written once more.
-            for name, value in (("max", 64.0), ("min", ends[0]), ("max", ends[1]), ("value", mib)):
-                self._of.panel.later(self._slider, name, value)
+            # The one end is never above the other; a value that is cut at them is not in force, and shown again.
+            for name, value in (("max", 64.0), ("min", ends[0]), ("max", ends[1])):
+                self._of.panel.fields.later(self._slider, name, value)
         return [f"budget: {said_bytes(least)} hold one sample, {said_bytes(most)} keep all"] if case else []

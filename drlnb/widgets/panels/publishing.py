@@ -29,6 +29,8 @@ __all__ = ["Publishing"]
 
 #: Largest version that is sent at a click, in MB: hosts keep four of them; longest wait for its report, in seconds.
 _LARGEST_MB, _PATIENCE_S = 1000.0, 600.0
+#: Shards that a version may have, before there is one.
+_MOST_SHARDS = 1_000_000
 #: Versions that are sent with each m.
 _TIMES = 3
 
@@ -66,12 +68,18 @@ class Publishing:
         reason = self._case.problem or self.off
         return [button("publish", "Publish once", reason=reason), button("sweep", "Sweep m", reason=reason)]
 
+    @property
+    def n_shards(self) -> int:
+        """Shards of the version that is drawn; before there is one, as many as there may ever be."""
+        of = self.latest or self.newest()
+        return _MOST_SHARDS if of is None else len(of.sizes)
+
     def draw(self) -> View:
         """Return how a version spread."""
         of = self.latest or self.newest()
         if of is None:
             return nothing("distribution.topology", "topology", "no version yet: press Simulate or Publish once")
-        return topology(of, min(self._case.value("shard"), len(of.sizes) - 1))
+        return topology(of, self._case.value("shard"))
 
     def _check(self, args: Args) -> None:
         mb = self._case.value("model_mb")

@@ -2,15 +2,32 @@
 
 import difflib
 import math
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 
+from drlnb.fleet.run import Run
 from drlnb.records.errors import InputError
 from drlnb.views.drawing.payload import Content
+from drlnb.views.folds.fold import Fold
 
-__all__ = ["Checks", "UnknownSetting", "WrongSetting", "checked", "choice", "nearest", "number", "seconds", "text"]
+__all__ = [
+    "Checks",
+    "UnknownSetting",
+    "WrongSetting",
+    "checked",
+    "choice",
+    "held",
+    "nearest",
+    "number",
+    "seconds",
+    "text",
+]
 
 #: Setting -> what returns its value, or raises WrongSetting.
 Checks = Mapping[str, Callable[[str, object], object]]
+
+#: Most letters of a text.
+_LONGEST = 1000
 
 
 class UnknownSetting(InputError, TypeError):
@@ -50,6 +67,31 @@ def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Conte
     return {name: checks[name](name, value) for name, value in settings.items()}
 
 
+def held(run: Run | None, fold: Fold, decision: str, key: str, task: str | None) -> str:
+    """Return the planner that a task has now, or that all tasks have; empty where they differ or none is known.
+
+    That is the last one that was set, else the one that the task (or its run) began with.
+
+    Parameters
+    ----------
+    run, fold
+        The run, and its columns.
+    decision, key
+        As ``hold``, and the key of the setting that changes it.
+    task
+        Name of the task; None: all of the run.
+    """
+    if run is None:
+        return ""
+    found = set[str]()
+    for name in (task,) if task else run.specs:
+        latest = fold.tasks[name].latest if name in fold.tasks else None
+        begun = (latest.config.get("planners") or {}) if latest else {}
+        changes = [str(event.value) for _, event in latest.settings if event.key == key] if latest else []
+        found.add([str(begun.get(decision, run.planners.get(decision, ""))), *changes][-1])
+    return found.pop() if len(found) == 1 else ""
+
+
 def seconds(name: str, value: object) -> float | None:
     """Check a span of time above 0, None for all of it."""
     if value is None:
@@ -61,8 +103,8 @@ def seconds(name: str, value: object) -> float | None:
 
 def text(name: str, value: object) -> str:
     """Check a text of one line."""
-    if not isinstance(value, str) or len(value) > 200 or "\n" in value:
-        raise WrongSetting(f"{name} must be a text of one line, at most 200 letters, got {value!r}")
+    if not isinstance(value, str) or len(value) > _LONGEST or "\n" in value:
+        raise WrongSetting(f"{name} must be a text of one line, at most {_LONGEST} letters, got {reprlib.repr(value)}")
     return value
 
 
@@ -81,10 +123,10 @@ def number(low: float, high: float, *, whole: bool = False) -> Callable[[str, ob
     """Return a check that a value is a number within limits."""
 
     def check(name: str, value: object) -> object:
-        kinds = int if whole else int | float
-        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high
+        if wrong or (whole and value != int(value)):  # type: ignore[call-overload]  # a number by now
             kind = "whole number" if whole else "number"
             raise WrongSetting(f"{name} must be a {kind} from {low:g} to {high:g}, got {value!r}")
-        return value
+        return int(value) if whole else value  # type: ignore[call-overload]
 
     return check

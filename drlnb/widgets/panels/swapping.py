@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import ipywidgets
@@ -28,6 +30,10 @@ def _rate(name: str, value: object) -> str:
     return str(value)
 
 
+#: Field -> key of the setting that it is of.
+_KEYS = {"budget_mib": "memory_budget_bytes", "planner": "planner", "bandwidth": "bandwidth_bytes_per_s"}
+
+
 class _Steps(Source):
     """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
 
@@ -36,8 +42,8 @@ class _Steps(Source):
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)
         names = list(panel.training.specs) if panel.training is not None else []
-        self.task = ipywidgets.Dropdown(description="task", options=names, value=names[0] if names else None)
-        self.task.observe(lambda change: panel.touch(), "value")
+        self._name = names[0] if names else None
+        self.task = ipywidgets.Dropdown(description="task", options=names, value=self._name)
         #: Lines of Python for what was applied here, oldest first.
         self.applied: Sequence[str] = ()
 
@@ -48,10 +54,18 @@ class _Steps(Source):
         )
         return {"task": self.task, "bandwidth": disk}
 
+    def control(self, name: str, *parts: ipywidgets.Widget) -> None:
+        """Have fields show a setting, or the task; what is not in force is marked."""
+        if name == "task":
+            self.panel.fields.add(name, *parts, value=lambda: self._name, choose=partial(setattr, self, "_name"))
+        else:
+            key = f"swapping.{_KEYS.get(name, '')}"
+            self.panel.fields.add(name, *parts, value=partial(self.value, name), waits=lambda: key in self.wish)
+
     @property
     def of(self) -> SwapFold:
         """What the journal says of the task's steps."""
-        return measured.newest(self.panel.reader.fold, self.task.value)[1]
+        return measured.newest(self.panel.reader.fold, self._name)[1]
 
     @property
     def defaults(self) -> Plain:
@@ -80,12 +94,12 @@ class _Steps(Source):
         """What plans depend on, as something to compare."""
         of, wish = self.of, self.wish
         running = "" if wish else of.running
-        return self.task.value, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
+        return self._name, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
 
     def case(self) -> Case:
         """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""
         with FOLDS:
-            case, wish = whatif.task_case(str(self.task.value), self.of), self.wish
+            case, wish = whatif.task_case(str(self._name), self.of), self.wish
         for key, value in wish.items():
             case = case if value is None else case.having(key, value)  # a disk that is not held back shows itself
         return case
@@ -99,11 +113,11 @@ class _Steps(Source):
         """Return what was measured of the steps, and what was learned by trials; until then the simulator says that."""
         of, origin = self.of, self.of.origin(self.panel.reader.fold.origin)
         if name in {"learnt", "values"} and of.learnt.trials:
-            said = f"{self.task.value}, {of.planner}"
+            said = f"{self._name}, {of.planner}"
             if name == "values":
                 return compared.values(of.learnt, said, origin)
             return compared.learnt(of.learnt, said, origin=origin)
-        return measured.steps(self.panel.reader.fold, name, self.task.value) if name in {"peak", "time"} else None
+        return measured.steps(self.panel.reader.fold, name, self._name) if name in {"peak", "time"} else None
 
     @property
     def measured(self) -> tuple[float, str]:  # type: ignore[override]
@@ -121,7 +135,7 @@ class _Steps(Source):
 
     def set(self, wanted: Mapping[str, object]) -> str:
         """Change settings of the task."""
-        task, run = self.task.value, self.panel.training
+        task, run = self._name, self.panel.training
         for key, value in wanted.items():
             if isinstance(run, Training):  # a recording has refused by now
                 run.set(key, value, task=task)
@@ -142,6 +156,8 @@ class Swapping(Swaps):
     }
     SOURCE = _Steps
     source: _Steps
+    #: What was in force when something else was applied: name of a setting -> value.
+    _before: Mapping[str, object] = MappingProxyType({})
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make Apply and Reset beside the other buttons."""
@@ -157,15 +173,16 @@ class Swapping(Swaps):
         return super().controls()
 
     def _apply(self, args: Args) -> str:
-        said = self.source.set(self.source.wish)
-        self.panel.settings = {name: value for name, value in self.panel.settings.items() if name == "show"}
-        return said
+        self._before = {name: self.source.defaults[name] for name in _KEYS.keys() & self.panel.settings.keys()}
+        return self.source.set(self.source.wish)
 
     def folded(self) -> None:
-        """Have the fields follow what is in force, as long as nobody has moved them."""
-        for name in {"budget_mib", "planner", "bandwidth"} - self.panel.settings.keys():
-            if self.fields[name].value != self.source.value(name):
-                self.panel.later(self.fields[name], "value", self.source.value(name))
+        """Drop what was applied as soon as something else is in force than before."""
+        now = self.source.defaults
+        gone = {name for name, value in self._before.items() if now[name] != value}
+        if gone:
+            self.panel.settings = {name: value for name, value in self.panel.settings.items() if name not in gone}
+            self._before = {name: value for name, value in self._before.items() if name not in gone}
         self.knobs.follow()
 
     def facts(self) -> Plain:

@@ -14,7 +14,8 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.panels.control import slider, styled
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row
 from drlnb.widgets.panels.plans import Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -54,6 +55,12 @@ def _pins(name: str, value: object) -> object:
     return dict(value)
 
 
+def _planner(name: str, value: object) -> object:
+    if problem := whatif.setting_problem("swapping.planner", settings.text(name, value)):
+        raise settings.WrongSetting(problem)
+    return value
+
+
 class Source:
     """What a panel plans: a network that is not there, as its settings say."""
 
@@ -62,7 +69,7 @@ class Source:
         "batch": settings.number(1, 2**24, whole=True),
         "budget_mib": settings.number(2**-6, 2**20),
         "preset": settings.choice(*whatif.PRESETS),
-        "planner": settings.text,
+        "planner": _planner,
         "pins": _pins,
         "show": settings.choice(*_SHOWN.values()),
     }
@@ -94,6 +101,10 @@ class Source:
             "batch": ipywidgets.IntText(description="batch, samples", value=self.value("batch")),
             "preset": ipywidgets.Dropdown(description="device", options=whatif.PRESETS, value=self.value("preset")),
         }
+
+    def control(self, name: str, *parts: ipywidgets.Widget) -> None:
+        """Have fields show a setting."""
+        self.panel.fields.add(name, *parts, value=partial(self.value, name))
 
     @property
     def key(self) -> object:
@@ -151,35 +162,33 @@ class Swaps(Content):
         for name, command in known.items():
             self.panel.commands.add(name, command)
         mib, planner, show = (self.source.value(name) for name in ("budget_mib", "planner", "show"))
-        slider: Plain = {
+        limits: Plain = {
             "base": 2,
             "min": -6,
             "max": 20,
             "step": 0.05,
-            "readout_format": ".1f",
         }
         self.fields = self.source.fields() | {
-            "budget_mib": ipywidgets.FloatLogSlider(description="budget, MiB", value=mib, **slider),
-            "planner": ipywidgets.Combobox(description="planner", options=(*whatif.COMPARED, "auto"), value=planner),
+            "budget_mib": ipywidgets.FloatLogSlider(value=mib, **limits),
+            "planner": ipywidgets.Combobox(
+                description="planner", options=(*whatif.COMPARED, "auto"), value=planner, continuous_update=False
+            ),
             "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
         }
+        pair = slider("budget_mib", "budget, MiB", self.fields["budget_mib"], "370px")
+        shown = {**self.fields, "budget_mib": pair}
         for name, field in self.fields.items():
-            styled(field, name, {"budget_mib": "370px", "planner": "300px", "show": "240px"}.get(name, "190px"))
-            field.observe(partial(self._moved, name), "value")
+            if name == "budget_mib":
+                parts = pair.children
+            else:
+                parts = [styled(field, name, {"planner": "300px", "show": "240px"}.get(name, "190px"))]
+            self.source.control(name, *parts)
         self.knobs, self.reach = Knobs(self.source), Reach(self.source, self.fields["budget_mib"])
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
-        return [row(*self.fields.values()), row(*self.knobs.widgets.values()), *_laid_out(pictures)]
-
-    def _moved(self, name: str, change: Args) -> None:
-        if not self.panel.writing and name in self.CHECKS:
-            with self.panel.messages.guard("read the controls"):
-                self.panel.set(**{name: change["new"]})
-            self.changed({name: ...})  # a wrong value goes, with a line that has it
+        return [row(*shown.values()), row(*self.knobs.row.values()), *_laid_out(pictures)]
 
     def changed(self, new: Args) -> None:
-        """Show what is set."""
-        for name in new.keys() & self.fields.keys():
-            self.panel.later(self.fields[name], "value", self.source.value(name))
+        """Show the parameters of the planner that is set."""
         self.knobs.follow()
 
     # ------------------------------------------------------------------ what is computed

@@ -1,7 +1,7 @@
 """Try out ways to distribute parameters: the cost model while a control moves, the simulator at a click."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,7 +16,8 @@ from drlnb.views.distribution import computed, simulated
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row, styled
+from drlnb.widgets.panels.control import slider, styled
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row
 from drlnb.widgets.panels.publishing import Publishing
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -55,30 +56,64 @@ class Case:
 
     def __init__(self, panel: Panel) -> None:
         self._panel = panel
+        #: Returns what holds where nobody has chosen anything; and the plan that a choice would replace, None: none.
+        self.defaults: Callable[[], Plain] = lambda: DEFAULTS
+        self.in_force: Callable[[], str | None] = lambda: None
+        #: Returns how many shards the topology has; as good as endless before there is one.
+        self.n_shards: Callable[[], int] = lambda: _HOSTS
         #: What was computed last, of which settings; a text: why it cannot be.
         self._computed: tuple[object, Computed | str] = (None, "")
         own = self.value
+        self._m = ipywidgets.IntSlider(min=1, max=own("n_hosts"), value=own("m"))
+        self._pair = slider("m", "m", self._m)
         self.fields = {
             "plan": ipywidgets.Dropdown(description="plan", options=PLANS, value=own("plan")),
-            "m": ipywidgets.IntSlider(description="m", min=1, max=own("n_hosts"), value=min(own("m"), own("n_hosts"))),
+            "m": self._m,
             "chunks": ipywidgets.Dropdown(description="chunks", options=_CHUNKS.items(), value=own("chunks")),
             "n_hosts": ipywidgets.SelectionSlider(description="hosts", options=self._stops(), value=own("n_hosts")),
             "model_mb": ipywidgets.FloatText(description="model, MB", value=own("model_mb")),
             "link": ipywidgets.Dropdown(description="link", options=LINKS, value=own("link")),
             "latency_us": ipywidgets.FloatText(description="latency, us", value=own("latency_us")),
             "overhead_us": ipywidgets.FloatText(description="us per message", value=own("overhead_us")),
-            "kill": ipywidgets.IntText(description="kill relay", value=own("kill")),
-            "shard": ipywidgets.BoundedIntText(description="shard", max=_HOSTS - 1, value=own("shard")),
+            "kill": ipywidgets.FloatText(description="kill relay", value=own("kill")),
+            "shard": ipywidgets.FloatText(description="shard", value=own("shard")),
         }
-        widths = {"m": "300px", "n_hosts": "300px", "overhead_us": "190px", "model_mb": "180px"}
+        widths = {"n_hosts": "300px", "overhead_us": "190px", "model_mb": "180px"}
         for name, field in self.fields.items():
-            styled(field, name, widths.get(name, "150px"))
-            field.observe(partial(self._moved, name), "value")
-        self._follow()
+            parts = self._pair.children if name == "m" else [styled(field, name, widths.get(name, "150px"))]
+            waits = partial(self.waits, name) if name in {"plan", "m", "chunks"} else lambda: False
+            panel.fields.add(name, *parts, value=partial(own, name), choose=partial(self._choose, name), waits=waits)
+        self.follow()
+
+    @property
+    def widgets(self) -> list[ipywidgets.Widget]:
+        """What stands in the panel: the fields, a slider with its box."""
+        return [self._pair if field is self._m else field for field in self.fields.values()]
 
     def value(self, name: str) -> Any:
-        """Return a setting as it is now."""
-        return self._panel.settings.get(name, DEFAULTS[name])
+        """Return a setting as it is in force: what is more than there can be is the most that there is."""
+        return min(self.wanted(name), self._most(name)) if name in {"m", "shard"} else self.wanted(name)
+
+    def wanted(self, name: str) -> Any:
+        """Return a setting as it was chosen."""
+        return self._panel.settings.get(name, self.defaults()[name])
+
+    def waits(self, name: str) -> bool:
+        """Whether a field was moved, and the plan that the fields make is not in force."""
+        return name in self._panel.settings and self.in_force() not in {None, self.plan}
+
+    def _most(self, name: str) -> int:
+        """Return how many m there can be, or the number of the last shard that is drawn."""
+        return int(self.wanted("n_hosts")) if name == "m" else self.n_shards() - 1
+
+    @property
+    def notes(self) -> list[str]:
+        """What was chosen and cannot be, and what is taken instead."""
+        return [
+            f"{label} {self.wanted(name)} was chosen, {self.value(name)} is the last one here"
+            for name, label in (("m", self._m.description), ("shard", "shard"))
+            if self.value(name) != self.wanted(name) and (name != "m" or not self._m.disabled)
+        ]
 
     @property
     def plan(self) -> str:
@@ -119,38 +154,27 @@ class Case:
         if self.problem:
             raise ConfigError(self.problem)
 
-    def _moved(self, name: str, change: Args) -> None:
-        """Follow a field that the user has moved; within the callback."""
-        if self._panel.writing:
-            return
-        with self._panel.messages.guard("read the controls"):
-            new = settings.checked("distribution", self.CHECKS, {name: change["new"]})
-            self._panel.settings = {**self._panel.settings, **new}
-            self._follow()
-            self._panel.touch()
+    def _choose(self, name: str, new: object) -> None:
+        """Accept what the user has chosen; within the callback."""
+        checked = settings.checked("distribution", self.CHECKS, {name: new})
+        if name in {"m", "shard"} and checked[name] > self._most(name):
+            raise settings.WrongSetting(f"{name} must be at most {self._most(name)} here, got {checked[name]}")
+        self._panel.set(**checked)
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Have the slider of m follow the number of hosts, and what the planner takes."""
-        n, takes, m = self.value("n_hosts"), numbers_of(self.value("plan")), self.fields["m"]
-        if self.value("m") > n:
-            self._panel.settings = {**self._panel.settings, "m": n}
+        takes, m = numbers_of(self.value("plan")), self._m
         for widget, name, value in (
-            (m, "max", n), (m, "disabled", "m" not in takes), (m, "description", takes.get("m", "m")),
+            (m, "max", self._most("m")), (m, "description", takes.get("m", "m")),
+            *((part, "disabled", "m" not in takes) for part in self._pair.children),
             (self.fields["chunks"], "disabled", "c" not in takes),
+            (self.fields["n_hosts"], "options", tuple(self._stops())),
         ):  # fmt: skip
             if getattr(widget, name) != value:
-                self._panel.later(widget, name, value)
+                self._panel.fields.later(widget, name, value)
 
     def _stops(self) -> list[int]:
         return sorted({*_STOPS, self.value("n_hosts")})
-
-    def changed(self, new: Args) -> None:
-        """Show what code has set."""
-        self._follow()
-        self._panel.later(self.fields["n_hosts"], "options", self._stops())
-        self._panel.later(self.fields["n_hosts"], "value", self.value("n_hosts"))
-        for name, value in new.items():
-            self._panel.later(self.fields[name], "value", value)
 
 
 class Simulations:
@@ -221,7 +245,7 @@ class Simulations:
             content.publishing.latest = results[0]
         tabs, shown = list(content.TABS), content.tabs.selected_index or 0
         if asked and (name, tabs[shown]) != ("shards", "topology"):
-            self._panel.later(content.tabs, "selected_index", tabs.index(name))
+            self._panel.fields.later(content.tabs, "selected_index", tabs.index(name))
         self._panel.touch()
 
     def _best(self, args: Args) -> str:
@@ -272,16 +296,17 @@ class Timings(Content):
         self.case = Case(self.panel)
         self.simulations = Simulations(self.panel, self.case)
         self.publishing = Publishing(self.panel, self.case, lambda: client_of(self.attached))
+        self.case.n_shards = lambda: self.publishing.n_shards
         pictures = {name: picture.widget for name, picture in self.panel.pictures.items()}
         above = [pictures[""], pictures["egress"]]
         for widget in above:
             widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
         self.tabs = ipywidgets.Tab([pictures[name] for name in self.TABS], titles=tuple(self.TABS.values()))
-        return [row(*self.case.fields.values()), row(*above), self.tabs]
+        return [row(*self.case.widgets), row(*above), self.tabs]
 
     def changed(self, new: Args) -> None:
         """Show what code has set."""
-        self.case.changed(new)
+        self.case.follow()
 
     def tick(self, now_s: float) -> None:
         """Have simulations follow the fields."""
@@ -306,7 +331,13 @@ class Timings(Content):
         if not numbers_of(self.case.value("plan")):
             buttons[-1] = button("best", _BUTTONS["best"], reason="this plan has no m")
         results = self.simulations.results
-        notes = [*self.panel.view().notes, *(self.panel.view(name).sentence for name in ("race",) if name in results)]
+        notes = [
+            *self.case.notes,
+            *self.panel.view().notes,
+            *(self.panel.view(name).sentence for name in ("race",) if name in results),
+        ]
+        if (spread := self.simulations.fresh) and spread.lost and spread.lost[0][2] != self.case.value("kill"):
+            notes.append(f"relay {spread.lost[0][2]} was killed: there is no {self.case.value('kill')}")
         if self.simulations.stale:
             notes.append("the simulation is of former settings: press again")
         if self.publishing.said:

@@ -98,6 +98,7 @@ class Commands:
                 self.messages.failed(command.label, error)
                 self._settle(reply, "failed", ident, sentence_of(error))
             else:
+                self.messages.worked(command.label)
                 self._settle(reply, "done", ident, text)
 
     def join(self, timeout_s: float = 5.0) -> None:

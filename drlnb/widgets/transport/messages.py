@@ -27,6 +27,8 @@ class Message:
     details: str = ""
     #: How often it was said.
     n: int = 1
+    #: What did not work; empty: nothing was tried.
+    action: str = ""
 
 
 class MessageArea:
@@ -49,10 +51,10 @@ class MessageArea:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def say(self, level: str, text: str, details: str = "") -> None:
+    def say(self, level: str, text: str, details: str = "", *, action: str = "") -> None:
         """Add a message; the same as one that is there already counts one more."""
         with self._lock:
-            new = Message(level=level, text=text, details=details)
+            new = Message(level=level, text=text, details=details, action=action)
             same = next((m for m in self._messages if (m.level, m.text) == (level, text)), None)
             if same is not None:
                 self._messages.remove(same)
@@ -66,8 +68,14 @@ class MessageArea:
         expected = isinstance(error, InputError | PeerError)
         details = "" if expected else "".join(traceback.format_exception(error))
         _LOG.log(logging.INFO if expected else logging.ERROR, text, exc_info=None if expected else error)
-        self.say("error", text, details)
+        self.say("error", text, details, action=action)
         return text
+
+    def worked(self, action: str) -> None:
+        """Withdraw what was said of an action that had not worked: its cause is gone."""
+        if any(message.action == action for message in self._messages):
+            with self._lock:
+                self._messages = [message for message in self._messages if message.action != action]
 
     @contextmanager
     def guard(self, action: str) -> Iterator[None]:
@@ -76,6 +84,8 @@ class MessageArea:
             yield
         except Exception as error:  # noqa: BLE001 - told in the panel: nobody else would hear of it
             self.failed(action, error)
+        else:
+            self.worked(action)
 
 
 def sentence_of(error: BaseException) -> str:

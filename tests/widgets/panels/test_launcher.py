@@ -4,7 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.fleet.follower import Follower
+from drlnb.fleet.training import Training
 from drlnb.records.errors import EnvError, PeerError
+from drlnb.runtime.files.run_directory import RunDir
 from drlnb.widgets.faces import launcher
 from tests.widgets.conftest import clicked, shown, until
 
@@ -77,7 +80,7 @@ def start_of(panel):
         ("total_timesteps", "-5", "steps must be a whole number from 1 to 1,000,000,000,000, got '-5'"),
         ("total_timesteps", "0", "steps must be a whole number from 1 to"),
         ("total_timesteps", "many", "steps must be a whole number from 1 to"),
-        ("total_timesteps", "9" * 5000, "steps must be a whole number from 1 to"),
+        ("total_timesteps", "9" * 900, "steps must be a whole number from 1 to"),
         ("total_timesteps", "٣", "steps must be a whole number from 1 to"),
         ("slots", "3", "this fleet has 1; for 3: fleet.close(), then drlnb.Fleet(slots=3)"),
         ("slots", "one", "slots must be a whole number from 1 to 10,000, got 'one'"),
@@ -206,17 +209,53 @@ def test_it_follows_a_run_that_was_started_in_code(fleet, run):
     """The newest is shown by itself; an older one can be chosen again."""
     panel = launcher(fleet)
     assert (panel.training, panel.view().sentence) == (None, "no tasks yet")
-    older = SimpleNamespace(id="r0", specs={"x": None})
+    older = SimpleNamespace(id="r0", specs={"x": None}, ended=True)
     fleet.trainings = (run,)
     panel.refresh()
     assert panel.training is run
     assert panel.view().sentence == "2 tasks: 2 queued"
-    assert (panel.content.runs.field.options, panel.content.runs.field.value) == ((("r1, 2 tasks", "r1"),), "r1")
+    assert (panel.content.choice.field.options, panel.content.choice.field.value) == ((("r1, 2 tasks", "r1"),), "r1")
     fleet.trainings = (older, run)
     fleet.attach = {"r0": run, "r1": run}.__getitem__
     panel.refresh()
-    assert panel.content.runs.field.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
-    assert (panel.content.runs.field.value, panel.shell.widget.comm.custom[-1]["kind"]) == ("r1", "snapshot")
+    assert panel.content.choice.field.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
+    assert panel.content.choice.field.value == "r1"
+    assert "snapshot" in [one["kind"] for one in panel.shell.widget.comm.custom[-2:]]
+
+
+@pytest.fixture
+def second(link, specs, tmp_path):
+    """Return another run on the same cluster."""
+    link.known = [*link.known, {"run": "r2", "state": "running", "tasks": {}}]
+    folder = RunDir(tmp_path / "second")
+    folder.create({"run": "r2", "tasks": [spec.to_plain() for spec in specs]})
+    made = Training(Follower(link, "r2", specs, folder))
+    yield made
+    made.close()
+
+
+def test_a_second_start_hides_nothing_and_stop_all_means_all(fleet, run, second, link):
+    """The first run stands below the new one as long as this panel lives; what trains can be stopped at once."""
+    panel = launcher(fleet)
+    fleet.trainings = (run,)
+    panel.refresh()
+    own = panel.box.children
+    fleet.trainings = (run, second)
+    for _ in range(2):
+        panel.refresh()
+    assert panel.training is second
+    (below,) = panel.content.below
+    assert panel.box.children == (*own, below.box)
+    assert below.training is run
+    assert "run r1" in below.content.facts()["notes"]
+    assert panel.still().count("2 tasks: 2 queued") >= 2, "the notebook's file has both"
+    stop = next(one for one in panel.content.facts()["buttons"] if one["name"] == "stop")
+    assert (stop["enabled"], stop["confirm"]) == (True, "Stop 4 tasks?")
+    clicked(panel.shell.widget, "stop")
+    until(lambda: len(link.asked) == 2)
+    assert link.asked == [("stop", None)] * 2
+    panel.close()
+    assert below.closed
 
 
 def test_a_run_that_others_started_can_be_chosen(fleet, run):
@@ -226,14 +265,14 @@ def test_a_run_that_others_started_can_be_chosen(fleet, run):
     fleet.attach = lambda run_id: attached.append((threading.current_thread().name, run_id)) or run
     panel = launcher(fleet)
     panel.refresh()
-    assert panel.content.runs.field.options == (("none yet", ""),)
+    assert panel.content.choice.field.options == (("none yet", ""),)
     shown(panel.shell.widget)
     panel.refresh()
-    until(lambda: panel.content.runs.known == {"r1": 2})
+    until(lambda: panel.content.choice.known == {"r1": 2})
     panel.refresh()
-    assert panel.content.runs.field.options == (("r1, 2 tasks", "r1"),)
-    panel.content.runs.field.value = None
-    panel.content.runs.field.value = "r1"
+    assert panel.content.choice.field.options == (("r1, 2 tasks", "r1"),)
+    panel.content.choice.field.value = None
+    panel.content.choice.field.value = "r1"
     until(lambda: panel.training is run)
     assert attached == [("drlnb-commands", "r1")]
 
@@ -263,7 +302,11 @@ def test_what_the_pool_says_is_a_note(fleet):
 def test_no_label_is_cut(fleet, run):
     """Each is as wide as its word."""
     panel = launcher(fleet)
-    fields = [*panel.content.form.fields.values(), panel.content.runs.field, *run.panel("leasing").controls[0].children]
+    fields = [
+        *panel.content.form.fields.values(),
+        panel.content.choice.field,
+        *run.panel("leasing").controls[0].children,
+    ]
     assert {field.style.description_width for field in fields} == {"initial"}
 
 

@@ -22,7 +22,9 @@ from tests.widgets.conftest import clicked, said, shown, until
 def kernel(monkeypatch):
     """Give a kernel whose loop a test runs by hand."""
     loop = asyncio.new_event_loop()
-    made = SimpleNamespace(io_loop=SimpleNamespace(asyncio_loop=loop))
+    published = []
+    shell = SimpleNamespace(display_pub=SimpleNamespace(publish=published.append))
+    made = SimpleNamespace(io_loop=SimpleNamespace(asyncio_loop=loop), shell=shell, published=published)
     monkeypatch.setattr(faces, "kernel", lambda: made)
 
     def turn(seconds=0.02):
@@ -166,14 +168,19 @@ def test_in_a_terminal_a_run_is_its_repr(run):
 
 
 def test_in_a_notebook_a_run_shows_its_desk_once(run, kernel):
-    """Widget view, HTML twin and text together; a second display makes no second model."""
+    """Widget view and text, before it the pictures as an output that stays; a second display makes no second model."""
     data, _ = run._repr_mimebundle_()
     models = set(ipywidgets_widget._instances)
     again, _ = run._repr_mimebundle_()
     assert set(ipywidgets_widget._instances) == models
     view = "application/vnd.jupyter.widget-view+json"
     assert data[view]["model_id"] == again[view]["model_id"]
-    assert "no leases yet" in data["text/html"]
+    assert data["text/html"] == ""
+    twin = kernel.published[0]["text/html"]
+    assert "no leases yet" in twin
+    names = [panel.shell.widget.model_id for panel in run.panel().panels]
+    assert [f'data-drlnb-twin="{name}"' in twin for name in names] == [True, True]
+    assert "drlnb.resume(" in twin
     assert data["text/plain"] == "<Desk of fleet, leasing>"
 
 
@@ -423,21 +430,28 @@ def test_the_hold_dropdown_follows_the_journal(run, link):
 
     link.say(header("a"), opened("a"), header("b"), opened("b"))
     change("a", "last")
-    refreshed(panel, lambda: panel.content._n_followed == 1)
-    assert panel.content._hold.value == "round"  # of all tasks only one has changed
+    refreshed(panel, lambda: panel.content._hold.value is None)
     panel.content._task.value = "a"
     panel.refresh()
     assert panel.content._hold.value == "last"
     panel.content._task.value = "all tasks"
     change("b", "last")
-    refreshed(panel, lambda: panel.content._n_followed == 2)
-    assert panel.content._hold.value == "last"
-    panel.content._hold.value = "round"  # a wish that is not applied yet stays until the journal says something new
+    refreshed(panel, lambda: panel.content._hold.value == "last")
+    panel.content._hold.value = "round"  # a wish that is not applied yet stays, and is marked
     link.say(finished("a", 1))
     until(lambda: run.tasks["a"].n_timesteps)
     panel.refresh()
     assert panel.content._hold.value == "round"
+    assert "drlnb-chosen" in panel.content._hold._dom_classes
     assert link.asked == []
+    clicked(panel.shell.widget, "apply")
+    until(lambda: link.asked)
+    panel.refresh()
+    assert panel.content._hold.value == "round", "asked for, not in force yet"
+    change("a", "round")
+    change("b", "round")
+    refreshed(panel, lambda: "drlnb-chosen" not in panel.content._hold._dom_classes)
+    assert panel.content._hold.value == "round"
 
 
 def refreshed(panel, look):

@@ -118,6 +118,7 @@ const blank = () => ({
   columns: {},
   seq: 0,
   newsAt: 0,
+  lostAt: 0,
   dataAt: 0,
   stop: () => {},
 });
@@ -281,6 +282,22 @@ function watch(root, run) {
     media.forEach((one) => one.removeEventListener("change", run));
     document.removeEventListener("visibilitychange", run);
   };
+}
+// Keeps parts as tall as they have been at this width: what stands below does not move when their words change.
+/** @param {HTMLElement} root @param {...HTMLElement} parts */
+function steady(root, ...parts) {
+  let width = 0;
+  const size = new ResizeObserver(() => {
+    const anew = root.clientWidth !== width;
+    width = root.clientWidth;
+    for (const part of parts) {
+      if (anew) part.style.minHeight = "";
+      const { height } = part.getBoundingClientRect();
+      if (height > (parseFloat(part.style.minHeight) || 0)) part.style.minHeight = `${height}px`;
+    }
+  });
+  for (const node of [root, ...parts]) size.observe(node);
+  return () => size.disconnect();
 }
 // Returns what ends a module, once: called, or by the signal of who shows it.
 /** @param {Gone} gone @param {AbortSignal | undefined} signal @param {() => void} run */

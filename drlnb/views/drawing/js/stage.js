@@ -206,13 +206,15 @@ function stage({ model, el, signal }, name) {
     for (const [event, run] of Object.entries(heard))
       canvas.addEventListener(event, guarded(model, run));
     window.addEventListener("drlnb:select", chosen);
-    const unwatch = watch(root, ask);
+    const unwatch = watch(root, ask),
+      unsteady = steady(root, numbers, legend);
     s.state = feed(model, changed);
     tools = toolRow(root, s.state, () => board.svg(s.state.header.sentence || ""), canvas);
     ask();
     return ending(s.gone, signal, () => {
       s.state.stop();
       unwatch();
+      unsteady();
       board.stop();
       own.stop?.();
       window.removeEventListener("drlnb:select", chosen);

@@ -355,9 +355,8 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
         rows.delete(name);
       }
     if (!held) place(wanted);
-    const empty = body.querySelector('[data-testid="empty"]');
-    if (t.n) empty?.remove();
-    else if (!body.children.length) {
+    body.querySelector('[data-testid="empty"]')?.remove();
+    if (!t.n) {
       const colspan = String(cols().length),
         text = state.header.sentence;
       body.append(make("tr", { test: "empty" }, make("td", { colspan, class: "drlnb-dim", text })));
@@ -394,9 +393,11 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     off = Boolean(text);
     rows.forEach(fill);
   }); // the shell above says it
+  const unsteady = steady(root, numbers);
   return ending(gone, signal, () => {
     state.stop();
     quiet();
+    unsteady();
     window.removeEventListener("drlnb:select", select);
     for (const end of ["pointerup", "pointercancel"]) window.removeEventListener(end, lift);
   });

@@ -6,6 +6,7 @@ interface Model {
   set(name: string, value: unknown): void;
   save_changes?(): void;
   send(content: object): void;
+  widget_manager?: any;
   on(name: string, run: (...args: any[]) => void): void;
   off(name: string, run: (...args: any[]) => void): void;
 }
@@ -154,6 +155,10 @@ interface Header {
   buttons?: Action[];
   chips?: string[];
   notes?: string[];
+  refused?: string;
+  twin?: string;
+  resume?: string;
+  waits?: string[];
 }
 /** What Python says of a picture, of a click or in words. */
 type Message = Record<string, any>;
@@ -175,6 +180,7 @@ interface State {
   columns: Record<string, [string, string][]>;
   seq: number;
   newsAt: number;
+  lostAt: number;
   dataAt: number;
   stop(): void;
 }
