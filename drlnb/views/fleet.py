@@ -75,6 +75,7 @@ TABLE = table(
     attempt | attempt | run of the task's master; +1 when it is started anew
     seed | seed | seed of environments, parameters and sampling
     restarts | restarts | collectors, executors and masters that were started again
+    loss:name | last loss | why the latest collector or executor that was started again was lost
     """,
 )
 
@@ -85,7 +86,7 @@ _COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "rounds", "label": "rounds", "kind": "progress", "of": "total"},
     *shown(TABLE, "eta ret"),
     {"key": "spark", "label": "", "kind": "spark", "minor": "1"},
-    *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3", p95="p95"),
+    *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3 loss/3", p95="p95"),
 )
 
 
@@ -198,7 +199,8 @@ def _row(fold: Fold, name: str, state: str, spec: Plain, known_end: tuple[str, s
     if task is None or latest is None:
         unknown = dict.fromkeys(("ret", "p50", "p95"))
         none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
-        return {**row, **unknown, **none, "state": end[0] or "queued", "allowed": (), "restart_label": ""}
+        idle = {"state": end[0] or "queued", "allowed": (), "restart_label": "", "loss": ""}
+        return {**row, **unknown, **none, **idle}
     reason = latest.reason
     if state not in ENDS and end[0]:
         state, reason = end
@@ -214,6 +216,7 @@ def _row(fold: Fold, name: str, state: str, spec: Plain, known_end: tuple[str, s
         "state": _STATES.get(state, state),
         "attempt": latest.number,
         "restarts": task.n_restarts,
+        "loss": task.last_loss,
         "allowed": _ALLOWED.get(state, ("pause", "stop")),
         "restart_label": _restart(latest.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
     }

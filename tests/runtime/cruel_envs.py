@@ -33,8 +33,8 @@ class Cruel(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        # A probe makes one, too, and must find nothing wrong.
-        if self.at == 0 and "drlnb collector" in Path("/proc/self/cmdline").read_text():
+        # A probe, whose title has no number, must find nothing wrong.
+        if self.at == 0 and "#" in Path("/proc/self/cmdline").read_text():
             self._strike()
         return np.zeros(2, np.float32), {}
 

@@ -8,7 +8,7 @@ from statistics import median
 
 from drlnb.records import round as rounds
 from drlnb.records.base import Record
-from drlnb.records.columns.warmup import CollectorRestartPlanned
+from drlnb.records.columns.warmup import CollectorLost, CollectorRestartPlanned, CollectorUnanswered
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.entries import Entry, newest
 from drlnb.views.folds.fold import Fold
@@ -40,6 +40,8 @@ class TaskStatus:
     eta_s: float | None = None
     #: Collectors, executors and masters of this task that were started again.
     n_restarts: int = 0
+    #: Why the latest of these was lost, in a line; empty if nobody was, or it is not known.
+    last_loss: str = ""
     #: Seconds of training so far.
     elapsed_s: float = 0.0
     #: Why it failed; empty unless it did.
@@ -57,6 +59,8 @@ class _Line:
 
     status: TaskStatus
     attempt: int = 0
+    #: Why a collector was lost that may be started again.
+    loss: str = ""
     #: Why its newest checkpoint could not be written; empty if it was.
     unwritten: str = ""
     #: Steps of the latest round.
@@ -85,8 +89,12 @@ class _Line:
                 self._round(record)
             case rounds.EvaluationFinished(failure="", deterministic=True):
                 self._now(eval_mean_reward=float(record.mean_reward))
-            case CollectorRestartPlanned() | rounds.ExecutorDied():
-                self._now(n_restarts=self.status.n_restarts + 1)
+            case CollectorLost() | CollectorUnanswered():
+                self.loss = record.reason
+            case CollectorRestartPlanned():
+                self._now(n_restarts=self.status.n_restarts + 1, last_loss=self.loss)
+            case rounds.ExecutorDied():
+                self._now(n_restarts=self.status.n_restarts + 1, last_loss=record.reason)
             case rounds.EndTask():
                 self.end(record.state, record.reason)
 

@@ -63,7 +63,7 @@ def collector_ready(state: RoundState, event: warmup.CollectorReady, out: Out) -
 
 def collector_lost(state: RoundState, event: warmup.CollectorLost, out: Out) -> None:
     """Start a lost collector again, unless it was lost too often."""
-    pause_s = state.crew.lost(event.collector, event.node, state.t)
+    pause_s = state.crew.lost(event.collector, event.node, state.t, event.where)
     if pause_s is None:
         return
     if event.collector == state.evaluator:
@@ -71,8 +71,8 @@ def collector_lost(state: RoundState, event: warmup.CollectorLost, out: Out) -> 
     if (state.closing and "evaluation" not in state.closing) or give_up_with(state, event.collector, event.reason, out):
         return
     member = state.crew.members[event.collector]
-    raised_again = bool(event.detail) and member.n_losses >= state.config["max_collector_errors"]
-    if raised_again or len(member.lost_t) > state.config["max_collector_restarts"]:
+    is_broken = max(member.n_there, member.n_losses if event.detail else 0) >= state.config["max_collector_errors"]
+    if is_broken or len(member.lost_t) > state.config["max_collector_restarts"]:
         reason = f"collector {event.collector} was lost too often: {event.reason}\n{event.detail}"
         end(state, "failed", reason.strip(), out)
         return

@@ -46,7 +46,7 @@ ROUND_DEFAULTS: Facts = {
     "eval_keep_best": False,  # a checkpoint after each evaluation that is the best so far
     "max_collector_restarts": 20,  # of each collector, within an hour
     "env_timeout_s": ENV_TIMEOUT_S,  # for one step of a collector's environments, or for making them; None: all time
-    "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
+    "max_collector_errors": 3,  # in a row, with a traceback or at one step: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
     "switch_limit_frac": LeasingSettings().switch_limit_frac,  # of a batch's compute: what a switch may cost for that

@@ -117,7 +117,7 @@ class CollectorEffects:
         if "refused" not in reply:
             self._ready(command, number, reply)
         elif self._starts[collector] == number:
-            m.process_lost(collector, command.node, reply["refused"], number=begun)
+            m.process_lost(collector, command.node, reply, number=begun)
 
     def _ready(self, command: warmup.StartCollector, number: int, reply: Plain) -> None:
         if self._starts[command.collector] == number:  # not taken back meanwhile: then its end is on the way

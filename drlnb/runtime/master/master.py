@@ -329,17 +329,21 @@ class Master:
             self.host.feed(kinds[action])
         return ""
 
-    def collector_lost(self, *, collector: int, node: str, reason: str, detail: str, number: int) -> None:
+    def collector_lost(
+        self, *, collector: int, node: str, reason: str, detail: str, number: int, where: str = ""
+    ) -> None:
         """Pass on that a collector's process, by its number, is gone, or that of the replay ring."""
         if collector == RING:
             self.host.feed(replay.ReplayLost, reason=reason, detail=detail)
         elif self.losses.is_news(collector, number):
-            self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
+            what = {"reason": reason, "detail": detail, "where": where}
+            self.host.feed(warmup.CollectorLost, collector=collector, node=node, **what)
 
-    def process_lost(self, collector: int, node: str, text: str, *, number: int = 0) -> None:
-        """Pass on that a process could not be started; the first line of the text is why."""
-        reason, _, detail = text.partition("\n")
-        self.collector_lost(collector=collector, node=node, reason=reason, detail=detail, number=number)
+    def process_lost(self, collector: int, node: str, reply: Plain, *, number: int = 0) -> None:
+        """Pass on that a process could not be started; the first line of the refusal is why."""
+        reason, _, detail = reply["refused"].partition("\n")
+        what = {"reason": reason, "detail": detail, "where": reply.get("where", "")}
+        self.collector_lost(collector=collector, node=node, number=number, **what)
 
     def node_lost(self, node: str, reason: str, address: str = "") -> None:
         """Pass on that a node is gone that was at an address."""

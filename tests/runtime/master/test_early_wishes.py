@@ -66,10 +66,11 @@ def test_a_stop_saves_settings_that_no_checkpoint_holds_yet(agent, monkeypatch):
     agent.restored.set()
 
     async def scene():
-        await until(lambda: rows(agent, "StopAsked"))
+        await until(lambda: rows(agent, "WriteCheckpoint"))
 
     asyncio.run(agent.run(monkeypatch, scene))
-    assert ends(agent) == []
+    (command,) = rows(agent, "WriteCheckpoint")
+    assert command["settings"] == agent.live
 
 
 def test_wishes_that_overtake_the_answer_to_the_registration_are_heard(agent, monkeypatch):
