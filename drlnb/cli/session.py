@@ -1,7 +1,8 @@
 """Follow a training from its start to the prompt: progress, Ctrl-C, the summary, the exit code.
 
 Ctrl-C while everything is being started: all is taken down again.  Once while it trains: stop within seconds, with a
-checkpoint.  Twice: kill now.  While the summary is made: skip it.  SIGTERM counts as one Ctrl-C.
+checkpoint.  Twice: kill now.  While the summary is made: skip it.  SIGTERM, and SIGHUP of a terminal that is closed,
+count as one Ctrl-C.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from typing import Self, TextIO, TypeAlias
 from drlnb.cli.progress import Live, summary_lines
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.plain import Plain
-from drlnb.fleet.training import Training
+from drlnb.fleet.training import STOP_S, Training
 from drlnb.records.errors import PeerError
 
 __all__ = ["Session"]
@@ -59,7 +60,9 @@ class Session:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def __enter__(self) -> Self:
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
+                continue  # nohup
             with contextlib.suppress(ValueError):  # not the main thread: a test
                 self._former[signum] = signal.signal(signum, self._on_signal)
         return self
@@ -95,6 +98,13 @@ class Session:
             live.write("killing: what was done since the last checkpoint is lost")
             training.fleet.kill()
             return self._interrupted(training)
+        except OSError:  # nobody reads what it says (`| head`, a terminal that was closed): as Ctrl-C once
+            self._phase = "closing"
+            with contextlib.suppress(PeerError):
+                training.stop()
+                training.watch.settle(STOP_S)
+            training.fleet.close()
+            raise
         self._phase = "closing"
         training.fleet.close()
         return self._report(training)

@@ -1,3 +1,4 @@
+import errno
 import json
 import signal
 
@@ -94,12 +95,39 @@ def test_ctrl_c_once_stops_with_a_checkpoint(fleet, capsys):
     assert "stopping: each task writes a checkpoint" in capsys.readouterr().out
 
 
-def test_sigterm_counts_as_ctrl_c(fleet, capsys):
-    """A batch system that ends a job gets its checkpoint, too."""
-    training = FakeTraining("running", 3, lambda: training.stopped or signal.raise_signal(signal.SIGTERM))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_and_sighup_count_as_ctrl_c(fleet, capsys, number):
+    """A batch system that ends a job gets its checkpoint, too, and so does a terminal that is closed."""
+    training = FakeTraining("running", 3, lambda: training.stopped or signal.raise_signal(number))
     assert follow(training, fleet) == 130
     assert training.stopped
     assert "go on with: drlnb resume runs/x" in capsys.readouterr().err
+
+
+def test_sighup_that_is_ignored_stays_so(fleet):
+    """Under nohup a training outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        training = FakeTraining("done", 2, lambda: signal.raise_signal(signal.SIGHUP))
+        assert follow(training, fleet) == 0
+        assert not training.stopped
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError(errno.EIO, "Input/output error")])
+def test_output_that_nobody_reads_stops_with_a_checkpoint(fleet, error):
+    """After `| head -1`, or in a terminal that is gone; nothing is killed, and the error is main's to tell."""
+
+    def gone():
+        if not training.stopped:
+            raise error
+
+    training = FakeTraining("running", 3, gone)
+    with pytest.raises(type(error), match=str(error)):
+        follow(training, fleet)
+    assert training.stopped
+    assert fleet.ends == ["closed"]
 
 
 def test_ctrl_c_twice_kills(fleet, capsys):

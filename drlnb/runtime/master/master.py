@@ -33,6 +33,7 @@ from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files.checkpoint import SupersededError, claim
 from drlnb.runtime.files.lock import RENEW_S
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.ipc.lifeline import is_flooded
 from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.lease import poll
 from drlnb.runtime.link import Link
@@ -51,6 +52,12 @@ _UNSWAPPED = (
     "the gradient of an MLP policy is written out, and nothing of it can be swapped: a budget needs CnnPolicy, a "
     "features_extractor_class or a network of your own"
 )
+
+
+def flooded_logs(folder: Path, task: str) -> list[Path]:
+    """Return the logs of a task's processes that have grown so much that their beginning was dropped."""
+    logs = [log for log in folder.glob("*/*.log") if log.stem.rpartition("-")[0] == task]
+    return [log for log in logs if is_flooded(log)]
 
 
 class Master:
@@ -217,7 +224,13 @@ class Master:
         return read_newest(folder, self.spec) if self._attached["resume"] else None
 
     async def _keep_lock(self) -> None:
+        told: set[Path] = set()
         while not await self.renew_lock():
+            for log in await asyncio.to_thread(flooded_logs, self.out / "logs", self.task):
+                if log not in told:
+                    what = f"the environments of task {self.task} print without end"
+                    self.rows.add_note("Defect", f"{what}: {log} keeps the newest part")
+                    told.add(log)
             await asyncio.sleep(RENEW_S)
 
     async def renew_lock(self) -> bool:

@@ -240,7 +240,7 @@ class PoolFold:
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
-                self._age(name, stream, t)
+                self._age(t, name, stream)
 
     def _lend(
         self, stream: int, t: float, fence: Fence, task: int, request: str, slots: tuple[str, ...], waited_s: float
@@ -257,7 +257,7 @@ class PoolFold:
         self.n_leases[stream] += 1
         self.demand.change(stream, t, lent=len(slots))
 
-    def _age(self, name: str, stream: int, t: float) -> None:
+    def _age(self, t: float, name: str, stream: int) -> None:
         """Turn a stream's older rows of one kind into shares of time."""
         grow: Grow = getattr(self, name)
         old = _old(grow, stream)

@@ -8,6 +8,7 @@ from drlnb.records.round import WriteCheckpoint
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.lock import Lock
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.ipc import lifeline
 from drlnb.runtime.master import checkpoint_effects
 from drlnb.runtime.master import master as of_master
 from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
@@ -47,6 +48,24 @@ def test_a_master_whose_directory_is_taken_over_ends_at_once(agent, monkeypatch,
         f"superseded: run r at tcp://node2:1 has taken over {tmp_path}; this one ends here, and writes nothing more"
     )
     assert end["superseded"]
+
+
+def test_environments_that_print_without_end_are_told_once(agent, monkeypatch, tmp_path):
+    """Their log was cut; the user is told which."""
+    renewed = []
+    monkeypatch.setattr("os.utime", renewed.append)
+    log = tmp_path / "logs" / "n0" / "a-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(lifeline._FLOODED + b"x")
+
+    async def scene():
+        await until(lambda: len(renewed) > 4)
+
+    asyncio.run(agent.run(monkeypatch, scene))
+    rows = [row for told in agent.told("drlnb_task_rows") for row in told["rows"] if row["k"] == "n"]
+    assert [row["text"] for row in rows] == [
+        f"the environments of task a print without end: {log} keeps the newest part"
+    ]
 
 
 def test_a_master_whose_directory_is_removed_ends_at_once(agent, monkeypatch, tmp_path):
