@@ -15,6 +15,7 @@ from drlnb.records.ids import Fence
 from drlnb.records.round import GradientComputed, LeaseReceived
 from drlnb.views import fleet
 from drlnb.views.folds import pool
+from drlnb.views.folds import task as task_folds
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from tests.views.journals import EPOCH, Run
@@ -278,6 +279,22 @@ def test_leases_of_a_table_are_on_the_clock_of_the_picture():
     assert [row["ended_s"] for row in rows] == bars["stop"].tolist() == [5.0, 8.0]
     changes = {row["t_s"] for row in table_rows(journal, "pool")}
     assert {2.0, 5.0, 6.5, 8.0} <= changes
+
+
+@pytest.mark.parametrize("most", [3, 4, 5])
+def test_pieces_of_a_lease_are_kept_whole_or_not_at_all(monkeypatch, most):
+    """Eight leases with three seconds computed in three pieces each: 24 of 32 s, however few pieces are kept."""
+    monkeypatch.setattr(pool, "NEWEST", 1500)
+    monkeypatch.setattr(task_folds, "_WORK", most)
+    run = Run().slot().task("a")
+    for n in range(8):
+        fence = run.grant("a", 4.0 * n, 4.0 * n, run.ask("a", 4.0 * n, n))
+        for piece in (1.0, 2.0, 3.0):
+            run.work("a", fence, 4.0 * n + piece, 1.0)
+        run.give_back("a", fence, 4.0 * (n + 1), 4.0 * n, 3.0)
+    view = gantt.gantt(run.journal())
+    assert view.value("computing") == pytest.approx(24 / 32)
+    assert view.columns["work"]["computed"].sum() == pytest.approx(24.0)
 
 
 @pytest.mark.parametrize("seed", SHAPES)
