@@ -292,9 +292,22 @@ def test_pieces_of_a_lease_are_kept_whole_or_not_at_all(monkeypatch, most):
         for piece in (1.0, 2.0, 3.0):
             run.work("a", fence, 4.0 * n + piece, 1.0)
         run.give_back("a", fence, 4.0 * (n + 1), 4.0 * n, 3.0)
+    run.give_back(GUEST, run.grant(GUEST, 32.0, 32.0, run.ask(GUEST, 32.0, 8)), 36.0, 32.0, 1.0)
     view = gantt.gantt(run.journal())
-    assert view.value("computing") == pytest.approx(24 / 32)
-    assert view.columns["work"]["computed"].sum() == pytest.approx(24.0)
+    assert view.value("computing") == pytest.approx(25 / 36)
+    assert view.columns["work"]["computed"].sum() == pytest.approx(25.0)
+
+
+def test_what_a_slot_was_held_idle_for():
+    """Ten seconds, gradients from 1 to 3 and 6 to 8: one second to begin, three between, two to hand back."""
+    run = Run().slot().task("a")
+    fence = run.grant("a", 0.0, 0.0, run.ask("a", 0.0))
+    run.work("a", fence, 3.0, 2.0)
+    run.work("a", fence, 8.0, 2.0)
+    run.give_back("a", fence, 10.0, 0.0, 4.0)
+    run.lease(GUEST, 10.0, 10.0, 20.0, n=1)  # it tells of no gradient
+    note = "held, idle: 17 % until the first gradient, 50 % between gradients, 33 % after the last"
+    assert note in gantt.gantt(run.journal()).notes
 
 
 @pytest.mark.parametrize("seed", SHAPES)
