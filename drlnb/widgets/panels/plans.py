@@ -178,7 +178,7 @@ class Reach:
         )
         if ends != self._ends:
             self._ends = ends
-            # The one end is never above the other, and a value that was cut to the former ends is written once more.
-            for name, value in (("max", 64.0), ("min", ends[0]), ("max", ends[1]), ("value", mib)):
+            # At no moment is the value outside, neither here nor in the page, which would send back what it is cut to.
+            for name, value in (("max", 64.0), ("min", -64.0), ("value", mib), ("min", ends[0]), ("max", ends[1])):
                 self._of.panel.later(self._slider, name, value)
         return [f"budget: {said_bytes(least)} hold one sample, {said_bytes(most)} keep all"] if case else []

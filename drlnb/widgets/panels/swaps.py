@@ -156,6 +156,7 @@ class Swaps(Content):
             "min": -6,
             "max": 20,
             "step": 0.05,
+            "continuous_update": False,  # else a page writes back what it has rounded to the slider's steps
             "readout_format": ".1f",
         }
         self.fields = self.source.fields() | {
