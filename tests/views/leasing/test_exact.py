@@ -298,6 +298,24 @@ def test_pieces_of_a_lease_are_kept_whole_or_not_at_all(monkeypatch, most):
     assert view.columns["work"]["computed"].sum() == pytest.approx(25.0)
 
 
+def test_slots_that_were_refused_for_long_are_few_rows_with_all_seconds():
+    """A slot that drains again and again while somebody waits: a hundred times half a second, in at most forty rows."""
+    run = Run().slot().task("a")
+    for n in range(100):
+        fence = run.grant("a", 2.0 * n, 2.0 * n, run.ask("a", 2.0 * n, n))
+        run.give_back("a", fence, 2.0 * n + 1.0, 2.0 * n, 0.0)
+        run.say(run.pool, SettingChanged(t=2.0 * n + 1.5, key="x", value=0, task=None))
+        asked = f"a/1/{n}-x"
+        run.say(run.pool, words.SlotRequested(
+            t=2.0 * n + 1.5, request_id=asked, task="run/a", attempt=1, round=n, node="n0"
+        ), words.RequestCancelled(t=2.0 * n + 2.0, request_id=asked, reason="stopped"))  # fmt: skip
+    view = gantt.gantt(run.journal(), max_bars=160)
+    refused = view.columns["refused"]
+    assert len(refused["low"]) <= 40
+    assert (refused["stop"] - refused["start"]).sum() == pytest.approx(50.0, abs=100 * TICK)
+    assert view.value("refused") == pytest.approx(50 / 200, abs=1e-6)
+
+
 def test_what_a_slot_was_held_idle_for():
     """Ten seconds, gradients from 1 to 3 and 6 to 8: one second to begin, three between, two to hand back."""
     run = Run().slot().task("a")
