@@ -12,7 +12,7 @@ from typing import Any
 from drlnb.fleet.plain import Row
 from drlnb.records.errors import InputError
 
-__all__ = ["GROUP", "MissingFace", "face", "kernel", "note", "notebook", "say", "shown_as"]
+__all__ = ["GROUP", "MissingFace", "awake", "face", "kernel", "note", "notebook", "say", "shown_as"]
 
 _LOG = logging.getLogger("drlnb")
 
@@ -52,6 +52,17 @@ def kernel() -> Any:
         return None
     shell = sys.modules["IPython"].get_ipython()
     return getattr(shell, "kernel", None)
+
+
+def awake() -> None:
+    """Publish a sign of life, so that a Jupyter server does not take this kernel for idle.
+
+    Servers end kernels that have published nothing for a while (``cull_idle_timeout``), and their training with them.
+    It is a message to no widget: pages drop it, runners of notebooks keep nothing of it.
+    """
+    mine = kernel()
+    if mine is not None and getattr(mine, "session", None) is not None:
+        mine.session.send(mine.iopub_socket, "comm_msg", {"comm_id": "drlnb", "data": {}}, parent={})
 
 
 def notebook() -> bool:
