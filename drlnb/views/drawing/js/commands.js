@@ -188,8 +188,7 @@ function actionRow(place, keyOf, args, commands, gone, tell) {
 function silence(state, run) {
   let told = "";
   const timer = setInterval(() => {
-    const late =
-      state.newsAt && (state.lostAt > state.newsAt || Date.now() - state.newsAt > 10000);
+    const late = state.newsAt && (state.lostAt > state.newsAt || Date.now() - state.newsAt > 10000);
     const text = late ? `no news since ${new Date(state.newsAt).toLocaleTimeString("en-GB")}` : "";
     if (text !== told) run((told = text));
   }, 1000);

@@ -18,7 +18,9 @@ function keepTwin(manager, name, html) {
       const output = outputs.get(k).toJSON(),
         held = [output.data?.["text/html"] ?? ""].flat().join("");
       if (!held.includes(mark)) continue;
-      const parts = held.split(/(?=<div data-drlnb-twin=)/).map((part) => (part.includes(mark) ? html : part));
+      const parts = held
+        .split(/(?=<div data-drlnb-twin=)/)
+        .map((part) => (part.includes(mark) ? html : part));
       outputs.set(k, { ...output, data: { ...output.data, "text/html": parts.join("") } });
     }
   }
@@ -199,7 +201,8 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   const quiet = silence(state, (text) => {
     off = Boolean(text);
     const line = state.header.resume;
-    banner.textContent = text && line ? `${text}; if the kernel is gone, go on with: ${line}` : text;
+    banner.textContent =
+      text && line ? `${text}; if the kernel is gone, go on with: ${line}` : text;
     showButtons();
   });
   // JupyterLab says so when a kernel is restarted; the next news, if ever, take it back.
