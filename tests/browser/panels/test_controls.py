@@ -125,7 +125,7 @@ def same(shown: str, value: object) -> bool:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.slow if " " in kind or kind == "launcher" else ()) for kind in TYPED]
+    "kind", [pytest.param(kind, marks=() if kind == "distribution" else pytest.mark.slow) for kind in TYPED]
 )
 def test_typed_fast_a_field_shows_what_is_in_force(notebook, tmp_path, kind):
     """Taken as a whole, or refused with its reason, which goes with the next choice; fields and panel always agree."""

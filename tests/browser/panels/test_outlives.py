@@ -93,6 +93,7 @@ def _check(playwright, folder, name: str, n_pictures: int) -> None:
         assert all(pictures)
 
 
+@pytest.mark.slow
 def test_a_converted_notebook_needs_no_network(playwright, tmp_path):
     """Its page asks for nothing that an empty notebook's would not, and for nothing at all where that is turned off."""
     cells = [nbformat.v4.new_code_cell(text) for text in CELLS]
@@ -120,6 +121,7 @@ picture.Picture.send = lambda self, *words, **named: None
 """
 
 
+@pytest.mark.slow
 def test_what_was_lost_is_asked_for_again(notebook, page):
     """A server that drops messages leaves a gap: the page asks, has the newest picture, and no click waits for ever."""
     notebook.open([*CELLS, DEAF, "picture.Picture.send = send"])
