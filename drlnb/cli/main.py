@@ -80,21 +80,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """Treat SIGTERM as Ctrl-C."""
+    """Treat SIGTERM, and SIGHUP unless it is ignored (nohup), as Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+    former = {each: signal.signal(each, signal.default_int_handler) for each in ends}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        for each, handler in former.items():
+            signal.signal(each, handler)
 
 
 def _failed(text: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    print(f"drlnb: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # of a terminal that is gone
+        print(f"drlnb: {text}", file=sys.stderr, flush=True)
     return code
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -91,6 +92,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **how: Any) -> None:
         super().__init__(allow_abbrev=False, **how)
+        # What begins as a negative number is a value, of whichever unit, and no option: its check says what is wrong.
+        self._negative_number_matcher = re.compile(r"-\.?[0-9].*")
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage and exiting."""

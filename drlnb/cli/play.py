@@ -17,7 +17,6 @@ def run(args: argparse.Namespace) -> int:
     """Show the tasks as they stood, then the summary."""
     from drlnb.cli.progress import Live, summary_lines
     from drlnb.fleet.playback import play
-    from drlnb.fleet.run import summary_of
 
     recording = play(args.dir, args.speed)
     print(f"recording of run {recording.id}, {recording.duration_s:.0f} s; nothing is trained", flush=True)
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     live.show(recording.tasks)
     for notice in recording.notices:
         live.write(f"drlnb: {notice}")
-    for line in summary_lines(summary_of(recording), recording.tasks):
+    for line in summary_lines(recording.watch.summary(), recording.tasks):
         live.write(line)
     live.write(f"in a notebook, with pictures: drlnb.play({str(args.dir)!r})")
     return 0

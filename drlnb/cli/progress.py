@@ -43,7 +43,8 @@ def status_line(task: TaskStatus, width: int = 0) -> str:
     """Return one task's line; `width` = columns for the name."""
     share = min(1.0, task.n_timesteps / task.total_timesteps)
     steps = f"{task.n_timesteps:,}/{task.total_timesteps:,}"
-    restarts = f", {task.n_restarts} restarts" if task.n_restarts else ""
+    why = f" (last: {task.last_loss})" if task.last_loss else ""
+    restarts = f", {task.n_restarts} restarts{why}" if task.n_restarts else ""
     eta = "" if task.ended else f"  ETA {span(task.eta_s):>7}"
     line = f"{task.name:<{width}}  {share:4.0%} {steps:>19}  return {_number(task.ep_rew_mean):>8}{eta}  {task.doing}"
     return line + restarts
@@ -162,6 +163,8 @@ def table(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
 
 def leases_line(leases: Plain) -> str:
     """Return the summary of the slots in one line."""
+    if leases["grants"] is None:
+        return "slots: nothing is said of them, since some rows of the journal were missed here"
     share = {key: _number(leases[key], ".0%") for key in ("utilisation", "expected_utilisation", "bound", "held")}
     times = {key: _number(leases[key], ".2f") for key in ("inflation", "expected_inflation")}
     return (

@@ -1,7 +1,8 @@
 """Follow a training from its start to the prompt: progress, Ctrl-C, the summary, the exit code.
 
-Ctrl-C while everything is being started: all is taken down again.  Ctrl-C once while it trains: stop at the next round
-boundary, with a checkpoint.  Twice: kill now.  SIGTERM counts as one Ctrl-C.
+Ctrl-C while everything is being started: all is taken down again.  Once while it trains: stop within seconds, with a
+checkpoint.  Twice: kill now.  While the summary is made: skip it.  SIGTERM, and SIGHUP of a terminal that is closed,
+count as one Ctrl-C.
 """
 
 import contextlib
@@ -15,9 +16,9 @@ from typing import Self, TextIO, TypeAlias
 
 from drlnb.cli.progress import Live, summary_lines
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.run import summary_of
-from drlnb.fleet.training import Training
-from drlnb.records.errors import JournalError, PeerError
+from drlnb.fleet.plain import Plain
+from drlnb.fleet.training import STOP_S, Training
+from drlnb.records.errors import PeerError
 
 __all__ = ["Session"]
 
@@ -25,6 +26,9 @@ __all__ = ["Session"]
 _Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 _DONE, _FAILED, _STOPPED = 0, 1, 130
 
+_STOPPING = (
+    "stopping: each task writes a checkpoint, once it has finished its round if that is soon; Ctrl-C again to stop now"
+)
 #: Seconds between two looks at the tasks.
 _LOOK_S = 0.25
 
@@ -56,7 +60,9 @@ class Session:
                 logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def __enter__(self) -> Self:
-        for signum in (signal.SIGINT, signal.SIGTERM):
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signum == signal.SIGHUP and signal.getsignal(signum) == signal.SIG_IGN:
+                continue  # nohup
             with contextlib.suppress(ValueError):  # not the main thread: a test
                 self._former[signum] = signal.signal(signum, self._on_signal)
         return self
@@ -73,7 +79,7 @@ class Session:
     def _on_signal(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         self._n_signals += 1
-        if self._phase == "starting" or (self._phase == "training" and self._n_signals > 1):
+        if self._phase in {"starting", "summing up"} or (self._phase == "training" and self._n_signals > 1):
             raise KeyboardInterrupt
         # While it closes or is being killed, a signal would only leave something behind.
 
@@ -92,34 +98,36 @@ class Session:
             live.write("killing: what was done since the last checkpoint is lost")
             training.fleet.kill()
             return self._interrupted(training)
+        except OSError:  # nobody reads what it says (`| head`, a terminal that was closed): as Ctrl-C once
+            self._phase = "closing"
+            with contextlib.suppress(PeerError):
+                training.stop()
+                training.watch.settle(STOP_S)
+            training.fleet.close()
+            raise
         self._phase = "closing"
         training.fleet.close()
         return self._report(training)
 
     def _watch(self, training: Training, live: Live) -> None:
-        asked = False
+        asked = ended = False
         shown: set[str] = set()
-        while not training.watch.settle(_LOOK_S):
+        while not ended:
+            ended = training.watch.settle(_LOOK_S)
             live.show(training.tasks)
             for notice in training.notices:
                 if notice not in shown:
                     shown.add(notice)
                     live.write(f"drlnb: {notice}")
-            if self._n_signals and not asked:
+            if self._n_signals and not asked and not ended:
                 asked = True
-                live.write("stopping: each task finishes its round and writes a checkpoint; Ctrl-C again to stop now")
+                live.write(_STOPPING)
                 with contextlib.suppress(PeerError):  # the training itself reports a cluster that is gone
                     training.stop()
-        live.show(training.tasks)
 
     def _report(self, training: Training) -> int:
         tasks = training.tasks
-        summary = None
-        try:
-            summary = summary_of(training)
-            self.write("\n".join(summary_lines(summary, tasks)))
-        except JournalError as error:
-            print(f"drlnb: no summary: {error}", file=sys.stderr)
+        summary = self._summary(training)
         self.write(f"run directory: {training.out}")
         for task in tasks.values():
             if task.state == "failed":
@@ -132,6 +140,19 @@ class Session:
         if "failed" in states:
             return _FAILED
         return _DONE if states == {"done"} else self._interrupted(training)
+
+    def _summary(self, training: Training) -> Plain | None:
+        """Write the summary and return it; None if a signal has come meanwhile."""
+        summary = None
+        try:
+            self._phase = "summing up"
+            summary = training.watch.summary()
+            self.write("\n".join(summary_lines(summary, training.tasks)))
+        except KeyboardInterrupt:
+            self.write("the summary was skipped")
+        finally:
+            self._phase = "closing"
+        return summary
 
     def _interrupted(self, training: Training) -> int:
         print(f"drlnb: stopped; go on with: drlnb resume {training.out}", file=sys.stderr, flush=True)

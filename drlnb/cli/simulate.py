@@ -9,9 +9,11 @@ from drlnb.cli.parser import Command, Option, at_least, either, option, seed_lis
 __all__ = ["COMMAND"]
 
 
-def _number(name: str, metavar: str, default: float, help: str, least: int = 1, dest: str | None = None) -> Option:
+def _number(
+    name: str, metavar: str, default: float, help: str, least: int = 1, most: int | None = None, dest: str | None = None
+) -> Option:
     """Return an option that takes a number: a whole one, unless its default is not."""
-    read = float if isinstance(default, float) else at_least(least)
+    read = float if isinstance(default, float) else at_least(least, most=most)
     return option(name, type=read, default=default, metavar=metavar, help=f"{help} (default {default:g})", dest=dest)
 
 
@@ -73,8 +75,8 @@ _WARMUP = (
     _JSON,
 )
 _DISTRIBUTION = (
-    _number("--hosts", "N", 298, "hosts beside the learner"),
-    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0),
+    _number("--hosts", "N", 298, "hosts beside the learner", most=10_000),
+    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0, most=100_000),
     _number("--model-mb", "S", 20.0, "megabytes of one version"),
     _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),

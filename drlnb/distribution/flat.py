@@ -145,12 +145,12 @@ def _shown(data: np.ndarray, layout: FlatLayout) -> dict[str, np.ndarray]:
     }
 
 
-def _named(source: Any) -> dict[str, Any]:
-    """Return the tensors of a module, or of a mapping, by name; each can be packed."""
+def _named(source: Any, **options: bool) -> dict[str, Any]:
+    """Return the tensors of a module, or of a mapping, by name; each can be packed.  `options` are of `state_dict`."""
     state_dict = getattr(source, "state_dict", None)
     if state_dict is None and not isinstance(source, Mapping):
         raise ValueError(f"a module or a mapping of tensors by name can be packed, got {type(source).__name__}")
-    named = dict(state_dict() if state_dict is not None else source)
+    named = dict(state_dict(**options) if state_dict is not None else source)
     if odd := [name for name in named if not isinstance(name, str)]:
         raise ValueError(f"tensors must have texts for names, got {odd[0]!r}")
     if not named:
@@ -158,10 +158,16 @@ def _named(source: Any) -> dict[str, Any]:
     kind = np.ndarray if all(isinstance(value, np.ndarray) for value in named.values()) else _tensor_class()
     for name, tensor in named.items():
         if not isinstance(tensor, kind):
-            raise ValueError(f"{name!r} must be a tensor as all others, got {type(tensor).__name__}")
-        if kind is not np.ndarray and (wrong := _unfit(tensor)):
-            raise ValueError(f"tensor {name!r} is {wrong}, only dense ones can be packed")
+            extra = ", as get_extra_state returns it: publish a mapping of tensors" * _is_extra(name)
+            raise ValueError(f"{name!r} must be a tensor as all others, got {type(tensor).__name__}{extra}")
+        if wrong := _unfit_array(tensor) if isinstance(tensor, np.ndarray) else _unfit(tensor):
+            raise ValueError(f"tensor {name!r} is {wrong}, which cannot be packed")
     return named
+
+
+def _is_extra(name: str) -> bool:
+    """Return whether torch gives this name to what a module's `get_extra_state` returns."""
+    return name.rpartition(".")[2] == "_extra_state"
 
 
 def _tensor_class() -> type:
@@ -179,11 +185,23 @@ def _unfit(tensor: "torch.Tensor") -> str:
         return "not initialised"
     if tensor.is_nested or tensor.layout != torch.strided:
         return f"nested or sparse ({tensor.layout})"
-    return "quantised" if tensor.is_quantized else "on the meta device" if tensor.is_meta else ""
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return f"a {type(tensor).__name__}, whose values are not its memory's"
+    if tensor.is_quantized or tensor.is_meta:
+        return "quantised" if tensor.is_quantized else "on the meta device"
+    return "without memory" if tensor.numel() and not tensor.data_ptr() else ""
+
+
+def _unfit_array(array: np.ndarray) -> str:
+    """Return why an array cannot be packed; empty if it can."""
+    if isinstance(array, np.ma.MaskedArray):
+        return "masked"
+    # Dtypes of other packages may have names of torch's, and bits that numpy converts to numbers.
+    return "" if array.dtype.kind in "biufc" else f"of dtype {array.dtype.name}"
 
 
 def _rows(named: Mapping[str, Any]) -> _Rows:
-    """Return what is packed; tensors with the same memory are one."""
+    """Return what is packed; tensors are one that read the same memory in the same way."""
     first: dict[object, str] = {}
     place: object
     rows = []
@@ -191,9 +209,9 @@ def _rows(named: Mapping[str, Any]) -> _Rows:
         dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
         if isinstance(tensor, np.ndarray):
             dtype = tensor.dtype.name
-            place = tensor.__array_interface__["data"][0], tensor.strides
+            place = tensor.__array_interface__["data"][0], tensor.strides, tensor.dtype.byteorder
         else:
-            place = tensor.data_ptr(), tensor.stride(), tensor.device
+            place = tensor.data_ptr(), tensor.stride(), tensor.device, tensor.is_conj(), tensor.is_neg()
         alias = first.setdefault((place, dtype, shape), name) if prod(shape) else name
         rows.append((name, dtype, shape, alias if alias != name else None))
     return tuple(rows)
@@ -292,26 +310,43 @@ def bind(buffer: _Buffer, module: "torch.nn.Module") -> None:
     Raises
     ------
     LayoutMismatch
-        If the module has other tensors; the first one that differs is named.
+        If the module has other tensors, or one where the payload has two; the first one that differs is named.
     ValueError
-        If it is no payload, or the module is on another device.
+        If it is no payload, the module is on another device, or its `state_dict` has something that is neither a
+        parameter nor a buffer nor a tensor of extra state.
     """
     import torch
 
-    layout, named = layout_of(buffer), _named(module)
-    wanted = _lay_out(_rows(named))
-    if wanted.head != layout.head:
-        pairs = zip_longest(layout.entries, wanted.entries)
-        given, own = next(pair for pair in pairs if pair[0] != pair[1])
-        raise LayoutMismatch(
-            f"the parameters have {given or 'no more'}, {type(module).__name__} has {own or 'no more'}"
-        )
-    if device := next((t.device for t in named.values() if t.device.type != "cpu"), None):
-        raise ValueError(f"a module on the CPU can be bound, this one is on {device}")
+    layout, named = layout_of(buffer), _named(module, keep_vars=True)
+    own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    if strange := next((name for name, t in named.items() if id(t) not in own and not _is_extra(name)), ""):
+        raise ValueError(f"{strange!r} is no parameter or buffer of {type(module).__name__}: read it by arrays()")
+    _fit(layout.entries, named, module)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
         flat = torch.frombuffer(buffer, dtype=torch.uint8)[len(layout.head) :]
-    tensors = module.state_dict(keep_vars=True)
     for entry, view in zip(layout.entries, _tensors(flat, layout.entries), strict=True):
-        tensors[entry.name].data = view if isinstance(tensors[entry.name], torch.nn.Parameter) else view.clone()
-    module.requires_grad_(False).eval()
+        tensor = named[entry.name]
+        if id(tensor) not in own:
+            module.get_submodule(entry.name.rpartition(".")[0]).set_extra_state(view.clone())
+        else:
+            tensor.data = view if isinstance(tensor, torch.nn.Parameter) else view.clone()
+    for parameter in module.parameters():  # a module that was scripted has no requires_grad_
+        parameter.requires_grad_(False)
+    module.eval()
+
+
+def _fit(entries: Sequence[FlatEntry], named: "Mapping[str, torch.Tensor]", module: "torch.nn.Module") -> None:
+    """Check that a payload's tensors can be those of a module."""
+    first: dict[int, FlatEntry] = {}
+    for given, own in zip_longest(entries, _lay_out(_rows(named)).entries):
+        kinds = [(each.name, each.dtype, each.shape) for each in (given, own) if each]
+        if (
+            kinds[0] != kinds[-1]
+            or len(kinds) < 2
+            or first.setdefault(id(named[own.name]), given).offset != given.offset
+        ):
+            has = f"the parameters have {given or 'no more'}"
+            raise LayoutMismatch(f"{has}, {type(module).__name__} has {own or 'no more'}")
+    if device := next((tensor.device for tensor in named.values() if tensor.device.type != "cpu"), None):
+        raise ValueError(f"a module on the CPU can be bound, this one is on {device}")

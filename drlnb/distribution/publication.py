@@ -29,7 +29,9 @@ class PublishReport:
     #: Hosts that hold it.
     n_hosts: int
     n_bytes: int
-    #: Name of the planner; empty if there was no host, or a newer version took this one's place.
+    #: Name of the planner, and what it chose: strategy with its numbers, as far as they count for so many hosts, or the
+    #: name of a user's own planner; empty if there was no host, or a newer version took this one's place.
+    planner: str
     plan: str
     #: A newer version took its place before it was sent.
     superseded: bool
@@ -93,7 +95,8 @@ class PublishReport:
             version=version,
             n_hosts=end.n_hosts if end else 0,
             n_bytes=first.n_bytes if first else 0,
-            plan=first.planner if first else "",
+            planner=first.planner if first else "",
+            plan=(first.plan or first.planner) if first else "",
             superseded=end is None,
             n_superseded=sum(isinstance(record, VersionSuperseded) for record in trace) - (end is None),
             publish_s=end.publish_s if end else 0.0,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from distributed import Client
 
+from drlnb.distribution.cluster import PLUGIN_S, TopicClient, install, uninstall, usable
 from drlnb.distribution.flat import pack
 from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
@@ -37,12 +38,10 @@ from drlnb.records.errors import ConfigError, PeerError
 from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.distribution.probe import WITHIN_S
 from drlnb.runtime.distribution.sender import Sender
-from drlnb.runtime.files import versions
 from drlnb.runtime.files.planners import resolve
 from drlnb.runtime.link import TOPIC
 from drlnb.runtime.link import Link as NodeLink
 from drlnb.runtime.machine_host import MachineHost, by_class
-from drlnb.runtime.node.bootstrap import Bootstrap, by_value
 from drlnb.runtime.protocol import Payload, Plain
 
 if TYPE_CHECKING:
@@ -51,18 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Publisher"]
 
-#: Longest wait for the workers to take the plugin, and for their first words, in seconds.
-_PLUGIN_S, _UP_S = 30.0, 15.0
-
-
-class _Client:
-    """What a link needs of a Dask worker, by a client."""
-
-    name, local_directory = "", ""
-
-    def __init__(self, client: Client, topic: str) -> None:
-        self.address, self.rpc = topic, client.rpc
-        self.handlers: Plain = {}
+#: Longest wait for the first words of the workers, in seconds.
+_UP_S = 15.0
 
 
 class Publisher:
@@ -112,7 +101,7 @@ class Publisher:
         link: Link | Emulated | None = None,
         confirm: str = "hosts",
     ) -> None:
-        self._client = _usable(client)
+        self._client = usable(client)
         if not isinstance(task, str) or not task or "/" in task:
             raise ConfigError(f"task must be a name without '/', got {task!r}")
         if deadline_s is not None and not (isinstance(deadline_s, (int, float)) and 0.0 < deadline_s < math.inf):
@@ -153,9 +142,11 @@ class Publisher:
         self._sent: Payload = b""
         self._waiting: dict[int, Publication] = {}
         self._is_open = self._is_closed = False
+        #: Who has published later under the same name.
+        self._successor = ""
         #: What measures the network, or has measured it last.
         self._measuring = list[asyncio.Task[None]]()
-        self._call(self._open(config), _PLUGIN_S + _UP_S + WITHIN_S)
+        self._call(self._open(config), PLUGIN_S + _UP_S + WITHIN_S)
 
     def _call(self, coroutine: object, timeout_s: float) -> None:
         """Run something in the client's loop."""
@@ -169,7 +160,7 @@ class Publisher:
     # ------------------------------------------------------------------ hosts
     async def _open(self, config: Plain) -> None:
         """Put the plugin onto the workers that are there and that come, and wait until each has said something."""
-        self._link = NodeLink(_Client(self._client, self._topic))
+        self._link = NodeLink(TopicClient(self._client, self._topic))
         self._sender = Sender(
             self._link,
             ("", self.task),
@@ -183,19 +174,7 @@ class Publisher:
         self._host = MachineHost(DistributionMachine(config, self._planners), effects, [self._listen])
         self._changed = asyncio.Event()
         self._client.subscribe_topic(self._topic, self._heard)
-        plugin = Bootstrap(
-            self._plugin,
-            versions.versions(),
-            "drlnb.runtime.distribution.plugin:RelayPlugin",
-            self._topic,
-            task=self.task,
-            attempt=self._attempt,
-            topic=self._topic,
-        )
-        taken = await asyncio.wait_for(
-            self._client.scheduler.register_worker_plugin(plugin=by_value(plugin), name=self._plugin, idempotent=True),
-            _PLUGIN_S,
-        )
+        taken = await install(self._client, self._plugin, self._topic, task=self.task, attempt=self._attempt)
         for event in await self._client.scheduler.events(topic=self._topic):  # of before the subscription was heard
             self._heard(event)
         end = asyncio.get_running_loop().time() + _UP_S
@@ -214,6 +193,8 @@ class Publisher:
         op, message = event[1]["op"], event[1]["fields"]
         if op == "drlnb_up":
             self._up(**message)
+        elif op == "drlnb_down":
+            self._down(**message)
         elif op == "drlnb_worker_unused":
             self.unused[message["address"]] = message["why"]
         elif message["attempt"] == self._attempt:
@@ -222,6 +203,8 @@ class Publisher:
                 self._sender.arrived(**about)
             elif op == "drlnb_applied":
                 self._sender.applied(**about)
+            elif op == "drlnb_taken":
+                self._taken(**about)
             else:
                 self._sender.lost(about)
         self._changed.set()
@@ -232,6 +215,27 @@ class Publisher:
         self._addresses[host] = address
         self._dropped.pop(host, None)
         self._tell()
+
+    def _down(self, address: str) -> None:
+        """Wait for nothing of a worker that Dask has removed."""
+        if not self._is_open:
+            self.unused.setdefault(address, "it is gone")
+        self._addresses = {host: at for host, at in self._addresses.items() if at != address}
+        self._dropped = {host: lost for host, lost in self._dropped.items() if lost[0] != address}
+        self._sender.forget(address)
+        self._tell()
+
+    def _taken(self, by: str) -> None:
+        """End: no host takes anything from here any more."""
+        self._successor = self._successor or by
+        waiting, self._waiting = self._waiting, {}
+        for publication in waiting.values():
+            publication.fail(self._over())
+        self._addresses = {}
+        self._tell()
+
+    def _over(self) -> PeerError:
+        return PeerError("publisher", f"{self._successor}, has published {self.task!r} since: open a new Publisher")
 
     def _tell(self) -> None:
         if self._is_open:  # before, those that are there are awaited
@@ -275,8 +279,12 @@ class Publisher:
             If it cannot be packed.
         RuntimeError
             If the publisher is closed, or its client.
+        PeerError
+            If another publisher has taken the name over.
         """
         payload = pack(source).data
+        if self._successor:
+            raise self._over()
         if self._is_closed or self._client.status != "running":
             raise RuntimeError("the publisher is closed" if self._is_closed else "the publisher's client is closed")
         self._version += 1
@@ -345,7 +353,7 @@ class Publisher:
             return
         self._is_closed = True
         if self._client.status == "running":
-            self._call(self._close(), _PLUGIN_S)
+            self._call(self._close(), PLUGIN_S)
         for publication in self._waiting.values():
             publication.fail(_closed())
 
@@ -353,8 +361,7 @@ class Publisher:
         self._sender.close()
         await self._host.close()
         await self._link.close()
-        self._client.unsubscribe_topic(self._topic)
-        await self._client.scheduler.unregister_worker_plugin(name=self._plugin)
+        await uninstall(self._client, self._plugin, self._topic)
         self._client.rpc.collect()  # connections to workers that would be kept for later
 
     def __enter__(self) -> Self:
@@ -368,19 +375,3 @@ class Publisher:
 
 def _closed() -> PeerError:
     return PeerError("publisher", "it was closed before all hosts held the version")
-
-
-def _usable(client: Client | None) -> Client:
-    """Return a client that can be used, the current one if none is given."""
-    if client is None:
-        try:
-            client = Client.current()
-        except ValueError:
-            raise ConfigError("there is no Dask client here: Publisher(distributed.Client(...))") from None
-    if not isinstance(client, Client):
-        raise ConfigError(f"client must be a distributed.Client, got {client!r}")
-    if client.asynchronous:
-        raise ConfigError("client must have a loop thread of its own: Client(..., asynchronous=False)")
-    if client.status != "running":
-        raise ConfigError(f"client must be connected, it is {client.status}")
-    return client

@@ -24,6 +24,8 @@ from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.registry import settings_class
+from drlnb.rl.algorithms.resolve import PREFIX, live_value
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.same_bits import one_thread
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = ["Algorithm"]
+
+#: What a model can be given anew beside the algorithm's settings.
+_COUNTS = ("seed", "n_envs", "n_collectors", "eval_episodes", "eval_max_steps")
+#: What a replay ring that has been filled was made for.
+_OF_RING = ("buffer_size", "n_envs")
 
 
 class Algorithm(Model):
@@ -55,12 +62,11 @@ class Algorithm(Model):
 
     def __init_subclass__(cls) -> None:
         cls.__signature__ = signature(cls.ALGO, cls.ORDER)
-        KINDS[cls.ALGO] = cls
+        if "ALGO" in vars(cls):  # not a subclass of the user's own
+            KINDS[cls.ALGO] = cls
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        given = bound(type(self).__name__, self.ALGO, self.__signature__, args, kwargs)
-        self.verbose = int(given.pop("verbose", 0))
-        self.tensorboard_log = given.pop("tensorboard_log", None)
+        given = _own(self, args, kwargs)
         self.fleet = given.pop("fleet", None)
         super().__init__(described(self.ALGO, given))
 
@@ -160,6 +166,23 @@ class Algorithm(Model):
             start_listening(run, task, self, callbacks, None if log is None else log.close)
         return run
 
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Set the seed of every random stream, as ``model.seed = seed`` does; None leaves it."""
+        self.seed = self.seed if seed is None else seed
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Change a setting of the next budget, or while the model trains from the next round on.
+
+        Raises
+        ------
+        AttributeError, ConfigError, LayoutMismatch
+            If there is no such setting, it cannot change (now), or its value is wrong or means another network.
+        """
+        if "spec" in self.__dict__ and name in {*self.spec.hyperparameters, *_COUNTS}:
+            _set(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def _state(self) -> Trained:
         _take_over(self)
         return super()._state() if self._live is None else self._live.trained()
@@ -216,11 +239,49 @@ class Algorithm(Model):
         if env is not None:
             model.spec = moved(spec, env)
         if changed:
-            given = bound(cls.__name__, cls.ALGO, cls.__signature__, None, changed)
-            model.verbose = int(given.pop("verbose", 0))
-            model.tensorboard_log = given.pop("tensorboard_log", None)
-            model.spec = altered(model.spec, given, str(path))
+            _alter(model, _own(model, None, changed), str(path))
         return model
+
+
+# ---------------------------------------------------------------------- arguments, and settings that are assigned
+def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
+    """Keep what belongs to the model of a constructor's arguments; return the others, which are its task's."""
+    given = bound(type(model).__name__, model.ALGO, model.__signature__, args, kwargs)
+    model.verbose = int(given.pop("verbose", 0))
+    model.tensorboard_log = given.pop("tensorboard_log", None)
+    return given
+
+
+def _set(model: Algorithm, name: str, value: object) -> None:
+    """Change one of its settings, wherever it trains or rests."""
+    if model._live is not None:
+        model._live.set(name, live_value(model.spec, PREFIX + name, value))
+        return
+    _take_over(model)
+    if model._run is not None:
+        model._run.set(PREFIX + name, value)
+        return
+    trained = model.trained
+    if name in _OF_RING and trained is not None and trained.replay is not None:
+        way = f"save the model, then {type(model).__name__}.load(path, {name}=...), whose ring is empty"
+        raise ConfigError(f"{name} cannot change any more, the replay ring is filled: {way}")
+    _alter(model, {name: value}, type(model).__name__)
+
+
+def _alter(model: Algorithm, given: Row, where: str) -> None:
+    """Change settings of a model that rests; they win over those that were changed while it trained."""
+    n_envs, trained = model.n_envs, model.trained
+    model.spec = altered(model.spec, given, where)
+    model._actor = model._loaded = None
+    if trained is None or trained.n_rounds == 0:
+        model.trained = None  # made from its seed when it is needed
+        return
+    aliases, facts = settings_class(model.spec.algo).ALIASES, trained.state.facts
+    names = {aliases.get(name, name) for name in given}
+    live = {name: value for name, value in facts.get("live", {}).items() if name not in names}
+    state = replace(trained.state, facts={**facts, "live": live})
+    envs = trained.envs if model.n_envs == n_envs else None
+    model.adopt(_republished(model.spec, replace(trained, state=state, envs=envs)))
 
 
 # ---------------------------------------------------------------------- one budget after the other

@@ -12,6 +12,7 @@ from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.training import STOP_S, Training
 from drlnb.fleet.watch import known
 from drlnb.records.base import Record
+from drlnb.records.episodes import success_rate
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.round import CheckpointWritten, EvaluationFinished, MetricsRecorded, WriteCheckpoint
 from drlnb.views.folds.entries import Handlers, split_stream
@@ -29,14 +30,18 @@ class RunSession:
         self.run, self.task, self.callback = run, task, callback
         self._folder = run.out / "checkpoints" / task
         self._n_timesteps = self._round = self._evaluated = 0
+        #: Round after which a checkpoint was asked for.
+        self._asked = -1
         #: Version -> the command that wrote its newest checkpoint.
         self._commands: dict[int, WriteCheckpoint] = {}
         self._reported: set[tuple[int, str]] = set()
         self._stopping = False
 
     def checkpoint(self) -> None:
-        """Ask for a checkpoint at the next boundary."""
-        self.run.checkpoint(self.task)
+        """Ask for a checkpoint at the next boundary; once per round, however many of its steps want one."""
+        if self._asked < self._round:
+            self._asked = self._round
+            self.run.checkpoint(self.task)
 
     def save(self, version: int, path: str | Path) -> bool:
         """Save the parameters of a version, if a checkpoint of them is on disk."""
@@ -94,7 +99,8 @@ class RunSession:
                 mean_reward=record.mean_reward,
                 std_reward=record.std_reward,
                 deterministic=record.deterministic,
-                episodes=tuple((float(r), int(n)) for r, n in record.episodes),
+                episodes=tuple((float(r), int(n)) for r, n, *_ in record.episodes),
+                success_rate=success_rate(record.episodes),
             )
         )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,14 @@ from drlnb.fleet import faces
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.policy import Model, load_model
-from drlnb.fleet.rows.summary import summarise
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
 from drlnb.fleet.rows.task_status import TaskStatus
 from drlnb.fleet.watch import Watch, known, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
-from drlnb.records.errors import JournalError, TrainingFailed
+from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 
-__all__ = ["Run", "summary_of"]
-
-#: Seconds for the journal's last lines to reach the disk after the last task has ended (its writers flush every 1 s).
-_SETTLE_S = 3.0
+__all__ = ["Run"]
 
 
 class Run:
@@ -90,7 +85,11 @@ class Run:
             If a task failed; the message names it and the cause.
         TimeoutError
             If the time is up first; the training goes on.
+        ConfigError
+            If the tasks can have no slot meanwhile, because this is inside the block of a lease that holds all of them.
         """
+        if self.fleet is not None and not self.ended and timeout_s is None:
+            self.fleet.leases.refuse_endless_wait(f"run {self.id}")
         with _interruptible(self):
             ended = self.watch.settle(timeout_s)
         if not ended:
@@ -99,6 +98,8 @@ class Run:
 
     def __await__(self) -> Generator[object, None, dict[str, TaskStatus]]:
         """Wait without blocking the loop: panels stay alive meanwhile."""
+        if self.fleet is not None and not self.ended:
+            yield from self.fleet.leases.refuse_endless_await(f"run {self.id}").__await__()
         with _interruptible(self):
             yield from self.watch.end().__await__()
         return _outcome(self.tasks)
@@ -269,20 +270,3 @@ def _outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
     return tasks
-
-
-def summary_of(run: Run) -> Row:
-    """Return what came of a run, as plain data (that of ``drlnb train --json``); JournalError without a journal."""
-    deadline = time.monotonic() + (_SETTLE_S if run.ended else 0.0)
-    while True:
-        try:
-            summary = summarise(run.id, tuple(run.specs.values()), run.journal())
-        except JournalError:
-            if time.monotonic() >= deadline:
-                raise
-        else:
-            shown = {row["name"]: row["timesteps"] for row in summary["tasks"]}
-            behind = any(shown[name] < task.n_timesteps for name, task in run.tasks.items())
-            if not behind or time.monotonic() >= deadline:
-                return summary
-        time.sleep(0.2)

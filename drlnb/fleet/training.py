@@ -34,7 +34,10 @@ class Training(Run):
     watch: Follower
 
     def stop(self, task: str | None = None, *, now: bool = False) -> None:
-        """Stop at the next round boundary, with a checkpoint; returns at once.
+        """Stop within seconds, with a checkpoint; returns at once.
+
+        A round that would take longer than 5 s, or wait for a lost collector, is left unfinished: the task ends as of
+        the last commit, and :attr:`notices` says so.
 
         Parameters
         ----------

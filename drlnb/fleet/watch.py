@@ -7,14 +7,16 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
+from drlnb.fleet.plain import Row
 from drlnb.fleet.rows.row_feed import Rows
+from drlnb.fleet.rows.summary import summarise
 from drlnb.fleet.rows.task_status import Board, TaskStatus
 from drlnb.planning.settings import owner
 from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
-from drlnb.records.round import CheckpointWritten, EpisodesLost
+from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
@@ -22,7 +24,7 @@ from drlnb.views.folds.entries import Entry
 __all__ = ["Watch", "known", "refuse_task", "status_of"]
 
 #: What is told in words.
-_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, SwapUnavailable)
+_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable)
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
 
@@ -73,6 +75,11 @@ class Watch(ABC):
         """Each task's status now, by name."""
         with self._lock:
             return self._board.statuses()
+
+    def summary(self) -> Row:
+        """Return what has come of the run so far, since it was started or resumed, as plain data."""
+        with self._lock:
+            return summarise(self.run_id, self._board)
 
     @property
     def ended(self) -> bool:

@@ -13,12 +13,15 @@ from typing import Any, ClassVar, Self, cast, dataclass_transform
 
 from drlnb.records.ids import Fence
 
-__all__ = ["Command", "Decision", "Event", "Facts", "Match", "Record", "Row", "record_types", "shared"]
+__all__ = ["NESTED", "Command", "Decision", "Event", "Facts", "Match", "Record", "Row", "record_types", "shared"]
 
 #: Plain data with text keys, to be read.  Any, because numbers, texts, lists and mappings stand side by side.
 Facts = Mapping[str, Any]
 #: A record, or the state of a machine, as plain data.
 Row = dict[str, Any]
+
+#: What JSON's lists and objects are read as.
+NESTED = frozenset({list, dict})
 
 _TYPES: dict[str, type["Record"]] = {}
 
@@ -42,7 +45,7 @@ def to_plain(value: object) -> object:
 def from_plain(value: object) -> Any:
     """Turn what JSON held back into a field's value (lists become tuples)."""
     if isinstance(value, list):
-        return tuple([from_plain(item) for item in value])
+        return tuple([from_plain(item) if type(item) in NESTED else item for item in value])
     if isinstance(value, dict):
         if len(value) == 1 and "fence" in value:
             epoch, token = value["fence"]

@@ -44,6 +44,8 @@ JOURNAL_FORMAT = 3
 COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, seats, swapping, warmup)
 #: Bytes at the end of a stream that are read for its last records.
 _TAIL_BYTES = 8_000_000
+#: Bytes of a file that are read at once.
+_BLOCK_BYTES = 1 << 13
 
 
 class StreamOpened(Record):
@@ -130,10 +132,10 @@ def _header(line: str, source: str) -> StreamOpened:
 
 
 def _records(lines: Iterable[str], source: str) -> Iterator[Record]:
-    """Yield the records of lines, the first of which needs none before it; a torn one is left out."""
+    """Yield the records of whole lines, the first of which needs none before it; empty ones are left out."""
     unpacker = Unpacker()
     for i, line in enumerate(lines, 1):
-        if line.endswith("\n") and line.strip():
+        if line and not line.isspace():
             try:
                 record = unpacker.record(line)
             except ValueError as error:
@@ -151,19 +153,22 @@ class _Part:
     stop: int
 
     def _lines(self) -> Iterator[str]:
+        """Yield the whole lines, without their newlines."""
+        left, rest = self.stop - self.start, b""
         try:
             with self.path.open("rb") as file:
-                at = file.seek(self.start)
-                for line in file:
-                    at += len(line)
-                    yield line.decode(errors="replace") if at <= self.stop else ""
-                    if at >= self.stop:
-                        return
+                file.seek(self.start)
+                while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+                    left -= len(block)
+                    whole, newline, rest = (rest + block).rpartition(b"\n")
+                    yield from whole.decode(errors="replace").split("\n") if newline else ()
         except OSError as error:
             raise JournalError(f"{self.path}: {error.strerror}") from None
 
     def __iter__(self) -> Iterator[Record]:
-        return (record for record in _records(self._lines(), str(self.path)) if not isinstance(record, StreamOpened))
+        for record in _records(self._lines(), str(self.path)):
+            if type(record) is not StreamOpened:
+                yield record
 
 
 def read_stream(path: Path, *, tail: bool = False) -> Stream:

@@ -4,6 +4,7 @@ from dataclasses import field
 
 from drlnb.records.base import Command, Decision, Event, Facts
 from drlnb.records.common import GradientWork, SlotWork
+from drlnb.records.episodes import Episode
 from drlnb.records.ids import Fence
 
 #: How a task ends: states in which nothing of it runs any more.
@@ -22,8 +23,8 @@ class TaskOpened(Event):
     n_timesteps: int
     #: Seconds of training before this attempt.
     elapsed_s: float
-    #: Returns and lengths of the latest episodes, oldest first.
-    episodes: tuple[tuple[float, int], ...]
+    #: The latest ones, oldest first.
+    episodes: tuple[Episode, ...]
     #: Bytes of one version as it is published; 0 if not known yet.
     n_bytes: int
     #: Best mean return of the evaluations so far, None before the first.
@@ -53,7 +54,7 @@ class ExperienceArrived(Event):
     #: Seconds the collector spent acting and stepping, measured by itself.
     collect_s: float
     #: Episodes that ended in it: (return, length) of raw rewards.
-    episodes: tuple[tuple[float, int], ...]
+    episodes: tuple[Episode, ...]
     #: Seconds that it waited on its node, from the wake until it had a CPU slot.
     queued_s: float = 0.0
     #: CPU slots that its node lends to collectors, and collectors that share them now; 0: it lends none.
@@ -165,8 +166,7 @@ class EvaluationFinished(Event):
     failure: str
     #: The most likely actions, or samples.
     deterministic: bool = True
-    #: Return and length of each episode.
-    episodes: tuple[tuple[float, int], ...] = ()
+    episodes: tuple[Episode, ...] = ()
 
 
 class PauseAsked(Event):
@@ -215,6 +215,16 @@ class EpisodesLost(Decision):
 
     collector: int
     n_episodes: int
+    #: In words for the user.
+    text: str
+
+
+class RoundUnfinished(Decision):
+    """A task that is stopped ends in the midst of a round, as of the last commit."""
+
+    round: int
+    #: What the round would have had to wait for.
+    reason: str
     #: In words for the user.
     text: str
 
@@ -311,14 +321,16 @@ class WriteCheckpoint(Command):
     reason: str
     #: Seconds of training so far, over all attempts.
     elapsed_s: float = 0.0
-    #: Returns and lengths of the latest episodes, oldest first.
-    episodes: tuple[tuple[float, int], ...] = ()
+    #: The latest ones, oldest first.
+    episodes: tuple[Episode, ...] = ()
     #: Best mean return of the evaluations so far, None before the first.
     eval_best: float | None = None
     #: Settings of the algorithm that the user changed: ``rl.NAME`` -> value.
     settings: Facts = field(default_factory=dict)
     #: Collectors whose environments can be asked for their states, each with its node.
     collectors: tuple[tuple[int, str], ...] = ()
+    #: The round of this version has begun, and ends so: environments are saved as it found them, where that is known.
+    unfinished: bool = False
     #: Snapshot of the machine that plans what is swapped; None: there is no budget.
     swapping: Facts | None = None
 

@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Self
 
 from drlnb.records.base import Facts, Row
+from drlnb.records.kinds import kind_problems
 
 __all__ = ["ALGORITHMS", "EVAL_EPISODES", "EVAL_MAX_STEPS", "LIMITS", "SOURCE_KEYS", "TaskSpec"]
 
@@ -103,8 +104,19 @@ class TaskSpec:
 
     @classmethod
     def from_plain(cls, plain: Facts) -> Self:
-        """Rebuild a spec from :meth:`to_plain`'s mapping; ValueError names the keys that this version does not have."""
+        """Rebuild a spec from :meth:`to_plain`'s mapping.
+
+        Raises
+        ------
+        ValueError
+            If there are fields that this version does not have, or values of another kind; they are named.
+        """
         unknown = sorted(plain.keys() - {f.name for f in fields(cls)})
         if unknown:
             raise ValueError(f"task spec has unknown fields: {', '.join(unknown)}")
+        missing = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING and f.name not in plain]
+        if missing:
+            raise ValueError(f"task spec lacks {', '.join(missing)}")
+        if wrong := kind_problems(cls, plain):
+            raise ValueError("; ".join(wrong))
         return cls(**plain)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
 from drlnb.report.download import Download, Names, archive, scrub
@@ -104,7 +105,7 @@ def _read(source: Journal | Path | str) -> tuple[Journal, Content]:
         raise JournalError(f"{directory}: no such directory")
     run: Content = {}
     with contextlib.suppress(OSError, ValueError):  # a journal without run.json still makes a report
-        run = RunDir(directory).read_spec()
+        run = RunSpec.read(RunDir(directory)).to_plain()
     return Journal.read(directory), run
 
 
@@ -205,7 +206,7 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
         for spec in specs
     ]
     if not tasks:
-        return '<p class="dim">There is no run.json beside this journal: its configuration is not known.</p>'
+        return '<p class="dim">No run.json that can be read is beside this journal: the configuration is not known.</p>'
     chosen = {
         key: scrub(", ".join(f"{name} {value}" for name, value in run[key].items()))
         for key in ("planners", "settings", "versions")

@@ -60,6 +60,10 @@ class Link:
         """Run something in the background until it is done or the agent ends."""
         return self._background.keep(coroutine)
 
+    def cut(self, address: str) -> None:
+        """End what is under way to an agent that is gone: Dask would try to reach it until a time-out."""
+        self._worker.rpc.remove(address)
+
     async def close(self) -> None:
         """End what runs in the background."""
         self.closed = True

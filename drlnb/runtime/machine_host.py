@@ -158,8 +158,10 @@ class JournalWriter:
 
     def _append(self, data: bytes) -> None:
         """Append all of `data` or nothing of it: what is half written is cut off, to be tried again in one piece."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab", buffering=0) as file:
+        if not self.n_bytes:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        # A file that somebody has removed is not made anew: it would lack its beginning.
+        with open(self.path, "ab", buffering=0, opener=_existing if self.n_bytes else None) as file:
             size = os.fstat(file.fileno()).st_size
             try:
                 view = memoryview(data)
@@ -169,6 +171,10 @@ class JournalWriter:
                 file.truncate(size)
                 raise
         self.n_bytes = size + len(data)
+
+
+def _existing(path: str, flags: int) -> int:
+    return os.open(path, flags & ~os.O_CREAT)
 
 
 class MachineHost:

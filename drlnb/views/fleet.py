@@ -75,6 +75,7 @@ TABLE = table(
     attempt | attempt | run of the task's master; +1 when it is started anew
     seed | seed | seed of environments, parameters and sampling
     restarts | restarts | collectors, executors and masters that were started again
+    loss:name | last loss | why the latest collector or executor that was started again was lost
     """,
 )
 
@@ -85,7 +86,7 @@ _COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "rounds", "label": "rounds", "kind": "progress", "of": "total"},
     *shown(TABLE, "eta ret"),
     {"key": "spark", "label": "", "kind": "spark", "minor": "1"},
-    *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3", p95="p95"),
+    *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3 loss/3", p95="p95"),
 )
 
 
@@ -152,9 +153,9 @@ def tasks(
     by_name = {str(spec["name"]): spec for spec in specs}
     styles = theme.task_styles(fold, by_name)
     names = [style.name for style in styles]
-    there, ends = _shown(fold, names, by_name), ends or {}
+    there, ends, states = _shown(fold, names, by_name), ends or {}, fold.states()
     rows = [
-        {"task": i, **_row(fold, fold.tasks.get(names[i]), by_name.get(names[i], {}), ends.get(names[i], ("", "")))}
+        {"task": i, **_row(fold, names[i], states.get(names[i], ""), by_name.get(names[i], {}), ends.get(names[i]))}
         for i in there
     ]
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
@@ -190,15 +191,17 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
     return [i for i, name in enumerate(names) if name in known]
 
 
-def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -> Content:
+def _row(fold: Fold, name: str, state: str, spec: Plain, known_end: tuple[str, str] | None) -> Content:
+    task, end = fold.tasks.get(name), known_end or ("", "")
     latest = task.latest if task is not None else None
     total = _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})})
     row: Content = {"seed": spec.get("seed"), "total": total, "eta": None, "failure": "", "cause": ""}
     if task is None or latest is None:
         unknown = dict.fromkeys(("ret", "p50", "p95"))
         none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
-        return {**row, **unknown, **none, "state": end[0] or "queued", "allowed": (), "restart_label": ""}
-    state, reason = task.state, latest.reason
+        idle = {"state": end[0] or "queued", "allowed": (), "restart_label": "", "loss": ""}
+        return {**row, **unknown, **none, **idle}
+    reason = latest.reason
     if state not in ENDS and end[0]:
         state, reason = end
     if state == "failed":
@@ -213,6 +216,7 @@ def _row(fold: Fold, task: TaskFold | None, spec: Plain, end: tuple[str, str]) -
         "state": _STATES.get(state, state),
         "attempt": latest.number,
         "restarts": task.n_restarts,
+        "loss": task.last_loss,
         "allowed": _ALLOWED.get(state, ("pause", "stop")),
         "restart_label": _restart(latest.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
     }

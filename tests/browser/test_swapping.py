@@ -6,7 +6,7 @@ from tests.browser.test_recording import OVERFLOWS, _change
 
 CELL = (
     "from drlnb.widgets.faces import swapping\n\n"
-    "panel = swapping(net='nature_cnn', budget_mib=2048.0, planner='capuchin', multiple=1.4)\npanel"
+    "panel = swapping(net='nature_cnn', budget_mib=2048.0, planner='capuchin', batch=7225)\npanel"
 )
 PLANNER = "panel.settings['planner']"
 TRAIN = """
@@ -31,7 +31,7 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
     notebook.run_all()
     panel = page.locator(".drlnb-t-swapping").first
     sentence = panel.get_by_test_id("sentence").first
-    assert until(lambda: "nature_cnn x1.4, capuchin: " in sentence.inner_text(), SOON_MS / 1e3)
+    assert until(lambda: "nature_cnn, 7,225 samples, capuchin: " in sentence.inner_text(), SOON_MS / 1e3)
 
     def field(name: str):
         return panel.locator(f".drlnb-t-{name} input").first
@@ -57,7 +57,7 @@ def test_parameters_stand_in_the_planners_name_and_wrong_ones_are_told(notebook,
     for name, value, words in (
         ("epsilon", "7", "epsilon must be a number from 0 to 1, got 7"),
         ("n_trials", "1", "n_trials must be a whole number from 2 to 100000, got 1"),
-        ("multiple", "-1", "multiple must be a number from 0.01 to 100, got -1"),
+        ("batch", "-1", "batch must be a whole number from 1 to 1.67772e+07, got -1"),
     ):
         was = field(name).input_value()
         typed(name, value)

@@ -41,6 +41,8 @@ def test_a_line_of_an_ended_task_has_no_time_left():
     """Restarts are told where there were any; an unknown return is a dash."""
     line = status_line(status(state="done", doing="done", ep_rew_mean=None, n_restarts=2), 1)
     assert line == "a   42%      42,240/100,000  return        -  done, 2 restarts"
+    line = status_line(status(doing="collecting", n_restarts=1, last_loss="killed by signal 9"))
+    assert line.endswith("collecting, 1 restarts (last: killed by signal 9)")
 
 
 def test_a_terminal_is_rewritten_in_place(monkeypatch):

@@ -1,11 +1,10 @@
+import errno
 import json
 import signal
 
 import pytest
 
-from drlnb.cli import session as module
 from drlnb.cli.session import Session
-from drlnb.records.errors import JournalError
 from tests.cli.test_progress import status
 
 
@@ -32,6 +31,7 @@ class FakeTraining:
         self.stopped = False
         self.failure = "it broke" if state == "failed" else ""
         self.watch = self
+        self.on_summary = lambda: None
 
     def settle(self, timeout_s):
         self.n_looks -= 1
@@ -47,8 +47,7 @@ class FakeTraining:
         return {"a": status("a", state=self.state, doing=self.state, failure=self.failure)}
 
     def summary(self):
-        if self.state == "nothing":
-            raise JournalError("no journal")
+        self.on_summary()
         row = {"name": "a", "timesteps": 1, "ep_rew_mean": 1.0, "eval_mean_reward": None, "seconds": 1.0}
         leases = {"grants": 0, "utilisation": None, "held": None, "bound": None, "inflation": None}
         leases |= {"expected_utilisation": None, "expected_inflation": None}
@@ -57,8 +56,7 @@ class FakeTraining:
 
 
 @pytest.fixture
-def fleet(monkeypatch):
-    monkeypatch.setattr(module, "summary_of", FakeTraining.summary)
+def fleet():
     return FakeFleet()
 
 
@@ -94,15 +92,42 @@ def test_ctrl_c_once_stops_with_a_checkpoint(fleet, capsys):
     assert follow(training, fleet) == 130
     assert training.stopped
     assert fleet.ends == ["closed"]
-    assert "stopping: each task finishes its round" in capsys.readouterr().out
+    assert "stopping: each task writes a checkpoint" in capsys.readouterr().out
 
 
-def test_sigterm_counts_as_ctrl_c(fleet, capsys):
-    """A batch system that ends a job gets its checkpoint, too."""
-    training = FakeTraining("running", 3, lambda: training.stopped or signal.raise_signal(signal.SIGTERM))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_sigterm_and_sighup_count_as_ctrl_c(fleet, capsys, number):
+    """A batch system that ends a job gets its checkpoint, too, and so does a terminal that is closed."""
+    training = FakeTraining("running", 3, lambda: training.stopped or signal.raise_signal(number))
     assert follow(training, fleet) == 130
     assert training.stopped
     assert "go on with: drlnb resume runs/x" in capsys.readouterr().err
+
+
+def test_sighup_that_is_ignored_stays_so(fleet):
+    """Under nohup a training outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        training = FakeTraining("done", 2, lambda: signal.raise_signal(signal.SIGHUP))
+        assert follow(training, fleet) == 0
+        assert not training.stopped
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, OSError(errno.EIO, "Input/output error")])
+def test_output_that_nobody_reads_stops_with_a_checkpoint(fleet, error):
+    """After `| head -1`, or in a terminal that is gone; nothing is killed, and the error is main's to tell."""
+
+    def gone():
+        if not training.stopped:
+            raise error
+
+    training = FakeTraining("running", 3, gone)
+    with pytest.raises(type(error), match=str(error)):
+        follow(training, fleet)
+    assert training.stopped
+    assert fleet.ends == ["closed"]
 
 
 def test_ctrl_c_twice_kills(fleet, capsys):
@@ -127,7 +152,10 @@ def test_ctrl_c_while_it_starts_takes_all_down(fleet):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_run_without_a_journal_still_ends(fleet, capsys):
-    """The missing summary is told; the exit code is that of the tasks."""
-    assert follow(FakeTraining("nothing"), fleet) == 130
-    assert "drlnb: no summary: no journal" in capsys.readouterr().err
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_skips_the_summary_alone(fleet, capsys, number):
+    """The run is over: where it lies is told all the same, and the exit code is that of the tasks."""
+    training = FakeTraining()
+    training.on_summary = lambda: signal.raise_signal(number)
+    assert follow(training, fleet) == 0
+    assert capsys.readouterr().out.endswith("the summary was skipped\nrun directory: runs/x\n")

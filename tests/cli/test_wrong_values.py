@@ -26,6 +26,13 @@ WRONG = {
     "train A --workers 1e18": "argument --workers: must be a whole number in 1..256, got '1e18'",
     "train A --eval-episodes -1": "argument --eval-episodes: must be a whole number in 0..100000, got '-1'",
     "train A --swap-budget 0": "argument --swap-budget: a size must be from 1 byte to 2**63, got '0'",
+    "train A --swap-budget -1MiB":
+        "argument --swap-budget: a size must be a number of bytes such as 11GiB, got '-1MiB'",
+    "train A --seeds -1-4": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got '-1-4'",
+    "train A --gpus -.5":
+        "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '-.5'",
+    "simulate distribution --hosts -1e308": "argument --hosts: must be a whole number in 1..10000, got '-1e308'",
+    "simulate distribution --actors 1e308": "argument --actors: must be a whole number in 0..100000, got '1e308'",
     "train A --swap-budget apples":
         "argument --swap-budget: a size must be a number of bytes such as 11GiB, got 'apples'",
     "train A --seats 9": "argument --seats: must be 'auto' or a whole number from 1 to 4, got 9",
@@ -43,7 +50,7 @@ WRONG = {
     "simulate leasing --load 1 --tasks 2": "argument --tasks: not allowed with argument --load",
     "simulate leasing --rounds 3": "argument --rounds: must be a whole number >= 20, got '3'",
     "simulate leasing --cv x": "argument --cv: invalid float value: 'x'",
-    "simulate distribution --hosts 0": "argument --hosts: must be a whole number >= 1, got '0'",
+    "simulate distribution --hosts 0": "argument --hosts: must be a whole number in 1..10000, got '0'",
     "simulate warmup --seeds b": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'b'",
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from drlnb.distribution.flat import arrays, bind, layout_of, layout_sha, pack
 from drlnb.records.errors import LayoutMismatch
+from tests.distribution.at_one_address import arrays_at_one_address, tensors_at_one_address
 
 
 class Mixed(nn.Module):
@@ -133,15 +134,111 @@ def test_reading_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-class Extra(nn.Module):
-    """Keeps something that is no tensor."""
+@pytest.mark.parametrize("make", [tensors_at_one_address, arrays_at_one_address], ids=["tensors", "arrays"])
+def test_tensors_at_one_address_keep_their_own_values(make):
+    """Whatever makes two of them differ: conjugation, negation, byte order, strides, dtypes, shapes, offsets."""
+    tensors, expected = make()
+    found = arrays(pack(tensors))
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
 
-    def __init__(self):
+
+class Extra(nn.Module):
+    """Keeps extra state, which is made anew each time that it is asked for."""
+
+    def __init__(self, step=1.0, kind=torch.tensor):
         super().__init__()
         self.layer = nn.Linear(1, 1)
+        self.step, self._kind = step, kind
 
     def get_extra_state(self):
-        return {"step": 1}
+        return self._kind([self.step])
+
+    def set_extra_state(self, state):
+        self.step = state.item()
+
+
+def test_extra_state_of_tensors_is_bound():
+    """By the module's own function, in a part of a module, too."""
+    source, reader = (nn.Sequential(nn.ReLU(), Extra(step)) for step in (5.0, 7.0))
+    bind(pack(source), reader)
+    assert reader[1].step == 5.0
+    assert reader[1].layer.weight.equal(source[1].layer.weight)
+
+
+class Tied(nn.Module):
+    """Has a buffer that shows a parameter's memory, and two buffers with one memory."""
+
+    def __init__(self, ties=True):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(3.0))
+        self.register_buffer("shown", self.weight.data if ties else torch.arange(3.0))
+        memory = torch.zeros(2)
+        self.register_buffer("first", memory)
+        self.register_buffer("second", memory[:] if ties else torch.zeros(2))
+
+
+@pytest.mark.parametrize("ties", [True, False])
+def test_a_module_is_bound_to_version_after_version(ties):
+    """Also where different tensors of it have, or had, one memory, and where the reader's have none in common."""
+    source, reader = Tied(), Tied(ties)
+    for version in range(3):
+        with torch.no_grad():
+            source.weight += version
+            source.first += version
+        bind(pack(source), reader)
+        for name, tensor in reader.state_dict().items():
+            assert tensor.equal(source.state_dict()[name]), (version, name)
+
+
+def test_one_tensor_of_the_reader_cannot_be_two_of_the_payload():
+    """Which of them it would show is anybody's guess."""
+    source, reader = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)) for _ in "ab")
+    reader[1].weight = reader[0].weight
+    with pytest.raises(LayoutMismatch, match=r"have '1.weight' float32 \(2, 2\), .* '1.weight' .* tied to '0.weight'"):
+        bind(pack(source), reader)
+
+
+class Renamed(nn.Linear):
+    """Saves something that it has not."""
+
+    def state_dict(self, *args, **options):
+        return {"twice": 2 * self.weight}
+
+
+def test_what_is_no_tensor_of_the_module_cannot_be_bound():
+    """Nothing would come of it, and nobody would hear of that."""
+    with pytest.raises(ValueError, match="'twice' is no parameter or buffer of Renamed: read it by arrays"):
+        bind(pack(Renamed(2, 2)), Renamed(2, 2))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_is_bound():
+    """It has no `requires_grad_` of its own."""
+    source, reader = (torch.jit.script(nn.Linear(2, 2)) for _ in "ab")
+    bind(pack(source), reader)
+    assert reader.weight.equal(source.weight)
+    assert not reader.weight.requires_grad
+
+
+class Wrapped(torch.Tensor):
+    """Has no memory, as quantised, masked, sharded and fake tensors are made."""
+
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, (3,))
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise NotImplementedError(function)
+
+
+def emptied():
+    """Return a tensor whose memory was given back."""
+    tensor = torch.ones(3)
+    tensor.untyped_storage().resize_(0)
+    return tensor
 
 
 @pytest.mark.parametrize(
@@ -156,9 +253,23 @@ class Extra(nn.Module):
         (lambda: {"q": torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)}, "tensor 'q' is quantised"),
         (lambda: nn.Linear(2, 2, device="meta"), "tensor 'weight' is on the meta device"),
         (lambda: nn.LazyLinear(2), "tensor 'weight' is not initialised"),
-        (Extra, "'_extra_state' must be a tensor as all others, got dict"),
+        (
+            lambda: Extra(1.0, set),
+            "'_extra_state' must be a tensor as all others, got set, as get_extra_state returns it",
+        ),
+        (lambda: nn.Sequential(Extra(1.0, set)), "'0._extra_state' must be a tensor as all others, got set"),
+        (
+            lambda: {"a": Wrapped()},
+            "tensor 'a' is a Wrapped, whose values are not its memory's, which cannot be packed",
+        ),
+        (lambda: {"gone": emptied()}, "tensor 'gone' is without memory"),
+        (lambda: {"a": torch._efficientzerotensor(3)}, "tensor 'a' is without memory"),
+        (lambda: {"a": torch.empty(2, dtype=torch.uint4)}, "tensor 'a' has dtype uint4, which cannot be packed"),
+        (lambda: {"a": torch.nested.nested_tensor([torch.ones(1)])}, "tensor 'a' is nested or sparse"),
+        (lambda: {"a": np.ma.array([1.0, 2.0], mask=[0, 1])}, "tensor 'a' is masked"),
+        (lambda: {"a": np.zeros(2, [("x", "f4")])}, "tensor 'a' is of dtype void32"),
         (lambda: {"a": torch.ones(1), "b": np.ones(1)}, "'b' must be a tensor as all others, got ndarray"),
-        (lambda: {"o": np.array([None])}, "tensor 'o' has dtype object, which cannot be packed"),
+        (lambda: {"o": np.array([None])}, "tensor 'o' is of dtype object, which cannot be packed"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

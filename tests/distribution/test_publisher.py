@@ -22,6 +22,7 @@ from drlnb.planning.distribution import LEARNER, Plan, Send
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.columns.distribution import ActorsInstalled, HostCompleted
 from drlnb.records.errors import ConfigError, PeerError
+from tests.distribution.at_one_address import arrays_at_one_address, tensors_at_one_address
 from tests.runtime.live import ForeignCluster, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -99,7 +100,7 @@ def test_every_plan_brings_the_same_bytes_to_all(client, plan):
         report = publication.result(20.0)
         found = on_each(client, read)
     assert (report.version, report.n_hosts, report.failed) == (1, 4, {})
-    assert report.plan == plan
+    assert (report.planner, report.plan) == (plan, "star" if plan == "auto" else plan)
     assert set(report.publish_s_of) == set(report.arrival_s) == set(publisher.hosts)
     sent = report.egress_bytes
     assert sum(sent.values()) == 4 * report.n_bytes
@@ -110,6 +111,19 @@ def test_every_plan_brings_the_same_bytes_to_all(client, plan):
         assert version == 1
         for name, array in expected.items():
             np.testing.assert_array_equal(arrays[name], array)
+
+
+@pytest.mark.parametrize("make", [tensors_at_one_address, arrays_at_one_address])
+def test_what_lies_at_one_address_arrives_as_what_it_is(client, make):
+    """Conjugated, negated, of another byte order, stride, dtype or shape: each name has its own values everywhere."""
+    tensors, expected = make()
+    with Publisher(client, plan="relay:m=4") as publisher:
+        publisher.publish(tensors).result(20.0)
+        found = on_each(client, read)
+    assert len(found) == 4
+    for _, arrays in found.values():
+        for name, array in expected.items():
+            np.testing.assert_array_equal(arrays[name], array, err_msg=name)
 
 
 def test_a_module_is_bound_to_what_is_published(client):
@@ -164,14 +178,61 @@ def test_workers_come_and_go(make_foreign):
             assert {arrays["w"][-1] for _, arrays in on_each(client, read).values()} == {1.0}
 
 
+def test_who_has_closed_has_had_the_name_none_the_less(client):
+    """The former publisher is told, and a new one has it."""
+    with Publisher(client, plan="star", task="two") as first:
+        with Publisher(client, plan="star", task="two") as second:
+            second.publish({"w": np.ones(1_000)}).result(20.0)
+        with pytest.raises(PeerError, match="has published 'two' since"):
+            first.publish({"w": np.zeros(1_000)}).result(20.0)
+        with Publisher(client, plan="star", task="two") as third:
+            assert third.publish({"w": np.zeros(1_000)}).result(20.0).n_hosts == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", ["star", "tree:k=2", "binomial", "chain:c=8", "relay:m=5", "multitree:m=2,c=4"])
+def test_nobody_waits_for_a_worker_that_the_scheduler_has_removed(make_foreign, plan):
+    """Killed before a version or during one, without a nanny: Dask would try to connect for ten seconds and more."""
+    foreign = make_foreign()
+    foreign.options.append("--no-nanny")
+    for _ in range(5):
+        foreign.add_workers()
+    with Client(scheduler_file=str(foreign.file)) as client:
+        client.wait_for_workers(5, 60)
+        with Publisher(client, plan=plan) as publisher:
+            publisher.publish({"w": np.zeros(5_000_000, np.float32)}).result(20.0)
+            pids = client.run(os.getpid)
+            for n_left, is_first in ((4, True), (3, False)):
+                pid = pids[publisher._addresses[publisher.hosts[n_left // 2]]]
+                publication = None if is_first else publisher.publish({"w": np.ones(5_000_000, np.float32)})
+                os.kill(pid, signal.SIGKILL)
+                publication = publication or publisher.publish({"w": np.ones(5_000_000, np.float32)})
+                assert publication.result(5.0).n_hosts == n_left
+            wait_until(lambda: len(publisher.hosts) == 3, "the third one is forgotten, too")
+
+
+def test_relays_beyond_the_hosts_are_not_reported(client):
+    """What ran has four of them, whoever asked for nine; a number that was left open is told."""
+    with Publisher(client, plan="relay:m=9", link=Link.of(1e6, overhead_s=0.0)) as publisher:
+        report = publisher.publish({"w": np.zeros(1_000)}).result(20.0)
+        assert (report.planner, report.plan) == ("relay:m=9", "relay:m=4")
+        assert f"version 1 by relay:m=4 to {report.n_hosts} hosts" in str(report)
+        publisher.plan = "tree"
+        assert publisher.publish({"w": np.zeros(1_000)}).result(20.0).plan == "tree:k=2"
+
+
 def test_who_publishes_later_takes_the_name_over(client):
-    """The former publisher's versions are refused everywhere, with a report that says so; bytes never mix."""
+    """The former publisher's versions are refused everywhere, with a line that says who has it; bytes never mix."""
     with Publisher(client, plan="star", task="two") as first, Publisher(client, plan="star", task="two") as second:
         assert first.publish({"w": np.zeros(1_000)}).result(20.0).n_hosts == 4
         assert second.publish({"w": np.ones(1_000)}).result(20.0).n_hosts == 4
-        refused = first.publish({"w": np.full(1_000, 2.0)}).result(20.0)
-        assert refused.n_hosts == 0
-        assert len(refused.failed) == 4
+        who = (
+            re.escape(f"process {os.getpid()} on ") + r"\S+, opened \S+ \S+ \S+, has published 'two' since: open a new"
+        )
+        with pytest.raises(PeerError, match=who):
+            first.publish({"w": np.full(1_000, 2.0)}).result(20.0)
+        with pytest.raises(PeerError, match=who):
+            first.publish({"w": np.full(1_000, 3.0)})
         assert {arrays["w"][0] for _, arrays in on_each(client, read, "two").values()} == {1.0}
 
 

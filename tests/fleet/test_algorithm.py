@@ -204,6 +204,17 @@ def test_predict_has_stable_baselines3s_shapes(learnt):
 
 
 # ---------------------------------------------------------------------------------------------- learn
+class EachRound(BaseCallback):
+    """Calls a function with each round's metrics."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def on_round_end(self, metrics):
+        self.function(metrics)
+
+
 def test_whole_rounds_are_made(learnt):
     """100 steps in rounds of 64 make 128."""
     assert small().learn(100, local=True).num_timesteps == learnt.num_timesteps == 128
@@ -222,11 +233,10 @@ def test_a_budget_of_its_own_keeps_what_was_learnt():
     model = small(learning_rate="lin_0.01").learn(128, local=True)
     before, rates = model.parameters.copy(), []
 
-    def note(locals_, globals_):
-        del globals_
-        rates.append((model.num_timesteps, locals_["metrics"]["train/learning_rate"]))
+    def note(metrics):
+        rates.append((model.num_timesteps, metrics["train/learning_rate"]))
 
-    model.learn(128, note, local=True)
+    model.learn(128, EachRound(note), local=True)
     assert rates == [(64, pytest.approx(0.005)), (128, 0.0)]
     assert (model.num_timesteps, model.version) == (128, 5)
     assert not np.array_equal(model.parameters, before)
@@ -238,7 +248,7 @@ def test_a_ring_goes_on_into_a_new_budget():
     model = drlnb.DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [8]}, **settings)
     rows = []
     for _ in range(2):
-        model.learn(96, lambda locals_, _: rows.append(locals_["metrics"]), local=True)
+        model.learn(96, EachRound(rows.append), local=True)
     assert ["train/loss" in row for row in rows] == [False, True, True, True, True, True]
     assert [row["replay/size"] for row in rows] == [32, 64, 96, 128, 160, 192]
     assert rows[0]["rollout/exploration_rate"] == rows[3]["rollout/exploration_rate"]
@@ -268,6 +278,13 @@ def test_a_callback_stops_at_once_in_this_process():
     stop = Stop(128)
     assert small().learn(1000, stop, local=True).num_timesteps == 128
     assert stop.ends == 1
+
+
+def test_a_callback_may_count_steps_by_its_calls():
+    """128 steps of 4 environments are 32 calls, in two rounds."""
+    calls = []
+    small().learn(128, lambda *_: calls.append(True), local=True)
+    assert len(calls) == 32
 
 
 def test_a_callback_that_raises_ends_the_training_with_its_error():
@@ -312,11 +329,11 @@ def test_predictions_in_a_callback_draw_anew_and_know_the_newest_parameters():
     model = drlnb.PPO("MlpPolicy", "Pendulum-v1", n_steps=16, batch_size=32, n_envs=2, seed=1)
     obs, found, best = np.zeros((5, 3), np.float32), [], []
 
-    def callback(*_):
+    def note(_):
         found.extend(model.predict(obs)[0].tobytes() for _ in range(2))
         best.append(model.predict(obs, deterministic=True)[0].tobytes())
 
-    model.learn(96, callback, local=True)
+    model.learn(96, EachRound(note), local=True)
     assert len(set(found)) == 6
     assert len(set(best)) == 3
     assert model.predict(obs, deterministic=True)[0].tobytes() == best[-1]
@@ -408,7 +425,7 @@ def test_event_files_are_read_back_by_the_library(tmp_path):
 
     losses = []
     model = small(tensorboard_log=str(tmp_path))
-    model.learn(128, lambda locals_, _: losses.append(locals_["metrics"]["train/loss"]), local=True)
+    model.learn(128, EachRound(lambda metrics: losses.append(metrics["train/loss"])), local=True)
     found = EventAccumulator(str(tmp_path / "PPO_1"))
     found.Reload()
     scalars = found.Scalars("train/loss")

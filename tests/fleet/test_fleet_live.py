@@ -7,7 +7,6 @@ import psutil
 import pytest
 
 import drlnb
-from drlnb.fleet.run import summary_of
 from drlnb.records.errors import ConfigError, EnvError, RunLocked
 from drlnb.records.journal import Journal
 from drlnb.records.round import EvaluationFinished
@@ -65,7 +64,7 @@ def test_a_script_trains_waits_loads_and_predicts(fleet, tmp_path):
     assert int(action) in (0, 1)
     assert state is None
     rewards = [record.mean_reward for record in run.journal().of(EvaluationFinished)]
-    shown = [task["eval_mean_reward"] for task in summary_of(run)["tasks"]]
+    shown = [task["eval_mean_reward"] for task in run.watch.summary()["tasks"]]
     assert sorted(rewards) == sorted(shown)
     headers = {name: stream.header.config for name, stream in run.journal().streams.items()}
     assert [headers[f"task-{name}-a1"]["number"] for name in run.tasks] == [0, 1], "letter and colour in every picture"

@@ -10,7 +10,6 @@ import pytest
 import drlnb
 from drlnb.fleet.playback import readable
 from drlnb.fleet.rows import row_feed
-from drlnb.fleet.run import summary_of
 from drlnb.records.base import Record
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError
 from drlnb.records.journal import StreamOpened, line_of
@@ -56,7 +55,7 @@ def test_all_at_once_is_the_run_as_it_ended(out):
         assert steps(run) == {"a": ("done", 300), "b": ("done", 500)}
         assert run.planners == {"hold": "last"}
         assert len(run.journal().of(MetricsRecorded)) == 8
-        assert [row["timesteps"] for row in summary_of(run)["tasks"]] == [300, 500]
+        assert [row["timesteps"] for row in run.watch.summary()["tasks"]] == [300, 500]
         assert run.wait(0.0).keys() == {"a", "b"}
         assert repr(run) == "<Recording r1 done: a 300/1,000, b 500/1,000>"
 

@@ -3,7 +3,6 @@
 import pytest
 
 from drlnb.fleet import follower as module
-from drlnb.fleet import run as run_module
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
@@ -23,7 +22,6 @@ def out(tmp_path, specs):
 @pytest.fixture
 def run(link, specs, out, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
     made = Training(Follower(link, "r1", specs, out))
     yield made
     made.close()

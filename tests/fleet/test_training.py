@@ -3,13 +3,12 @@ import asyncio
 import pytest
 
 from drlnb.fleet import follower as module
-from drlnb.fleet import run as run_module
 from drlnb.fleet.follower import Follower
-from drlnb.fleet.run import summary_of
 from drlnb.fleet.training import Training
 from drlnb.records.columns.leasing import LeaseReturned
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError, PeerError, TrainingFailed
 from drlnb.records.ids import Fence
+from drlnb.records.journal import Journal
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import ended, finished, header, opened, row
@@ -25,7 +24,6 @@ def out(tmp_path, specs):
 @pytest.fixture
 def training(link, specs, out, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
     made = Training(Follower(link, "r1", specs, out))
     yield made
     made.close()
@@ -122,7 +120,24 @@ def test_without_the_journals_files_the_rows_that_were_seen_are_the_journal(trai
     link.say(header("a"), opened("a"), finished("a", 3), ended("a"), ended("b"))
     training.wait(5)
     assert list(training.journal().streams) == ["task-a-a1"]
-    assert summary_of(training)["tasks"][0]["timesteps"] == 300
+    assert training.watch.summary()["tasks"][0]["timesteps"] == 300
+
+
+def test_the_summary_reads_no_journal(training, link, monkeypatch):
+    """However long the run was: it is made of the rows as they came; what was missed is not guessed at."""
+    monkeypatch.setattr(Journal, "read", None)
+    link.say(header("a"), opened("a"), finished("a", 3), ended("a"), ended("b"))
+    training.wait(5)
+    summary = training.watch.summary()
+    assert [row["timesteps"] for row in summary["tasks"]] == [300, 0]
+    assert summary["leases"]["grants"] == 0
+
+
+def test_what_was_missed_is_not_summed_up(training, link):
+    """The slots' figures are None, not those of the rows that came."""
+    link.say(header("a"), opened("a"), finished("a", 3), ended("a"), ended("b"), gap=True)
+    training.wait(5)
+    assert set(training.watch.summary()["leases"].values()) == {None}
 
 
 def test_a_journal_can_begin_later(training, link):

@@ -22,7 +22,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
 
     said = {name: text_of(cells[name]) for name in ("star", "best", "kill", "claims", "constant", "check")}
     assert re.search(r"star:\s+16\.02 L computed", said["star"])
-    assert "multitree m=7, c=8:  36.5 models/s of 50.5 possible, 298 hosts, computed" in said["best"]
+    assert "multitree m=7, c=8:  36.5 models/s of 53.8 possible, 298 hosts, computed" in said["best"]
     assert "h11 (relay 3) lost half way; 15 of 16 hosts complete" in said["kill"]
     assert "3.12x computed, 3.03x simulated" in said["claims"]
     assert said["claims"].count("10.90 L computed, 10.90 L simulated") == 2

@@ -111,8 +111,8 @@ class Master:
     def ready(self, i, node="n0"):
         return self.feed(CollectorReady, collector=i, node=node, start_s=0.1, n_starting=1, start_mode="zygote")
 
-    def lost(self, i, node="n0", reason="killed", detail=""):
-        return self.feed(CollectorLost, collector=i, node=node, reason=reason, detail=detail)
+    def lost(self, i, node="n0", reason="killed", detail="", where=""):
+        return self.feed(CollectorLost, collector=i, node=node, reason=reason, detail=detail, where=where)
 
     def granted(self, *, token=None, request_id=None, waited_s=0.0, demand=False, resident=None):
         self.token = token or self.token + 1

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,21 @@ def test_what_is_written_is_read(records):
     """To the last bit, as the whole lines would: 1 is not True, 0.0 not -0.0, a tuple not a number."""
     again = read(lines_of(*records))
     assert list(map(line_of, again)) == list(map(line_of, records))
+
+
+def test_reading_a_record_takes_few_calls(tmp_path):
+    """Of functions written in Python: its line, its values and its making; a table of nested rows a few more."""
+    records = [LeaseRenewed(t=k / 8, fence=Fence(epoch=1, token=k), n_progress=k) for k in range(1, 300)]
+    (tmp_path / "s.jsonl").write_text("".join(lines_of(HEADER, *records)))
+    stream = read_stream(tmp_path / "s.jsonl")
+    calls = []
+    sys.setprofile(lambda frame, event, argument: calls.append(event) if event == "call" else None)
+    try:
+        n = sum(1 for _ in stream.records)
+    finally:
+        sys.setprofile(None)
+    assert n == len(records)
+    assert len(calls) <= 12 * n
 
 
 def test_what_was_said_is_not_said_again():

@@ -36,6 +36,27 @@ class Clock(gymnasium.Env):
         return np.array([self._t], np.float32), 1.0, *flags, {}
 
 
+class ResetsItself(Clock):
+    """Resets in the step that ends an episode, as vector environments do; the last observation is in the info."""
+
+    def __init__(self, key: str = "final_obs") -> None:
+        super().__init__(end_after=3, truncate=True)
+        self._key = key
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if truncated:
+            info[self._key], (obs, _) = obs, self.reset()
+        return obs, reward, terminated, truncated, info
+
+
+class Doubled(gymnasium.wrappers.TransformObservation):
+    """Shows twice what an environment shows."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env, lambda obs: 2 * obs, gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32))
+
+
 class Forgetful(Clock, EzPickle):
     """Pickles silently wrong: only constructor arguments travel."""
 
@@ -68,6 +89,9 @@ class Texts(Clock):
 ENVS = {
     "rl/Clock-v0": Clock,
     "rl/Cut-v0": lambda: Clock(end_after=3, truncate=True),
+    "rl/ResetsItself-v0": ResetsItself,
+    "rl/ResetsItselfOld-v0": lambda: ResetsItself("final_observation"),
+    "rl/Doubled-v0": lambda: Doubled(ResetsItself()),
     "rl/Both-v0": lambda: Clock(end_after=3, both=True),
     "rl/Forgetful-v0": Forgetful,
     "rl/BadReward-v0": BadReward,

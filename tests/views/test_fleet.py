@@ -5,7 +5,7 @@ import math
 import pytest
 
 from drlnb.records import round
-from drlnb.records.columns.warmup import CollectorRestartPlanned
+from drlnb.records.columns.warmup import CollectorLost, CollectorRestartPlanned
 from drlnb.views import fleet
 from tests.views.journals import Run
 
@@ -51,7 +51,7 @@ def test_a_resumed_task_goes_on_from_its_checkpoint():
     run.task("a", attempt=2, n_rounds=2).metrics("a", 4.0, 3, 30, attempt=2, x=33.0)
     view = fleet.tasks(run.journal())
     assert row_of(view, "a")[2] == 3.0
-    assert row_of(view, "a")[8:] == [2.0, None, 1.0]
+    assert row_of(view, "a")[8:] == [2.0, None, 1.0, ""]
 
 
 def test_specs_name_seeds_and_tasks_that_wait_for_their_start():
@@ -167,10 +167,14 @@ def test_a_failed_task_tells_why():
 
 
 def test_restarts_count_collectors_and_executors():
-    """Whatever was started again is counted."""
+    """Whatever was started again is counted, and why the latest one was lost stands beside the number."""
     run = Run().task("a")
+    assert row_of(fleet.tasks(run.journal()), "a")[10:] == [0.0, ""]
+    lost = {"collector": 0, "node": "n", "detail": ""}
+    run.say("task-a-a1", CollectorLost(t=1.0, reason="killed by signal 9", **lost))
     run.say("task-a-a1", CollectorRestartPlanned(collector=0, node="n", after_s=1.0, n_restarts=1))
-    assert row_of(fleet.tasks(run.journal()), "a")[10] == 1.0
+    run.say("task-a-a1", CollectorLost(t=2.0, reason="nobody waited for it", **lost))
+    assert row_of(fleet.tasks(run.journal()), "a")[10:] == [1.0, "killed by signal 9"]
 
 
 def test_sparkline_holds_forty_points():

@@ -48,7 +48,7 @@ class _Walk:
     def __init__(self, journal):
         (stream,) = [s for s in journal.streams.values() if s.header.machine == "pool"]
         self.now = 0.0
-        self.leases = {}  # fence -> [task, slots, from, to, computed]
+        self.leases = {}  # fence -> [task, slots, from, to, computed, request]
         self.there = defaultdict(list)  # slot -> [from, to]
         self.nodes, self.waits, self.waiting = {}, [], {}
         for record in stream.records:
@@ -71,17 +71,22 @@ class _Walk:
 
     def _row_of_lease(self, row):
         if isinstance(row, leasing.SlotRequested):
-            self.waiting.setdefault(row.request_id, (row.task, self.now))
+            if all(request != row.request_id for _, _, _, to, _, request in self.leases.values() if to is None):
+                self.waiting.setdefault(row.request_id, (row.task, self.now))
         elif isinstance(row, leasing.RequestCancelled):
             self._answered(row.request_id)
+        elif isinstance(row, leasing.RequestRefused):
+            if self.waiting.get(row.subject, ("", self.now))[1] < self.now:
+                self._answered(row.subject)
+            self.waiting.pop(row.subject, None)  # refused at once: it has not waited
         elif isinstance(row, placement.TaskStopped):
             for request in [r for r, (task, _) in self.waiting.items() if task == row.task]:
                 self._answered(request)
         elif isinstance(row, leasing.LeaseGranted):
             self._answered(row.request_id)
-            self.leases[row.fence] = [row.task, row.slots, self.now, None, None]
+            self.leases[row.fence] = [row.task, row.slots, self.now, None, None, row.request_id]
         elif isinstance(row, leasing.LeaseReleased | leasing.LeaseExpired):
-            self.leases[row.fence][3:] = [self.now, getattr(row, "computed_s", None)]
+            self.leases[row.fence][3:5] = [self.now, getattr(row, "computed_s", None)]
 
     def _gone(self, slot):
         if self.there[slot] and self.there[slot][-1][1] is None:
@@ -113,7 +118,7 @@ def test_every_lease_is_one_bar(played):
     journal, walk = played
     bars = gantt.gantt(journal).columns["bars"]
     drawn = sorted(zip(bars["start"].tolist(), bars["stop"].tolist(), strict=True))
-    ended = sorted((since, to) for _, slots, since, to, _ in walk.leases.values() for _ in slots)
+    ended = sorted((since, to) for _, slots, since, to, *_ in walk.leases.values() for _ in slots)
     assert len(drawn) == len(ended) >= 20
     assert np.array(drawn) == pytest.approx(np.array(ended), abs=1e-6)
     assert not len(gantt.gantt(journal).columns["open"]["start"])
@@ -133,7 +138,7 @@ def test_shares_of_the_gantt(played):
     """Held seconds over seconds that slots were there; computed ones from the first grant to the last return."""
     journal, walk = played
     view = gantt.gantt(journal)
-    leases = [(to - since, len(slots)) for _, slots, since, to, _ in walk.leases.values()]
+    leases = [(to - since, len(slots)) for _, slots, since, to, *_ in walk.leases.values()]
     held = sum(held_s * n for held_s, n in leases)
     assert _value(view, "held") == pytest.approx(min(1.0, held / walk.slot_s(0.0, walk.end)), rel=1e-6)
     first, last = min(row[2] for row in walk.leases.values()), max(row[3] for row in walk.leases.values())
@@ -145,7 +150,7 @@ def test_fairness_is_of_held_seconds(played):
     """The most that a task held over the least."""
     journal, walk = played
     held = defaultdict(float)
-    for task, slots, since, to, _ in walk.leases.values():
+    for task, slots, since, to, *_ in walk.leases.values():
         held[task] += (to - since) * len(slots)
     assert _value(gantt.gantt(journal), "fairness") == pytest.approx(max(held.values()) / min(held.values()), rel=1e-6)
 
@@ -168,7 +173,7 @@ def test_the_mean_queue_is_littles_law(played):
         walk.end - since for _, since in walk.waiting.values()
     )
     assert _value(view, "mean") == pytest.approx(waited / walk.end, rel=1e-6)
-    lent = sum((to - since) * len(slots) for _, slots, since, to, _ in walk.leases.values())
+    lent = sum((to - since) * len(slots) for _, slots, since, to, *_ in walk.leases.values())
     assert _value(view, "lent") == pytest.approx(lent / walk.end, rel=1e-6)
 
 
@@ -177,7 +182,7 @@ def test_each_row_of_lending(played):
     journal, walk = played
     rows = gantt.lending(journal).columns["rows"]
     by_task = defaultdict(lambda: [0, 0.0])
-    for task, slots, since, to, _ in walk.leases.values():
+    for task, slots, since, to, *_ in walk.leases.values():
         by_task[task.rpartition("/")[2]][0] += 1
         by_task[task.rpartition("/")[2]][1] += (to - since) * len(slots)
     assert sorted(rows["leases"].tolist()) == sorted(n for n, _ in by_task.values())
@@ -245,7 +250,7 @@ def test_the_queue_is_right_at_every_time(played, share):
     points = view.columns["points"]
     waits = [(since, to) for _, since, to in walk.waits] + [(since, walk.end + 1) for _, since in walk.waiting.values()]
     leases = [
-        (since, walk.end + 1 if to is None else to) for _, slots, since, to, _ in walk.leases.values() for _ in slots
+        (since, walk.end + 1 if to is None else to) for _, slots, since, to, *_ in walk.leases.values() for _ in slots
     ]
     there = [(since, walk.end + 1 if to is None else to) for of in walk.there.values() for since, to in of]
     known = {"requests waiting": waits, "slots lent": leases, "slots there": there}

@@ -1,8 +1,8 @@
 """Call user code while a model learns: callbacks under Stable-Baselines3's names.
 
 They run in the process that called ``learn``, in its thread, fed by the run's journal.  Steps happen in other
-processes, so ``_on_step`` is called once per round, not once per step; and a request (to stop, to save) takes effect
-at a later boundary between rounds, with ``local=True`` at the next one.
+processes, so the calls of ``_on_step`` for a round's steps come together when it has ended; and a request (to stop, to
+save) takes effect at a later boundary between rounds, with ``local=True`` at the next one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +44,8 @@ class Evaluated:
     deterministic: bool
     #: Return and length of each episode.
     episodes: tuple[tuple[float, int], ...]
+    #: Share of episodes that succeeded; None where the environment does not say (``info["is_success"]``).
+    success_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +99,12 @@ class BaseCallback:
         #: Callback that this one belongs to, and those that belong to it.
         self.parent: BaseCallback | None = None
         self.children: tuple[BaseCallback, ...] = ()
-        #: Rounds so far.
+        #: Steps of each environment so far, as Stable-Baselines3's calls of `_on_step`; in another callback its calls.
         self.n_calls = 0
         #: Environment steps so far.
         self.num_timesteps = 0
+        #: Both of these at each step of the latest round.
+        self._counted: list[tuple[int, int]] = []
         #: The latest round's metrics, by their names.
         self.metrics: Metrics = {}
         #: For callbacks of Stable-Baselines3: ``self`` (the model) and ``metrics``.
@@ -121,17 +125,19 @@ class BaseCallback:
         self._init_callback()
 
     def end_round(self, metrics: Metrics) -> bool:
-        """Count a round and pass it on; return whether to go on."""
+        """Count a round's steps and pass it on; return whether to go on."""
         self.update(metrics)
         return not stops(self.on_round_end(metrics))
 
     def update(self, metrics: Metrics) -> None:
         """Set a round's counters and metrics, here and in all that belong to this one."""
-        self.n_calls += 1
-        self.num_timesteps = int(metrics["time/total_timesteps"])
-        self.metrics = self.locals["metrics"] = metrics
         for child in self.children:
             child.update(metrics)
+        before, now = self.num_timesteps, int(metrics["time/total_timesteps"])
+        n = max(1, (now - before) // self.model.n_envs)
+        self._counted = [(self.n_calls + i, before + (now - before) * i // n) for i in range(1, n + 1)]
+        _count(self, *self._counted[-1])
+        self.metrics = self.locals["metrics"] = metrics
 
     def settings(self, n_envs: int) -> dict[str, object]:
         """Return what the training must do for this callback: keys of the round machine's configuration."""
@@ -158,8 +164,8 @@ class BaseCallback:
             False stops the training.
         """
         del metrics
+        go_on = type(self)._on_step is BaseCallback._on_step or _steps(self)
         self._on_rollout_end()
-        go_on = self.on_step()
         self._on_rollout_start()
         return go_on
 
@@ -178,7 +184,8 @@ class BaseCallback:
 
     # ------------------------------------------------------------------ Stable-Baselines3's
     def on_step(self) -> bool:
-        """Call :meth:`_on_step`; return whether to go on."""
+        """Count a call of the callback that this one belongs to, and call :meth:`_on_step`; return whether to go on."""
+        self.n_calls += 1
         return not stops(self._on_step())
 
     def _init_callback(self) -> None:
@@ -191,7 +198,7 @@ class BaseCallback:
         """Do what is due when a round begins."""
 
     def _on_step(self) -> bool:
-        """Do what is due after a round (not a step); False stops the training."""
+        """Do what is due after a step of each environment; False stops the training after its round."""
         return True
 
     def _on_rollout_end(self) -> None:
@@ -199,6 +206,27 @@ class BaseCallback:
 
     def _on_training_end(self) -> None:
         """Do what is due when training is over."""
+
+
+def _count(callback: BaseCallback, n_calls: int, num_timesteps: int) -> None:
+    """Set the counters of a callback and of all that belong to it; those of another one count its calls themselves."""
+    callback.num_timesteps = num_timesteps
+    if callback.parent is None:
+        callback.n_calls = n_calls
+    for child in callback.children:
+        _count(child, n_calls, num_timesteps)
+
+
+def _steps(callback: BaseCallback) -> bool:
+    """Call ``_on_step`` for each step of the round that has ended, until one stops; return whether to go on."""
+    go_on = True
+    for counters in callback._counted:
+        _count(callback, *counters)
+        if stops(callback._on_step()):
+            go_on = False
+            break
+    _count(callback, *callback._counted[-1])
+    return go_on
 
 
 def report(callback: BaseCallback, text: str) -> None:
@@ -274,7 +302,7 @@ def _all(answers: Iterable[object]) -> bool:
 
 
 class ConvertCallback(BaseCallback):
-    """A function of ``(locals, globals)`` as a callback, called once per round; False stops the training."""
+    """A function of ``(locals, globals)`` as a callback, called as ``_on_step`` is; False stops the training."""
 
     def __init__(self, callback: Callable[..., object], verbose: int = 0) -> None:
         super().__init__(verbose)

@@ -82,4 +82,5 @@ class LocalSession:
             std_reward=played.std,
             deterministic=deterministic,
             episodes=tuple(zip(played.returns, played.lengths, strict=True)),
+            success_rate=played.success_rate,
         )

@@ -15,7 +15,7 @@ from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Metrics
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import checked
 from drlnb.rl.tracking.sink_threads import Feed
-from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_name
+from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
 
 __all__ = ["ProgressLine", "TensorBoardLog", "budget_folder"]
 
@@ -26,11 +26,12 @@ class ProgressLine(BaseCallback):
     def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
         super().__init__()
         self._every, self._in_place = checked("log_interval", every), in_place
-        self._width = 0
+        self._width = self._n_rounds = 0
 
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Show the round's counters."""
-        if self.n_calls % self._every == 0:
+        self._n_rounds += 1
+        if self._n_rounds % self._every == 0:
             self._show(words(metrics, self.model.spec.total_timesteps))
         return None
 
@@ -122,10 +123,11 @@ class TensorBoardLog(BaseCallback):
         return None
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:
-        """Write an evaluation's mean return and length, under Stable-Baselines3's names."""
-        name = evaluation_name(deterministic=evaluation.deterministic)
-        lengths = [n for _, n in evaluation.episodes]
-        scalars = {name: evaluation.mean_reward, "eval/mean_ep_length": sum(lengths) / max(len(lengths), 1)}
+        """Write an evaluation's mean return, length and success rate, under Stable-Baselines3's names."""
+        rate, how = evaluation.success_rate, evaluation.deterministic
+        scalars = evaluation_scalars(evaluation.mean_reward, rate, deterministic=how)
+        name, lengths = next(iter(scalars)), [n for _, n in evaluation.episodes]
+        scalars["eval/mean_ep_length"] = sum(lengths) / max(len(lengths), 1)
         if self._feed is not None:
             self._feed.put(self.model.spec.name, evaluation.n_timesteps, scalars, name)
         return None

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class EveryNTimesteps(EventCallback):
-    """Call another callback's ``_on_step`` after each `n_steps` environment steps, at the end of the round.
+    """Call another callback's ``_on_step`` after each `n_steps` environment steps, when their round has ended.
 
     Parameters
     ----------
@@ -202,7 +202,8 @@ class EvalCallback(EventCallback):
         self.evaluations.append(evaluation)
         self.last_mean_reward = evaluation.mean_reward
         mean, std, n = evaluation.mean_reward, evaluation.std_reward, len(evaluation.episodes)
-        report(self, f"evaluation at {evaluation.n_timesteps:,} steps: {mean:.2f} +/- {std:.2f} ({n} episodes)")
+        rate = "" if evaluation.success_rate is None else f", {evaluation.success_rate:.0%} succeeded"
+        report(self, f"evaluation at {evaluation.n_timesteps:,} steps: {mean:.2f} +/- {std:.2f} ({n} episodes{rate})")
         if self.log_path is not None:
             _write_evaluations(self.log_path, self.evaluations)
         go_on = True

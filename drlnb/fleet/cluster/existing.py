@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from drlnb.fleet.tasks.run_spec import RunSpec
+from drlnb.fleet.tasks.run_spec import RunSpec, unusable
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
@@ -129,6 +129,8 @@ def check(out: str | Path, spec: RunSpec | None, on_existing: str = "error") -> 
         raise ConfigError(_taken(run.path, finished=finished, resume=on_existing == "resume"))
     if spec is not None and (reasons := differences(old, spec)):
         raise SpecMismatch(f"{run.path} holds another run: {'; '.join(reasons)}")
+    if problems := unusable(old):
+        raise ConfigError(f"{run.path / 'run.json'} is not what drlnb wrote: {'; '.join(problems)}")
     return "resume"
 
 

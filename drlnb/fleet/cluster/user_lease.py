@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import sys
+import threading
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drlnb.fleet.cluster.pool import Client
@@ -12,7 +13,7 @@ from drlnb.fleet.faces import say
 from drlnb.fleet.plain import COUNT, Row
 from drlnb.planning.declared import SECONDS
 from drlnb.planning.leasing.requests import PRIORITIES
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, LeaseLost
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import OWN
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Lease", "Leases"]
 
 T = TypeVar("T")
+
+#: A thread, and the coroutine that runs in it, if any.
+_Place = tuple[int, "asyncio.Task[Any] | None"]
 
 #: Longest wait for a lease to be given back or given up, in seconds: above the pool's patience with a silent function.
 _END_S = 30.0
@@ -41,17 +45,21 @@ class Lease:
     Slots are lent to others between two leases: what shall last longer than a block must be returned from a function.
     """
 
-    def __init__(self, leases: "Leases", name: str, make: "Callable[[], LoopLease]", wait_s: float | None) -> None:
-        self._leases, self._make, self._wait_s = leases, make, wait_s
+    def __init__(
+        self, leases: "Leases", name: str, n_slots: int, make: "Callable[[], LoopLease]", wait_s: float | None
+    ) -> None:
+        self._leases, self._wanted, self._make, self._wait_s = leases, n_slots, make, wait_s
         #: Its name, as journals and pictures show it.
         self.name = name
-        self._held: LoopLease | None = None
+        self.held: LoopLease | None = None
         self._used = False
+        #: Where its block began.
+        self.place = _here()
 
     def __repr__(self) -> str:
-        if self._held is None:
+        if self.held is None:
             return f"<Lease {self.name!r}: {'over' if self._used else 'not taken yet'}>"
-        state = f"lost, {self._held.lost}" if self._held.lost else "held"
+        state = f"lost, {self.held.lost}" if self.held.lost else "held"
         return f"<Lease {self.name!r} {self.fence}: {', '.join(self.slots)}, {state}>"
 
     def __reduce__(self) -> tuple[Callable[[], object], tuple[()]]:
@@ -66,33 +74,41 @@ class Lease:
         Raises
         ------
         ConfigError
-            If a lease of this name is open, or the pool can never grant it.
+            If a lease of this name is open, or the pool can never grant it, be it only because blocks around this one
+            hold its slots.
         TimeoutError
             If it was not granted within ``wait_s``.
         """
         with self._asking() as held:
+            if self._wait_s is None:
+                self._leases.refuse_endless_wait(f"lease {self.name!r}", self._wanted)
             self._leases.sync(held.acquire(self._wait_s))
         return self
 
     __enter__ = open
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        self._close(error)
 
     async def __aenter__(self) -> Self:
         with self._asking() as held:
+            if self._wait_s is None:
+                await self._leases.refuse_endless_await(f"lease {self.name!r}", self._wanted)
             await self._leases.wait(held.acquire(self._wait_s))
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        held = self._end()
+    async def __aexit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        held = self._end(error)
         if held is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._leases.wait(held.release()), _END_S)
 
     def close(self) -> None:
         """Give the slots back now; harmless when that was done."""
-        held = self._end()
+        self._close(None)
+
+    def _close(self, error: BaseException | None) -> None:
+        held = self._end(error)
         if held is not None:
             with contextlib.suppress(TimeoutError):
                 self._leases.sync(held.release(), timeout_s=_END_S)
@@ -106,24 +122,26 @@ class Lease:
             raise ConfigError(
                 f"a lease {self.name!r} is open already: end its block first, or give this one another name"
             )
-        self._used = True
+        self._used, self.place = True, _here()
         held = self._make()
         try:
             yield held
-            self._held = held
+            self.held = held
         except TimeoutError:
             if self._wait_s is None:
                 raise
             raise TimeoutError(f"lease {self.name!r} was not granted within wait_s = {self._wait_s:g} s") from None
         finally:
-            if self._held is None:
+            if self.held is None:
                 del self._leases.open[self.name]
                 self._leases.start(held.release())  # it may have been granted in this moment
 
-    def _end(self) -> "LoopLease | None":
-        held, self._held = self._held, None
+    def _end(self, error: BaseException | None) -> "LoopLease | None":
+        held, self.held = self.held, None
         if held is not None:
             self._leases.open.pop(self.name, None)
+            if held.lost and not isinstance(error, LeaseLost):
+                say(f"lease {self.name!r} was lost before its block ended: {held.lost}")
         return held
 
     # ------------------------------------------------------------------ what it is
@@ -185,10 +203,10 @@ class Lease:
         return ConfigError(f"lease.{member} is on the slot: use it in a function that lease.run(function) runs there")
 
     def _taken(self) -> "LoopLease":
-        if self._held is None:
+        if self.held is None:
             why = "is over" if self._used else "is not taken yet"
             raise ConfigError(f"lease {self.name!r} {why}: use it inside `with fleet.lease(...) as lease:`")
-        return self._held
+        return self.held
 
     # ------------------------------------------------------------------ using it
     def run(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Any:
@@ -215,7 +233,8 @@ class Lease:
         TimeoutError
             If the function gave no sign of life for ``timeout_s`` and was interrupted.
         Exception
-            What the function raised; its traceback on the slot is shown as the cause.
+            What the function raised; its traceback on the slot is shown as the cause.  Of several slots it is the
+            first that raised, and the function is interrupted on the others.
         """
         held = self._taken()
         return self._results(held, self._leases.sync(self._started(held, fn, args, kwargs)))
@@ -227,16 +246,16 @@ class Lease:
 
     def _started(
         self, held: "LoopLease", fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> Coroutine[object, object, list[Row]]:
+    ) -> Coroutine[object, object, list[tuple[int, Row]]]:
         from drlnb.runtime.ipc.pickling import pack_call
 
         held.check()
         return held.run(self.name, pack_call(fn, args, kwargs))
 
-    def _results(self, held: "LoopLease", answers: list[Row]) -> Any:
-        for answer in answers:
+    def _results(self, held: "LoopLease", answers: list[tuple[int, Row]]) -> Any:
+        for _, answer in answers:
             sys.stdout.write(answer["said"])
-        results = [held.result(rank, answer) for rank, answer in enumerate(answers)]
+        results = [held.result(rank, answer) for rank, answer in answers]
         return results[0] if len(results) == 1 else results
 
 
@@ -274,12 +293,42 @@ class Leases:
                 timeout_s=timeout_s, on_unmet=unmet,
             )  # fmt: skip
 
-        return Lease(self, name, make, wait_s)
+        return Lease(self, name, n_slots, make, wait_s)
 
     def close(self) -> None:
         """Give back whatever is held."""
         for lease in list(self.open.values()):
             lease.close()
+
+    def refuse_endless_wait(self, what: str, n_slots: int = 1) -> None:
+        """Refuse to block this thread until there are slots, if blocks that it is in hold those that are needed.
+
+        Parameters
+        ----------
+        what
+            What waits, in words.
+        n_slots
+            Slots that it needs at once.
+
+        Raises
+        ------
+        ConfigError
+            If the pool has not so many beside those that are held.
+        """
+        ours = self._around(lambda place, here: place[0] == here[0])
+        if ours:
+            self.sync(_refuse_endless(ours, what, n_slots))
+
+    async def refuse_endless_await(self, what: str, n_slots: int = 1) -> None:
+        """Do as :meth:`refuse_endless_wait` in a coroutine: other coroutines of its thread may end their blocks."""
+        ours = self._around(lambda place, here: place[0] == here[0] and place[1] in (None, here[1]))
+        if ours:
+            await self.wait(_refuse_endless(ours, what, n_slots))
+
+    def _around(self, encloses: "Callable[[_Place, _Place], bool]") -> "dict[str, LoopLease]":
+        here = _here()
+        held = {name: lease.held for name, lease in list(self.open.items()) if encloses(lease.place, here)}
+        return {name: lease for name, lease in held.items() if lease is not None and not lease.lost}
 
     def start(self, work: Coroutine[object, object, T]) -> "Future[T]":
         """Run a coroutine in the client's thread."""
@@ -296,6 +345,26 @@ class Leases:
     async def wait(self, work: Coroutine[object, object, T]) -> T:
         """Run a coroutine in the client's thread and await it."""
         return await asyncio.wrap_future(self.start(work))
+
+
+def _here() -> _Place:
+    try:
+        return threading.get_ident(), asyncio.current_task()
+    except RuntimeError:
+        return threading.get_ident(), None
+
+
+async def _refuse_endless(ours: "Mapping[str, LoopLease]", what: str, n_slots: int) -> None:
+    n_held = sum(len(lease.slots) for lease in ours.values())
+    try:
+        n_pool = await next(iter(ours.values())).pool_size()
+    except (OSError, TimeoutError):  # the cluster stumbles, or is gone: whoever waits will hear of that
+        return
+    if n_held + n_slots > n_pool >= n_slots:
+        raise ConfigError(
+            f"{what} would wait for ever: this is inside the block of lease {', '.join(map(repr, ours))}, which holds "
+            f"{n_held} of the pool's {n_pool} slots; end that block first"
+        )
 
 
 def _check(name: object, n_slots: object, priority: object, wait_s: object, timeout_s: object) -> None:

@@ -1,16 +1,20 @@
 """Use a trained policy: predict, save."""
 
+import inspect
+from collections.abc import Mapping
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from drlnb.fleet.policies.files import newest, save_model
+from drlnb.records.errors import nearest
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.registry import make_actor
+from drlnb.rl.algorithms.registry import make_actor, settings_class
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.networks.same_bits import one_thread
 
@@ -18,6 +22,36 @@ if TYPE_CHECKING:
     from drlnb.rl.acting.actors import Actor
 
 __all__ = ["KINDS", "Model", "load_model"]
+
+
+#: What users may want to assign -> what does it instead.
+_WAYS = {
+    "env": "{name}.load(path, env=...) goes on elsewhere",
+    "num_timesteps": "steps are counted, learn(reset_num_timesteps=...) says from where",
+    "logger": "scalars go to tensorboard_log, or to a run's track(...)",
+    "settings": "assign them one by one, as model.gamma = .5",
+}
+
+
+def _assignable(kind: type) -> frozenset[str]:
+    """Return what instances of a class hold: what it and its bases annotate, or have as values of the class."""
+    names = set[str]()
+    for base in kind.__mro__:
+        values = [name for name, value in vars(base).items() if not callable(value) and not hasattr(value, "__get__")]
+        names |= {*inspect.get_annotations(base), *values}
+    return frozenset(name for name in names if not name.startswith("__"))
+
+
+def _refusal(model: "Model", name: str) -> str:
+    """Return why an attribute cannot be assigned, and what does it instead."""
+    kind, spec = type(model).__name__, model.spec
+    way = _WAYS.get(name) or settings_class(spec.algo).UNSUPPORTED.get(name, "")
+    if name in spec.hyperparameters:
+        way = f"run.set('rl.{name}', value) changes what can change while the task trains"
+    if way or hasattr(type(model), name):
+        return f"{name} of a {kind} cannot be assigned{way and ': '}{way.format(name=kind)}"
+    hint = nearest(name, [*spec.hyperparameters, *_assignable(type(model))])
+    return f"{kind} has no attribute {name!r}{hint or '; it would have no effect'}"
 
 
 def _of_spec(field: str, says: str) -> property:
@@ -35,18 +69,38 @@ class Model:
         Its state; None: not trained yet.
     """
 
-    settings = _of_spec("hyperparameters", "The algorithm's settings, complete, under Stable-Baselines3's names.")
+    #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
+    spec: TaskSpec
+    #: What was learnt; None: not trained yet.
+    trained: Trained | None
+    _actor: "Actor | None"
+    #: What the actor has loaded.
+    _loaded: npt.NDArray[np.uint8] | None
+
     n_envs = _of_spec("n_envs", "Environments over all collectors.")
     seed = _of_spec("seed", "Of every random stream.")
 
     def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
-        #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
-        self.spec = spec
-        #: What was learnt; None: not trained yet.
-        self.trained = trained
-        self._actor: Actor | None = None
-        #: What the actor has loaded.
-        self._loaded: npt.NDArray[np.uint8] | None = None
+        self.spec, self.trained = spec, trained
+        self._actor = self._loaded = None
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The algorithm's settings, complete, under Stable-Baselines3's names; each is an attribute, too."""
+        changed = {} if self.trained is None else self.trained.state.facts.get("live", {})  # while it trained
+        return MappingProxyType({**self.spec.hyperparameters, **changed})
+
+    def __getattr__(self, name: str) -> object:
+        """Return a setting."""
+        if "trained" in self.__dict__ and name in self.spec.hyperparameters:
+            return self.settings[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse what would have no effect, by an AttributeError that names the way."""
+        if name not in _assignable(type(self)):
+            raise AttributeError(_refusal(self, name))
+        object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.spec.env}: {self.num_timesteps:,} steps>"

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from drlnb.records.base import Record
+from drlnb.records.episodes import success_rate
 from drlnb.records.journal import Journal
 from drlnb.records.round import EvaluationFinished, MetricsRecorded, TaskOpened
-from drlnb.rl.tracking.sinks import evaluation_name
+from drlnb.rl.tracking.sinks import evaluation_scalars
 from drlnb.views.folds.entries import Entry, entries_of, newest, split_stream
 
 __all__ = ["MetricsCsv", "MetricsExport"]
@@ -111,8 +112,9 @@ class MetricsExport:
             self._last[task] = {key: record.metrics.get(key) for key in (_ROUND, _STEPS)}
             self._file(task).write(record.metrics)
         elif isinstance(record, EvaluationFinished) and not record.failure:
-            name = evaluation_name(deterministic=record.deterministic)
-            self._file(task).write({**self._last.get(task, {}), name: record.mean_reward})
+            rate, how = success_rate(record.episodes), record.deterministic
+            scalars = evaluation_scalars(record.mean_reward, rate, deterministic=how)
+            self._file(task).write({**self._last.get(task, {}), **scalars})
 
     def _file(self, task: str, n_rounds: float = math.inf) -> MetricsCsv:
         if task not in self._files:

@@ -1,22 +1,22 @@
-"""Summarise a run from its journal: the object that ``drlnb train --json`` prints; pure."""
-
-from collections.abc import Sequence
+"""Summarise a run from what its rows have come to: the object that ``drlnb train --json`` prints; pure."""
 
 import numpy as np
 
 from drlnb.fleet.plain import Row
 from drlnb.fleet.rows.task_status import Board, TaskStatus
-from drlnb.records.journal import Journal
-from drlnb.records.spec import TaskSpec
 from drlnb.views.drawing.payload import picked
-from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing.lines import LeaseLine, expected, inflation, sharing
 
 __all__ = ["summarise"]
 
+#: What is said of the slots.
+_LEASES = (
+    "grants", "utilisation", "held", "bound", "inflation", "expected_utilisation", "expected_inflation", "hold_planner"
+)  # fmt: skip
 
-def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> Row:
+
+def summarise(run: str, board: Board) -> Row:
     """Return the summary of a run as plain data: of the slots, the figures of its pictures.
 
     ``utilisation`` = seconds computing / seconds that slots were there, from the first grant to the last release;
@@ -24,29 +24,18 @@ def summarise(run: str, specs: Sequence[TaskSpec], journal: Journal) -> Row:
     them, from each task's first slot on.  ``bound`` (the most that utilisation can be, sum of duties / slots),
     ``expected_utilisation`` and ``expected_inflation`` are what queueing theory expected of the pool's load, each
     estimate weighed by the time for which it held between the first grant and the last release.  What cannot be said
-    is None.
+    is None.  No journal is read: a long run is summed up as fast as a short one.
 
     Parameters
     ----------
     run
         The run's id.
-    specs
-        Its tasks.
-    journal
-        All of its streams.
+    board
+        What its rows have come to; where some were missed, nothing is said of the slots.
     """
-    fold, board = Fold(details=False), Board(specs)
-    fold.feed(entries_of(journal))
-    board.feed(entries_of(journal))
-    planners = [a.hold_planner for task in fold.tasks.values() for a in task.attempts.values() if a.hold_planner]
-    return {
-        "run": run,
-        "tasks": [_task(status) for status in board.statuses().values()],
-        "leases": {
-            **_leases(run, {spec.name for spec in specs}, fold),
-            "hold_planner": planners[-1] if planners else None,
-        },
-    }
+    tasks, fold = board.statuses(), board.fold
+    leases = dict.fromkeys(_LEASES) if fold is None else _leases(run, set(tasks), fold)
+    return {"run": run, "tasks": [_task(status) for status in tasks.values()], "leases": leases}
 
 
 def _share(part: float, whole: float) -> float | None:
@@ -74,9 +63,10 @@ def _leases(run: str, tasks: set[str], fold: Fold) -> Row:
     ours = [i for i, (owner, _, task) in zip(line.series, names, strict=True) if task in tasks and owner in {"", run}]
     leases = picked(line.leases, np.isin(line.leases["series"], ours))
     ended = picked(leases, ~leases["is_open"])
-    first = float(np.min(leases["start"], initial=fold.now_s))
-    last = float(np.max(ended["stop"], initial=first))
+    first = float(np.min(leases["low"], initial=fold.now_s))
+    last = float(np.max(ended["high"], initial=first))
     theory = expected(line, first, last) if len(leases["start"]) else {}
+    planners = [a.hold_planner for task in fold.tasks.values() for a in task.attempts.values() if a.hold_planner]
     there_s = line.alive_s(first, last)
     return {
         "grants": int(leases["count"].sum()),
@@ -86,4 +76,5 @@ def _leases(run: str, tasks: set[str], fold: Fold) -> Row:
         "inflation": inflation([part for part in sharing(line) if part.series in ours]),
         "expected_utilisation": theory.get("expected"),
         "expected_inflation": theory.get("expected_inflation"),
+        "hold_planner": planners[-1] if planners else None,
     }

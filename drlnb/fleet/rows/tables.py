@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from itertools import chain, dropwhile, groupby, islice
+from itertools import chain, dropwhile, groupby, islice, starmap
 from operator import attrgetter
 from types import ModuleType
 
@@ -16,7 +16,8 @@ from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream
 from drlnb.sim.leases import leases
-from drlnb.views.folds.entries import split_stream
+from drlnb.views.folds.entries import entries_of, split_stream
+from drlnb.views.folds.fold import Fold
 
 __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
 
@@ -37,6 +38,7 @@ def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
         row per ended lease), ``pool`` (one row per change of the pool, see
         :func:`pool_rows`), ``episodes`` (raw return and length) or ``swapping`` (gradient steps under a byte budget).
+        Times are those of the pictures: seconds since the run's first event.
     every
         Leave all rows out but every so manieth: those of a long run may be larger than memory, the journal never is.
 
@@ -76,8 +78,19 @@ def _tasks(journal: Journal) -> Iterator[tuple[Row, Stream]]:
             yield {"task": named[0], "attempt": named[1]}, stream
 
 
-def _pools(journal: Journal) -> Iterable[Stream]:
-    return (stream for stream in journal.streams.values() if stream.header.machine == "pool")
+def _pools(journal: Journal) -> Iterable[tuple[Stream, float]]:
+    """Yield the pools' streams, and what their seconds are behind those of the pictures."""
+    offset_s = _clocks(journal)
+    for name, stream in journal.streams.items():
+        if stream.header.machine == "pool":
+            yield stream, offset_s(name)
+
+
+def _clocks(journal: Journal) -> Callable[[str], float]:
+    """Return what gives a stream's offset: what must be added to its seconds to have those since the first event."""
+    fold = Fold(details=False)
+    fold.feed(entries_of(journal))
+    return fold.offset_s
 
 
 def _metrics(journal: Journal) -> Iterator[Row]:
@@ -102,7 +115,7 @@ def _moved(stream: Stream) -> Iterator[tuple[Fence, int | None]]:
 def _leases(journal: Journal) -> Iterator[Row]:
     moved = {tuple(first.values()): _moved(stream) for first, stream in _tasks(journal)}
     latest = dict.fromkeys(moved, _NO_LEASE)  # both streams are in the order of fences, so one at a time is enough
-    for stream in _pools(journal):
+    for stream, offset_s in _pools(journal):
         for granted_s, grant, ended_s, end in leases(stream):
             task, attempt = key = grant.task.rpartition("/")[2], grant.attempt
             while key in moved and latest[key][0] < grant.fence:
@@ -113,10 +126,10 @@ def _leases(journal: Journal) -> Iterator[Row]:
                 "round": grant.round,
                 "slots": " ".join(grant.slots),
                 "fence": f"{grant.fence.epoch}/{grant.fence.token}",
-                "granted_s": granted_s,
+                "granted_s": granted_s + offset_s,
                 "waited_s": grant.waited_s,
                 "resident": grant.resident,
-                "ended_s": ended_s,
+                "ended_s": ended_s + offset_s,
                 "held_s": end.held_s,
                 "computed_s": getattr(end, "computed_s", None),
                 "reason": getattr(end, "reason", "expired"),
@@ -125,18 +138,20 @@ def _leases(journal: Journal) -> Iterator[Row]:
             }
 
 
-def pool_rows(stream: Stream) -> Iterator[Row]:
+def pool_rows(stream: Stream, offset_s: float = 0.0) -> Iterator[Row]:
     """Yield a row for each event after which the pool is another one.
 
-    ``t_s`` (the stream's clock), ``queue_len`` (requests that wait), ``lent`` and ``slots`` (slots that are lent, and
-    that there are), ``utilisation`` (seconds computed in the leases that have ended / slot-seconds since the first
-    grant; None before it), ``expired`` (leases so far whose holder was silent).  All of the pool is counted, whosever
-    it is.
+    ``t_s`` (the stream's clock, and `offset_s`), ``queue_len`` (requests that wait), ``lent`` and ``slots`` (slots that
+    are lent, and that there are), ``utilisation`` (seconds computed in the leases that have ended / slot-seconds since
+    the first grant; None before it), ``expired`` (leases so far whose holder was silent).  All of the pool is counted,
+    whosever it is.
 
     Parameters
     ----------
     stream
         Of a pool.
+    offset_s
+        Added to its seconds.
     """
     state = _Pool.begun(stream.header.snapshot or {})
     former: tuple[float, ...] = ()
@@ -150,7 +165,7 @@ def pool_rows(stream: Stream) -> Iterator[Row]:
         if now != former:
             former = now
             yield {
-                "t_s": event.t,
+                "t_s": event.t + offset_s,
                 "queue_len": len(state.waiting),
                 "lent": sum(len(slots) for slots in state.held.values()),
                 "slots": len(state.slots),
@@ -222,14 +237,16 @@ class _Pool:
 def _episodes(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         for event in stream.each(rounds.ExperienceArrived):
-            for reward, length in event.episodes:
+            for reward, length, *_ in event.episodes:
                 yield {
                     **first, "round": event.round, "collector": event.collector, "return": reward, "length": length
                 }  # fmt: skip
 
 
 def _swapping(journal: Journal) -> Iterator[Row]:
+    offset_s = _clocks(journal)
     for first, stream in _tasks(journal):
+        behind_s = offset_s(stream.header.stream)
         planned: dict[str, swapping.SwapPlanned] = {}
         budget_bytes = None
         for record in stream.records:
@@ -241,7 +258,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
                 said = planned.get(record.plan_key)
                 expected = {key: getattr(said, key, None) for key in ("predicted_s", "predicted_bytes")}
                 step = {key: getattr(record, key) for key in _STEP}
-                yield {**first, "t_s": record.t, **step, "budget_bytes": budget_bytes, **expected}
+                yield {**first, "t_s": record.t + behind_s, **step, "budget_bytes": budget_bytes, **expected}
 
 
 #: Name of a table -> what makes its rows.
@@ -249,7 +266,7 @@ TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "metrics": _metrics,
     "rounds": _rounds,
     "leases": _leases,
-    "pool": lambda journal: chain.from_iterable(map(pool_rows, _pools(journal))),
+    "pool": lambda journal: chain.from_iterable(starmap(pool_rows, _pools(journal))),
     "episodes": _episodes,
     "swapping": _swapping,
 }

@@ -2,15 +2,16 @@
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from drlnb.records import round as rounds
 from drlnb.records.base import Record
-from drlnb.records.columns.warmup import CollectorRestartPlanned
+from drlnb.records.columns.warmup import CollectorLost, CollectorRestartPlanned, CollectorUnanswered
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.entries import Entry, newest
+from drlnb.views.folds.fold import Fold
 
 __all__ = ["Board", "TaskStatus"]
 
@@ -39,6 +40,8 @@ class TaskStatus:
     eta_s: float | None = None
     #: Collectors, executors and masters of this task that were started again.
     n_restarts: int = 0
+    #: Why the latest of these was lost, in a line; empty if nobody was, or it is not known.
+    last_loss: str = ""
     #: Seconds of training so far.
     elapsed_s: float = 0.0
     #: Why it failed; empty unless it did.
@@ -56,6 +59,8 @@ class _Line:
 
     status: TaskStatus
     attempt: int = 0
+    #: Why a collector was lost that may be started again.
+    loss: str = ""
     #: Why its newest checkpoint could not be written; empty if it was.
     unwritten: str = ""
     #: Steps of the latest round.
@@ -84,8 +89,12 @@ class _Line:
                 self._round(record)
             case rounds.EvaluationFinished(failure="", deterministic=True):
                 self._now(eval_mean_reward=float(record.mean_reward))
-            case CollectorRestartPlanned() | rounds.ExecutorDied():
-                self._now(n_restarts=self.status.n_restarts + 1)
+            case CollectorLost() | CollectorUnanswered():
+                self.loss = record.reason
+            case CollectorRestartPlanned():
+                self._now(n_restarts=self.status.n_restarts + 1, last_loss=self.loss)
+            case rounds.ExecutorDied():
+                self._now(n_restarts=self.status.n_restarts + 1, last_loss=record.reason)
             case rounds.EndTask():
                 self.end(record.state, record.reason)
 
@@ -135,6 +144,8 @@ class Board:
     """
 
     def __init__(self, specs: Sequence[TaskSpec]) -> None:
+        #: Columns of the run, which the summary reads; None once rows were missed.
+        self.fold: Fold | None = Fold(details=False)
         self._attempts: dict[str, int] = {}
         self._lines = {
             spec.name: _Line(
@@ -143,8 +154,10 @@ class Board:
             for spec in specs
         }
 
-    def feed(self, entries: Iterable[Entry]) -> None:
-        """Fold entries in; what is no task's, or of an old attempt, is skipped."""
+    def feed(self, entries: Sequence[Entry]) -> None:
+        """Fold entries in; of tasks, what an old attempt says is skipped."""
+        if self.fold is not None:
+            self.fold.feed(entries)
         for task, record in newest(entries, self._attempts):
             if task in self._lines:
                 self._lines[task].take_in(record)

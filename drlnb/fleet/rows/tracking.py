@@ -4,10 +4,11 @@ import threading
 from collections.abc import Sequence
 
 from drlnb.fleet.rows.row_feed import Rows
+from drlnb.records.episodes import success_rate
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import EvaluationFinished, MetricsRecorded
 from drlnb.rl.tracking.sink_threads import Feed
-from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, evaluation_name, sinks_of
+from drlnb.rl.tracking.sinks import Recorder, RunFacts, Sink, evaluation_scalars, sinks_of
 from drlnb.views.folds.entries import newest
 
 __all__ = ["Tracking", "Trackings"]
@@ -53,8 +54,9 @@ class Tracking:
                     own = self._own[task].dump()
                 self._feed.put(task, record.n_timesteps, {**record.metrics, **own})
             elif isinstance(record, EvaluationFinished) and not record.failure:
-                name = evaluation_name(deterministic=record.deterministic)
-                self._feed.put(task, self._last.get(task, 0), {name: record.mean_reward}, kind=name)
+                rate, how = success_rate(record.episodes), record.deterministic
+                scalars = evaluation_scalars(record.mean_reward, rate, deterministic=how)
+                self._feed.put(task, self._last.get(task, 0), scalars, kind=next(iter(scalars)))
 
     def close(self) -> None:
         """Write what the sinks still have, and end them."""

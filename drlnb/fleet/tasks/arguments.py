@@ -127,7 +127,7 @@ def described(algo: str, given: Row) -> TaskSpec:
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
     if seed is None:
-        seed = int(np.random.SeedSequence().generate_state(1)[0])
+        seed = int(np.random.randint(2**32, dtype=np.uint32))  # noqa: NPY002 - the one that scripts seed
     others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed, **played}
     spec = complete_spec(name, factory, algo, resolved, n_collectors=n_collectors, **others)
     spaces: Row = {**probe(spec)}
@@ -152,14 +152,17 @@ def altered(spec: TaskSpec, given: Row, where: str) -> TaskSpec:
     n_collectors = settings.pop("n_collectors", None)
     played = {key: settings.pop(key) for key in _EVAL if key in settings}
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
-    changed = replace(
-        spec,
-        seed=spec.seed if seed is None else seed,
-        n_envs=resolved.n_envs,
-        n_collectors=min(n_collectors or spec.n_collectors, resolved.n_envs),
-        hyperparameters=resolved.hyperparameters,
-        **played,
-    )
+    try:
+        changed = replace(
+            spec,
+            seed=spec.seed if seed is None else seed,
+            n_envs=resolved.n_envs,
+            n_collectors=min(spec.n_collectors, resolved.n_envs) if n_collectors is None else n_collectors,
+            hyperparameters=resolved.hyperparameters,
+            **played,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     check_layout(describe_layout(make_actor(spec).layout), make_actor(changed).layout, where)
     return changed
 

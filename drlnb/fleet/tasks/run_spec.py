@@ -8,16 +8,27 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from drlnb.fleet.plain import Plain, by_name
 from drlnb.fleet.tasks.planners import Chosen
+from drlnb.planning.decisions import kind_of
 from drlnb.planning.declared import SECONDS
-from drlnb.planning.settings import SETTINGS, as_config, owner, settings_problems
+from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.registry import OWN
+from drlnb.planning.settings import BUDGETS, SETTINGS, as_config, owner, settings_problems
 from drlnb.records.errors import ConfigError
+from drlnb.records.kinds import kind_problems
 from drlnb.records.spec import TaskSpec
+from drlnb.rl.algorithms.registry import settings_of
+from drlnb.rl.envs.wrappers import check_wrappers
+from drlnb.rl.heads import Head, bounds
+from drlnb.rl.rows import part_spaces
+from drlnb.runtime.files.planners import resolve
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.runtime.files.versions import versions
 
-__all__ = ["RunSpec", "default_out", "run_spec"]
+__all__ = ["RunSpec", "default_out", "run_spec", "unusable"]
 
 #: Version of run.json.
 _FORMAT = 1
@@ -59,15 +70,62 @@ class RunSpec:
             If there is no run, or the file is not what drlnb wrote.
         """
         plain = folder.read_spec()
-        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain}
-        try:
-            return cls(**{**known, "tasks": tuple(TaskSpec.from_plain(task) for task in plain["tasks"])})
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"{folder.path / 'run.json'} is not what drlnb wrote: {error}") from None
+        known = {f.name: plain[f.name] for f in fields(cls) if f.name in plain and f.name != "tasks"}
+        version = plain.get("format", _FORMAT)
+        problems = [] if version == _FORMAT else [f"format must be {_FORMAT}, got {version!r:.80}"]
+        problems += kind_problems(cls, known)
+        tasks = []
+        for task in plain["tasks"]:
+            try:
+                tasks.append(TaskSpec.from_plain(task))
+                settings_of(tasks[-1])
+            except ValueError as error:
+                problems.append(f"task {task['name']}: {error}")
+        if problems:
+            raise ConfigError(f"{folder.path / 'run.json'} is not what drlnb wrote: {'; '.join(problems)}")
+        return cls(**{**known, "tasks": tuple(tasks)})
 
     def by_name(self) -> dict[str, TaskSpec]:
         """Return the tasks by their names."""
         return {task.name: task for task in self.tasks}
+
+
+def unusable(spec: RunSpec) -> list[str]:
+    """Return in words which values of a run that was read nobody can have asked for, of the kinds that they are."""
+    timeout = spec.settings.get("env_timeout_s")
+    problems = [SECONDS.problem("env_timeout_s", timeout) if timeout is not None else None]
+    for decision, name in spec.planners.items():
+        try:
+            if not name.startswith(OWN):
+                resolve(kind_of(decision), name)
+        except ValueError as error:
+            problems.append(str(error))
+    for task in spec.tasks:
+        budget = BUDGETS.problem("memory_budget_bytes", task.memory_budget_bytes)
+        theirs = [PRIORITIES.problem("priority", task.priority), budget, *check_wrappers(task.env_wrappers)]
+        problems += [f"task {task.name}: {problem}" for problem in (*theirs, _space_problem(task)) if problem]
+    return [problem for problem in problems if problem]
+
+
+def _space_problem(task: TaskSpec) -> str:
+    """Return what is wrong with the description of a task's spaces."""
+    for name, read in (("observation_space", _observations), ("action_space", Head.of)):
+        space = getattr(task, name)
+        try:
+            if space is not None:
+                read(space)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            return f"{name} describes no space ({type(error).__name__}: {error}): {space!r:.80}"
+    return ""
+
+
+def _observations(space: Plain) -> None:
+    for part in part_spaces(space).values():
+        if part["kind"] == "box":
+            for side in bounds(part):
+                np.broadcast_to(side, part["shape"]).astype(part["dtype"])
+        else:
+            Head.of(part)
 
 
 def default_out() -> Path:

@@ -128,7 +128,7 @@ class Task:
             problems.append(problem)
         if problems:
             raise ConfigError(problems)
-        self.name = name
+        self._name = name
         wrappers = read_wrappers(env_wrappers)
         env, factory = source_of(env)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
@@ -206,9 +206,20 @@ class Task:
         task._spec = replace(task._spec, origin=resolved.origin)
         return task
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse what would have no effect: a task is not changed once it is made."""
+        if name not in {"_name", "_spec"}:
+            raise AttributeError(f"{name} of a task cannot be assigned: give it when it is made, Task(..., {name}=...)")
+        object.__setattr__(self, name, value)
+
     def __repr__(self) -> str:
         spec = self._spec
         return f"Task({spec.env!r}, total_timesteps={spec.total_timesteps}, seed={spec.seed})"
+
+    @property
+    def name(self) -> str | None:
+        """The name that it was given; None: its environment's id."""
+        return self._name
 
     @property
     def spec(self) -> TaskSpec:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -33,9 +33,9 @@ from drlnb.views.folds.swapping import Learnt, SwapFold
 from drlnb.views.swapping.computed import Explained
 
 __all__ = [
-    "COMPARED", "NETS", "PRESETS", "Case", "Explained", "compare", "drifting", "explain",
-    "in_force", "learns", "learnt", "net_case", "parameters", "pins_of", "setting_problem", "sweep", "task_case",
-    "turned",
+    "COMPARED", "NETS", "PRESETS", "Case", "Explained", "compare", "drifting", "explain", "extremes", "front",
+    "in_force", "learns", "learnt", "net_case", "parameters", "pins_of", "setting_problem", "step_case", "sweep",
+    "task_case", "turned", "usual_batch",
 ]  # fmt: skip
 
 #: Networks that travel with the package, and devices.
@@ -43,6 +43,10 @@ NETS, PRESETS = net_names(), tuple(DEVICES)
 #: Planners that are compared, and those of a sweep with its multiples.
 COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "types_exhaustive", "qtable", "greedy", "hybrid")
 _SWEPT, _MULTIPLES = ("all", "types_exhaustive", "capuchin", "hybrid:actions=swap", "auto"), (1.0, 1.4, 1.7, 2.0, 3.0)
+#: Planners of a front beside the case's own, and its budgets.
+_FRONT, _BUDGETS = ("none", "all", "vdnn_all", "capuchin", "types_exhaustive", "auto"), 12
+#: Memory of the device that a usual batch is too large for, and by how much.
+_USUAL_BYTES, _USUAL = 11 * 2**30, 1.4
 #: Layer types of which the best set is found by trying them all.
 _MOST_TYPES = 12
 _FREE: Mapping[str, str] = MappingProxyType({})
@@ -120,8 +124,14 @@ def turned(planner: str, name: str, value: float) -> str:
     return text
 
 
-def net_case(
-    net: str, multiple: float, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
+@cache
+def usual_batch(net: str) -> int:
+    """Return the batch to begin with: two fifths more samples than 11 GiB of a 2080 Ti hold without a plan."""
+    return max(1, int(_USUAL * plain_batch(net_trace(net), "2080ti", _USUAL_BYTES)))
+
+
+def step_case(
+    net: str, n_samples: int, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
 ) -> Case:
     """Return a step of a known network on a device that is not there.
 
@@ -129,8 +139,8 @@ def net_case(
     ----------
     net, preset
         Names of :data:`NETS` and :data:`PRESETS`.
-    multiple
-        Batch, in multiples of the largest that fits without a plan.
+    n_samples
+        Batch, at least 1; it is the same whatever the budget.
     budget_bytes
         What the step may use.
     planner, pins
@@ -141,11 +151,61 @@ def net_case(
     ConfigError
         If not even one sample fits.
     """
-    plain = plain_batch(net_trace(net), preset, budget_bytes)
-    if not plain:
+    case = Case(
+        f"{net}, {n_samples:,} samples", _profile(net, preset, n_samples), n_samples, budget_bytes, planner, pins
+    )
+    if budget_bytes < extremes(case)[0]:
         raise ConfigError(f"the budget must hold {net} and one sample, got {budget_bytes / 2**20:.4g} MiB")
-    n = max(1, int(plain * multiple))
-    return Case(f"{net} x{multiple:g}", analytic(net_trace(net), preset, n), n, budget_bytes, planner, pins)
+    return case
+
+
+@lru_cache(maxsize=8)
+def _profile(net: str, preset: str, n_samples: int) -> SwapProfile:
+    """Return a profile once: a budget that is moved asks for the same one again and again."""
+    return analytic(net_trace(net), preset, n_samples)
+
+
+def net_case(
+    net: str, multiple: float, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
+) -> Case:
+    """Return a step whose batch is a multiple of the largest that fits the budget without a plan; as of `step_case`."""
+    plain = plain_batch(net_trace(net), preset, budget_bytes)
+    case = step_case(net, max(1, int(plain * multiple)), budget_bytes, preset, planner, pins)
+    return case._replace(of=f"{net} x{multiple:g}")
+
+
+def extremes(case: Case) -> tuple[int, int]:
+    """Return the bytes of a step with one sample, and of one that keeps all: less cannot be, more changes nothing."""
+    keep = SwapPlan.keeping(case.profile)
+    least, most = (predict(case.profile, keep, n).peak_bytes for n in (1, case.n_samples))
+    return math.ceil(least), math.ceil(most)
+
+
+def front(case: Case) -> dict[str, tuple[Floats, Floats]]:
+    """Return budgets (bytes) and seconds of a step under each, for several planners; the batch is the same.
+
+    Parameters
+    ----------
+    case
+        The step; its budget does not matter.
+
+    Returns
+    -------
+    dict
+        Planner -> budgets from one sample to keeping all, shape ``(n,)``, and seconds, NaN where its plan does not fit.
+    """
+    budgets = np.linspace(*extremes(case), _BUDGETS).round()
+    lines = {}
+    for name in dict.fromkeys([*_FRONT, case.planner]):
+        times = []
+        for budget in budgets.astype(np.int64).tolist():
+            with suppress(ConfigError):
+                plan = case._replace(planner=name, budget_bytes=budget).plan()
+                said = predict(case.profile, plan, case.n_samples, budget)
+                times.append(said.step_s if said.fits else math.nan)
+        if len(times) == len(budgets):
+            lines[name] = (budgets, np.array(times))
+    return lines
 
 
 def task_case(name: str, of: SwapFold) -> Case:

@@ -1,7 +1,8 @@
 """Predict how long a plan takes on a link, and choose the best one, by closed forms.
 
 Symbols: n hosts; m shards, trees or intermediate hosts; c chunks of each; L seconds of one version through one network
-card; a one-way latency; o seconds of processor time per message.  A message costs the larger of its bytes and o.
+card; a one-way latency; o seconds of the event loop per message, at its sender and at its receiver, so twice where what
+is received is forwarded.  A message costs the larger of its bytes and o.
 """
 
 import math
@@ -100,14 +101,20 @@ Seconds = Callable[[Cost, _Array, _Array], _Array]
 def bound_s(cost: Cost) -> float:
     """Return the time that no plan can beat, in seconds.
 
+    Notes
+    -----
+    The last byte to leave the learner's card is at one host then; the number of those to which it has been sent doubles
+    once per message at most.  The card of a host has to take a version, all cards together have to send n of them.  In
+    either case the last message needs its latency.
+
     References
     ----------
-    Mundinger, Weber and Weiss (arXiv cs/0606110): the card of the learner, that of a host, all cards together; and the
-    doublings that the first message needs.
+    Mundinger, Weber and Weiss (arXiv cs/0606110): the three bounds by cards.
     """
     rate = 1.0 / cost.learner + cost.n / cost.egress
     doublings = math.ceil(math.log2(cost.n + 1))
-    return max(cost.learner, cost.ingress, cost.n / rate) + doublings * cost.a
+    learner = max(cost.learner, cost.o) + max(0, doublings - 1) * cost.o
+    return max(learner, cost.ingress, cost.n / rate) + cost.a
 
 
 # ---------------------------------------------------------------------- closed forms
@@ -140,21 +147,26 @@ def binomial_s(cost: Cost, m: _Array, c: _Array) -> _Array:
 
 
 def chain_s(cost: Cost, m: _Array, c: _Array) -> _Array:
-    """Return n (a + o + L / c) + (c - 1) max(L / c, 2 o)."""
-    chunk = max(cost.first, cost.hop) / c
-    return cost.n * (cost.a + cost.o + chunk) + (c - 1) * np.maximum(chunk, 2 * cost.o) + 0.0 * m
+    """Return n (a + o + L / c) + (c - 1) max(L / c, 2 o); one host forwards nothing, there it is o."""
+    others, loop = cost.n - 1, min(cost.n, 2) * cost.o
+    slowest = max(cost.first, cost.hop if others else 0.0) / c
+    once = cost.n * (cost.a + cost.o) + (cost.first + others * cost.hop) / c
+    return once + (c - 1) * np.maximum(slowest, loop) + 0.0 * m
 
 
 def relay_s(cost: Cost, m: _Array, c: _Array) -> _Array:
-    """Return the time of shards through relays; whole shards overlap less than chunks of them."""
+    """Return the time of shards through relays; whole shards overlap less than chunks of them.
+
+    A relay sends n - 1 messages while m - 1 come from other relays: its loop has both.
+    """
     others = cost.n - 1
     at_once = np.maximum(cost.learner, m * cost.o)
-    whole = np.maximum(at_once + others * np.maximum(cost.egress / m, cost.o) + (1 + (others > 0)) * cost.a,
-                       cost.ingress + m * cost.o)  # fmt: skip
+    passed_on = np.maximum(others * np.maximum(cost.egress / m, cost.o), (others > 0) * (others + m - 1) * cost.o)
+    whole = np.maximum(at_once + passed_on + (1 + (others > 0)) * cost.a, cost.ingress + np.maximum(m * cost.o, cost.a))
     busiest = np.maximum.reduce([
         np.full(np.broadcast(m, c).shape, max(cost.learner, cost.ingress)),
         others * cost.egress / m + 0.0 * c,
-        np.maximum(others, m) * c * cost.o,
+        (others + m) * c * cost.o,
     ])
     chunked = busiest + others * np.maximum(cost.hop / (m * c), cost.o) + 2 * cost.a
     seconds: _Array = np.where(c > 1, chunked, whole)

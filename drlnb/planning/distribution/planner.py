@@ -40,6 +40,12 @@ class Forecast:
     c: int
     publish_s: float
 
+    def __str__(self) -> str:
+        numbers = {"m": self.m, "c": self.c}
+        params = STRATEGIES[self.strategy].params.items()
+        said = ",".join(f"{name}={numbers[number]}" for name, (number, default) in params if numbers[number] != default)
+        return f"{self.strategy}:{said}" if said else self.strategy
+
 
 @lru_cache(maxsize=256)
 def forecast(
@@ -94,7 +100,7 @@ def best(n_hosts: int, model_bytes: int, link: Link) -> Forecast:
 def made(said: Forecast, n_hosts: int, model_bytes: int, epoch: int) -> Plan:
     """Return the plan of a forecast; the same one as long as the hosts do not change."""
     plan = STRATEGIES[said.strategy].make(n_hosts, model_bytes, said.m, said.c, epoch)
-    return replace(plan, predicted_s=round(said.publish_s, 6))
+    return replace(plan, predicted_s=round(said.publish_s, 6), name=str(said))
 
 
 class Auto:
@@ -176,6 +182,7 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
         sends=tuple([Send(*send) for send in sent.sends]),
         n_in_flight=sent.n_in_flight,
         predicted_s=planned.predicted_s,
+        name=planned.plan,
     )
 
 

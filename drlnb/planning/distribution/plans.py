@@ -5,7 +5,7 @@ learner; it is written as pairs (sender, receiver), each sender's in the order o
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 
@@ -44,6 +44,8 @@ class Plan:
         Messages that a host may have sent without an answer, never more than one to the same host.
     predicted_s
         Seconds that the planner expects it to take; 0: it does not say.
+    name
+        Strategy with its numbers, as far as they count for so many hosts, such as ``relay:m=4``; empty: none of ours.
     """
 
     n_hosts: int
@@ -52,6 +54,7 @@ class Plan:
     sends: tuple[Send, ...]
     n_in_flight: int = 4
     predicted_s: float = 0.0
+    name: str = field(default="", compare=False)
 
     @cached_property
     def carried(self) -> tuple[int, ...]:

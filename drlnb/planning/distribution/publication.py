@@ -167,6 +167,7 @@ class Publication:
                 n_messages=sum(len(each.routes[route]) for each in commands for _, _, route in each.sends),
                 digest=plan.digest() if plan else "",
                 predicted_s=plan.predicted_s if plan else 0.0,
+                plan=plan.name if plan else "",
             )
         )
         out.extend(commands)

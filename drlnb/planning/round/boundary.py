@@ -38,7 +38,7 @@ def boundary(state: RoundState, t: float, out: Out) -> None:
     state.resting = "pause" in state.asked and not state.closing
     state.judging = not state.closing and _evaluation_due(state)
     if state.closing or state.resting or "checkpoint" in state.asked or _checkpoint_due(state, t):
-        _write_checkpoint(state, t, "end" if done else next(iter(state.asked), "periodic"), out)
+        write_checkpoint(state, t, "end" if done else next(iter(state.asked), "periodic"), out)
         state.asked.pop("checkpoint", None)
     if state.closing != ["checkpoint"]:
         publish(state, out)
@@ -57,9 +57,10 @@ def _checkpoint_due(state: RoundState, t: float) -> bool:
     return bool(is_worth_it and ((by_round and age_s >= least_s) or age_s >= most_s))
 
 
-def _write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None:
+def write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None:
+    """Have a checkpoint of the present version written."""
     state.gathering, state.unsaved = True, False
-    state.checkpoint_t = t
+    state.checkpoint_t, state.saving = t, state.version
     progress = state.progress
     out.append(
         words.WriteCheckpoint(
@@ -71,10 +72,16 @@ def _write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> Non
             episodes=tuple(progress.episodes),
             eval_best=state.eval_best,
             settings=dict(state.settings),
-            collectors=state.crew.at_rest,
+            collectors=() if state.unfinished else _at_rest(state),
+            unfinished=state.unfinished,
             swapping=state.swap.snapshot() if state.swap.state.active else None,
         )
     )
+
+
+def _at_rest(state: RoundState) -> tuple[tuple[int, str], ...]:
+    """Return who can be asked for its environments, with its node: not who plays an evaluation."""
+    return tuple(pair for pair in state.crew.at_rest if pair[0] != state.evaluator)
 
 
 def checkpoint_gathered(state: RoundState, event: words.CheckpointGathered, out: Out) -> None:
@@ -88,7 +95,10 @@ def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: O
     """Go on, rest or end, as the checkpoint was written for; rest and try again if the disk refused it."""
     state.checkpoint_s = event.elapsed_s
     if event.failure:
+        state.saving = 0
         state.asked.setdefault("pause", _FULL)
+    else:
+        state.saved = max(state.saved, event.version)
     if event.version != state.version:
         return  # an older one, that a slow disk has finished only now
     state.gathering, state.unwritten = False, event.failure
@@ -113,10 +123,10 @@ def checkpoint_written(state: RoundState, event: words.CheckpointWritten, out: O
 def try_again(state: RoundState, event: DeadlinePassed, out: Out) -> None:
     """Write a checkpoint that the disk has refused."""
     if event.name == _TRIAL and state.unwritten and (state.resting or "checkpoint" in state.closing):
-        _write_checkpoint(state, event.t, next(iter(state.asked)), out)
+        write_checkpoint(state, event.t, next(iter(state.asked)), out)
 
 
-# ---------------------------------------------------------------------- pause, resume, stop, settings
+# ---------------------------------------------------------------------- pause, resume, settings
 def asked(state: RoundState, event: words.PauseAsked | words.CheckpointAsked, out: Out) -> None:
     """Remember the wish for the boundary."""
     state.asked["pause" if isinstance(event, words.PauseAsked) else "checkpoint"] = "asked for"
@@ -127,23 +137,6 @@ def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:
     state.asked.pop("pause", None)
     state.resting = False
     go_on(state, out)
-
-
-def stop_asked(state: RoundState, event: words.StopAsked, out: Out) -> None:
-    """Stop now if nothing would be lost, else at the boundary; the evaluation at the end is not played any more."""
-    if state.closing:
-        state.asked.setdefault("stop", event.reason)
-        close(state, state.closing, out)
-        return
-    # The pause's checkpoint does not know what was changed in it, or there is none.
-    if state.phase == "paused" and (state.unsaved or state.unwritten):
-        state.asked["stop"] = event.reason
-        state.closing = ["checkpoint"]
-        _write_checkpoint(state, event.t, "stop", out)
-    elif state.phase == "paused" or not state.n_bytes:
-        end(state, "stopped", event.reason, out)
-    else:
-        state.asked["stop"] = event.reason
 
 
 def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
@@ -193,7 +186,7 @@ def evaluation_finished(state: RoundState, event: words.EvaluationFinished, out:
         if state.eval_best is None or event.mean_reward > state.eval_best:
             state.eval_best = event.mean_reward
             if state.config["eval_keep_best"]:
-                _write_checkpoint(state, event.t, "best", out)
+                write_checkpoint(state, event.t, "best", out)
         wake(state, out)
 
 

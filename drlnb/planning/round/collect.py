@@ -8,6 +8,7 @@ from drlnb.planning.round.compute import plan_hold
 from drlnb.planning.round.moves import drop, end, warm
 from drlnb.planning.round.off_policy import draw
 from drlnb.planning.round.state import RoundState
+from drlnb.planning.round.stopping import give_up_with
 from drlnb.planning.warmup.settings import PARK
 from drlnb.records import round as words
 from drlnb.records.base import shared
@@ -62,14 +63,16 @@ def collector_ready(state: RoundState, event: warmup.CollectorReady, out: Out) -
 
 def collector_lost(state: RoundState, event: warmup.CollectorLost, out: Out) -> None:
     """Start a lost collector again, unless it was lost too often."""
-    pause_s = state.crew.lost(event.collector, event.node, state.t)
+    pause_s = state.crew.lost(event.collector, event.node, state.t, event.where)
     if pause_s is None:
         return
     if event.collector == state.evaluator:
         state.evaluator = None
+    if (state.closing and "evaluation" not in state.closing) or give_up_with(state, event.collector, event.reason, out):
+        return
     member = state.crew.members[event.collector]
-    raised_again = bool(event.detail) and member.n_losses >= state.config["max_collector_errors"]
-    if raised_again or len(member.lost_t) > state.config["max_collector_restarts"]:
+    is_broken = max(member.n_there, member.n_losses if event.detail else 0) >= state.config["max_collector_errors"]
+    if is_broken or len(member.lost_t) > state.config["max_collector_restarts"]:
         reason = f"collector {event.collector} was lost too often: {event.reason}\n{event.detail}"
         end(state, "failed", reason.strip(), out)
         return
@@ -131,6 +134,8 @@ def _drop_host(state: RoundState, host: str, reason: str, out: Out) -> None:
     if state.evaluator in gone:
         state.evaluator = None
     for i in gone:
+        if give_up_with(state, i, f"node {host} is gone: {reason}", out):
+            return
         if len(state.crew.members[i].lost_t) > state.config["max_collector_restarts"]:
             end(state, "failed", f"collector {i} was lost too often, now with node {host}: {reason}", out)
             return
@@ -195,4 +200,6 @@ def _refusal(state: RoundState, event: words.ExperienceArrived) -> str:
         return f"round {event.round} under version {event.version}, now {version}"
     if event.collector in state.arrived:
         return "second copy"
+    if state.closing:
+        return "the round was left unfinished"
     return ""

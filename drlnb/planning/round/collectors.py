@@ -38,14 +38,19 @@ class Member:
     awaits: int = 0
     #: Losses since the last experience; decides the pause before the next start.
     n_losses: int = 0
+    #: Where its environments were at the latest loss, and how many of these losses in a row were there.
+    where: str = ""
+    n_there: int = 0
 
     @property
     def is_awaited(self) -> bool:
         """Whether its process ended after a round, and the start for another one has not made it ready yet."""
         return self.status == "stopped" or (self.status == "starting" and self.awaits > 0)
 
-    def lost(self, t: float) -> None:
+    def lost(self, t: float, where: str = "") -> None:
         """Count a loss, of its process alone or with its node."""
+        self.n_there = self.n_there + 1 if where and where == self.where else min(1, len(where))
+        self.where = where
         self.n_restarts += 1
         self.lost_t = [*(at for at in self.lost_t if at > t - RESTART_WINDOW_S), t]
 
@@ -73,6 +78,12 @@ class Crew:
         """Collectors that have a node and do not act, each with its node: their environments stand still."""
         return tuple((i, m.node) for i, m in self.members.items() if m.node and m.status not in {"absent", "acting"})
 
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Collectors that were lost and are not up again."""
+        lost = {i: m.status == "starting" and m.n_losses > 0 for i, m in self.members.items()}
+        return tuple(i for i, m in self.members.items() if m.status == "absent" or lost[i])
+
     def placed(self, nodes: Sequence[str]) -> tuple[int, ...]:
         """Adopt a placement; return the collectors that must be started on their (new) node."""
         to_start = []
@@ -91,14 +102,14 @@ class Crew:
         member.status = "ready"
         return True
 
-    def lost(self, collector: int, node: str, t: float) -> float | None:
+    def lost(self, collector: int, node: str, t: float, where: str = "") -> float | None:
         """Mark a collector as lost at time `t`; return the seconds until its restart, None if the loss is old news."""
         member = self.members.get(collector)
         if member is None or member.node != node or member.status == "absent":
             return None
         had_sent = member.status == "sent"
         member.status, member.awaits = "starting", 0
-        member.lost(t)
+        member.lost(t, where)
         pause = min(BACKOFF_MAX_S, BACKOFF_S * 2.0**member.n_losses)
         member.n_losses += 1
         # What it had sent stays good: only its environments are lost.
@@ -107,7 +118,7 @@ class Crew:
     def sent(self, collector: int) -> None:
         """Mark a collector as resting: it has sent its share of this round."""
         member = self.members[collector]
-        member.n_losses = 0
+        member.n_losses = member.n_there = 0
         if member.status == "acting":
             member.status = "sent"
 

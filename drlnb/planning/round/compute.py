@@ -209,7 +209,7 @@ def parameters_ready(state: RoundState, event: words.ParametersReady, out: Out) 
 def parameters_committed(state: RoundState, event: words.ParametersCommitted, out: Out) -> None:
     """Return the lease and begin the next round."""
     # Not compared by fence: the lease may have been lost while the store, which checks fences, admitted it.
-    if event.version != state.round + 1:
+    if event.version != state.round + 1 or state.unfinished:
         return
     state.progress.ended(event.t)
     if state.hold.held:

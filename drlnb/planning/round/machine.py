@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from drlnb.planning.machine import Machine, Out, Rule, Rules, ignore
 from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
-from drlnb.planning.round import boundary, collect, compute, off_policy
+from drlnb.planning.round import boundary, collect, compute, off_policy, stopping
 from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
 from drlnb.planning.swapping.machine import RULES as SWAPPED
@@ -162,6 +162,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     state.attempt, state.n_bytes = event.attempt, event.n_bytes
     state.checkpoint_t, state.eval_best = event.t, event.eval_best
     state.settings = dict(event.settings)
+    state.saved = 0 if state.settings else event.version  # they may have been changed since the checkpoint
     state.progress.opened(event)
     _go_on_swapping(state, event, out)
     boundary.plan_evaluation(state)
@@ -184,7 +185,8 @@ def _go_on_swapping(state: RoundState, event: words.TaskOpened, out: Out) -> Non
 
 
 def _deadline_passed(state: RoundState, event: DeadlinePassed, out: Out) -> None:
-    """Try to write a checkpoint again, or mend a version that is late."""
+    """Try to write a checkpoint again, leave a round unfinished, or mend a version that is late."""
+    stopping.finish_round_until(state, event, out)
     boundary.try_again(state, event, out)
     collect.version_late(state, event, out)
 
@@ -219,7 +221,7 @@ RULES: Rules[RoundState] = {
     words.EvaluationFinished: boundary.evaluation_finished,
     words.PauseAsked: boundary.asked,
     words.ResumeAsked: boundary.resume_asked,
-    words.StopAsked: boundary.stop_asked,
+    words.StopAsked: stopping.stop_asked,
     words.CheckpointAsked: boundary.asked,
     words.TaskFailed: boundary.task_failed,
     SettingChanged: boundary.setting_changed,

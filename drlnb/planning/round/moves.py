@@ -9,7 +9,7 @@ from drlnb.records import round as words
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import swapping, warmup
 
-__all__ = ["drop", "end", "enter", "follow_warmup", "leave", "swap", "warm"]
+__all__ = ["drop", "end", "enter", "follow_warmup", "leave", "release", "swap", "warm"]
 
 
 def enter(state: RoundState, phase: str, out: Out) -> None:
@@ -59,6 +59,12 @@ def end(state: RoundState, how: str, reason: str, out: Out) -> None:
 
 def leave(state: RoundState, reason: str, out: Out) -> None:
     """Return what is held, free what is here, and end this attempt."""
+    release(state, reason, out)
+    enter(state, "ended", out)
+
+
+def release(state: RoundState, reason: str, out: Out) -> None:
+    """Return what is held, free what is here, and start nobody any more."""
     hold = state.hold
     if hold.held:
         fence, computed_s = hold.returned()
@@ -70,4 +76,3 @@ def leave(state: RoundState, reason: str, out: Out) -> None:
     for batch in batches or tuple(state.fragments.values()):  # drawn from, fragments have been freed
         drop(batch, state.version, reason, out)
     state.fragments.clear()
-    enter(state, "ended", out)

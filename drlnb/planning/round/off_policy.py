@@ -54,7 +54,7 @@ def minibatches_drawn(state: RoundState, event: replay.MinibatchesDrawn, out: Ou
 
 def parameters_carried(state: RoundState, event: replay.ParametersCarried, out: Out) -> None:
     """Begin the next round with the same parameters."""
-    if event.version == state.round + 1:
+    if event.version == state.round + 1 and not state.unfinished:
         next_round(state, event.t, out)
 
 

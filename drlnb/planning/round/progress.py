@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from drlnb.records.base import Row
 from drlnb.records.columns.warmup import WarmupMeasured, WarmupPlanned
+from drlnb.records.episodes import Episode, episode, rolling
 from drlnb.records.round import TaskOpened
 
 __all__ = ["EPISODE_WINDOW", "Progress"]
@@ -23,9 +24,9 @@ class Progress:
     n_rounds: int = 0
     n_timesteps: int = 0
     #: Latest returns and lengths, oldest first.
-    episodes: list[tuple[float, int]] = field(default_factory=list)
+    episodes: list[Episode] = field(default_factory=list)
     #: Collector -> episodes that ended in its share of the present round.
-    arrived: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
+    arrived: dict[int, list[Episode]] = field(default_factory=dict)
     #: Stream time at which this attempt would have started had it trained from the beginning, in seconds.
     origin_t: float = 0.0
     round_t: float = 0.0
@@ -57,7 +58,7 @@ class Progress:
         """Start from nothing or from a checkpoint's counters."""
         self.n_rounds, self.n_timesteps = event.n_rounds, event.n_timesteps
         self.origin_t, self.round_t = event.t - event.elapsed_s, event.t
-        self.episodes = [(float(r), int(n)) for r, n in event.episodes][-EPISODE_WINDOW:]
+        self.episodes = [episode(values) for values in event.episodes][-EPISODE_WINDOW:]
 
     def began(self, t: float) -> None:
         """Start the clocks and sums of a round."""
@@ -93,10 +94,10 @@ class Progress:
         """Keep what the starts for a round came to."""
         self.starts[record.round] = (tuple(record.early_s), tuple(record.late_s))
 
-    def collected(self, collector: int, collect_s: float, episodes: Sequence[tuple[float, int]]) -> None:
+    def collected(self, collector: int, collect_s: float, episodes: Sequence[Episode]) -> None:
         """Add one collector's share: the slowest one is on the critical path."""
         self.collect_s = max(self.collect_s, collect_s)
-        self.arrived[collector] = [(float(r), int(n)) for r, n in episodes]
+        self.arrived[collector] = [episode(values) for values in episodes]
 
     def finished(self, n_samples: int) -> None:
         """Count a finished round; episodes enter the window in collector order, whoever was faster."""
@@ -114,12 +115,8 @@ class Progress:
         """
         round_s = t - self.round_t
         elapsed_s = t - self.origin_t
-        row: Row = {}
-        if self.episodes:
-            n = len(self.episodes)
-            row["rollout/ep_rew_mean"] = sum(r for r, _ in self.episodes) / n
-            row["rollout/ep_len_mean"] = sum(length for _, length in self.episodes) / n
-        row |= {
+        row: Row = {
+            **rolling(self.episodes),
             "time/iterations": self.n_rounds,
             "time/total_timesteps": self.n_timesteps,
             "time/time_elapsed": round(elapsed_s, 6),

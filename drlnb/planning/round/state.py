@@ -46,7 +46,7 @@ ROUND_DEFAULTS: Facts = {
     "eval_keep_best": False,  # a checkpoint after each evaluation that is the best so far
     "max_collector_restarts": 20,  # of each collector, within an hour
     "env_timeout_s": ENV_TIMEOUT_S,  # for one step of a collector's environments, or for making them; None: all time
-    "max_collector_errors": 3,  # in a row, with a traceback: the environment itself is broken
+    "max_collector_errors": 3,  # in a row, with a traceback or at one step: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
     "switch_limit_frac": LeasingSettings().switch_limit_frac,  # of a batch's compute: what a switch may cost for that
@@ -94,6 +94,11 @@ class RoundState:
     unsaved: bool = False
     #: Why the newest checkpoint could not be written; empty if it was.
     unwritten: str = ""
+    #: Version of the newest checkpoint on disk, and of the newest one that was to be written; 0: none.
+    saved: int = 0
+    saving: int = 0
+    #: The task ends in the midst of a round: a checkpoint has the environments as the round found them.
+    unfinished: bool = False
     #: The round that has begun: what is changed now counts from the one after it.
     begun: int = 0
     #: The wake waits for the checkpoint's copies.
@@ -153,6 +158,11 @@ class RoundState:
     def n_batches(self) -> int:
         """Batches that this round brings to the slot."""
         return 1 if self.config["replay"] else len(self.crew.members)
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the ring has, or gets, the round's fragments."""
+        return self.config["replay"] and self.ring_up and len(self.fragments) == len(self.crew.members)
 
     @property
     def is_complete(self) -> bool:

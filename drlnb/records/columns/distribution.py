@@ -52,6 +52,8 @@ class DistributionPlanned(Decision):
     digest: str
     #: Seconds that the planner expects it to take; 0: it does not say.
     predicted_s: float = 0.0
+    #: What the planner chose, such as ``relay:m=4``; empty: a plan of a user's own, or what is sent once more.
+    plan: str = ""
 
 
 class SendParameters(Command):

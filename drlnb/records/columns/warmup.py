@@ -86,6 +86,8 @@ class _CollectorGone(Event):
     reason: str
     #: Last lines of its traceback, if there is one.
     detail: str
+    #: Where its environments were, such as "in step 31 since it was woken"; empty where that is not known.
+    where: str = ""
 
 
 class CollectorLost(_CollectorGone):

@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from drlnb.records.episodes import episode
 from drlnb.records.errors import CheckpointError, LayoutMismatch
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
@@ -84,7 +85,7 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, object], dict[str,
         "n_rounds": trained.n_rounds,
         "n_timesteps": trained.n_timesteps,
         "elapsed_s": trained.elapsed_s,
-        "episodes": [[float(r), int(n)] for r, n in trained.episodes],
+        "episodes": [list(episode(values)) for values in trained.episodes],
     }
     if trained.envs is not None:
         facts["envs"], blobs[ENVS] = _packed_envs(trained.envs)
@@ -142,7 +143,7 @@ def unpack(
             n_rounds=int(facts["n_rounds"]),
             n_timesteps=int(facts["n_timesteps"]),
             elapsed_s=float(facts["elapsed_s"]),
-            episodes=tuple((float(r), int(n)) for r, n in facts["episodes"]),
+            episodes=tuple(map(episode, facts["episodes"])),
             envs=_unpacked_envs(facts["envs"], load(blobs[ENVS])) if "envs" in facts else None,
             replay=_unpacked_replay(facts["replay"], blobs) if "replay" in facts else None,
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from drlnb.records.episodes import Episode
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.plain import Facts
 
@@ -34,8 +35,8 @@ class Trained:
     n_timesteps: int
     #: Seconds of training so far.
     elapsed_s: float = 0.0
-    #: Returns and lengths of the latest episodes, oldest first.
-    episodes: tuple[tuple[float, int], ...] = ()
+    #: The latest episodes, oldest first.
+    episodes: tuple[Episode, ...] = ()
     #: Joined :meth:`drlnb.rl.collecting.collector.Collector.state` of all environments; None: they start anew.
     envs: Facts | None = None
     #: :meth:`drlnb.rl.algorithms.replay.Replay.state`; None: there is none, or it is filled anew.

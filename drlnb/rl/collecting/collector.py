@@ -17,10 +17,11 @@ from itertools import pairwise
 import gymnasium
 import numpy as np
 
+from drlnb.records.episodes import success
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor
-from drlnb.rl.collecting.gathering import Run, Sight
+from drlnb.rl.collecting.gathering import Run, Sight, last_observation
 from drlnb.rl.envs.make import make_env
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
@@ -207,7 +208,7 @@ class Collector:
         return hold, noise
 
     def _episodes(self, run: Run) -> list[list[float]]:
-        """Return raw returns and lengths; with wrappers those of the tallies beneath them."""
+        """Return what :data:`drlnb.records.episodes.Episode` holds; with wrappers by the tallies beneath them."""
         if not self.spec.env_wrappers:
             return run.episodes
         tallies = [tally for env in self.envs if (tally := tally_of(env)) is not None]
@@ -240,7 +241,8 @@ class Collector:
                 if getattr(obs, "shape", None) != shape or obs.dtype != dtype:
                     obs = fitting(obs, shape, dtype)
                 if terminated or truncated:
-                    run.end(t, column, terminated, obs, [returns[column], lengths[column]])
+                    obs = last_observation(env, obs, info)
+                    run.end(t, column, terminated, obs, [returns[column], lengths[column], *success(info)])
                     obs, info = env.reset()
                     obs = fitting(obs, shape, dtype)
                     discounted[column], returns[column], lengths[column] = 0.0, 0.0, 0

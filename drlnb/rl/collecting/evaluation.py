@@ -11,6 +11,7 @@ from typing import Protocol
 import gymnasium
 import numpy as np
 
+from drlnb.records.episodes import Episode, success, success_rate
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.acting.actors import Actor
 from drlnb.rl.algorithms.registry import make_actor
@@ -50,6 +51,20 @@ class Evaluation:
     deterministic: bool
     #: Version of the parameters, 0 if not known.
     version: int = 0
+    #: Per episode whether it succeeded, 1 or 0; None where its environment does not say (``info["is_success"]``).
+    successes: tuple[float | None, ...] = ()
+
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """Return each episode's return, length and success."""
+        successes = self.successes or (None,) * len(self.returns)
+        each = zip(self.returns, self.lengths, successes, strict=True)
+        return tuple((r, n) if success is None else (r, n, success) for r, n, success in each)
+
+    @property
+    def success_rate(self) -> float | None:
+        """The share of episodes that succeeded, of those whose environment judges that; None if none does."""
+        return success_rate(self.episodes)
 
 
 def evaluate(
@@ -165,6 +180,7 @@ class _Player:
     def begin(self, episode: int) -> None:
         """Begin an episode."""
         self.episode, self.total, self.length = episode, 0.0, 0
+        self.success: float | None = None
         self._reset(anew=True)
         if self._tally is not None:
             self._tally.drain()  # what was under way in an environment that has acted before
@@ -184,13 +200,15 @@ class _Player:
         self.length += 1
         cut = self.length >= self._most
         if self._tally is None or not (terminated or truncated or cut):
+            self.success = next(iter(success(self._info)), None)
             return bool(terminated or truncated or cut)
         ended = self._tally.drain()
         if not ended:  # a wrapper's end: a lost life, after which the game goes on, or a limit of its own
             self._reset(anew=cut)
             ended = self._tally.drain()
         if ended:
-            self.total, self.length = ended[0]
+            self.total, length, *said = ended[0]
+            self.length, self.success = int(length), next(iter(said), None)
         return bool(ended)
 
 
@@ -204,6 +222,7 @@ def _play(
     on_step: Callable[[], None],
 ) -> Evaluation:
     returns, lengths = [0.0] * n_episodes, [0] * n_episodes
+    successes: list[float | None] = [None] * n_episodes
     playing = [_Player(spec, actor.head, env, seed) for env in envs]
     for episode, player in enumerate(playing):
         player.begin(episode)
@@ -228,9 +247,16 @@ def _play(
             episode = player.episode
             if not player.step(actions[episode % n_rows]):
                 continue
-            returns[episode], lengths[episode] = player.total, player.length
+            returns[episode], lengths[episode], successes[episode] = player.total, player.length, player.success
             if episode + len(envs) < n_episodes:
                 player.begin(episode + len(envs))
             else:
                 playing.remove(player)
-    return Evaluation(float(np.mean(returns)), float(np.std(returns)), tuple(returns), tuple(lengths), deterministic)
+    return Evaluation(
+        mean=float(np.mean(returns)),
+        std=float(np.std(returns)),
+        returns=tuple(returns),
+        lengths=tuple(lengths),
+        deterministic=deterministic,
+        successes=tuple(successes),
+    )

@@ -4,13 +4,17 @@ Observations that are to be normalised are so here, as they come: each environme
 statistics that were published with the policy, so how environments are split over collectors does not matter.
 """
 
+from collections.abc import Mapping
+
+import gymnasium
 import numpy as np
 
+from drlnb.records.errors import EnvError
 from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments, Running
-from drlnb.rl.rows import RowForm, normalised_rows
+from drlnb.rl.rows import RowForm, fitting, normalised_rows
 
-__all__ = ["Run", "Sight"]
+__all__ = ["Run", "Sight", "last_observation"]
 
 
 class Sight:
@@ -115,3 +119,24 @@ class Run:
             _, column = self.final_at[self._n_cut]
             self.final_obs[self._n_cut] = self._sight.one(self.final_obs[self._n_cut], column)
             self._n_cut += 1
+
+
+def last_observation(env: gymnasium.Env, obs: np.ndarray, info: Mapping[str, object]) -> np.ndarray:
+    """Return the observation that an episode ended with, also of an environment that resets itself in its last step.
+
+    Such a one returns the next episode's first observation, and keeps the last one in its info.
+
+    Raises
+    ------
+    EnvError
+        If observations change on their way through a wrapper: the one in the info has not come that way.
+    """
+    last = next((info[key] for key in ("final_obs", "final_observation") if info.get(key) is not None), None)
+    if last is None:
+        return obs
+    if env.observation_space is not env.unwrapped.observation_space:
+        raise EnvError(
+            "it resets itself in the step that ends an episode, below a wrapper that changes observations: make it "
+            "without its own reset"
+        )
+    return fitting(last, obs.shape, obs.dtype)

@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import AtariPreprocessing
 
+from drlnb.records.episodes import Episode, success
+
 __all__ = [
     "ActionNoiseWrapper",
     "ActionSmoothingWrapper",
@@ -52,28 +54,31 @@ class Tally(_Episodic):
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self._return, self._length = 0.0, 0
-        self._finished: list[tuple[float, int]] = []
+        #: What the last step said.
+        self._info: object = None
+        self._finished: list[Episode] = []
 
     def _begin(self) -> None:
         if self._length:
-            self._finished.append((self._return, self._length))
-        self._return, self._length = 0.0, 0
+            self._finished.append((self._return, self._length, *success(self._info)))
+        self._return, self._length, self._info = 0.0, 0, None
 
     def step(self, action: _Item) -> _Step:
         """Step, and count."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         self._length += 1
+        self._info = info
         if terminated or truncated:
             self._begin()
         return obs, float(reward), terminated, truncated, info
 
     def total(self) -> float:
         """Return the raw return of all that was stepped since the last drain, the running episode included."""
-        return sum(value for value, _ in self._finished) + self._return
+        return sum(values[0] for values in self._finished) + self._return
 
-    def drain(self) -> list[tuple[float, int]]:
-        """Return (raw return, steps beneath) of the episodes that ended since the last call."""
+    def drain(self) -> list[Episode]:
+        """Return the episodes that ended since the last call; their lengths are the steps beneath."""
         finished, self._finished = self._finished, []
         return finished
 

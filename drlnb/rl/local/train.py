@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drlnb.records.episodes import Episode, episode, rolling
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.learner import Learner
 from drlnb.rl.algorithms.registry import make_learner, make_replay, settings_of
@@ -50,7 +51,7 @@ class LocalLoop:
         self._n_steps = settings_of(spec).round_steps()
         self._learner: Learner = make_learner(spec, device=device)
         self._replay: Replay | None = make_replay(spec)
-        self._episodes: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
+        self._episodes: deque[Episode] = deque(maxlen=_WINDOW)
         #: Rounds finished, and environment steps of the budget.
         self.n_rounds = self.n_timesteps = 0
         #: Environments that could not be restored: their episodes began anew.
@@ -69,12 +70,16 @@ class LocalLoop:
     def _restore(self, trained: Trained) -> None:
         self.n_rounds, self.n_timesteps = trained.n_rounds, trained.n_timesteps
         self._elapsed_s = trained.elapsed_s
-        self._episodes.extend((float(r), int(n)) for r, n in trained.episodes)
+        self._episodes.extend(map(episode, trained.episodes))
         self._learner.restore(trained.state.facts, trained.state.buffer)
         if trained.envs is not None:
             self.episodes_lost = sum(collector.restore(trained.envs) for collector in self._collectors)
         if trained.replay is not None and self._replay is not None:
             self._replay.restore(trained.replay)
+
+    def set(self, name: str, value: object) -> None:
+        """Change a setting from the next round on; as :meth:`drlnb.rl.algorithms.learner.Learner.set`."""
+        self._learner.set(name, value)
 
     def round(self) -> dict[str, float]:
         """Make one round; return its metrics, see ``docs/reference/rl.md``; errors are those of :func:`train_local`."""
@@ -86,7 +91,7 @@ class LocalLoop:
         ]
         collected = time.perf_counter()
         for fragment in fragments:
-            self._episodes.extend((float(r), int(n)) for r, n in fragment.header["episodes"])
+            self._episodes.extend(map(episode, fragment.header["episodes"]))
         metrics = self._learn(fragments, number)
         self.n_rounds = number
         self.n_timesteps += _samples(fragments)
@@ -96,7 +101,7 @@ class LocalLoop:
         metrics |= {"round/time_s": ended - started, "round/collect_s": collected - started}
         metrics |= {"round/update_s": ended - collected, "time/iterations": number}
         metrics |= {"time/time_elapsed": self._elapsed_s, "time/total_timesteps": self.n_timesteps}
-        metrics |= {"time/fps": self.n_timesteps / self._elapsed_s, **_rolling(self._episodes)}
+        metrics |= {"time/fps": self.n_timesteps / self._elapsed_s, **rolling(self._episodes)}
         return metrics
 
     def _learn(self, fragments: list[Fragment], number: int) -> dict[str, float]:
@@ -191,10 +196,3 @@ def _samples(fragments: Sequence[Fragment]) -> int:
 
 def _copied(state: Fragment) -> Fragment:
     return Fragment(dict(state.header), {name: np.array(array) for name, array in state.arrays.items()})
-
-
-def _rolling(episodes: Sequence[tuple[float, int]]) -> dict[str, float]:
-    if not episodes:
-        return {}
-    returns, lengths = zip(*episodes, strict=True)
-    return {"rollout/ep_rew_mean": float(np.mean(returns)), "rollout/ep_len_mean": float(np.mean(lengths))}

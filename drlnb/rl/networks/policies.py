@@ -122,6 +122,8 @@ def network_shape(
         arch = _DEFAULT_ARCH if default is None else default
     if isinstance(arch, list | tuple) and len(arch) == 1 and isinstance(arch[0], Mapping):
         arch = arch[0]
+    if isinstance(arch, Mapping) and (unknown := sorted(map(str, arch.keys() - {"pi", "vf"}))):
+        raise ConfigError(f"net_arch takes the keys pi, vf, not {', '.join(unknown)}")
     towers = (arch.get("pi", []), arch.get("vf", [])) if isinstance(arch, Mapping) else (arch, arch)
     if not all(isinstance(tower, list | tuple) for tower in towers):
         raise ConfigError(f"policy_kwargs net_arch holds widths, whole numbers >= 1, got {arch!r}")

@@ -253,10 +253,17 @@ class Settings(ABC):
     @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good: here a policy and its arguments."""
-        problem = _keys(values["policy_kwargs"], set(cls.POLICY_KEYS))
-        if isinstance(values["policy"], Mapping) or not problem:
+        policy, kwargs = values["policy"], values["policy_kwargs"]
+        problem = _keys(kwargs, set(cls.POLICY_KEYS))
+        if (
+            policy == "MlpPolicy"
+            and kwargs.get("features_extractor_kwargs")
+            and "features_extractor_class" not in kwargs
+        ):
+            problem = "has features_extractor_kwargs, but no features_extractor_class: MlpPolicy has none of its own"
+        if isinstance(policy, Mapping) or not problem:
             return []
-        return [f"policy_kwargs {problem}, got {_short(values['policy_kwargs'])}"]
+        return [f"policy_kwargs {problem}, got {_short(kwargs)}"]
 
     @classmethod
     def from_mapping(cls, mapping: Facts) -> Self:

@@ -16,7 +16,17 @@ from typing import Any, Protocol
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.rl.plain import Facts
 
-__all__ = ["MLflow", "Recorder", "RunFacts", "Sink", "TensorBoard", "WandB", "evaluation_name", "numbers", "sinks_of"]
+__all__ = [
+    "MLflow",
+    "Recorder",
+    "RunFacts",
+    "Sink",
+    "TensorBoard",
+    "WandB",
+    "evaluation_scalars",
+    "numbers",
+    "sinks_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +90,11 @@ class Recorder:
         return values
 
 
-def evaluation_name(*, deterministic: bool) -> str:
-    """Return the name of an evaluation's mean return."""
-    return "eval/mean_reward" if deterministic else "eval/mean_reward_stochastic"
+def evaluation_scalars(mean_reward: float, success_rate: float | None, *, deterministic: bool) -> dict[str, float]:
+    """Return an evaluation's mean return, first, and success rate, under Stable-Baselines3's names."""
+    behind = "" if deterministic else "_stochastic"
+    rate = {} if success_rate is None else {f"eval/success_rate{behind}": success_rate}
+    return {f"eval/mean_reward{behind}": mean_reward, **rate}
 
 
 def numbers(metrics: Facts) -> dict[str, float]:

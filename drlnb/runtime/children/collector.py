@@ -23,6 +23,7 @@ from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.host_store import StoreView
 from drlnb.runtime.ipc.lifeline import CLOSE_S, become, end_own_group, watch
+from drlnb.runtime.ipc.step_count import StepCount
 from drlnb.runtime.protocol import Plain
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class CollectorChild:
         #: Code of an environment runs now, as far as a signal may interrupt it.
         self.in_env = False
         self._pulse = Pulse(channel.send)
+        #: Steps since it was woken; once it is configured its agent can read them, too.
+        self._steps = StepCount()
         self._quiet_s: float | None = None
         self._gone = False
         #: Seconds of acting since the state of the environments was sent, and what sending it takes.
@@ -71,7 +74,8 @@ class CollectorChild:
             self.in_env = False
 
     def alive(self) -> None:
-        """Report to the agent now and then that environments answer."""
+        """Count a step, and report to the agent now and then that environments answer."""
+        self._steps.step()
         if self._pulse.due:
             self.in_env = False  # half a frame would be the end of the channel
             self._pulse.beat()
@@ -113,11 +117,20 @@ class CollectorChild:
         from drlnb.rl.seeding import seed_globals
 
         spec = TaskSpec.from_plain(header["spec"])
+        self._steps = StepCount.at(header["steps"])
         seed_globals(spec.seed, header["env_indices"][0], header["attempt"], header["number"])
         become(f"drlnb collector {spec.name}#{header['collector']}")
         self.collector = Collector(spec, env_indices=tuple(header["env_indices"]))
         n_lost = self.collector.restore(pickle.loads(payload)) if payload.nbytes else 0
+        self._steps.rest()
         return {"op": "ready", "event": {"episodes_lost": n_lost}}, []
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count the steps that are made in a block."""
+        self._steps.begin()
+        yield
+        self._steps.rest()
 
     @contextlib.contextmanager
     def _parameters(self, header: Plain) -> Iterator[np.ndarray]:
@@ -134,7 +147,7 @@ class CollectorChild:
     def _wake(self, header: Plain, _payload: memoryview) -> Reply:
         assert self.collector is not None
         how = {name: header[name] for name in ("version", "round", "n_steps", "n_timesteps")}
-        with self._parameters(header) as parameters:
+        with self._parameters(header) as parameters, self._counted():
             fragment = self.collector.collect(parameters, **how, on_step=self.alive)
         packed, buffer = fragment.pack()
         answer = {"op": "experience", "fragment": plain(packed)}
@@ -154,13 +167,13 @@ class CollectorChild:
         how = {name: header[name] for name in ("n_episodes", "deterministic")}
         envs = self.collector.envs if header["last"] and not spec.eval_source else ()
         try:
-            with self._parameters(header) as parameters:
+            with self._parameters(header) as parameters, self._counted():
                 result = evaluate_parameters(spec, parameters, **how, on_step=self.alive, envs=envs)
         except Exception as error:
             message = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
             raise EnvError(f"{spec.env}, evaluation: {message}") from error
         event = {"mean_reward": float(result.mean), "std_reward": float(result.std)}
-        event["episodes"] = plain(list(zip(result.returns, result.lengths, strict=True)))
+        event["episodes"] = plain(list(result.episodes))
         return {"op": "evaluated", "event": event}, []
 
 

@@ -106,6 +106,14 @@ def _fresh_seeds() -> None:
     torch.seed()
 
 
+def _leave_process_groups() -> None:
+    """End the process groups that functions have made; their peers learn of it once nothing here uses them."""
+    import torch.distributed
+
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 class _Printed(io.TextIOBase):
     """What a function prints: to the log as ever, and the newest of it back to the caller."""
 
@@ -176,6 +184,7 @@ class Jobs:
         """Free what a lease keeps here; harmless if it keeps nothing."""
         if self._fence == fence:
             self._slot = self._fence = self._ambient = None
+            _leave_process_groups()
             gc.collect()  # models and their hooks are cycles
             if len(sys.modules) != self._n_modules:  # what a function has imported stays
                 self._settle()
@@ -223,8 +232,13 @@ class Jobs:
             self._running = False
         except BaseException as error:  # noqa: BLE001 - also SystemExit: whatever ends the function ends only it
             self._running = False
-            return False, pack_error(error)
-        return True, data
+            packed = pack_error(error)
+        else:
+            return True, data
+        if self._slot is not None and self._slot.n_slots > 1:  # the others may wait for this one in a collective
+            _leave_process_groups()
+            gc.collect()
+        return False, packed
 
     @contextlib.contextmanager
     def _holders(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ import psutil
 
 from drlnb.records.errors import PeerError
 from drlnb.runtime.ipc.lifeline import become
-from drlnb.runtime.ipc.start_modes import import_path, last_line, python
+from drlnb.runtime.ipc.start_modes import how_ended, import_path, last_line, python
 from drlnb.runtime.protocol import BROKER
 
 if TYPE_CHECKING:
@@ -75,15 +75,28 @@ class LocalHandle:
             family += _family(self.pid)
             self.process.kill()
         self.process.wait(10.0)
-        alive = wait_gone(family, _LAST_S)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        trackers = [process for process in family if _is_tracker(process)]
+        alive = wait_gone([process for process in family if process not in trackers], _LAST_S)
+        _kill(alive)
         wait_gone(alive, 5.0)
+        # It ends by itself after all others, and removes their semaphores.
+        _kill(wait_gone(trackers, _LAST_S))
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _is_tracker(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
+    return False
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def wait_gone(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
@@ -161,8 +174,15 @@ def start_local(*, n_workers: int, root: Path) -> LocalHandle:
         handle.kill()
         raise
     if not first:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1.0)
+        ended = how_ended(process.returncode) if process.returncode is not None else f"was not up within {_START_S:g} s"
+        short = " (the system does so when memory is short)" if process.returncode == -signal.SIGKILL else ""
         handle.kill()
-        raise PeerError("local cluster", f"did not start: {last_line(log) or 'it reports nothing'} (see {log})")
+        said = f"its supervisor {'was ' if short else ''}{ended}{short}"
+        raise PeerError(
+            "local cluster", f"did not start: {': '.join(filter(None, (said, last_line(log))))} (see {log})"
+        )
     handle.address = json.loads(first)["address"]
     return handle
 
@@ -179,6 +199,7 @@ async def _supervise(n_workers: int, root: Path) -> None:
     from distributed import LocalCluster
 
     dask.config.set({
+        "temporary-directory": str(root),  # of the scheduler, too; it would leave files beside those of other programs
         "distributed.scheduler.allowed-failures": 20,
         "distributed.scheduler.worker-ttl": "60s",
         "distributed.worker.memory.terminate": False,

@@ -143,6 +143,16 @@ class LoopLease:
             report, self.on_unmet = self.on_unmet, None
             report(int(reply["n_up"]))
 
+    async def pool_size(self) -> int:
+        """Return how many slots the pool has, up or not.
+
+        Raises
+        ------
+        OSError, TimeoutError
+            If the scheduler does not answer.
+        """
+        return int((await self._ask("drlnb_loop_pool"))["n_slots"])
+
     async def release(self) -> None:
         """Give the slots back, if it has any, what was kept on them freed; what still runs is interrupted first."""
         clean = not self.lost and await self._stopped() and await self._freed()
@@ -193,8 +203,11 @@ class LoopLease:
             raise LeaseLost(self.fence, self.lost)
 
     # ------------------------------------------------------------------ using it
-    async def run(self, name: str, payload: bytes) -> list[Plain]:
-        """Run a call on every slot at once; return what :meth:`result` reads, in the order of the slots.
+    async def run(self, name: str, payload: bytes) -> list[tuple[int, Plain]]:
+        """Run a call on every slot at once; return rank and what :meth:`result` reads, in the order of the slots.
+
+        Once the call fails on a slot it is interrupted on the others, which may wait for that one; then its answer is
+        the first, and that of a slot where it did not end in time is missing.
 
         Raises
         ------
@@ -203,12 +216,8 @@ class LoopLease:
         """
         self.check()
         calls = [self._calls.go_on(self._one(rank, name, payload)) for rank in range(len(self.slots))]
-
-        async def answers() -> list[Plain]:  # what runs on a slot goes on when nobody waits for it any more
-            return await asyncio.gather(*map(asyncio.shield, calls))
-
         try:
-            made = await self._lease.unless_lost(answers())
+            made = await self._lease.unless_lost(self._answers(calls))
         except asyncio.CancelledError:
             self._calls.go_on(self._interrupt())
             raise
@@ -217,6 +226,18 @@ class LoopLease:
             raise
         self.check()
         return made
+
+    async def _answers(self, calls: "list[asyncio.Task[Plain]]") -> list[tuple[int, Plain]]:
+        running, first = set(calls), None
+        while running and first is None:  # what runs on a slot goes on when nobody waits for it any more
+            ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            failed = (rank for rank, call in enumerate(calls) if call in ended and not call.result().get("ok"))
+            first = next(failed, None)
+        if running:
+            await self._interrupt()
+            await asyncio.wait(running, timeout=self._lease.settings.kill_grace_s)
+        answers = [(rank, call.result()) for rank, call in enumerate(calls) if call.done()]
+        return sorted(answers, key=lambda answer: answer[0] != first)
 
     async def _one(self, rank: int, name: str, payload: bytes) -> Plain:
         slot = self.slots[rank]

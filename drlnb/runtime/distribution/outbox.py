@@ -109,11 +109,18 @@ class Outbox:
         self._sender, self._lost, self._card = sender, lost, card
         self._queue: deque[_Message] = deque()
         self._busy: set[str] = set()
+        #: Addresses of receivers that are gone.
+        self._gone: set[str] = set()
 
     def put(self, way: Way, fields: Plain, payload: Payload) -> None:
         """Send a range along a way when its turn comes."""
         self._queue.append(_Message(way, fields, payload))
         self._start()
+
+    def forget(self, address: str) -> None:
+        """Count what is, or would be, on its way to an address as not taken: no agent is there any more."""
+        self._gone.add(address)
+        self._link.cut(address)
 
     def clear(self) -> None:
         """Send nothing more: a newer version has come."""
@@ -134,6 +141,8 @@ class Outbox:
         cards = await self._card.send(len(message.payload), message.fields.get("cards", {}))
         left_s = self.until - asyncio.get_running_loop().time()
         try:
+            if address in self._gone:
+                raise ConnectionError(f"{address} is gone")
             reply = await self._link.call(
                 address,
                 "drlnb_chunk",

@@ -21,14 +21,17 @@ class RelayPlugin(WorkerPlugin):  # type: ignore[misc]
         Name of what is published, and number of its publisher; a higher one came later.
     topic
         Topic of Dask's events that hears that the worker is up.
+    publisher
+        Who publishes, in words.
     """
 
-    def __init__(self, task: str, attempt: int, topic: str) -> None:
-        self._task, self._attempt, self._topic = task, attempt, topic
+    def __init__(self, task: str, attempt: int, topic: str, publisher: str) -> None:
+        self._task, self._attempt, self._topic, self._publisher = task, attempt, topic, publisher
 
     async def setup(self, worker: "Worker") -> None:
         """Serve from now on; called by the worker."""
         self._relay = HostRelay.of(worker)
+        self._relay.publishers[self._attempt] = self._publisher
         about = {"host": self._relay.link.node, "address": self._relay.link.address}
         worker.log_event(self._topic, {"op": "drlnb_up", "fields": about})
 

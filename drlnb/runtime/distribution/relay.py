@@ -12,7 +12,7 @@ from drlnb.runtime.distribution.outbox import Outbox, next_ways
 from drlnb.runtime.distribution.probe import rate
 from drlnb.runtime.distribution.sender import Sender, send_along
 from drlnb.runtime.ipc.host_store import HostStore
-from drlnb.runtime.link import Link
+from drlnb.runtime.link import TOPIC, Link
 from drlnb.runtime.protocol import Payload, Plain, table
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class HostRelay:
         self._kept: dict[tuple[str, str], _Kept] = {}
         #: Task -> its newest attempt that is over here: what arrives late of it is not kept.
         self._over: dict[tuple[str, str], int] = {}
+        #: Number of a publisher -> who that is.
+        self.publishers: dict[int, str] = {}
         #: (run, task) -> who sends its versions from here, and hears what came of them.
         self.senders: dict[tuple[str, str], Sender] = {}
 
@@ -65,7 +67,9 @@ class HostRelay:
         """Return a worker's relay, which serves until everybody who has asked for it has left it."""
         if worker not in _RELAYS:
             _RELAYS[worker] = relay = cls(Link(worker))
-            relay.link.serve(table(relay, "chunk", "arrived", "lost", "missing", "forward", "probe", "probe_rate"))
+            relay.link.serve(
+                table(relay, "chunk", "arrived", "lost", "missing", "forward", "gone", "probe", "probe_rate")
+            )
         _RELAYS[worker]._n_users += 1
         return _RELAYS[worker]
 
@@ -130,8 +134,8 @@ class HostRelay:
         """
         await self._card.receive(len(payload), cards or {}, held_s)
         task, now = (task[0], task[1]), asyncio.get_running_loop().time()
-        if chunk["attempt"] <= self._over.get(task, 0):
-            raise ConnectionError(f"attempt {chunk['attempt']} of {task[0]}/{task[1]} is over")
+        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}, "confirm_s": confirm_s}
+        self._refuse_former(task, chunk["attempt"], fields)
         onward = next_ways(hosts, edges)
         part = Chunk(**chunk, children=tuple(range(len(onward))))
         view = memoryview(payload).cast("B")
@@ -141,13 +145,27 @@ class HostRelay:
         taken = kept.assembly.take(part)
         if taken.refused:
             raise ConnectionError(taken.refused)
-        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}, "confirm_s": confirm_s}
         outbox = self._outbox(kept, fields, n_in_flight, now + left_s)
         for child in taken.forward:
             outbox.put(onward[child], fields, view)
         if taken.new:
             await asyncio.sleep(0)  # they are on their way before this host's memory is waited for
             self._keep(kept, part, view, fields, whole=taken.whole)
+
+    def _refuse_former(self, task: tuple[str, str], attempt: int, fields: Plain) -> None:
+        """Refuse an attempt that is over; a publisher that others have followed hears who has its name now.
+
+        Raises
+        ------
+        ConnectionError
+            If it is over.
+        """
+        kept, over = self._kept.get(task), self._over.get(task, 0)
+        newest = max(over, kept.assembly.newest[0] if kept is not None else 0)
+        if newest > attempt and fields["report"].startswith(TOPIC):
+            self._tell(fields, "taken", {"by": self.publishers.get(newest, "another publisher")})
+        if newest > attempt or over == attempt:
+            raise ConnectionError(f"attempt {attempt} of {task[0]}/{task[1]} is over")
 
     def _keep(self, kept: _Kept, part: Chunk, view: memoryview, fields: Plain, *, whole: bool) -> None:
         """Keep a range, unless a newer version has begun or the task is over."""
@@ -238,6 +256,12 @@ class HostRelay:
         sender = self.senders.get((run, task))
         if sender is not None and sender.attempt == attempt:
             sender.lost(message)
+
+    async def gone(self, run: str, task: str, attempt: int, address: str) -> None:
+        """Send nothing of an attempt to an agent that is gone, and wait for nothing that is on its way there."""
+        kept = self._kept.get((run, task))
+        if kept is not None and kept.outbox is not None and kept.sends[0] == attempt:
+            kept.outbox.forget(address)
 
     async def missing(self, run: str, task: str, attempt: int, version: int, total: int) -> Plain:
         """Return the ranges of a version that this host does not have, and whether readers here find it.

@@ -176,6 +176,15 @@ class Sender:
         taking_part, figures = await measure(self._link, {host: addresses.get(host, "") for host in command.hosts})
         self._feed(LinkMeasured, hosts=taking_part, figures=figures)
 
+    def forget(self, address: str) -> None:
+        """Have nobody wait for an agent that is gone, here or at any other host."""
+        for outbox in self._outbox.values():
+            outbox.forget(address)
+        run, task = self._task
+        about: Plain = {"run": run, "task": task, "attempt": self.attempt, "address": address}
+        for other in self._addresses().values():
+            self._link.keep(self._link.call(other, "drlnb_gone", **about))
+
     # ------------------------------------------------------------------ what came of it
     def arrived(self, version: int, host: str, arrival_s: float) -> None:
         """Feed that a host holds a version."""

@@ -110,8 +110,11 @@ class RunDir:
         spec = _read_json(self.path / "run.json")
         if spec is None:
             raise ConfigError(f"{self.path} holds no run of drlnb (no run.json)")
-        tasks = spec.get("tasks") if isinstance(spec, dict) and "run" in spec else None
-        if not isinstance(tasks, list) or not all(isinstance(task, dict) and "name" in task for task in tasks):
+        tasks = (
+            spec.get("tasks") if isinstance(spec, dict) and spec.get("run") and isinstance(spec["run"], str) else None
+        )
+        named = isinstance(tasks, list) and all(isinstance(task, dict) and task.get("name") for task in tasks)
+        if not tasks or not named or not all(isinstance(task["name"], str) for task in tasks):
             raise ConfigError(f"{self.path / 'run.json'} is not what drlnb wrote: it lacks run, tasks or their names")
         return dict(spec)
 

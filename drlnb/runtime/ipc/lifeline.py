@@ -1,19 +1,28 @@
-"""End a child when its agent ends: the socketpair is its life line; what the child itself has started ends with it."""
+"""End a child when its agent ends: the socketpair is its life line; what the child itself has started ends with it.
+
+The thread that watches it also keeps the child's log from growing without bound.
+"""
 
 import contextlib
 import os
 import select
 import signal
+import stat
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from setproctitle import setproctitle
 
-__all__ = ["CLOSE_S", "become", "end_group", "end_own_group", "watch"]
+__all__ = ["CLOSE_S", "become", "bound_output", "end_group", "end_own_group", "is_flooded", "watch"]
 
 #: Longest time that a collector has to close its environments, in seconds; simulators write their files then.
 CLOSE_S = 3.0
+#: Most bytes of a process's log; what is kept of one that has grown beyond, in bytes; seconds between two looks.
+_LOG_BYTES, _KEPT_BYTES, _LOOK_S = 2**24, 2**20, 1.0
+#: How a log begins whose beginning was dropped.
+_FLOODED = b"drlnb: so much was printed that what stood before this was dropped\n"
 #: Those that watch, oldest first: the newest one ends the process.
 _watching: list[threading.Thread] = []
 
@@ -36,10 +45,31 @@ def end_own_group() -> None:
     os._exit(0)
 
 
+def bound_output(fd: int = 1) -> None:
+    """Keep the newest part of the file that this process prints into, where it has grown too large."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_size <= _LOG_BYTES:
+        return
+    # Opened once more, since what is printed is appended: the first line is written over what comes meanwhile.
+    with Path(f"/dev/fd/{fd}").open("r+b", buffering=0) as log:
+        log.seek(-_KEPT_BYTES, os.SEEK_END)
+        newest = log.read().partition(b"\n")[2]
+        log.truncate(0)
+        log.seek(0)
+        log.write(_FLOODED + newest)
+
+
+def is_flooded(log: Path) -> bool:
+    """Return whether the beginning of a process's log was dropped."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        return file.read(len(_FLOODED)) == _FLOODED
+    return False
+
+
 def watch(fd: int, on_end: Callable[[], object] = lambda: None, grace_s: float = 0.0) -> None:
     """End this process and its group when the other end of a socket is closed, whatever it is doing.
 
-    Not PR_SET_PDEATHSIG: it fires when the creating *thread* ends.
+    Meanwhile its output is held to a bound.  Not PR_SET_PDEATHSIG: it fires when the creating *thread* ends.
 
     Parameters
     ----------
@@ -55,7 +85,11 @@ def watch(fd: int, on_end: Callable[[], object] = lambda: None, grace_s: float =
 
     def wait() -> None:
         while True:
-            for _, events in poller.poll():
+            found = poller.poll(1e3 * _LOOK_S)
+            if not found:
+                with contextlib.suppress(OSError):
+                    bound_output()
+            for _, events in found:
                 if not events & (select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(select, "POLLRDHUP", 0)):
                     continue
                 if _watching[-1] is not threading.current_thread():

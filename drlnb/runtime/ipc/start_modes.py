@@ -119,7 +119,11 @@ class ChildProcess:
 
     async def ended(self) -> int:
         """Wait for the end, reap it, end what it had started; return the exit code (negative: the signal)."""
-        code = await asyncio.to_thread(self.process.wait)
+        try:
+            code = await asyncio.to_thread(self.process.wait)
+        except RuntimeError:  # this interpreter ends: there is no thread any more that could wait
+            self.kill()
+            code = self.process.wait()
         end_group(self.pid)
         return code
 

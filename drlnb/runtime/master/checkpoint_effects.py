@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AGAIN", "CheckpointEffects", "Committed", "envs_for", "read_newest", "taken_over", "write_trained"]
 
+#: Longest wait for the states of environments of a task that is stopped, in seconds: one may hang.
+_ANSWER_S = 3.0
 #: How :meth:`Master.run_to_end` ends when another attempt must follow here.
 AGAIN = "again"
 
@@ -49,6 +51,8 @@ class CheckpointEffects:
         Whose.
     ask
         ``(collector, node, op=...)`` -> its answer, ``refused`` if it or its node is gone.
+    found
+        ``version`` -> states of environments as the round that acts with it found them, as far as they are known.
     ring
         Returns the replay ring, or what it has got since its `put` was so; None if the task has none; raises
         ConnectionError if its process is gone.
@@ -58,9 +62,10 @@ class CheckpointEffects:
         self,
         master: "Master",
         ask: Callable[..., Awaitable[Plain]],
+        found: Callable[[int], list[Facts]],
         ring: Callable[[list[int] | None], Awaitable[Fragment | None]],
     ) -> None:
-        self.m, self._ask, self._ring = master, ask, ring
+        self.m, self._ask, self._found, self._ring = master, ask, found, ring
         #: Checkpoints whose files of the ring make it up: rounds, and the ring's `put` at that time.
         self._parts: list[tuple[int, list[int]]] = []
         #: Such parts since the first of them, those counted that a later one has taken in.
@@ -81,7 +86,7 @@ class CheckpointEffects:
                     buffer=np.frombuffer(committed.state, np.uint8),
                 ),
                 **{name: getattr(command, name) for name in ("n_rounds", "n_timesteps", "elapsed_s", "episodes")},
-                envs=await self._envs(command.collectors),
+                envs=await self._envs(command),
                 replay=await self._replay(command.n_rounds),
             )
         except ConnectionError:
@@ -131,11 +136,23 @@ class CheckpointEffects:
         self._parts, self._n_parts = [*before, (n_rounds, put.tolist())], number
         return Fragment({**ring.header, "before": [f"../{n}/{REPLAY}" for n, _ in before]}, ring.arrays)
 
-    async def _envs(self, collectors: Sequence[tuple[int, str]]) -> Facts | None:
-        """Return the joined state of the collectors that are there."""
-        asks = [self._ask(i, node, op="state") for i, node in collectors]
-        states = [pickle.loads(reply["payload"]) for reply in await asyncio.gather(*asks) if reply.get("op") == "state"]
-        return joined(states) if states else None
+    async def _envs(self, command: words.WriteCheckpoint) -> Facts | None:
+        """Return the environments' states: of collectors that rest as they are, else as the version's round found them.
+
+        Those of which nothing is known begin anew, which is counted then.  None: nobody has acted yet.
+        """
+        asks = {asyncio.ensure_future(self._ask(i, node, op="state")) for i, node in command.collectors}
+        if asks:
+            _, late = await asyncio.wait(asks, timeout=_ANSWER_S if command.reason == "stop" else None)
+            for ask in late:
+                ask.cancel()
+            asks -= late
+        replies = [ask.result() for ask in asks]
+        states = [pickle.loads(reply["payload"]) for reply in replies if reply.get("op") == "state"]
+        states = [*self._found(command.version), *states]
+        if not states and not self.m.acted:
+            return self.m.envs
+        return joined(states) if states else {"round": command.version, "envs": {}}
 
 
 def write_trained(

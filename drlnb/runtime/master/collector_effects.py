@@ -12,6 +12,7 @@ from drlnb.records import round as words
 from drlnb.records.base import from_plain
 from drlnb.records.columns import warmup
 from drlnb.rl.fragments import Fragment
+from drlnb.rl.plain import Facts
 from drlnb.runtime.master.checkpoint_effects import envs_for
 from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, fields_of
 
@@ -47,6 +48,8 @@ class CollectorEffects:
         self._keepers: set[int] = set()
         #: Collector -> state of its environments after some round, and the actions of the rounds since.
         self._states: dict[int, tuple[bytes, list[np.ndarray]]] = {}
+        #: Collector -> the state before the newest one.
+        self._former: dict[int, bytes] = {}
         #: Keeps a collector's start and its end apart.
         self._lives: defaultdict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
         #: Fragments so far: a second copy from a restarted collector has a key of its own.
@@ -114,7 +117,7 @@ class CollectorEffects:
         if "refused" not in reply:
             self._ready(command, number, reply)
         elif self._starts[collector] == number:
-            m.process_lost(collector, command.node, reply["refused"], number=begun)
+            m.process_lost(collector, command.node, reply, number=begun)
 
     def _ready(self, command: warmup.StartCollector, number: int, reply: Plain) -> None:
         if self._starts[command.collector] == number:  # not taken back meanwhile: then its end is on the way
@@ -166,6 +169,12 @@ class CollectorEffects:
         state, actions = self._states[collector]
         return pickle.dumps({**pickle.loads(state), "actions": actions}, protocol=5)
 
+    def found(self, version: int) -> list[Facts]:
+        """Return states of environments as the round that acts with a version found them, as far as they are known."""
+        kept = [*self._former.values(), *(state for state, _ in self._states.values())]
+        known = [*([self.m.envs] if self.m.envs is not None else []), *map(pickle.loads, kept)]
+        return [state for state in known if state["round"] == version]
+
     # ------------------------------------------------------------------ acting
     async def wake(self, command: warmup.WakeCollector) -> None:
         """Have a collector act with the parameters of a round."""
@@ -181,6 +190,8 @@ class CollectorEffects:
         fragment = reply["fragment"]
         m.experience[key] = (fragment, reply["payload"])
         if "state" in reply:
+            if collector in self._states:
+                self._former[collector] = self._states[collector][0]
             self._states[collector] = (reply["state"], [])
         elif collector in self._states:
             self._states[collector][1].append(Fragment.unpack(fragment, reply["payload"]).arrays["action"].copy())

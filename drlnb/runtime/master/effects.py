@@ -24,7 +24,7 @@ class Effects:
         self.m = master
         collectors = CollectorEffects(master)
         ring, slot = ReplayEffects(master, collectors), SlotEffects(master)
-        checkpoints = CheckpointEffects(master, collectors.ask, ring.saved)
+        checkpoints = CheckpointEffects(master, collectors.ask, collectors.found, ring.saved)
         #: What takes no time is carried out at once, of the rest a coroutine is returned.
         self.table: EffectTable = {
             replay.StartReplay: ring.start,

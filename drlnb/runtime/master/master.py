@@ -33,6 +33,7 @@ from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files.checkpoint import SupersededError, claim
 from drlnb.runtime.files.lock import RENEW_S
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.ipc.lifeline import is_flooded
 from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.lease import poll
 from drlnb.runtime.link import Link
@@ -51,6 +52,12 @@ _UNSWAPPED = (
     "the gradient of an MLP policy is written out, and nothing of it can be swapped: a budget needs CnnPolicy, a "
     "features_extractor_class or a network of your own"
 )
+
+
+def flooded_logs(folder: Path, task: str) -> list[Path]:
+    """Return the logs of a task's processes that have grown so much that their beginning was dropped."""
+    logs = [log for log in folder.glob("*/*.log") if log.stem.rpartition("-")[0] == task]
+    return [log for log in logs if is_flooded(log)]
 
 
 class Master:
@@ -217,17 +224,39 @@ class Master:
         return read_newest(folder, self.spec) if self._attached["resume"] else None
 
     async def _keep_lock(self) -> None:
+        told: set[Path] = set()
         while not await self.renew_lock():
+            for log in await asyncio.to_thread(flooded_logs, self.out / "logs", self.task):
+                if log not in told:
+                    what = f"the environments of task {self.task} print without end"
+                    self.rows.add_note("Defect", f"{what}: {log} keeps the newest part")
+                    told.add(log)
             await asyncio.sleep(RENEW_S)
 
     async def renew_lock(self) -> bool:
-        """Show that this run lives; true if somebody else has taken its directory over: then this task ends at once."""
+        """Show that this run lives; true if its directory is another one's, or gone: then this task ends at once."""
         other = await asyncio.to_thread(RunDir(self.out).renew_lock, self.run, int(self._attached["epoch"]))
+        reason = ""
         if other is not None:
             whose = f"run {other.run} at {other.address} has taken over {self.out}"
             reason = f"superseded: {whose}; this one ends here, and writes nothing more"
+        elif await self._is_removed():
+            reason = self._removed
+        if reason:
             self.link.keep(self.finish("failed", reason, superseded=True))
-        return other is not None
+        return bool(reason)
+
+    async def _is_removed(self) -> bool:
+        with contextlib.suppress(OSError):  # a disk that does not answer says nothing
+            return not await asyncio.to_thread((self.out / "run.json").is_file)
+        return False
+
+    @property
+    def _removed(self) -> str:
+        return (
+            f"the run directory {self.out} was removed or moved while the run went on: nothing can be saved there; "
+            "begin anew, or put it back and go on with drlnb resume"
+        )
 
     async def _relate_clock(self) -> None:
         related = await relate(lambda: self.link.ask_broker("drlnb_hello"), lambda: self.host.now)
@@ -251,11 +280,13 @@ class Master:
     async def finish(self, state: str, reason: str = "", *, superseded: bool = False) -> None:
         """End the attempt everywhere; report the end of the task unless another attempt follows here.
 
-        `superseded`: its directory is another run's now.
+        `superseded`: its directory is another run's now, or gone.
         """
         if self._ended:
             return
         self._ended = True
+        if self.is_up and state in {"done", "stopped"} and await self._is_removed():
+            state, reason, superseded = "failed", self._removed, True
         ends = [self.link.call(node, "drlnb_end_task", **self.ids, timeout_s=10.0) for node in self.addresses.values()]
         await asyncio.gather(*ends, return_exceptions=True)
         if self.is_up:  # who hears of the end may read the journal at once, and finds all of it
@@ -311,17 +342,21 @@ class Master:
             self.host.feed(kinds[action])
         return ""
 
-    def collector_lost(self, *, collector: int, node: str, reason: str, detail: str, number: int) -> None:
+    def collector_lost(
+        self, *, collector: int, node: str, reason: str, detail: str, number: int, where: str = ""
+    ) -> None:
         """Pass on that a collector's process, by its number, is gone, or that of the replay ring."""
         if collector == RING:
             self.host.feed(replay.ReplayLost, reason=reason, detail=detail)
         elif self.losses.is_news(collector, number):
-            self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason=reason, detail=detail)
+            what = {"reason": reason, "detail": detail, "where": where}
+            self.host.feed(warmup.CollectorLost, collector=collector, node=node, **what)
 
-    def process_lost(self, collector: int, node: str, text: str, *, number: int = 0) -> None:
-        """Pass on that a process could not be started; the first line of the text is why."""
-        reason, _, detail = text.partition("\n")
-        self.collector_lost(collector=collector, node=node, reason=reason, detail=detail, number=number)
+    def process_lost(self, collector: int, node: str, reply: Plain, *, number: int = 0) -> None:
+        """Pass on that a process could not be started; the first line of the refusal is why."""
+        reason, _, detail = reply["refused"].partition("\n")
+        what = {"reason": reason, "detail": detail, "where": reply.get("where", "")}
+        self.collector_lost(collector=collector, node=node, number=number, **what)
 
     def node_lost(self, node: str, reason: str, address: str = "") -> None:
         """Pass on that a node is gone that was at an address."""

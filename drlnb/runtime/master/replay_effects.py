@@ -41,7 +41,7 @@ class ReplayEffects:
         where, more = (RING, m.link.node, "drlnb_collector_start"), self._collectors.start_of(m.link.node, "replay")
         reply = await self._collectors.call(*where, configuration=configuration, payload=buffer, **more)
         if "refused" in reply:
-            m.process_lost(RING, m.link.node, reply["refused"])
+            m.process_lost(RING, m.link.node, reply)
             return
         m.ring_state = None
         known = {name: reply["event"][name] for name in ("start_s", "n_transitions", "n_bytes_lost")}

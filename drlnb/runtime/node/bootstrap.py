@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
-from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
 
 from drlnb.runtime.files import versions
 
 if TYPE_CHECKING:
-    from distributed import Worker
+    from distributed import Scheduler, Worker
 
-__all__ = ["Bootstrap", "by_value"]
+__all__ = ["Bootstrap", "Removals", "by_value"]
 
 #: Longest wait for the broker to take a report, in seconds.
 _REPORT_S = 15.0
@@ -69,6 +69,25 @@ class Bootstrap(WorkerPlugin):  # type: ignore[misc]
             await asyncio.wait_for(worker.scheduler.drlnb_worker_unused(**about), _REPORT_S)
         except (OSError, TimeoutError):
             return  # whoever waits for this worker names it
+
+
+class Removals(SchedulerPlugin):  # type: ignore[misc]
+    """Reports workers that the scheduler removes to a topic of Dask's events.
+
+    Parameters
+    ----------
+    name
+        Of the plugin among the scheduler's.
+    topic
+        What hears of them.
+    """
+
+    def __init__(self, name: str, topic: str) -> None:
+        self.name, self._topic = name, topic
+
+    def remove_worker(self, scheduler: "Scheduler", worker: str, **_: object) -> None:
+        """Report a worker that is gone; called by the scheduler."""
+        scheduler.log_event(self._topic, {"op": "drlnb_down", "fields": {"address": worker}})
 
 
 def by_value(value: object) -> bytes:

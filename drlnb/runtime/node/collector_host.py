@@ -10,10 +10,11 @@ from drlnb.runtime.background import Background
 from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
+from drlnb.runtime.ipc.step_count import StepCount
 from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
 from drlnb.runtime.protocol import Key, Payload, Plain
 
-__all__ = ["PROBE", "CollectorHost", "LiveCollector"]
+__all__ = ["PROBE", "CollectorHost", "DiedError", "LiveCollector"]
 
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
@@ -24,6 +25,22 @@ _GRACE_S, _INTERRUPTS = 0.5, 4
 _STARTS_PER_CPU = 4
 #: Frames that make a collector act: it needs a CPU slot until it has answered.
 _ACTING = frozenset({"wake", "evaluate"})
+
+
+class DiedError(ConnectionError):
+    """A process ended while it made its environments.
+
+    Parameters
+    ----------
+    message
+        Why, and below that line its last words.
+    where
+        What it was at.
+    """
+
+    def __init__(self, message: str, where: str) -> None:
+        super().__init__(message)
+        self.where = where
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,11 +62,23 @@ class LiveCollector:
     #: Traceback and message of the exception that made it useless, if there was one.
     error: str = ""
     message: str = ""
+    #: Where its environments are, as it counts their steps; None of a process that only probes.
+    steps: StepCount | None = None
     #: Its environment, as a user knows it.
     env: str = ""
     #: Its number among the processes of its collector, and the address of the agent to report its loss to.
     number: int = 0
     master: str = ""
+
+    @property
+    def where(self) -> str:
+        """In words where its environments are, or were when it ended; empty if they rest, or nobody knows."""
+        return self.steps.where if self.steps is not None else ""
+
+    def forget_steps(self) -> None:
+        """Count no further."""
+        if self.steps is not None:
+            self.steps.close()
 
     def alive(self, _header: Plain, _payload: bytes) -> None:
         """Record a sign of life; a collector sends nothing else on its own."""
@@ -125,8 +154,9 @@ class CollectorHost:
             async with self._room:
                 # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
                 await asyncio.shield(self._background.go_on(self._install(live, mode)))
-                header = {"op": "configure", "attempt": attempt, "number": number, **configuration}
-                answer = await self._configure(live, header, payload, quiet_s)
+                with StepCount.shared() as (live.steps, path):
+                    header = {"op": "configure", "attempt": attempt, "number": number, "steps": path, **configuration}
+                    answer = await self._configure(live, header, payload, quiet_s)
         except BaseException:
             if place is not None:
                 self.cpu.sent(place)
@@ -165,7 +195,7 @@ class CollectorHost:
                 raise  # somebody has stopped it
             reason, detail = await self._last_words(live)
             await self.stop(live.key)
-            raise ConnectionError(f"{reason}\n{detail}".strip()) from None
+            raise DiedError(f"{reason}\n{detail}".strip(), live.where) from None
         finally:
             live.starting = False
         if answer["op"] == "error":
@@ -206,9 +236,10 @@ class CollectorHost:
     async def _last_words(self, live: LiveCollector) -> tuple[str, str]:
         """Reap a process that has ended; return why in a line, and a traceback or the end of its log if that helps."""
         code = await self._reap(live)
+        live.forget_steps()
         if live.error:
             return live.message, live.error
-        return how_ended(code), "" if code is not None and code < 0 else tail(live.log)
+        return f"{how_ended(code)} {live.where}".strip(), "" if code is not None and code < 0 else tail(live.log)
 
     async def _reap(self, live: LiveCollector) -> int | None:
         if live.process is not None:
@@ -332,6 +363,7 @@ class CollectorHost:
 
     async def _end(self, live: LiveCollector) -> None:
         live.ended = True
+        live.forget_steps()
         await live.channel.aclose()
         if live.process is not None:
             await live.process.end(CLOSE_S + 1.0)

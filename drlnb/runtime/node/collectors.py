@@ -3,10 +3,11 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from drlnb.planning.warmup.settings import PARK
 from drlnb.runtime.link import Link
-from drlnb.runtime.node.collector_host import PROBE, CollectorHost, LiveCollector
+from drlnb.runtime.node.collector_host import PROBE, CollectorHost, DiedError, LiveCollector
 from drlnb.runtime.protocol import Key, Payload, Plain, refused
 
 __all__ = ["Collectors"]
@@ -33,6 +34,13 @@ class Collectors:
         processes.on_lost = lambda *loss: link.keep(self.report_loss(*loss))
         #: Number of the broker's latest message on CPU slots.
         self._newest_share = 0
+
+    async def start(self, key: Key, **how: Any) -> Plain:
+        """Start a collector here, as :meth:`CollectorHost.start` does; where it died is told if it did."""
+        try:
+            return await self.processes.start(key, **how)
+        except DiedError as error:
+            return {"refused": str(error), "where": error.where}
 
     async def ask(
         self, key: Key, header: Plain, quiet_s: float | None = None, payloads: Sequence[Payload] = ()
@@ -73,7 +81,7 @@ class Collectors:
     async def report_loss(self, live: LiveCollector, reason: str, detail: str) -> None:
         """Report a collector's loss to the master that started it; again for a while if it does not answer."""
         loss: Plain = {"key": live.key, "attempt": live.attempt, "number": live.number, "node": self._link.node}
-        loss |= {"reason": reason, "detail": detail}
+        loss |= {"reason": reason, "detail": detail, "where": live.where}
         for pause_s in (0.0, *_AGAIN_S):
             await asyncio.sleep(pause_s)
             master = live.master or self._link.address

@@ -69,11 +69,11 @@ class Masters:
         problem = await master.control(**wish) if master is not None else ""
         return {"refused": problem} if problem else {"ok": True}
 
-    async def collector_lost(self, key: Key, attempt: int, number: int, node: str, reason: str, detail: str) -> None:
+    async def collector_lost(self, key: Key, attempt: int, number: int, **loss: Any) -> None:
         """Report to the master here that a collector is gone."""
         master = self.live.get(key[:2])
         if master is not None and master.attempt == attempt:
-            master.collector_lost(collector=key[2], number=number, node=node, reason=reason, detail=detail)
+            master.collector_lost(collector=key[2], number=number, **loss)
 
     def _each(self, handle: Callable[..., None]) -> Handler:
         """Return what passes a message on to every master here: each knows whether it is concerned."""

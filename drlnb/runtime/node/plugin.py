@@ -65,7 +65,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             "drlnb_slots": self.slots.serve,
             "drlnb_slot_hurry": self.slots.hurry,
             **table(self.collectors, "probe_env", "cpu_slots"),
-            "drlnb_collector_start": self.processes.start,
+            "drlnb_collector_start": self.collectors.start,
             "drlnb_collector_stop": self.processes.rest,
             "drlnb_collector_ask": self.collectors.ask,
             "drlnb_collector_queue": self.collectors.queue,

@@ -189,9 +189,14 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         return {**about, **where, "leaving": leaving is not None}
 
     async def goodbye(self, fleet: str) -> None:
-        """Forget a fleet that is closed; leave with the last one, unless something goes on."""
+        """Forget a fleet that is closed; leave with the last one, unless something goes on.
+
+        It is answered when we have left: the cluster may be closed next, which would cut the agents' ends short.
+        """
         self._fleets.pop(fleet, None)
         self._leave_if_unused()
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
 
     async def worker_unused(self, node: str, address: str, why: str) -> None:
         """Record a worker that has no agent, and why."""

@@ -130,7 +130,7 @@ class Loops:
 
     def handlers(self) -> dict[str, Handler]:
         """Return the messages that are answered here."""
-        return table(self, "loop_acquire", "loop_cancel", "loop_asked", "loop_compute", "loop_rows")
+        return table(self, "loop_acquire", "loop_pool", "loop_cancel", "loop_asked", "loop_compute", "loop_rows")
 
     def close(self) -> None:
         """End with the scheduler."""
@@ -168,6 +168,10 @@ class Loops:
     @property
     def _n_up(self) -> int:
         return sum(slot["up"] for given in self.broker.nodes.given.values() for slot in given.values())
+
+    async def loop_pool(self) -> Plain:
+        """Return how many slots the pool has, up or not."""
+        return {"n_slots": len(self.broker.nodes.pool.slot_names)}
 
     async def loop_cancel(self, request_id: str, reason: str) -> None:
         """Give up a place in the queue, or a grant that crossed this message."""

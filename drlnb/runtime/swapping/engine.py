@@ -15,22 +15,22 @@ from torch.autograd.graph import saved_tensors_hooks
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SwapView
-from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey, SwapPlan, SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.guard import given_back
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import DevicePeak, StepState, budget_problem, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
+from drlnb.runtime.swapping.saved import given_back
 from drlnb.runtime.swapping.solve import read_budget
-from drlnb.runtime.swapping.squeeze import squeeze
+from drlnb.runtime.swapping.squeeze import recognise, squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
-from drlnb.runtime.swapping.torch_private import compiled
+from drlnb.runtime.swapping.torch_private import compiled, transforms_allowed
 
 __all__ = ["FIRST_STEPS", "Swapper"]
 
@@ -106,9 +106,10 @@ class Swapper:
             window_bytes=IN_FLIGHT_BYTES,
         )
         self._recipes = Recipes(self._tape)
+        self._tape.ways = {SQUEEZE: squeeze, DERIVE: self._recipes.derive}
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
-        self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
+        self._reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +139,7 @@ class Swapper:
         began_s = self._meter.settle()
         self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
         try:
-            with self._hooks(recording):
+            with self._hooks(recording or self._recording):
                 self._open = True
                 yield step
                 self._meter.settle()
@@ -161,8 +162,9 @@ class Swapper:
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
-        blocks, recording = self._chooser.current.blocks, recording or self._recording
         counts = recording is None and self._chooser.keeps_all
+        asked = self._chooser.budget_bytes or self._chooser.plan or self._chooser.name == "none"
+        self._hooked = bool(asked or not counts)
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._chooser.current.actions)
@@ -176,10 +178,12 @@ class Swapper:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(recomputed(self.module, blocks, self._tape.remaking))
+                stack.enter_context(recomputed(self.module, self._chooser.current.blocks, self._tape.remaking))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
-                stack.enter_context(saved_tensors_hooks(*hooks))
+                if self._hooked:
+                    stack.enter_context(transforms_allowed())
+                    stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
                 known = len(self._chooser.plan.keys) + len(self._tape.others)
@@ -243,6 +247,7 @@ class Swapper:
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
 
     def _entered(self, call: Call) -> None:
+        self._tape.part()
         self._recipes.entered(call)
         if self._recording is not None:
             self._recording.entered(call)
@@ -251,7 +256,7 @@ class Swapper:
         self._recipes.left(call, output)
         if self._recording is not None:
             self._recording.left(call, output)
-        squeeze(self._tape, call, output)
+        recognise(self._tape, call, output)
 
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape
@@ -261,7 +266,7 @@ class Swapper:
         step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
         if self._device.type == "cuda":
             step.peak_bytes = self._peak.read()
-        else:
+        elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
 
     # -- plans -------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""Carry messages between hosts on the virtual clock: one server for what leaves a host, one for what arrives.
+"""Carry messages between hosts on the virtual clock: each host has a card that sends, one that receives, and one loop.
 
-A message starts when its sender's card is free and holds it for its bytes, or for the time of the event loop if that is
-longer; it is in once the receiver's card has taken it.  Plans are carried out, not computed: a second method beside the
-closed forms.
+A message starts when its sender's card and event loop are free.  It holds the card for its bytes, and the loop for the
+time that a message takes there; from its first byte on it takes as long of the loop of its receiver, which receives and
+sends in turn.  It is in once that loop and the receiver's card have taken it, and no earlier than a latency after it
+has left its sender.  Plans are carried out, not computed: a second method beside the closed forms.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
@@ -51,6 +52,34 @@ class _Sent:
     children: list[dict[int, tuple[int, ...]]]
 
 
+#: Seconds of an event loop, what is called when they begin, and with what.
+_Turn = tuple[float, Callable[..., None], tuple[object, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """One message that is to be sent along an edge of a route."""
+
+    sent: _Sent
+    sender: str
+    receiver: int
+    start: int
+    stop: int
+    route: int
+
+
+@dataclass(slots=True)
+class _Loop:
+    """The event loop of a host: it receives and sends in turn, each message for its time."""
+
+    #: What waits to be received, and to be sent: seconds, and the call that follows when they begin.
+    waiting: tuple[deque[_Turn], deque[_Turn]] = field(default_factory=lambda: (deque(), deque()))
+    sends: bool = False
+    free_t: float = 0.0
+    #: It is being served, or will be when it is free.
+    is_due: bool = False
+
+
 @dataclass(slots=True)
 class Network:
     """The hosts of one learner and the links between them.
@@ -80,7 +109,10 @@ class Network:
     slowness: dict[str, float] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     held: defaultdict[str, RelayAssembly] = field(default_factory=lambda: defaultdict(RelayAssembly))
-    _egress_t: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    #: Host -> what waits for its card; a host is here while the card sends.
+    _queues: dict[str, deque[_Leg]] = field(default_factory=dict)
+    _loops: defaultdict[str, _Loop] = field(default_factory=lambda: defaultdict(_Loop))
+    #: Host -> when its card has received what has come so far.
     _ingress_t: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     _first_t: dict[tuple[str, int], float] = field(default_factory=dict)
 
@@ -105,44 +137,87 @@ class Network:
             return
         for start, stop, route in command.sends:
             for receiver in sent.children[route][LEARNER]:
-                self._start(sent, source, receiver, start, stop, route)
+                self._start(_Leg(sent, source, receiver, start, stop, route))
 
-    def _start(self, sent: _Sent, sender: str, receiver: int, start: int, stop: int, route: int) -> None:
+    def _start(self, leg: _Leg) -> None:
         """Put a message behind those that wait at its sender."""
-        link, wire = sent.link, (stop - start) * (1.0 + sent.link.header_frac)
-        rate = link.egress_bytes_per_s if sender else link.learner_bytes_per_s
-        begun_t = max(self.clock.now, self._egress_t[sender])
-        self._egress_t[sender] = begun_t + max(wire * self.slowness.get(sender, 1.0) / rate, link.overhead_s)
-        delay_s = begun_t - self.clock.now + link.overhead_s + link.latency_s
-        self.clock.after(delay_s, self._receive, sent, sender, receiver, start, stop, route, begun_t)
+        if leg.sender in self._queues:
+            self._queues[leg.sender].append(leg)
+        else:
+            self._queues[leg.sender] = deque([leg])
+            self._next(leg.sender)
 
-    def _receive(
-        self, sent: _Sent, sender: str, receiver: int, start: int, stop: int, route: int, begun_t: float
-    ) -> None:
+    def _next(self, sender: str) -> None:
+        """Send the first message that waits for a host's card."""
+        if not self._queues[sender]:
+            del self._queues[sender]
+            return
+        leg = self._queues[sender].popleft()
+        self._turn(sender, True, leg.sent.link.overhead_s, self._leave, leg)
+
+    def _turn(self, host: str, sends: bool, seconds: float, call: Callable[..., None], *arguments: object) -> None:
+        """Call something when it is its turn at a host's event loop, which it holds for some seconds."""
+        loop = self._loops[host]
+        loop.waiting[sends].append((seconds, call, arguments))
+        if not loop.is_due:
+            self._serve(loop)
+
+    def _serve(self, loop: _Loop) -> None:
+        loop.is_due = True
+        while any(loop.waiting):
+            if loop.free_t > self.clock.now:
+                self.clock.after(loop.free_t - self.clock.now, self._serve, loop)
+                return
+            loop.sends ^= bool(loop.waiting[not loop.sends])
+            seconds, call, arguments = loop.waiting[loop.sends].popleft()
+            loop.free_t = self.clock.now + seconds
+            call(*arguments)
+        loop.is_due = False
+
+    def _leave(self, leg: _Leg) -> None:
+        """Send a message from now on."""
+        now, link = self.clock.now, leg.sent.link
+        rate = link.egress_bytes_per_s if leg.sender else link.learner_bytes_per_s
+        takes_s = max(self._wire(leg, leg.sender) / rate, link.overhead_s)
+        self.clock.after(link.overhead_s + link.latency_s, self._receive, leg, now, now + takes_s)
+        self.clock.after(takes_s, self._next, leg.sender)
+
+    def _wire(self, leg: _Leg, host: str) -> float:
+        """Return the bytes of a message on the wire, more of them at a slow card."""
+        return (leg.stop - leg.start) * (1.0 + leg.sent.link.header_frac) * self.slowness.get(host, 1.0)
+
+    def _receive(self, leg: _Leg, begun_t: float, left_t: float) -> None:
         """Receive a message, behind those that wait at its receiver."""
-        name, link = sent.command.hosts[receiver], sent.link
+        name, link = leg.sent.command.hosts[leg.receiver], leg.sent.link
         if not self.lives(name):
-            self._lose(sent, sender, receiver, start, stop, route)
-        elif name not in self.frozen and (not sender or self.lives(sender)):
-            wire = (stop - start) * (1.0 + link.header_frac) * self.slowness.get(name, 1.0)
-            done_t = max(self._ingress_t[name], self.clock.now) + max(wire / link.ingress_bytes_per_s, link.overhead_s)
-            self._ingress_t[name] = done_t
-            message = Message(sender, name, start, stop, begun_t, done_t)
-            self.clock.after(done_t - self.clock.now, self._arrive, sent, receiver, route, message)
+            self._lose(leg)
+        elif name not in self.frozen and (not leg.sender or self.lives(leg.sender)):
+            wire_s = self._wire(leg, name) / link.ingress_bytes_per_s
+            self._ingress_t[name] = max(self._ingress_t[name], self.clock.now) + wire_s
+            there_t = max(self._ingress_t[name], left_t + link.latency_s)
+            self._turn(name, False, link.overhead_s, self._take, leg, begun_t, there_t)
 
-    def _arrive(self, sent: _Sent, receiver: int, route: int, message: Message) -> None:
-        name, command = message.receiver, sent.command
+    def _take(self, leg: _Leg, begun_t: float, there_t: float) -> None:
+        """Give a message its time of the loop; it arrives then, or when it is there."""
+        now, name = self.clock.now, leg.sent.command.hosts[leg.receiver]
+        done_t = max(there_t, now + leg.sent.link.overhead_s)
+        self.clock.after(
+            done_t - now, self._arrive, leg, Message(leg.sender, name, leg.start, leg.stop, begun_t, done_t)
+        )
+
+    def _arrive(self, leg: _Leg, message: Message) -> None:
+        name, sent, command = message.receiver, leg.sent, leg.sent.command
         if name in self.frozen or not self.lives(name):
             return
         self.messages.append(message)
         self._first_t.setdefault((name, command.version), message.begun_t)
         chunk = Chunk(
             attempt=1, version=command.version, start=message.start, stop=message.stop, total=self.n_bytes,
-            children=sent.children[route].get(receiver, ()), again=command.again,
+            children=sent.children[leg.route].get(leg.receiver, ()), again=command.again,
         )  # fmt: skip
         taken = self.held[name].take(chunk)
         for child in taken.forward:
-            self._start(sent, name, child, message.start, message.stop, route)
+            self._start(_Leg(sent, name, child, message.start, message.stop, leg.route))
         if taken.whole:
             self.clock.after(sent.link.latency_s + sent.link.overhead_s, self._complete, sent, name)
 
@@ -159,14 +234,16 @@ class Network:
             arrival_s=round(self.clock.now - first_t, 6),
         )
 
-    def _lose(self, sent: _Sent, sender: str, receiver: int, start: int, stop: int, route: int) -> None:
+    def _lose(self, leg: _Leg) -> None:
         """Report a message that was not taken, and who was to get it by way of the receiver."""
-        hosts, command, behind = sent.command.hosts, sent.command, list(sent.children[route].get(receiver, ()))
+        command, children = leg.sent.command, leg.sent.children[leg.route]
+        hosts, behind = command.hosts, list(children.get(leg.receiver, ()))
         for number in behind:  # grows
-            behind += sent.children[route].get(number, ())
+            behind += children.get(number, ())
         self.host().feed(
-            MessageLost, version=command.version, sender=sender, host=hosts[receiver], start=start, stop=stop,
-            orphans=tuple(hosts[number] for number in behind), again=command.again, reason="the node is gone",
+            MessageLost, version=command.version, sender=leg.sender, host=hosts[leg.receiver], start=leg.start,
+            stop=leg.stop, orphans=tuple(hosts[number] for number in behind), again=command.again,
+            reason="the node is gone",
         )  # fmt: skip
 
     def _ask(self, command: AskMissing) -> None:

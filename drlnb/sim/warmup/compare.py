@@ -47,6 +47,8 @@ _OUTLIER_FRAC, _OUTLIER_FACTOR = 0.05, 3.0
 _SHIFT_ROUNDS, _SHIFT_FACTOR = 100, 1.5
 #: Shares of the gap: gradients, then making the parameters, then their way to the host.
 _GRADIENTS_FRAC, _FINISH_FRAC, _PUBLISH_FRAC = 0.88, 0.07, 0.05
+#: Longest 95 % quantile of a start, in seconds.
+_MOST_S = 1e6
 #: z of a 95 % quantile.
 _Z95 = 1.6448536269514722
 #: Shortest gradient, relative to the mean one: jitter must not turn time round.
@@ -86,9 +88,9 @@ class WarmupWorkload(Declared):
         """Return what is wrong with the starts."""
         median_s = 0.0 if "start_mode" in wrong else STARTS[values["start_mode"]][0]
         p95_s = values["start_p95_s"]
-        if p95_s is None or median_s < p95_s < math.inf:
+        if p95_s is None or median_s < p95_s <= _MOST_S:
             return []
-        return [f"start_p95_s must be above the median {median_s:g} s, got {p95_s}"]
+        return [f"start_p95_s must be above the median {median_s:g} s, and at most {_MOST_S:g} s, got {p95_s}"]
 
     @cached_property
     def factors(self) -> _Array:

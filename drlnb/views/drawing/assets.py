@@ -1,6 +1,7 @@
 """Read the text of a JavaScript module from ``js``, as package data, so that it works from a zip, too."""
 
 import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 
@@ -12,6 +13,10 @@ _COMMENT = re.compile(r"(//.*|/\*\*.*\*/|/\*\*|\*( .*)?|\*/)?")
 _ASIDE = re.compile(r"/\*\*.*?\*/ ?| // [^\"'`]*$")
 #: What only lays a statement out in several lines.
 _LAYOUT = re.compile(r",?\n(?=[}\])])|(?<=[{(\[,])\n| (?==>)|(?<==>)\s")
+#: Texts, which stay as they are, or room beside what needs none.
+_ROOM = re.compile(r""" ("(?:[^"\\]|\\.)*") | [ ]?([=?:,;{}()\[\]<>&|]+)[ ]? """, re.VERBOSE)
+#: A line in which spaces may mean something: a template, or a pattern.
+_EXACT = re.compile(r"[`']|(?<! )/|/(?! )")
 #: Modules that draw, by name, and the files that each is made of, in order.
 MODULES = {
     "timeline": ("common", "picture", "stage", "timeline"),
@@ -38,7 +43,16 @@ def part(name: str) -> str:
         raise ValueError(f"module file must be one of {', '.join(known)}, got {name!r}")
     text = (files("drlnb.views.drawing") / "js" / f"{name}.js").read_text(encoding="utf-8")
     lines = [line for line in map(str.strip, text.splitlines()) if not _COMMENT.fullmatch(line)]
-    return _LAYOUT.sub("", "\n".join(_ASIDE.sub("", line) for line in lines))
+    return _LAYOUT.sub("", "\n".join(_dense([_ASIDE.sub("", line) for line in lines])))
+
+
+def _dense(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines of code without the spaces that only please the eye."""
+    in_template = False
+    for line in lines:
+        exact = in_template or _EXACT.search(line) or line.startswith("export ")
+        yield line if exact else _ROOM.sub(lambda found: found[1] or found[2], line)
+        in_template ^= line.count("`") % 2 == 1
 
 
 @cache

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from drlnb.views.drawing.payload import Floats, Table
-from drlnb.views.folds.aged import fewer, packed
+from drlnb.views.folds.aged import fewer, packed, seconds, ticks
 
 __all__ = ["column_s", "heights", "min_max", "thinned"]
 
@@ -89,17 +89,21 @@ def thinned(bars: Table, most: int) -> Table:
     if len(start) <= most:
         return bars
     spread = {"low": bars.get("low", start), "high": bars.get("high", stop), "held": stop - start}
-    spread |= {name: bars[name] for name in ("lane", "series", "computed") if name in bars}
-    first, last = float(np.min(spread["low"])), float(np.max(spread["high"]))
+    spread |= {name: bars[name] for name in ("lane", "computed") if name in bars}
+    spread = {name: ticks(values) if name != "lane" else values for name, values in spread.items()}
+    spread["series"] = bars.get("series", np.zeros(len(start), dtype=np.int64))
+    first, last = int(np.min(spread["low"])), int(np.max(spread["high"]))
     # As if it were seen a little later: the newest columns need not be narrower than those a few pixels before.
-    columns, _ = fewer({"series": np.zeros(len(start)), **spread}, last + (last - first) / 64, most)
+    columns = seconds(fewer(spread, last + (last - first) // 64, most)[0])
     start, stop = packed(columns)
-    return {**{name: columns[name] for name in spread if name != "held"}, "start": start, "stop": stop}
+    names = bars.keys() & {"lane", "series", "computed"}
+    return {**{name: columns[name] for name in ("low", "high", *sorted(names))}, "start": start, "stop": stop}
 
 
 def heights(bars: Table) -> tuple[Floats, Floats, Floats]:
     """Return how much of a lane's height lies below each bar, how much it takes, and how much of that is computed."""
     width = bars["high"] - bars["low"]
     known = (bars["high"] - bars["stop"], bars["stop"] - bars["start"], bars.get("computed", np.zeros(len(width))))
-    below, held, computed = (np.divide(s, width, out=np.ones(len(width)), where=width > 0) for s in known)
+    there = width > 0  # a wait of no length takes no place
+    below, held, computed = (np.divide(s, width, out=np.zeros(len(width)), where=there) for s in known)
     return below, held, computed

@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise, repeat
+from itertools import groupby, repeat
 
 import numpy as np
 
@@ -263,7 +263,9 @@ def _curve(
         dots = "".join(f"M{_n(a - 3)} {_n(b - 3)}h6v6h-6z" for a, b in path)  # one path: as in _blocks
         return [*body, f'<path d="{dots}" fill="{html.escape(colour)}"/>']
     if line.get("step"):
-        path = [point for a, b in pairwise(path) for point in (a, (b[0], a[1]))] + path[-1:]
+        steps = "".join(f"H{_n(a)}V{_n(b)}" for a, b in path[1:])
+        begun = "".join(f"M{_n(a)} {_n(b)}" for a, b in path[:1])
+        return [*body, f'<path d="{begun}{steps}" fill="none" stroke="{html.escape(colour)}" stroke-width="2"/>']
     return [*body, _line(path, colour, 2)]
 
 

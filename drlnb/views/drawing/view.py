@@ -53,14 +53,18 @@ class Column:
 
 #: A line of :func:`table` or :func:`meanings`.
 _LINE = re.compile(
-    r"(?P<name>\w+)(:(?P<kind>\w+))?(\*(?P<factor>[\d.]+))? \| "
+    r"(?P<name>\w+)(:(?P<kind>number|fence|name|series|lane))?(\*(?P<factor>[\d.]+))? \| "
     r"(?P<label>[^|]*?)( \((?P<unit>[^()|]*)\))? \| (?P<text>.+)"
 )
 
 
 def _lines(text: str) -> list[re.Match[str]]:
     lines = re.sub(r"\n +", " ", inspect.cleandoc(text)).splitlines()
-    return [match for line in lines if (match := _LINE.fullmatch(line))]
+    matches = [match for line in lines if (match := _LINE.fullmatch(line))]
+    if len(matches) < len(lines):
+        wrong = next(line for line in lines if not _LINE.fullmatch(line))
+        raise ValueError(f"not 'name:kind*factor | label (unit) | definition': {wrong!r}")
+    return matches
 
 
 def table(source: str, text: str) -> tuple[Column, ...]:
@@ -72,6 +76,11 @@ def table(source: str, text: str) -> tuple[Column, ...]:
         Drawn table that holds them.
     text
         Lines ``name:kind*factor | label (unit) | definition``; kind, factor and unit may be missing.
+
+    Raises
+    ------
+    ValueError
+        If a line is none.
 
     Examples
     --------

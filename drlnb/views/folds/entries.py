@@ -1,7 +1,8 @@
 """Read a journal, or the rows that a cluster streams, as entries: the name of a stream and one record of it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
+from inspect import isfunction, signature
 from typing import get_args
 
 from drlnb.records.base import Record, from_plain, record_types
@@ -99,7 +100,7 @@ def newest(entries: Iterable[Entry], attempts: dict[str, int]) -> Iterator[tuple
 
 
 def handlers_of(fold: object, *first: object) -> Rules:
-    """Return what takes records in: a fold's methods that end in a record and ``t``, by the record's annotation.
+    """Return what takes records in: a fold's own methods that end in a record and ``t``, by the record's annotation.
 
     Parameters
     ----------
@@ -107,11 +108,29 @@ def handlers_of(fold: object, *first: object) -> Rules:
         Object with such methods.
     *first
         What they take before the record.
+
+    Raises
+    ------
+    TypeError
+        If a method looks like one that takes records in, and its arguments or annotations are not those of one.
     """
-    rules = []
-    for name, method in vars(type(fold)).items():
-        hints = [*getattr(method, "__annotations__", {}).items()]
-        if len(hints) > 2 and hints[-2][0] == "t":
-            record = hints[-3][1]
-            rules += [(kind, partial(getattr(fold, name), *first)) for kind in get_args(record) or (record,)]
-    return rules
+    hashable: type = type(fold)
+    return [(kind, partial(getattr(fold, name), *first)) for name, kind in _handled(hashable, len(first))]
+
+
+@cache
+def _handled(fold: type, n_first: int) -> tuple[tuple[str, type[Record]], ...]:
+    """Return the name of each handler of a class, with each class of records that it takes in."""
+    handled: list[tuple[str, type[Record]]] = []
+    for name, method in vars(fold).items():
+        if not isfunction(method) or name.startswith("__"):
+            continue
+        given = list(signature(method).parameters.values())[1:]
+        kinds = [get_args(each.annotation) or (each.annotation,) for each in given]
+        records = [all(isinstance(kind, type) and issubclass(kind, Record) for kind in each) for each in kinds]
+        shaped = len(given) == n_first + 2 and given[-1].name == "t"
+        if shaped and records[-2]:
+            handled += [(name, kind) for kind in kinds[-2]]
+        elif shaped or any(records):
+            raise TypeError(f"{fold.__name__}.{name} is no handler: it must end in a record, by its class, and t")
+    return tuple(handled)

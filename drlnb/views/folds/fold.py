@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from drlnb.records.base import Event, Record
 from drlnb.records.common import ClockRelated, Defect, JournalFailed
 from drlnb.records.journal import Journal, StreamOpened
+from drlnb.records.round import ENDS
 from drlnb.records.seats import SeatsPlanned
 from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.distribution import DistributionFold
@@ -233,6 +234,25 @@ class Fold:
         """
         pooled = [self.pool.short(name) for name in self.pool.tasks]
         return tuple(dict.fromkeys([*pooled, *self.named, *sorted({*self.tasks, *self.warmups})]))
+
+    def states(self) -> dict[str, str]:
+        """Return what each task does now, in one word, so that who computes and who waits is the same in every place.
+
+        A task's own stream and the pool's tell of a lease at different moments: the pool's word counts for whether a
+        slot is held or waited for, once it has said anything.
+        """
+        states = {name: task.state for name, task in self.tasks.items()}
+        if not any(self._lines[name].timed for name in self.pool.streams):
+            return states
+        holding, asking = self.pool.engaged()
+        for name, state in states.items():
+            if state in {*ENDS, "paused"}:
+                continue
+            if name in asking - holding:
+                states[name] = "waiting"
+            elif state in {"waiting", "computing"}:
+                states[name] = "computing" if name in holding else "collecting"
+        return states
 
     def clock_note(self) -> tuple[str, ...]:
         """Return how well the streams' clocks are known, in words, if that matters."""

@@ -11,15 +11,15 @@ from drlnb.records.columns import leasing, placement
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
-from drlnb.views.folds.aged import Aged
+from drlnb.views.folds.aged import Aged, ticks
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 from drlnb.views.folds.reasons import without_run
 
-__all__ = ["NEWEST", "PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "Demand", "Part", "PoolFold", "SlotLife"]
 
-#: Newest leases, and waits, of a stream that are kept one by one, at least; twice as many at most.
+#: Newest leases of a stream that are kept one by one, at least, and newest waits; twice as many at most.
 NEWEST = 1500
 #: Most estimates of the load that are kept.
 _MOST_LOADS = 8_192
@@ -41,10 +41,54 @@ class SlotLife:
         end_span(self.draining, t)
         begin_span(self.up, t)
 
+    @property
+    def is_up(self) -> bool:
+        """Whether it is there now."""
+        return bool(self.up) and math.isnan(self.up[-1][1])
+
     def gone(self, t: float) -> None:
         """End the span in which the slot is there."""
         end_span(self.draining, t)
         end_span(self.up, t)
+
+
+@dataclass(slots=True)
+class Part:
+    """What one task has had of one pool: sums of leases and waits that have ended, in seconds of the stream's clock."""
+
+    #: First grant, and last return or answer.
+    first: float = math.inf
+    last: float = -math.inf
+    #: Most slots in one lease.
+    n_slots: int = 0
+    #: Slot-seconds lent and computed.
+    held: float = 0.0
+    computed: float = 0.0
+    #: Waited for slots since its first lease, and before it.
+    waited: float = 0.0
+    early: float = 0.0
+
+
+class Demand:
+    """When slots were free though requests waited, pool by pool, as either changes."""
+
+    def __init__(self) -> None:
+        #: One row per such slot, from when to when, the newest.
+        self.rows = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
+        #: Stream -> how many there are now, since when.
+        self.now: dict[int, tuple[int, float]] = {}
+        self._counts: dict[int, Counter[str]] = defaultdict(Counter)
+
+    def change(self, stream: int, t: float, **by: int) -> None:
+        """Count slots that are ``up`` or ``lent``, and requests that are ``waiting``."""
+        of = self._counts[stream]
+        of.update(by)
+        n = max(0, min(of["up"] - of["lent"], of["waiting"]))
+        before, since = self.now.get(stream, (0, t))
+        if n != before:
+            for lane in range(before if t > since else 0):
+                self.rows.append(stream, 0, lane, since, t, 0.0, 0.0)
+            self.now[stream] = (n, t)
 
 
 class PoolFold:
@@ -64,20 +108,25 @@ class PoolFold:
         self.slots: dict[str, int] = {}
         self.lives: dict[tuple[str, int], SlotLife] = {}
         self.streams: list[str] = []
-        #: One row per lease and slot: those that go on, each task's first, and the newest.
+        #: One row per lease and slot: those that go on, and the newest.
         self.leases = Grow(
             "stream", "task", "slot", "start", "stop", "waited", "computed", "held", "epoch", "token", "reason"
         )
         #: Stream -> how many there were.
         self.n_leases: Counter[int] = Counter()
-        #: Fence -> rows of a lease that goes on.
+        #: Fence -> rows of a lease that goes on, and its request.
         self._open: dict[Fence, list[int]] = {}
+        self._answered: dict[Fence, str] = {}
         #: How a lease ended -> its number in the column ``reason``; the empty one goes on.
         self.reasons: dict[str, int] = {"": 0}
-        #: One row per request that was answered or withdrawn: each task's first, and the newest; slot -1.
+        #: One row per request that was answered, refused or withdrawn, the newest; a task's are a lane of their own.
         self.waits = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
-        #: Stream -> its older leases and waits; lanes are slots and -1, series are tasks.
-        self.old: dict[int, Aged] = defaultdict(Aged)
+        self.demand = Demand()
+        self.refused = self.demand.rows
+        #: (Name of one of these, stream) -> its older rows; series are tasks.
+        self.old: dict[tuple[str, int], Aged] = defaultdict(Aged)
+        #: (Stream, task) -> its sums.
+        self.parts: dict[tuple[int, int], Part] = defaultdict(Part)
         #: What theory expects of the load from a second on; of a long run every 2nd, 4th, ... estimate by its number.
         self.loads = Grow("number", "stream", "t", "bound", "utilisation", "inflation")
         #: Request id -> (stream, task, since).
@@ -97,18 +146,34 @@ class PoolFold:
         name = without_run(task)
         return name if sum(without_run(other) == name for other in self.tasks) == 1 else task
 
+    def engaged(self) -> tuple[set[str], set[str]]:
+        """Return the tasks that hold a slot now, and those that wait for one, without their runs."""
+        names = [self.short(name) for name in self.tasks]
+        holding = {int(self.leases.get(at, "task")) for rows in self._open.values() for at in rows}
+        asking = {task for _, task, _ in self.waiting.values()}
+        return {names[task] for task in holding}, {names[task] for task in asking}
+
     # -- records -----------------------------------------------------------------------------------------------------
     def _task(self, name: str) -> int:
         return self.tasks.setdefault(name, len(self.tasks))
 
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
+        """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
         snapshot = header.snapshot or {}
         since = float(snapshot.get("t", t))
         for slot in snapshot.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
+                self.demand.change(stream, since, up=not life.is_up)
                 life.added(since)
+        for lease in snapshot.get("open", {}).values():
+            task, request = self._task(str(lease["task"])), str(lease["request_id"])
+            if lease["state"] == "granted":
+                fence = Fence(epoch=int(snapshot["epoch"]), token=int(lease["token"]))
+                self._lend(stream, since, fence, task, request, tuple(lease["slots"]), 0.0)
+            elif lease["state"] == "pending":
+                self._wait(stream, since, task, request)
 
     def _slot(self, name: str, node: str, stream: int) -> SlotLife:
         """Return a slot's life in this pool; a new pool counts its seconds anew, so it begins another life."""
@@ -121,12 +186,14 @@ class PoolFold:
     def _slot_added(self, stream: int, event: leasing.SlotAdded, t: float) -> None:
         life = self._slot(event.slot, event.node, stream)
         life.device = event.device
+        self.demand.change(stream, t, up=not life.is_up)
         life.added(t)
 
     def _slot_gone(self, stream: int, event: leasing.SlotFailed | placement.NodeLost, t: float) -> None:
         for (_, of), life in self.lives.items():
             lost = life.name == event.slot if isinstance(event, leasing.SlotFailed) else life.node == event.node
             if of == stream and lost:
+                self.demand.change(stream, t, up=-life.is_up)
                 life.gone(t)
 
     def _slot_drained(self, stream: int, decision: leasing.SlotDrained, t: float) -> None:
@@ -136,45 +203,78 @@ class PoolFold:
         end_span(self._slot(decision.slot, "", stream).draining, t)
 
     def _requested(self, stream: int, event: leasing.SlotRequested, t: float) -> None:
-        task = self._task(event.task)
-        if event.request_id not in self.waiting:
-            self.waiting[event.request_id] = (stream, task, t)
+        task, known = self._task(event.task), {*self.waiting, *self._answered.values()}
+        if event.request_id not in known:  # else it is asked again
             self._clocks.seen("ask", _request_key(event.request_id), self.streams[stream], t)
+            self._wait(stream, t, task, event.request_id)
 
-    def _waited(self, stream: int, answer: leasing.LeaseGranted | leasing.RequestCancelled, t: float) -> None:
-        if answer.request_id in self.waiting:
-            _, task, since = self.waiting.pop(answer.request_id)
-            self.waits.append(stream, task, -1, since, t, t - since, 0.0)
+    def _wait(self, stream: int, t: float, task: int, request: str) -> None:
+        self.waiting[request] = (stream, task, t)
+        self.demand.change(stream, t, waiting=1)
+
+    def _cancelled(self, stream: int, event: leasing.RequestCancelled, t: float) -> None:
+        self._waited(event.request_id, t)
+
+    def _request_refused(self, stream: int, decision: leasing.RequestRefused, t: float) -> None:
+        self._waited(decision.subject, t)
+
+    def _waited(self, request: str, t: float, *, granted: bool = False) -> None:
+        """End the wait of a request; one that was refused at once has not waited."""
+        if request not in self.waiting:
+            return
+        stream, task, since = self.waiting.pop(request)
+        if granted or t > since:
+            self.waits.append(stream, task, -1 - task, since, t, t - since, 0.0)
+            part = self.parts[stream, task]
+            if part.first <= since:
+                part.waited += t - since
+                part.last = max(part.last, t)
+            else:
+                part.early += t - since
+        self.demand.change(stream, t, waiting=-1)
 
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
+        self._waited(lease.request_id, t, granted=True)
         self._clocks.sent("grant", lease.fence, self.streams[stream], t)
-        for name in lease.slots:
+        self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
+        if self.n_leases[stream] % NEWEST == 0:
+            for name in ("leases", "waits", "refused"):
+                self._age(t, name, stream)
+
+    def _lend(
+        self, stream: int, t: float, fence: Fence, task: int, request: str, slots: tuple[str, ...], waited_s: float
+    ) -> None:
+        for name in slots:
             self._slot(name, "", stream)
             at = self.leases.append(
-                stream, task, self.slots[name], t, math.nan, lease.waited_s, math.nan, math.nan,
-                lease.fence.epoch, lease.fence.token, 0.0,
-            )  # fmt: skip
-            self._open.setdefault(lease.fence, []).append(at)
+                stream, task, self.slots[name], t, math.nan, waited_s, math.nan, math.nan, fence.epoch, fence.token, 0.0
+            )
+            self._open.setdefault(fence, []).append(at)
+        self._answered[fence] = request
+        part = self.parts[stream, task]
+        part.first, part.n_slots = min(part.first, t), max(part.n_slots, len(slots))
         self.n_leases[stream] += 1
-        if self.n_leases[stream] % NEWEST == 0:
-            self._age(stream, t)
+        self.demand.change(stream, t, lent=len(slots))
 
-    def _age(self, stream: int, t: float) -> None:
-        """Turn a stream's older leases and waits into shares of time."""
-        for grow in (self.leases, self.waits):
-            old = _old(grow, stream)
-            start, stop = grow["start"][old], grow["stop"][old]
-            named = {"lane": grow["slot"], "series": grow["task"], "waited": grow["waited"]}
-            spread = {
-                "low": start, "high": stop, "held": stop - start, "computed": np.nan_to_num(grow["computed"][old]),
-                "count": np.ones(len(old)), **{name: column[old] for name, column in named.items()},
-            }  # fmt: skip
-            self.old[stream].add(spread, t)
-            kept = np.setdiff1d(np.arange(len(grow)), old)
-            grow.take(kept)
-            if grow is self.leases:
-                self._open = {fence: np.searchsorted(kept, rows).tolist() for fence, rows in self._open.items()}
+    def _age(self, t: float, name: str, stream: int) -> None:
+        """Turn a stream's older rows of one kind into shares of time."""
+        grow: Grow = getattr(self, name)
+        old = _old(grow, stream)
+        start, stop, waited = (ticks(grow[column][old]) for column in ("start", "stop", "waited"))
+        computed = ticks(np.nan_to_num(grow["computed"][old]))
+        lane, series = (grow[column][old].astype(np.int64) for column in ("slot", "task"))
+        self.old[name, stream].add(
+            {
+                "low": start, "high": stop, "held": stop - start, "computed": computed, "lane": lane, "series": series,
+                "waited": waited, "count": np.ones_like(start),
+            },
+            int(ticks(t)),
+        )  # fmt: skip
+        kept = np.setdiff1d(np.arange(len(grow)), old)
+        grow.take(kept)
+        if grow is self.leases:
+            self._open = {fence: np.searchsorted(kept, rows).tolist() for fence, rows in self._open.items()}
 
     def _returned(self, stream: int, event: leasing.LeaseReturned, t: float) -> None:
         self._clocks.seen("return", event.fence, self.streams[stream], t)
@@ -184,16 +284,21 @@ class PoolFold:
         if isinstance(lease, leasing.LeaseReleased):
             computed, reason = lease.computed_s, lease.reason
         number = self.reasons.setdefault(reason, len(self.reasons))
-        for at in self._open.pop(lease.fence, ()):
+        rows = self._open.pop(lease.fence, ())
+        part = self.parts[stream, self._task(lease.task)]
+        for at in rows:
+            part.held += t - self.leases.get(at, "start")
+            part.computed += 0.0 if math.isnan(computed) else computed
+            part.last = max(part.last, t)
             for name, value in (("stop", t), ("held", lease.held_s), ("computed", computed), ("reason", number)):
                 self.leases.set(at, name, value)
+        self._answered.pop(lease.fence, None)
+        self.demand.change(stream, t, lent=-len(rows))
 
     def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
         task = self._task(event.task)
-        for request, (_, other, since) in list(self.waiting.items()):
-            if other == task:
-                del self.waiting[request]
-                self.waits.append(stream, task, -1, since, t, t - since, 0.0)
+        for request in [request for request, (_, other, _) in self.waiting.items() if other == task]:
+            self._waited(request, t)
 
     def _placed(self, stream: int, event: placement.PlacementAsked, t: float) -> None:
         self._task(event.task)
@@ -209,12 +314,10 @@ class PoolFold:
 
 
 def _old(grow: Grow, stream: int) -> NDArray[np.int64]:
-    """Return a stream's rows that ended, but for each task's first and the newest ones."""
-    begun = grow["task"] + 1j * grow["start"]  # a gang's rows begin together
+    """Return a stream's rows that ended, but for the newest ones."""
     mine = np.flatnonzero(grow["stream"] == stream)
-    first = begun[mine[np.unique(grow["task"][mine], return_index=True)[1]]]
     old = mine[:-NEWEST]
-    return old[~np.isnan(grow["stop"][old]) & ~np.isin(begun[old], first)]
+    return old[~np.isnan(grow["stop"][old])]
 
 
 def _request_key(request: str) -> str:

@@ -39,6 +39,9 @@ class Attempt:
     reason: str = ""
     detail: str = ""
     n_restarts: int = 0
+    #: Why a collector was lost latest, and why the latest one that was started again, or an executor, was.
+    lost: str = ""
+    last_loss: str = ""
     #: Round of the newest whole checkpoint, 0 if there is none.
     n_kept: int = 0
     #: What it means that the newest one could not be written, in words; empty if it was.
@@ -91,9 +94,11 @@ class Attempt:
 
     def _lost(self, event: warmup.CollectorLost | warmup.CollectorUnanswered, t: float) -> None:
         self.detail = event.detail or self.detail
+        self.lost = event.reason
 
     def _restarted(self, record: warmup.CollectorRestartPlanned | of_round.ExecutorDied, t: float) -> None:
         self.n_restarts += 1
+        self.last_loss = record.reason if isinstance(record, of_round.ExecutorDied) else self.lost
 
     def _metrics(self, decision: of_round.MetricsRecorded, t: float) -> None:
         self.task.n_changes += 1
@@ -174,6 +179,11 @@ class TaskFold:
         """Collectors, executors and masters that were started again."""
         died = sum(not attempt.ended for attempt in self.in_order[:-1])
         return died + sum(attempt.n_restarts for attempt in self.attempts.values())
+
+    @property
+    def last_loss(self) -> str:
+        """Why the latest collector or executor that was started again was lost; empty if none was."""
+        return next((attempt.last_loss for attempt in self.in_order[::-1] if attempt.last_loss), "")
 
     @property
     def moved_bytes(self) -> float:

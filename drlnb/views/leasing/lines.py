@@ -8,11 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from drlnb.views.drawing.payload import Floats, Table, picked
-from drlnb.views.folds.aged import Aged, packed
+from drlnb.views.folds.aged import Aged, packed, seconds
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.grow import Grow, Spans
+from drlnb.views.folds.pool import Part
 
-__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "n_devices", "sharing"]
+__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "inside", "lent_s", "n_devices", "sharing"]
 
 
 class LeaseLine:
@@ -48,41 +49,50 @@ class LeaseLine:
         grow = self.fold.pool.leases
         start, ended = self.at(grow, "start"), self.at(grow, "stop")
         stop = np.maximum(np.where(np.isnan(ended), max(self.now, 0.0), ended), start)
-        return self._after_old(grow, {
+        return self._after_old("leases", {
             "start": start, "stop": stop, "waited": grow["waited"], "computed": grow["computed"],
             "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
             "epoch": grow["epoch"], "token": grow["token"].astype(np.int64), "lane": grow["slot"].astype(np.int64),
             "reason": grow["reason"].astype(np.int64), "is_open": np.isnan(ended),
         })  # fmt: skip
 
-    def _after_old(self, grow: Grow, rows: Table) -> Table:
+    def _after_old(self, name: str, rows: Table) -> Table:
         """Return the pool's rows behind the columns that its older ones have become."""
-        are_waits, n = grow is self.fold.pool.waits, len(grow)
-        parts = [picked(Aged().spread, slice(0))]
-        for stream, old in self.fold.pool.old.items():
-            part = picked(old.spread, (old.spread["lane"] < 0) == are_waits)
-            parts.append({**part, **{edge: part[edge] + self.offsets[stream] for edge in ("low", "high")}})
-        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        grow: Grow = getattr(self.fold.pool, name)
+        parts = [seconds(Aged().spread)]
+        for (kind, stream), old in self.fold.pool.old.items():
+            if kind == name:
+                part = seconds(old.spread)
+                parts.append({**part, **{edge: part[edge] + self.offsets[stream] for edge in ("low", "high")}})
+        columns = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
         start, stop = packed(columns)
         columns |= {"start": start, "stop": stop, "is_old": np.ones(len(start), dtype=bool)}
+        n = len(rows["start"])
         new = {
             **rows, "low": rows["start"], "high": rows["stop"], "count": np.ones(n), "series": grow["task"],
             "is_old": np.zeros(n, dtype=bool),
         }  # fmt: skip
         nothing = np.zeros(len(start))
-        both = {name: np.concatenate([columns.get(name, nothing), of]).astype(of.dtype) for name, of in new.items()}
+        both = {key: np.concatenate([columns.get(key, nothing), of]).astype(of.dtype) for key, of in new.items()}
         return {**both, "series": self.series[both["series"].astype(np.int64)]}
 
     @cached_property
     def work(self) -> Table:
-        """What was computed when, cut to the lease that it was computed under; by lane, in order of time."""
+        """What was computed when, cut to the lease (its row) that it was computed under; by lane, in order of time."""
         pieces = self._in_streams()
         pieces = np.concatenate([pieces, self._at_ends(pieces[0])], axis=1)
         row, start, stop = pieces[:, pieces[2] > pieces[1]]
         row = row.astype(np.int64)
         order = np.lexsort((start, self.leases["lane"][row]))
         of_lease = {name: self.leases[name][row] for name in ("lane", "series", "is_old")}
-        return picked({"start": start, "stop": stop, **of_lease}, order)
+        return picked({"start": start, "stop": stop, "computed": stop - start, "lease": row, **of_lease}, order)
+
+    def computed_s(self, low: float, high: float) -> float:
+        """Return the slot-seconds that were computed between two points: of older time evenly within its columns."""
+        old, single = picked(self.leases, self.leases["is_old"]), ~self.work["is_old"]
+        pieces = {"low": self.work["start"][single], "high": self.work["stop"][single]}
+        parts = (inside(old, low, high) * old["computed"], inside(pieces, low, high) * (pieces["high"] - pieces["low"]))
+        return float(sum(part.sum() for part in parts))
 
     def _in_streams(self) -> Floats:
         """Return lease, start and stop of each piece of work in the tasks' own streams."""
@@ -114,6 +124,12 @@ class LeaseLine:
         """Names of holders that are no tasks of this run: people's own loops, and other runs' tasks."""
         known = {*self.fold.named, *self.fold.tasks}
         return tuple(name for name in self.tasks if name not in known)
+
+    @cached_property
+    def guests(self) -> frozenset[int]:
+        """Series of strangers that hold slots beside a run's own tasks; without any task of its own there is none."""
+        names = self.strangers
+        return frozenset(map(self.tasks.index, names)) if len(names) < len(self.tasks) else frozenset()
 
     def alive_s(self, low: float, high: float) -> float:
         """Return slot-seconds that could be lent between two points."""
@@ -163,7 +179,19 @@ class LeaseLine:
     def waits(self) -> Table:
         """The waits that ended."""
         grow = self.fold.pool.waits
-        return self._after_old(grow, {"start": self.at(grow, "start"), "stop": self.at(grow, "stop")})
+        rows = {name: self.at(grow, name) for name in ("start", "stop")}
+        return self._after_old("waits", {**rows, "waited": grow["waited"]})
+
+    @cached_property
+    def refused(self) -> Table:
+        """When slots were free though requests waited, a row per slot; what goes on is known until now."""
+        pool = self.fold.pool
+        going = [(of, lane, since) for of, (n, since) in pool.demand.now.items() for lane in range(n)]
+        stream, _, since = np.array(going, dtype=np.float64).reshape(-1, 3).T
+        known = self._after_old("refused", {name: self.at(pool.refused, name) for name in ("start", "stop")})
+        start = since + self.offsets[stream.astype(np.int64)]
+        open_rows = {"start": start, "low": start, **dict.fromkeys(("stop", "high"), np.full(len(start), self.now))}
+        return {name: np.concatenate([known[name], values]) for name, values in open_rows.items()}
 
     @cached_property
     def waiting(self) -> Table:
@@ -179,6 +207,20 @@ class LeaseLine:
         pauses = [pause for of in attempts for pause in self.spans(of.stream, of.pauses, span[1])]
         inside = [(max(span[0], since), min(span[1], until)) for since, until in pauses]
         return [pause for pause in inside if pause[1] > pause[0]]
+
+
+def inside(rows: Table, low: float, high: float) -> Floats:
+    """Return how much of each row, from its `low` to its `high`, lies between two points; dimensionless."""
+    width, shared = rows["high"] - rows["low"], np.minimum(rows["high"], high) - np.maximum(rows["low"], low)
+    whole = (rows["low"] >= low) & (rows["high"] <= high)
+    part: Floats = np.divide(np.maximum(0.0, shared), width, out=whole.astype(np.float64), where=~whole & (width > 0))
+    return part
+
+
+def lent_s(rows: Table, low: float, high: float) -> Floats:
+    """Return the seconds of each row between two points: of older time evenly within its column."""
+    seconds: Floats = (rows["stop"] - rows["start"]) * inside(rows, low, high)
+    return seconds
 
 
 #: What theory expects -> its column in the pool's estimates.
@@ -230,26 +272,32 @@ def expected(line: LeaseLine, low: float, high: float) -> dict[str, float | None
 def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
     """Return every task's part from its first lease on, in the order of tasks; who has had none is left out.
 
-    The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.
+    The wait for the first slot of all is the pool's start, or the run's queue, and would count in no round.  Of a run
+    that has tasks, its own alone: who else holds slots of the pool has no rounds that could be compared.
     """
-    waits = {name: np.concatenate([line.waits[name], line.waiting[name]]) for name in line.waiting}
-    leases = {name: line.leases[name] for name in ("start", "stop", "token", "computed")}
+    pool, waiting, open_ = line.fold.pool, line.waiting, picked(line.leases, line.leases["is_open"])
+    mine: dict[int, list[tuple[float, Part]]] = {}
+    for (stream, task), part in pool.parts.items():
+        if math.isfinite(part.first) and int(line.series[task]) not in line.guests:
+            mine.setdefault(int(line.series[task]), []).append((float(line.offsets[stream]), part))
     parts = []
-    for series in np.unique(line.leases["series"]).tolist():
-        mine = picked(leases, line.leases["series"] == series)
-        first = float(np.min(mine["start"]))
-        asked = (waits["series"] == series) & (waits["start"] >= first)
-        last = float(np.max(np.concatenate([waits["stop"][asked], mine["stop"]])))
+    for series, had in sorted(mine.items()):
+        first = min(offset + part.first for offset, part in had)
+        asking = waiting["start"][(waiting["series"] == series) & (waiting["start"] >= first)]
+        holding = open_["start"][open_["series"] == series]
+        going = line.now if len(asking) or len(holding) else first
+        last = max(going, first, *(offset + part.last for offset, part in had))
+        later = [part.early for offset, part in had if offset + part.first > first]  # it had a lease of another pool
         paused = sum(stop - start for start, stop in line.pauses(line.tasks[series], (first, last)))
         parts.append(
             Sharing(
                 series=series,
-                n_slots=int(np.unique(mine["token"][mine["token"] > 0], return_counts=True)[1].max()),
+                n_slots=max(part.n_slots for _, part in had),
                 active=last - first - paused,
                 span=(first, last),
-                waited=float(np.sum((waits["stop"] - waits["start"])[asked])),
-                held=float(np.sum(mine["stop"] - mine["start"])),
-                computed=float(np.nansum(mine["computed"])),
+                waited=sum(part.waited for _, part in had) + sum(later) + float(np.sum(line.now - asking)),
+                held=sum(part.held for _, part in had) + float(np.sum(line.now - holding)),
+                computed=sum(part.computed for _, part in had),
             )
         )
     return tuple(parts)

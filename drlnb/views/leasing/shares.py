@@ -3,21 +3,24 @@
 Two ways to do without: exclusive (a device per task, one after the other) and co-located (all at once on the devices).
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from drlnb.records.journal import Journal
-from drlnb.views.drawing import decimate, theme, words
+from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Table, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
 from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n_devices, sharing
 
 __all__ = ["shares"]
 
-#: Most bars of the leases; of more, the older ones are merged.
-_BARS = 450
+#: Most bars of the leases; what is older is drawn as shares.
+_BARS = 200
 
 TABLE = table(
     "bars",
@@ -77,15 +80,15 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
         As it was so many seconds after the run's first event; None: now.
     """
     line = LeaseLine(fold_of(journal, until_s))
-    leases = line.leases
     parts = tuple(part for part in sharing(line) if part.held > 0 and part.alone > 0)
-    first = float(np.min(leases["start"])) if len(leases["start"]) else 0.0
-    last = float(np.max(leases["stop"], initial=first))
+    own = picked(line.leases, ~np.isin(line.leases["series"], [*line.guests]))
+    first = float(np.min(own["low"])) if len(own["low"]) else 0.0
+    last = float(np.max(own["high"], initial=first))
     without = ghosts(line, parts, first)
     end = max(last, *without.last(first))
     numbers = _numbers(line, parts, (first, last), without)
     styles = theme.task_styles(line.fold)
-    drawn = [
+    ghostly = [
         style._replace(name=f"{style.name} {word}", hatch=style.hatch or hatch)
         for word, hatch in (("alone", "/"), ("co-located", "-"))
         for style in styles
@@ -93,28 +96,33 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     rows = [f"exclusive {row + 1}" for row in range(without.n_exclusive)]
     rows += [f"co-located {styles[series].letter}" for _, series, *_ in without.colocated]
     lanes = [*lanes_of("slot", line.slots), *lanes_of("ghost", rows)]
-    body = timeline({"bars": _bars(line, without)}, lanes, [*styles, *drawn], (first, end), names=_KNOWN)
+    tables, notes = drawn(line, (first, last), _BARS)
+    body = timeline(
+        {"bars": _bars(tables, line, without), "shares": tables["shares"]}, lanes, [*styles, *ghostly], (first, end),
+        names=_KNOWN,
+    )  # fmt: skip
     return picture(
-        "leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=_notes(line, parts), numbers=numbers
-    )
+        "leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=(*_notes(line, parts), *notes),
+        numbers=numbers,
+    )  # fmt: skip
 
 
-def _bars(line: LeaseLine, without: Ghosts) -> Table:
+#: Columns of a bar, as ghosts have them.
+_DRAWN = ("lane", "series", "start", "stop")
+
+
+def _bars(tables: Mapping[str, Table], line: LeaseLine, without: Ghosts) -> Table:
+    """Return the leases that are drawn one by one, and the ghosts' bars."""
     n_slots, n_tasks = len(line.slots), len(line.tasks)
-    mine = decimate.thinned({name: line.leases[name] for name in (*_DRAWN, "low", "high")}, _BARS)
-    mine = picked(mine, np.argsort(mine["start"], kind="stable"))
     exclusive, together = (
         np.array(bars, dtype=np.float64).reshape(-1, 4) for bars in (without.exclusive, without.colocated)
     )
     exclusive[:, :2] += (n_slots, n_tasks)
     together[:, :2] += (n_slots + without.n_exclusive, 2 * n_tasks)
-    known = (np.stack([mine[name] for name in _DRAWN], axis=1), exclusive, together)
+    mine = np.stack([np.concatenate([tables[of][name] for of in ("bars", "open")]) for name in _DRAWN], axis=1)
+    known = (mine[np.argsort(mine[:, 2], kind="stable")], exclusive, together)
     bars = dict(zip(_DRAWN, np.concatenate(known).T, strict=True))
     return {**bars, "held": bars["stop"] - bars["start"], "known": np.repeat(np.arange(3), [len(of) for of in known])}
-
-
-#: Columns of a bar, as ghosts have them.
-_DRAWN = ("lane", "series", "start", "stop")
 
 
 def _numbers(line: LeaseLine, parts: tuple[Sharing, ...], span: tuple[float, float], without: Ghosts) -> Numbers:
@@ -133,7 +141,7 @@ def _numbers(line: LeaseLine, parts: tuple[Sharing, ...], span: tuple[float, flo
         saved=1.0 - held / spent if spent > 0 else None,
         saved_colocated=1.0 - held / without.occupied if without.occupied > 0 else None,
         inflation=inflation(parts),
-        utilisation=float(np.nansum(line.leases["computed"])) / there if there > 0 and parts else None,
+        utilisation=line.computed_s(*span) / there if there > 0 and parts else None,
         **expected(line, *span),
     )
 

@@ -6,19 +6,22 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
-from drlnb.views.drawing.payload import Floats, Plain, picked
+from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import View, table
 from drlnb.views.fleet import wait_quantiles
+from drlnb.views.folds.aged import TICK_S, fewer, ticks
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.reasons import Lent
 from drlnb.views.leasing.lines import LeaseLine, sharing
 
 __all__ = ["lending", "queue", "reasons"]
 
-#: Pixel columns of a line: two points in each.
-_COLUMNS = 150
+#: Most points of a line: the newest half are its steps, the others its means over columns of older time.
+_POINTS = 300
+#: What a row counts for is kept as a multiple of a part of one, so that sums of many return to whole numbers.
+_PARTS = 2.0**32
 #: Most rows of the table of reasons; the rarest are left out.
 _REASONS = 60
 
@@ -27,7 +30,9 @@ QUEUE = table(
     """
     line:name | line | what is counted
     x | time (s) | since the run's first event
-    y | count | requests that wait, slots that are lent, slots that are there
+    y | count | requests that wait, slots that are lent, slots that are there, from then on; of older time their mean
+    lo | least | least in the time up to the next point, where there is a mean
+    hi | most | most in it
     """,
 )
 LENDING = table(
@@ -74,13 +79,14 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
         As it was so many seconds after the run's first event; None: now.
     """
     line = LeaseLine(fold_of(journal, until_s))
-    now, waits, leases = line.now, line.waits, line.leases
-    leases = picked(leases, np.argsort(leases["is_open"], kind="stable"))
-    asked = np.concatenate([waits["low"], line.waiting["start"]])
-    waiting = _steps(asked, waits["high"], decimate.heights(waits)[1], now)
-    lent = _steps(leases["low"], leases["high"][: -leases["is_open"].sum() or None], decimate.heights(leases)[1], now)
+    now, asked = line.now, np.concatenate([line.waits["low"], line.waiting["start"]])
+    by = np.concatenate([decimate.heights(line.waits)[1], np.ones(len(line.waiting["start"]))])
+    waiting = _steps(asked, np.append(line.waits["high"], np.full(len(line.waiting["start"]), np.inf)), by, now)
+    returned = np.where(line.leases["is_open"], np.inf, line.leases["high"])
+    height = np.where(line.leases["is_open"], 1.0, decimate.heights(line.leases)[1])
+    lent = _steps(line.leases["low"], returned, height, now)
     lost, back, _ = np.array(line.absent(0.0, now), dtype=np.float64).reshape(-1, 3).T
-    gone = _steps(lost, back, np.ones(len(lost)), now)
+    gone = _steps(lost, np.where(back >= now, np.inf, back), np.ones(len(lost)), now)
     made = Lines()
     if line.slots:
         _add(made, "slots there", "#999999", gone[0], len(line.slots) - gone[1], "T")
@@ -90,7 +96,7 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
     sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
     return picture(
         "leasing.queue", line.fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
-        made.body(RUN_TIME, axis("count")),
+        made.body(RUN_TIME, axis("count")), facts={"means": {"mean": 2, "lent": 1, "most": None} if line.slots else {}},
         numbers={
             "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
             "most": ("at most", most, "", "most that waited at once; long ago, in the mean of a column"),
@@ -100,12 +106,15 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
 
 
 def _steps(up: Floats, down: Floats, by: Floats, now: float) -> tuple[Floats, Floats]:
-    """Return times and values of a number that rises and falls; what falls is what rose first, the rest is by one."""
-    rise = np.append(by, np.ones(len(up) - len(by)))
-    t = np.concatenate([[0.0], up, down, [now]])
-    by = np.concatenate([[0.0], rise, -by[: len(down)], [0.0]])
+    """Return times and values of a number that rises and falls by what each row counts for; by now not all has fallen.
+
+    Values are sums of whole parts: what has risen and fallen leaves nothing behind.
+    """
+    parts, fallen = np.rint(by * _PARTS).astype(np.int64), down <= now
+    t = np.concatenate([[0.0], up, down[fallen], [now]])
+    change = np.concatenate([[0], parts, -parts[fallen], [0]])
     order = np.argsort(t, kind="stable")
-    t, count = t[order], np.cumsum(by[order])
+    t, count = t[order], np.cumsum(change[order]) / _PARTS
     last = np.append(t[1:] > t[:-1], True)  # of events at one time, what they come to together
     return t[last], count[last]
 
@@ -116,8 +125,23 @@ def _mean(t: Floats, count: Floats) -> float:
 
 
 def _add(made: Lines, label: str, colour: str, t: Floats, count: Floats, letter: str) -> None:
-    keep = decimate.min_max(t, count, _COLUMNS)
-    made.add(label, colour, t[keep], count[keep], style=(letter, ""), step=True)
+    """Add a line of steps; where there are too many of them, older ones become means with their least and most."""
+    n, least, most = len(t) - _POINTS // 2, np.full(len(t), np.nan), np.full(len(t), np.nan)
+    if len(t) > _POINTS:
+        edge = ticks(t)
+        low, high = edge[:n], edge[1 : n + 1]
+        held = np.rint(count[:n] * (high - low)).astype(np.int64)
+        one = np.zeros(n, dtype=np.int64)
+        spread = {"low": low, "high": high, "held": held, "lane": one, "series": one}
+        columns = fewer(spread, int(edge[-1]), _POINTS // 2)[0]
+        first = np.searchsorted(low, columns["low"], side="right") - 1
+        last = np.maximum(np.searchsorted(low, columns["high"], side="left"), first + 1)
+        around = np.stack([first, last], axis=1).ravel()
+        extremes = [of.reduceat(np.append(count[:n], count[n - 1]), around)[::2] for of in (np.minimum, np.maximum)]
+        mean = columns["held"] / np.maximum(1, columns["high"] - columns["low"])
+        t, count = np.append(columns["low"] * TICK_S, t[n:]), np.append(mean, count[n:])
+        least, most = (np.append(of, unknown[n:]) for of, unknown in zip(extremes, (least, most), strict=True))
+    made.add(label, colour, t, count, style=(letter, ""), band=(least, most), step=True)
 
 
 def lending(journal: Journal | Fold, until_s: float | None = None) -> View:

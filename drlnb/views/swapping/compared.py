@@ -6,14 +6,15 @@ from statistics import median
 
 import numpy as np
 
+from drlnb.records.units import said_bytes
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds.swapping import Learnt
-from drlnb.views.swapping.computed import COMPUTED, points
+from drlnb.views.swapping.computed import COMPUTED, MIB, points
 
-__all__ = ["choices", "learnt", "pareto", "sweep", "values"]
+__all__ = ["choices", "front", "learnt", "pareto", "sweep", "values"]
 
 CHOICES = table(
     "rows",
@@ -27,6 +28,9 @@ CHOICES = table(
     """,
 )
 PARETO = points("peak (MiB) | predicted greatest number of bytes in use", "time (ms) | predicted seconds of a step")
+FRONT = points(
+    "budget (MiB) | bytes that a step may use", "time (ms) | predicted seconds of a step; nothing where it does not fit"
+)
 SWEEP = points(
     "batch (x) | multiple of the largest batch that fits without a plan",
     "throughput (x) | samples per second relative to that batch; nothing where the plan does not fit",
@@ -84,6 +88,37 @@ def pareto(of: Sequence[Plain]) -> View:
     lines.add("budget", "#D55E00", [each["budget"] for each in of[:1]] * 2, [min(ms), max(ms)], style=("=", "/"))
     body = lines.body(axis("peak of a step", "MiB"), axis("time of a step", "ms"))
     return picture("swapping.pareto", COMPUTED, _best(of), PARETO, body)
+
+
+def front(of: Mapping[str, tuple[Floats, Floats]], planner: str, budget_mib: float) -> View:
+    """Return seconds of a step over its budget, a line per planner; the batch is the same in all of it.
+
+    Parameters
+    ----------
+    of
+        Planner -> budgets in bytes, and seconds (NaN: its plan does not fit), both from one sample to keeping all.
+    planner
+        The one that the sentence is of.
+    budget_mib
+        Budget that is set now, in MiB: a mark beside those of one sample and of keeping all.
+    """
+    lines, (budgets, seconds) = Lines(), of.get(planner, next(iter(of.values())))
+    for look, (name, (x, y)) in zip(theme.styles(of), of.items(), strict=True):
+        lines.add(name, look.colour, x / MIB, 1e3 * y, style=(look.letter, look.hatch))
+    known = np.flatnonzero(np.isfinite(seconds))
+    marks = {"one sample": budgets[0] / MIB, "budget": budget_mib, "keeping all": budgets[-1] / MIB}
+    said = f"{planner} fits no budget below keeping all"
+    if len(known):
+        least, most = known[0], known[-1]
+        said = (
+            f"{planner}: {words.duration(seconds[most])} a step with {said_bytes(budgets[most])}; the least that it "
+            f"fits is {said_bytes(budgets[least])}, which takes {seconds[least] / seconds[most]:.2f}x as long"
+        )
+    # As exact as points travel: the last mark is not beyond the last of them.
+    at = {label: float(np.float32(mib)) for label, mib in marks.items()}
+    facts = {"marks": [{"t": t, "label": label, "said": label, "task": ""} for label, t in at.items()]}
+    body = lines.body(axis("budget of a step", "MiB"), axis("time of a step", "ms"))
+    return picture("swapping.front", COMPUTED, said, FRONT, body, facts=facts)
 
 
 def sweep(of: Mapping[str, tuple[Floats, Floats]]) -> View:

@@ -1,19 +1,21 @@
 """Make plans of swapping beside the hub, which has other panels to visit, and show the parameters of their planner."""
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
 import ipywidgets
 
-from drlnb.fleet.whatif.swapping import parameters, turned
+from drlnb.fleet.whatif.swapping import Case, extremes, parameters, turned
 from drlnb.records.errors import ConfigError
+from drlnb.records.units import said_bytes
 from drlnb.widgets.panels.control import slider, styled
 from drlnb.widgets.panels.frame import Panel
 from drlnb.widgets.transport.commands import Args, Command, Commands
 from drlnb.widgets.transport.live import live
 
-__all__ = ["Knobs", "Planned", "Plans"]
+__all__ = ["Knobs", "Planned", "Plans", "Reach"]
 
 
 class Planned(Protocol):
@@ -30,6 +32,9 @@ class Planned(Protocol):
 
     def explained(self) -> object:
         """Return the plan and what it costs; ConfigError if there is none."""
+
+    def case(self) -> Case:
+        """Return the step that is planned; ConfigError if there is none."""
 
 
 class Plans:
@@ -138,3 +143,52 @@ class Knobs:
         number = float(str(value))
         whole = name == "n_trials" and number.is_integer()
         self._of.panel.set(planner=turned(self._of.value("planner"), name, int(number) if whole else number))
+
+
+class Reach:
+    """How far the budget's slider goes: from what one sample needs to what keeping all needs.
+
+    Parameters
+    ----------
+    of
+        What is planned; has the setting ``budget_mib``.
+    slider
+        Its values are powers of two of a MiB.
+    """
+
+    def __init__(self, of: Planned, slider: ipywidgets.FloatLogSlider) -> None:
+        self._of, self._slider = of, slider
+        self._known: tuple[object, Case | None, tuple[int, int]] = (None, None, (0, 0))
+        self._ends = (float(slider.min), float(slider.max))
+
+    def _found(self) -> tuple[object, Case | None, tuple[int, int]]:
+        """Return of what the step is, the step (None: there is none), and the bytes of its extremes."""
+        key = self._of.key
+        if key != self._known[0]:
+            try:
+                case = self._of.case()
+                self._known = (key, case._replace(budget_bytes=None), extremes(case))
+            except ConfigError:
+                self._known = (key, None, (0, 0))
+        return self._known
+
+    @property
+    def step(self) -> Case | None:
+        """The step without its budget; None: there is none."""
+        return self._found()[1]
+
+    def follow(self) -> list[str]:
+        """Have the slider reach as far, and the budget in force in any case; return it in words, if there is a step."""
+        _, case, (least, most) = self._found()
+        mib, step = self._of.value("budget_mib"), self._slider.step
+        low, high = self._ends if case is None else (math.log2(n_bytes / 2**20) for n_bytes in (least, most))
+        ends = (
+            math.floor(min(low, math.log2(mib)) / step) * step,
+            math.ceil(max(high, math.log2(mib)) / step) * step,
+        )
+        if ends != self._ends:
+            self._ends = ends
+            # The one end is never above the other; a value that is cut at them is not in force, and shown again.
+            for name, value in (("max", 64.0), ("min", ends[0]), ("max", ends[1])):
+                self._of.panel.fields.later(self._slider, name, value)
+        return [f"budget: {said_bytes(least)} hold one sample, {said_bytes(most)} keep all"] if case else []

@@ -37,7 +37,7 @@ _KEYS = {"budget_mib": "memory_budget_bytes", "planner": "planner", "bandwidth":
 class _Steps(Source):
     """What a panel plans: the steps of a task, as the journal knows them, or with what the fields say."""
 
-    FIRST, JOBS = "peak", ("compare", "sweep", "learn")
+    FIRST, JOBS = "peak", ("front", "compare", "sweep", "learn")
 
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)

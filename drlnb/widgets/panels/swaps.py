@@ -16,13 +16,14 @@ from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import slider, styled
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row
-from drlnb.widgets.panels.plans import Knobs, Plans
+from drlnb.widgets.panels.plans import Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Source", "Swaps"]
 
 #: Button -> its label, the chart that it is for, and how it is computed.
 _JOBS: Mapping[str, tuple[str, str, Callable[[Case], object]]] = {
+    "front": ("Time over budget", "front", whatif.front),
     "compare": ("Compare planners", "pareto", whatif.compare),
     "sweep": ("Sweep batch", "sweep", whatif.sweep),
     "learn": ("Learn", "learnt", whatif.learnt),
@@ -42,7 +43,8 @@ _DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
 #: Title of a chart -> the picture.
 _SHOWN = {
     "memory within a step": "memory", "peak of each step": "peak", "time of each step": "time",
-    "step time over peak": "pareto", "throughput over batch": "sweep", "Q-learning": "learnt",
+    "step time over budget": "front", "step time over peak": "pareto", "throughput over batch": "sweep",
+    "Q-learning": "learnt",
 }  # fmt: skip
 _TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners", "values": "Q-table"}
 
@@ -64,7 +66,7 @@ class Source:
 
     CHECKS: ClassVar[settings.Checks] = {
         "net": settings.choice(*whatif.NETS),
-        "multiple": settings.number(0.01, 100),
+        "batch": settings.number(1, 2**24, whole=True),
         "budget_mib": settings.number(2**-6, 2**20),
         "preset": settings.choice(*whatif.PRESETS),
         "planner": _planner,
@@ -83,9 +85,10 @@ class Source:
 
     @property
     def defaults(self) -> Plain:
-        """What the controls begin with: 11 GiB, two fifths more than fits, on the seed's device."""
-        return {"net": "resnet50_32", "multiple": 1.4, "budget_mib": 11264.0, "preset": "2080ti", "planner": "auto",
-                "pins": {}, "show": "pareto"}  # fmt: skip
+        """What the controls begin with: 11 GiB, a batch of two fifths more than they hold, on the patent's device."""
+        net = self.panel.settings.get("net", "resnet50_32")
+        return {"net": net, "batch": whatif.usual_batch(net), "budget_mib": 11264.0, "preset": "2080ti",
+                "planner": "auto", "pins": {}, "show": "front"}  # fmt: skip
 
     def value(self, name: str) -> Any:
         """Return a setting as it is now."""
@@ -95,7 +98,7 @@ class Source:
         """Make the controls of the settings that are its own."""
         return {
             "net": ipywidgets.Dropdown(description="net", options=whatif.NETS, value=self.value("net")),
-            "multiple": ipywidgets.FloatText(description="batch, x", value=self.value("multiple"), step=0.1),
+            "batch": ipywidgets.IntText(description="batch, samples", value=self.value("batch")),
             "preset": ipywidgets.Dropdown(description="device", options=whatif.PRESETS, value=self.value("preset")),
         }
 
@@ -110,9 +113,9 @@ class Source:
 
     def case(self) -> Case:
         """Return the step that is planned; ConfigError if there is none."""
-        net, multiple, budget_mib, preset = (self.value(name) for name in ("net", "multiple", "budget_mib", "preset"))
+        net, batch, budget_mib, preset = (self.value(name) for name in ("net", "batch", "budget_mib", "preset"))
         more = {name: self.value(name) for name in ("planner", "pins")}
-        return whatif.net_case(net, multiple, round(budget_mib * 2**20), preset, **more)
+        return whatif.step_case(net, batch, round(budget_mib * 2**20), preset, **more)
 
     def explained(self) -> Explained:
         """Return the plan and what it costs."""
@@ -132,7 +135,7 @@ class Source:
 class Swaps(Content):
     """Plans of a step, computed and simulated.
 
-    Its settings: ``net``, ``multiple`` (of the largest batch without a plan), ``budget_mib``, ``preset``, ``planner``,
+    Its settings: ``net``, ``batch`` (samples: they stay as the budget moves), ``budget_mib``, ``preset``, ``planner``,
     ``pins`` (row -> action), and ``show``, the second chart.
     """
 
@@ -164,7 +167,6 @@ class Swaps(Content):
             "min": -6,
             "max": 20,
             "step": 0.05,
-            "continuous_update": False,
         }
         self.fields = self.source.fields() | {
             "budget_mib": ipywidgets.FloatLogSlider(value=mib, **limits),
@@ -181,7 +183,7 @@ class Swaps(Content):
             else:
                 parts = [styled(field, name, {"planner": "300px", "show": "240px"}.get(name, "190px"))]
             self.source.control(name, *parts)
-        self.knobs = Knobs(self.source)
+        self.knobs, self.reach = Knobs(self.source), Reach(self.source, self.fields["budget_mib"])
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
         return [row(*shown.values()), row(*self.knobs.row.values()), *_laid_out(pictures)]
 
@@ -191,7 +193,7 @@ class Swaps(Content):
 
     # ------------------------------------------------------------------ what is computed
     def _compute(self, name: str, args: Args) -> str:
-        key = self.source.key
+        key = self.reach.step if name == "front" else self.source.key
         came = (key, _JOBS[name][2](self.source.case()))
         self.results = {**self.results, name: came}
         self.panel.set(show=_JOBS[name][1])
@@ -209,6 +211,10 @@ class Swaps(Content):
             "plan": ("", partial(computed.plan, live=live)),
             "memory": ("", lambda of: computed.memory(of, *self.source.measured)),
             "choices": ("compare", partial(compared.choices, live=live)),
+            "front": (
+                "front",
+                lambda of: compared.front(of, *(self.source.value(n) for n in ("planner", "budget_mib"))),
+            ),
         }
         job, drawn = {**_DRAWN, **own}[name]
         of = self.source.draw(name) or (_result(self.results, job) if job else self.plans.newest())
@@ -218,12 +224,13 @@ class Swaps(Content):
 
     def facts(self) -> Plain:
         """Return the buttons, and where the numbers come from."""
-        off, old = self.source.off, [job for job, (key, _) in self.results.items() if key != self.source.key]
+        off, step = self.source.off, self.reach.step
+        old = [job for job, (key, _) in self.results.items() if key != (step if job == "front" else self.source.key)]
         buttons = [*(button(name, _JOBS[name][0]) for name in self.source.JOBS), button("freeze", "Freeze", reason=off)]
         self.plans.newest()
         notes = ["planning: until then a former plan is drawn"] if self.plans.stale else []
         notes += [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
-        return {"buttons": buttons, "notes": notes, "origin": computed.COMPUTED}
+        return {"buttons": buttons, "notes": [*notes, *self.reach.follow()], "origin": computed.COMPUTED}
 
     def code(self) -> str:
         """Return the lines of Python that give this panel."""

@@ -80,33 +80,58 @@ def evaluated(mean, n_timesteps=100, version=2, deterministic=True):
     )  # fmt: skip
 
 
-def test_stable_baselines_methods_are_called_once_per_round():
-    """A round is one `_on_step`, between a rollout's end and the next one's start."""
+def test_stable_baselines_methods_are_called_in_its_order():
+    """Rounds of 2 steps of 4 environments are 2 `_on_step` each, counted as there, between a rollout's ends."""
     notes = begun(Notes())
     notes.on_training_start()
-    assert rounds(notes, 64, 128) == [True, True]
+    assert rounds(notes, 8, 16) == [True, True]
     notes.on_training_end()
-    per_round = ["rollout end", ("step", 64, 1), "rollout"], ["rollout end", ("step", 128, 2), "rollout"]
-    assert notes.heard == ["start", "rollout", *per_round[0], *per_round[1], "end"]
+    steps = [("step", 4, 1), ("step", 8, 2)], [("step", 12, 3), ("step", 16, 4)]
+    assert notes.heard == [
+        "start", "rollout", *steps[0], "rollout end", "rollout", *steps[1], "rollout end", "rollout", "end",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: CallbackList([Notes(), one])], ids=["alone", "listed"])
+def test_calls_count_the_steps_of_an_environment(wrap):
+    """A callback that stops at its tenth call has heard of 40 steps of 4 environments, and stops after that round."""
+
+    class Ten(Notes):
+        def _on_step(self):
+            super()._on_step()
+            return self.n_calls < 10
+
+    ten = Ten()
+    assert rounds(begun(wrap(ten)), 32, 64) == [True, False]
+    assert [heard for heard in ten.heard if heard[0] == "step"] == [("step", 4 * n, n) for n in range(1, 11)]
+    assert (ten.num_timesteps, ten.n_calls) == (64, 16)
+
+
+def test_steps_that_do_not_divide_are_all_counted():
+    """A round of 30 steps of 4 environments, one lost midway, is 7 calls that come to 30; one of 2 steps is a call."""
+    notes = begun(Notes())
+    rounds(notes, 30, 32)
+    assert notes.heard[0] == ("step", 4, 1)
+    assert [heard[1:] for heard in notes.heard if heard[0] == "step"][-2:] == [(30, 7), (32, 8)]
 
 
 def test_one_false_of_a_list_is_enough_and_all_are_heard():
     """The list answers False, the callbacks behind the one that said it hear of the round as well."""
     first, second = Notes(answer=False), Notes()
     assert rounds(begun(CallbackList([first, [second]])), 64) == [False]
-    assert ("step", 64, 1) in second.heard
+    assert ("step", 64, 16) in second.heard
 
 
 def test_a_function_hears_locals_and_may_stop():
-    """It gets the model as `self` and the metrics; None goes on, False stops."""
+    """It gets the model as `self` and the metrics, at each of 16 steps of 4 environments; None goes on, False stops."""
     seen = []
 
     def callback(locals_, globals_):
         seen.append((type(locals_["self"]), locals_["metrics"]["time/total_timesteps"], globals_))
-        return False if len(seen) == 2 else None
+        return False if len(seen) == 18 else None
 
     assert rounds(begun(as_callback(callback)), 64, 128) == [True, False]
-    assert seen == [(Model, 64, {}), (Model, 128, {})]
+    assert seen == [(Model, 64, {})] * 16 + [(Model, 128, {})] * 2
 
 
 @pytest.mark.parametrize(("wrong", "said"), [(3, "got 3"), (EvalCallback, r"an instance, EvalCallback\(...\), not")])
@@ -117,16 +142,16 @@ def test_what_is_no_callback_is_refused(wrong, said):
 
 
 def test_every_n_timesteps_counts_from_where_training_began():
-    """With 100 steps: rounds of 64 reach it at 128 and 256; a model that had 1000 steps counts from there."""
+    """With 100 steps, at 100 and 200, told when rounds of 64 end; a model that had 1000 steps counts from there."""
     notes = Notes()
     rounds(begun(EveryNTimesteps(100, notes)), 64, 128, 192, 256)
-    assert [heard[1] for heard in notes.heard if heard[0] == "step"] == [128, 256]
+    assert [heard[1:] for heard in notes.heard if heard[0] == "step"] == [(100, 1), (200, 2)]
     late, model = EveryNTimesteps(100, notes), Model()
     model.num_timesteps = 1000
     late.init_callback(model)
     notes.heard.clear()
     rounds(late, 1064, 1128)
-    assert [heard[1] for heard in notes.heard if heard[0] == "step"] == [1128]
+    assert [heard[1] for heard in notes.heard if heard[0] == "step"] == [1100]
 
 
 def test_a_checkpoint_is_asked_for_and_saved_when_it_is_there(tmp_path):
@@ -150,10 +175,10 @@ def test_every_kind_of_false_stops(no):
 
 
 def test_a_checkpoint_inside_another_callback_is_saved(tmp_path):
-    """At each second event (128, 256, 384) of `EveryNTimesteps(100)`; as `callback_on_new_best` at each new best."""
+    """At each second event (100, 200, 300) of `EveryNTimesteps(100)`; as `callback_on_new_best` at each new best."""
     session = Session(*range(10))
     callback = begun(EveryNTimesteps(100, CheckpointCallback(2, tmp_path)), session)
-    for version, n in enumerate(range(64, 512, 64)):
+    for version, n in enumerate(range(64, 384, 64)):
         before = session.asked
         rounds(callback, n)
         if session.asked > before:

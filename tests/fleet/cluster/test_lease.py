@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import socket
 import threading
 import time
 
 import pytest
+import torch
 
 import drlnb
 from drlnb.fleet.cluster.user_lease import Leases
@@ -43,8 +45,11 @@ class Held:
         if self.lost:
             raise LeaseLost(self.fence, self.lost)
 
+    async def pool_size(self):
+        return 1
+
     async def run(self, name, payload):
-        return [{"said": "", "payload": payload}]
+        return [(0, {"said": "", "payload": payload})]
 
     def result(self, rank, answer):
         return answer["payload"] is not None
@@ -179,6 +184,69 @@ def test_waiting_in_vain_gives_the_name_back(leases, held):
     wait_until(lambda: held.n_released == 2, "given back twice", 1.0)
 
 
+ENDLESS = "lease 'b' would wait for ever: this is inside the block of lease 'a', which holds 1 of the pool's 1 slots"
+
+
+def test_a_lease_that_waits_for_the_block_around_it_is_refused(leases, held):
+    """The same thread, or coroutine, can end the outer block only after this one; with wait_s it just waits so long."""
+    with make(leases, "a"):
+        with pytest.raises(ConfigError, match=ENDLESS):
+            make(leases, "b").open()
+        with pytest.raises(ConfigError, match="run r1 would wait for ever"):
+            leases.refuse_endless_wait("run r1")
+        make(leases, "b", wait_s=1.0).open().close()
+        other = threading.Thread(target=lambda: make(leases, "b").open().close())
+        other.start()
+        other.join()
+        held.lost = "its executor died"
+        make(leases, "b").open().close()
+    make(leases, "b").open().close()
+
+    async def coroutines():
+        held.lost = ""
+        async with make(leases, "a"):
+            with pytest.raises(ConfigError, match=ENDLESS):
+                await make(leases, "b").__aenter__()
+
+            async def another():
+                async with make(leases, "b"):
+                    pass
+
+            await asyncio.create_task(another())
+
+    asyncio.run(coroutines())
+
+
+def test_a_pool_that_does_not_answer_refuses_no_wait(leases, held):
+    """Whether the wait can end is not known then, and what waits hears of the cluster itself."""
+
+    async def pool_size():
+        raise TimeoutError
+
+    held.pool_size = pool_size
+    with make(leases, "a"), make(leases, "b"):
+        pass
+
+
+def test_a_lease_lost_in_its_block_is_told_at_the_end(leases, held, capsys):
+    """Once: not again where LeaseLost has told it."""
+    with make(leases, "a"):
+        held.lost = "it was held for longer than leasing.max_hold_s = 120 s"
+    assert capsys.readouterr().err == (
+        "drlnb: lease 'a' was lost before its block ended: it was held for longer than leasing.max_hold_s = 120 s\n"
+    )
+    held.lost = ""
+
+    def used():
+        with make(leases, "a") as lease:
+            held.lost = "its executor died"
+            lease.run(len, ())
+
+    with pytest.raises(LeaseLost):
+        used()
+    assert capsys.readouterr().err == ""
+
+
 def test_await_is_the_same_without_blocking(leases, held):
     """`async with` and `await submit` do what `with` and `run` do."""
 
@@ -196,8 +264,6 @@ def test_await_is_the_same_without_blocking(leases, held):
 @pytest.mark.cluster
 def test_functions_share_a_slot_with_a_task(tmp_path, capsys):
     """Functions see device and state, print, raise; a task trains on the same slot; both are in the run's picture."""
-    import torch
-
     weights = torch.arange(6.0).reshape(2, 3).requires_grad_()
     factor = 2
     with drlnb.Fleet(slots=1) as fleet:
@@ -216,6 +282,8 @@ def test_functions_share_a_slot_with_a_task(tmp_path, capsys):
                 with pytest.raises(ZeroDivisionError) as error:
                     lease.run(lambda: 1 // 0)
                 assert "test_lease.py" in str(error.value.__cause__)
+                if not run.ended:
+                    _waits_for_itself(run)
         assert capsys.readouterr().out == "doubled on cpu\nagain on cpu\n" * 3
         run.wait(timeout_s=90)
         assert run.status == "done"
@@ -225,6 +293,17 @@ def test_functions_share_a_slot_with_a_task(tmp_path, capsys):
         assert view.columns["bars"]["series"].tolist().count(mine) == 3
         assert any(note.startswith("mine: no task of this run") for note in view.notes)
     check_laws(tmp_path / "r")
+
+
+def _waits_for_itself(run):
+    async def wait():
+        await run
+
+    for waiting in (run.wait, lambda: asyncio.run(wait())):
+        with pytest.raises(ConfigError, match=f"run {run.id} would wait for ever: .*lease 'mine', which holds 1 of"):
+            waiting()
+    with pytest.raises(TimeoutError):
+        run.wait(timeout_s=0.01)
 
 
 @pytest.mark.cluster
@@ -303,7 +382,7 @@ def test_without_a_run_the_pool_keeps_its_journal():
         _relayed(fleet)
         journal = fleet.journal()
     names = [r.task.partition("/")[2] for r in journal.of(leasing.LeaseGranted)]
-    assert names == ["a", "b", "a", "a", "b", "one", "gang", "relay"]
+    assert names == ["a", "b", "a", "a", "b", "one", "gang", "gang", "relay"]
     assert {r.reason for r in journal.of(leasing.LeaseReleased)} == {"returned"}
     assert [replay(stream).difference for stream in journal.streams.values()] == [None]
     assert gantt(journal).value("busy") == 0
@@ -365,6 +444,41 @@ def _several_slots(fleet):
         with pytest.raises(ValueError, match="not me") as error:
             gang.run(who, 1)
         assert error.value.__notes__ == [f"on slot {gang.slots[1]}, 1 of 2"]
+        _collective(gang)
+    with fleet.lease(2, name="gang", priority=3) as gang:
+        assert gang.run(lambda: torch.distributed.is_initialized()) == [False, False]
+        with pytest.raises(ConfigError, match="holds 2 of the pool's 2 slots"), fleet.lease(name="inner"):
+            pass
+        _collective(gang, keeps=True)
+
+
+def _collective(gang, *, keeps=False):
+    """Have one slot raise while the other waits for it in a collective: the caller gets that error, at once.
+
+    Whoever keeps a model of the group cannot leave it: then the other slot's process is killed when the lease ends.
+    """
+
+    def train(port):
+        import torch.distributed as dist
+
+        store = dist.TCPStore("127.0.0.1", port, 2, is_master=not gang.rank, wait_for_workers=False)
+        dist.init_process_group("gloo", store=store, rank=gang.rank, world_size=2)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        if keeps:
+            gang.state["model"] = model
+        if gang.rank:
+            raise ValueError("a row without a label")
+        model(torch.ones(1, 2)).sum().backward()
+        return "never"
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="a row without a label") as error:
+        gang.run(train, port)
+    assert error.value.__notes__ == [f"on slot {gang.slots[1]}, 1 of 2"]
+    assert time.monotonic() - started < 20.0, "not after a time-out"
 
 
 def _relayed(fleet):
@@ -381,7 +495,7 @@ def _relayed(fleet):
 
     wait(lease.acquire())
     sent = np.arange(1_500_000)
-    (answer,) = wait(lease.run("relay", pack_call(np.flip, (sent,), {})))
+    ((_, answer),) = wait(lease.run("relay", pack_call(np.flip, (sent,), {})))
     assert np.array_equal(lease.result(0, answer), sent[::-1])
     wait(lease.release())
 

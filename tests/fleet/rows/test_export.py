@@ -23,12 +23,13 @@ def test_each_finished_round_is_a_line(tmp_path):
     """Names of columns are Stable-Baselines3's; the final evaluation is a line of its own."""
     export = MetricsExport(tmp_path / "metrics")
     export.feed(decoded([opened("a"), finished("a", 1, **{"rollout/ep_rew_mean": 20.0}), finished("a", 2)]))
-    export.feed(decoded([row("a", "EvaluationFinished", failure="", mean_reward=99.0), finished("b", 1)]))
+    judged = row("a", "EvaluationFinished", failure="", mean_reward=99.0, episodes=[[9.0, 9, 1.0], [9.0, 9, 0.0]])
+    export.feed(decoded([judged, finished("b", 1)]))
     export.close()
     lines = rows_of(tmp_path / "metrics" / "a.csv")
     assert [line["time/total_timesteps"] for line in lines] == ["100", "200", "200"]
     assert lines[0]["rollout/ep_rew_mean"] == "20.0"
-    assert lines[2]["eval/mean_reward"] == "99.0"
+    assert (lines[2]["eval/mean_reward"], lines[2]["eval/success_rate"]) == ("99.0", "0.5")
     assert rounds(tmp_path / "metrics" / "b.csv") == ["1"]
 
 

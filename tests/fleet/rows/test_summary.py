@@ -4,11 +4,13 @@ from pathlib import Path
 import pytest
 
 from drlnb.fleet.rows.summary import summarise
+from drlnb.fleet.rows.task_status import Board
 from drlnb.records import round as words
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.entries import entries_of
 from drlnb.views.leasing.gantt import gantt
 
 JOURNALS = Path(__file__).parents[2] / "journals"
@@ -68,8 +70,15 @@ def added(slot, t=0.0):
     return leasing.SlotAdded(t=t, slot=slot, node="n0", device="cpu", executor_epoch=1)
 
 
+def summed(run, specs, journal):
+    """Sum a journal up as who follows its run does."""
+    board = Board(specs)
+    board.feed(list(entries_of(journal)))
+    return summarise(run, board)
+
+
 def summary(*streams, specs=(SPEC,)):
-    return summarise("r1", specs, Journal(streams={k: v for one in streams for k, v in one.items()}))
+    return summed("r1", specs, Journal(streams={k: v for one in streams for k, v in one.items()}))
 
 
 def test_an_empty_run_says_nothing_that_it_does_not_know():
@@ -214,7 +223,7 @@ def test_the_summary_says_what_the_pictures_say(name):
     journal = Journal.read(JOURNALS / name)
     tasks = {str(s.header.config["task"]) for s in journal.streams.values() if s.header.machine == "round"}
     specs = [replace(SPEC, name=task) for task in tasks]
-    leases, view = summarise("", specs, journal)["leases"], gantt(journal)
+    leases, view = summed("", specs, journal)["leases"], gantt(journal)
     pairs = {
         "utilisation": "utilisation", "bound": "bound", "inflation": "inflation", "expected_utilisation": "expected",
         "expected_inflation": "expected_inflation",

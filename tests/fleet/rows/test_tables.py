@@ -174,7 +174,7 @@ def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
     stream = Stream(header=header, records=tuple(records), torn=False, source="a")
     first, second, third = table_rows(Journal(streams={"task-a-a1": stream}), "swapping")
     assert first == {
-        "task": "a", "attempt": 1, "t_s": 1.0, "plan_key": "all", "step_s": 3.0, "stall_s": 0.0, "peak_bytes": 9,
+        "task": "a", "attempt": 1, "t_s": 0.0, "plan_key": "all", "step_s": 3.0, "stall_s": 0.0, "peak_bytes": 9,
         "swapped_bytes": 0, "n_saved": 0, "budget_bytes": 10, "predicted_s": None, "predicted_bytes": None,
     }  # fmt: skip
     assert (second["predicted_s"], second["predicted_bytes"], second["stall_s"]) == (2.0, 8, 0.5)

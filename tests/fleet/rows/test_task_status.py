@@ -113,9 +113,13 @@ def test_going_on_after_an_end_is_no_restart(board):
 
 
 def test_lost_children_count_as_restarts(board):
-    """Collectors and executors that were started again are counted."""
-    board.feed([opened(), row("CollectorRestartPlanned"), row("ExecutorDied")])
-    assert status(board).n_restarts == 2
+    """Collectors and executors that were started again are counted; why the latest one was lost stands beside."""
+    board.feed([opened(), row("CollectorLost", reason="killed by signal 9"), row("CollectorRestartPlanned")])
+    assert (status(board).n_restarts, status(board).last_loss) == (1, "killed by signal 9")
+    board.feed([row("CollectorUnanswered", reason="did not answer")])
+    assert (status(board).n_restarts, status(board).last_loss) == (1, "killed by signal 9"), "nobody waited for it"
+    board.feed([row("ExecutorDied", reason="out of memory")])
+    assert (status(board).n_restarts, status(board).last_loss) == (2, "out of memory")
 
 
 def test_a_failure_keeps_its_text(board):

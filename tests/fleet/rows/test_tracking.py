@@ -3,7 +3,6 @@
 import pytest
 
 from drlnb.fleet import follower as module
-from drlnb.fleet import run as run_module
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.tracking import Tracking
@@ -19,7 +18,6 @@ from tests.rl.tracking.test_sinks import Broken, Kept
 @pytest.fixture
 def training(link, specs, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(run_module, "_SETTLE_S", 0.0)
     run = RunDir(tmp_path / "run")
     run.create({"run": "r1", "tasks": [spec.to_plain() for spec in specs]})
     made = Training(Follower(link, "r1", specs, run))

@@ -43,6 +43,15 @@ def test_the_scalars_of_a_round():
     }
 
 
+def test_the_success_rate_is_over_the_same_window():
+    """A success before the last hundred episodes is forgotten; the checkpoint's episodes count."""
+    progress = opened(0.0, episodes=((4.0, 7, 1.0), (4.0, 7, 0.0)))
+    assert progress.metrics(1.0)["rollout/success_rate"] == 0.5
+    progress.collected(0, 1.0, ((1.0, 1, 0.0),) * (EPISODE_WINDOW - 1))
+    progress.finished(1)
+    assert progress.metrics(1.0)["rollout/success_rate"] == 0.0
+
+
 def test_no_episode_and_no_time():
     """Without episodes there is no mean return; without time the speed is 0."""
     progress = opened(1.0)

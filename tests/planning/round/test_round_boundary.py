@@ -5,9 +5,12 @@ from round_words import Master, kinds, of, only
 
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import SendParameters
-from drlnb.records.columns.warmup import WakeCollector
+from drlnb.records.columns.warmup import StartCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, SetDeadline
+from drlnb.records.replay import MinibatchesDrawn, ReplayReady
 
+#: A round may take so long once its task is to be stopped.
+LATEST = SetDeadline(name="stop", after_s=5.0)
 #: The disk is tried again after so long.
 AGAIN = SetDeadline(name="checkpoint", after_s=5.0)
 
@@ -126,7 +129,8 @@ def test_a_pause_whose_checkpoint_fails_still_rests(master):
 
 # ---------------------------------------------------------------------- stop
 def test_a_stop_finishes_the_round_and_ends_with_a_checkpoint(master):
-    """Nothing is published any more."""
+    """Nothing is published any more; a second wish puts the deadline off no further."""
+    assert stop(master) == (LATEST,)
     assert stop(master) == ()
     out = master.to_commit()
     assert only(words.WriteCheckpoint, out).reason == "stop"
@@ -137,6 +141,155 @@ def test_a_stop_finishes_the_round_and_ends_with_a_checkpoint(master):
         words.PhaseEntered(phase="ended", round=2),
         words.EndTask(state="stopped", reason="enough"),
     )
+
+
+UNFINISHED = words.WriteCheckpoint.match(reason="stop", n_rounds=1, version=2, collectors=(), unfinished=True)
+
+
+def late(master):
+    return master.deadline("stop")
+
+
+def ends_unfinished(master, out, why):
+    """Check that a task leaves its second round, says why, and ends as of the first once that is on disk."""
+    assert only(words.RoundUnfinished, out) == words.RoundUnfinished(
+        round=2,
+        reason=why,
+        text=f"a: round 2 was left unfinished ({why}); the task ends as of the last commit, after 16 steps",
+    )
+    assert only(words.WriteCheckpoint, out) == UNFINISHED
+    assert master.written() == (
+        words.PhaseEntered(phase="ended", round=2),
+        words.EndTask(state="stopped", reason="enough"),
+    )
+
+
+@pytest.fixture
+def second(master):
+    """Return a task whose collectors act in round 2."""
+    master.to_commit()
+    master.completed()
+    return master
+
+
+def test_a_round_that_takes_too_long_is_left_unfinished(second):
+    """What has come of it is dropped, and what comes later, too; environments are saved as it found them."""
+    stop(second)
+    second.arrived(0)
+    out = late(second)
+    assert only(words.DropExperience, out).reason == "the task is stopped"
+    assert only(words.DropExperience, second.arrived(1)).reason == "the round was left unfinished"
+    assert second.lost(1) == ()
+    ends_unfinished(second, out, "it takes longer than 5 s")
+
+
+def test_a_gradient_that_takes_too_long_is_broken_off(second):
+    """Its slot is returned as one where work is in flight; a late answer changes nothing."""
+    stop(second)
+    second.arrived(0), second.arrived(1), second.granted(), second.computed(0)
+    out = late(second)
+    assert only(words.ReturnLease, out).clean is False
+    assert second.computed(1) == ()
+    assert second.made() == ()
+    ends_unfinished(second, out, "it takes longer than 5 s")
+
+
+def test_a_commit_that_is_under_way_is_waited_for(second):
+    """Nothing of that round is lost."""
+    stop(second)
+    second.arrived(0), second.arrived(1), second.granted(), second.computed(0), second.computed(1), second.made()
+    assert late(second) == (SetDeadline(name="stop", after_s=1.0),)
+    assert only(words.WriteCheckpoint, second.committed()) == words.WriteCheckpoint.match(version=3, unfinished=False)
+    assert late(second) == ()
+    assert second.written()[-1] == words.EndTask(state="stopped", reason="enough")
+
+
+def test_a_round_with_a_lost_collector_is_left_at_once(second):
+    """Whether it was lost before the stop, and starts again, or after it: nobody is started for it any more."""
+    second.lost(1, reason="killed by signal 11")
+    out = stop(second)
+    assert not of(StartCollector, out)
+    ends_unfinished(second, out, "collector 1 was lost")
+
+
+def test_a_collector_that_is_lost_after_the_stop_ends_it(second):
+    """Its reason is told; one that has sent its share already keeps nobody waiting."""
+    stop(second)
+    second.arrived(0)
+    assert of(StartCollector, second.lost(0))
+    ends_unfinished(second, second.lost(1, reason="killed by signal 9"), "collector 1 was lost: killed by signal 9")
+
+
+def test_a_node_that_is_lost_after_the_stop_ends_it(second):
+    """No other place is asked for."""
+    stop(second)
+    out = second.node_lost("n0")
+    assert not of(words.AskPlacement, out)
+    ends_unfinished(second, out, "collector 0 was lost: node n0 is gone: killed")
+
+
+@pytest.mark.parametrize("behind", ["publishing", "evaluating"])
+def test_between_two_rounds_a_stop_ends_at_once(behind):
+    """Nobody acts: what was committed is saved with the environments as they rest, but for who plays an evaluation."""
+    master = Master(eval_freq=16 if behind == "evaluating" else 0)
+    master.at_version_1()
+    master.to_commit()
+    if behind == "evaluating":
+        assert only(words.Evaluate, master.completed()).collector == 0
+    out = stop(master)
+    resting = ((0, "n0"), (1, "n0"))[behind == "evaluating" :]
+    assert only(words.WriteCheckpoint, out) == words.WriteCheckpoint.match(
+        version=2, collectors=resting, unfinished=False
+    )
+    assert not of(WakeCollector, master.completed())
+    assert master.written()[-1] == words.EndTask(state="stopped", reason="enough")
+
+
+def test_what_is_on_disk_is_not_written_again():
+    """A task that has just been resumed ends with its stop; one whose checkpoint is being written, with that.
+
+    Settings that a user changed under a former attempt may be in no checkpoint yet.
+    """
+    for settings in ({}, {"rl.ent_coef": 0.5}):
+        master = Master()
+        opened = {"attempt": 2, "version": 3, "n_rounds": 2, "n_timesteps": 32, "elapsed_s": 1.0, "n_bytes": 100}
+        master.say(words.TaskOpened, **opened, episodes=(), settings=settings)
+        master.placed("n0", "n0")
+        out = stop(master)
+        assert len(of(words.WriteCheckpoint, out)) == len(settings)
+        assert ([*out, *master.written()])[-1] == words.EndTask(state="stopped", reason="enough")
+    master = Master(checkpoint_every=1, checkpoint_min_s=0.0)
+    master.at_version_1()
+    assert of(words.WriteCheckpoint, master.to_commit())
+    assert not of(words.WriteCheckpoint, stop(master))
+    assert master.written()[-1] == words.EndTask(state="stopped", reason="enough")
+
+
+def test_a_checkpoint_of_an_unfinished_round_that_the_disk_refuses_is_tried_again(second):
+    """It is the same one: still without who acts."""
+    stop(second)
+    late(second)
+    assert second.written(failure="disk full") == (words.PhaseEntered(phase="paused", round=2), AGAIN)
+    assert only(words.WriteCheckpoint, trial(second)).match(unfinished=True, collectors=())
+    assert second.written()[-1] == words.EndTask(state="stopped", reason="enough")
+
+
+def test_experience_that_is_in_the_ring_is_not_saved_with_an_older_version():
+    """A stop while the ring's batch is computed ends as of the newest checkpoint: acting again would fill it twice."""
+    master = Master(replay=True)
+    master.at_version_1()
+    master.say(ReplayReady, start_s=0.1, n_transitions=0, n_bytes_lost=0)
+    stop(master)
+    master.arrived(0), master.arrived(1)
+    assert late(master) == (SetDeadline(name="stop", after_s=1.0),), "it is being drawn"
+    master.say(
+        MinibatchesDrawn, round=1, key="m", n_gradient_steps=1, n_samples=8, n_bytes=64, elapsed_s=0.1, metrics={}
+    )
+    master.granted()
+    out = late(master)
+    assert only(words.RoundUnfinished, out).text.endswith("the task ends as of its newest checkpoint")
+    assert not of(words.WriteCheckpoint, out)
+    assert out[-1] == words.EndTask(state="stopped", reason="enough")
 
 
 def test_a_stop_before_there_are_parameters_ends_at_once():

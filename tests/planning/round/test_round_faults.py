@@ -285,6 +285,33 @@ def test_an_error_that_comes_back_at_once_is_not_tried_for_ever():
         assert len(of(words.EndTask, master.lost(0, detail=detail))) == ends
 
 
+def test_three_deaths_in_a_row_at_one_step_are_not_tried_further():
+    """It is not chance; a death elsewhere, or where nobody knows, and experience in between begin the count anew."""
+    for places, ends in (("aaa", 1), ("aab", 0), ("aba", 0), ("baaa", 1), (["", "", ""], 0), (["a", "", "a", "a"], 0)):
+        master = Master(max_collector_restarts=100)
+        master.at_version_1()
+        for where in places:
+            out = master.lost(0, reason="killed by signal 9", where=where)
+            master.ready(0)
+        assert len(of(words.EndTask, out)) == ends, places
+    assert only(words.EndTask, doomed(0)) == words.EndTask(
+        state="failed", reason="collector 0 was lost too often: killed by signal 9 in step 3"
+    )
+    assert not of(words.EndTask, doomed(1))
+
+
+def doomed(n_rounds_between):
+    """Return the answer to a third death of a collector at one step, with so many rounds before it."""
+    master = Master(max_collector_restarts=100)
+    master.at_version_1()
+    death = {"reason": "killed by signal 9 in step 3", "where": "in step 3"}
+    master.lost(0, **death), master.ready(0), master.lost(0, **death), master.ready(0)
+    for _ in range(n_rounds_between):
+        master.to_commit()
+        master.completed()
+    return master.lost(0, **death)
+
+
 def test_old_news_of_collectors_change_nothing(master):
     """Readiness or loss on a node where the collector does not live, of one that is up, or of an unknown one."""
     assert master.ready(0, "n9") == ()

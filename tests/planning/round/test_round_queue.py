@@ -12,7 +12,7 @@ from drlnb.records.columns.warmup import (
     WakeCollector,
     WarmupPlanned,
 )
-from drlnb.records.round import EndTask, Evaluate, MetricsRecorded, PauseAsked, ResumeAsked, StopAsked
+from drlnb.records.round import EndTask, Evaluate, MetricsRecorded, PauseAsked, ResumeAsked, StopAsked, WriteCheckpoint
 
 CROWDED = {"n_cpu_slots": 1, "n_sharing": 2}
 
@@ -144,14 +144,12 @@ def test_a_stop_takes_planned_starts_back_at_once():
     assert out[-1] == EndTask(state="stopped", reason="enough")
 
 
-@pytest.mark.parametrize("word", [PauseAsked, StopAsked])
-def test_a_round_whose_parameters_are_on_their_way_is_finished_first(word):
+def test_a_round_whose_parameters_are_on_their_way_is_finished_before_a_pause():
     """Its collectors are started all the same: without them the round, and so the rest, would never come."""
     master = respawning()
     master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
     master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
-    said = master.say(word, **({"reason": "enough"} if word is StopAsked else {}))
-    assert not of(RevokeStart, said)
+    assert not of(RevokeStart, master.say(PauseAsked))
     master.completed()
     woken = [record for i in range(2) for record in started(master, i)]
     assert len(of(WakeCollector, woken)) == 2
@@ -159,4 +157,17 @@ def test_a_round_whose_parameters_are_on_their_way_is_finished_first(word):
     asked += [*master.granted(), *master.computed(0), *master.computed(1), *master.made(), *master.committed()]
     assert not of(StartCollector, asked)
     master.completed(), master.written()
-    assert master.phase == ("paused" if word is PauseAsked else "ended")
+    assert master.phase == "paused"
+
+
+def test_a_round_whose_parameters_are_on_their_way_is_not_begun_after_a_stop():
+    """The starts for it are revoked, and the task ends as of the commit, with the environments as they rest."""
+    master = respawning()
+    master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
+    master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
+    out = master.say(StopAsked, reason="enough")
+    assert [revoked.collector for revoked in of(RevokeStart, out)] == [0, 1]
+    written = WriteCheckpoint.match(version=master.version, collectors=((0, "n0"), (1, "n0")), unfinished=False)
+    assert only(WriteCheckpoint, out) == written
+    assert not of(WakeCollector, master.completed())
+    assert master.written()[-1] == EndTask(state="stopped", reason="enough")

@@ -97,6 +97,26 @@ def test_a_truncated_episodes_last_observation_is_kept(make_spec, collector):
     assert arrays["final_at"].tolist() == [[2, 0], [2, 1]]
 
 
+@pytest.mark.parametrize("env", ["rl/ResetsItself-v0", "rl/ResetsItselfOld-v0"])
+def test_an_environment_that_resets_itself_gives_what_one_does_that_waits(env, make_spec, collector):
+    """The last observation is the one in the info, 3, not the next episode's first one; all else is the same."""
+    arrays, waits = (
+        collector(spec).collect(start(spec), version=0, round=0, n_steps=7).arrays
+        for spec in (make_spec(env, n_envs=2), make_spec("rl/Cut-v0", n_envs=2))
+    )
+    assert arrays["final_obs"].tolist() == [[3.0]] * 4
+    assert {name: array.tolist() for name, array in arrays.items()} == {
+        name: array.tolist() for name, array in waits.items()
+    }
+
+
+def test_an_own_reset_below_a_wrapper_is_refused(make_spec, collector):
+    """The observation in the info has not come through the wrapper: it is none to learn from."""
+    spec = make_spec("rl/Doubled-v0", n_envs=1)
+    with pytest.raises(EnvError, match=r"environment 0, step 2 of round 0: it resets itself .* without its own reset"):
+        collector(spec).collect(start(spec), version=0, round=0, n_steps=4)
+
+
 def test_a_true_end_wins_over_a_time_limit(make_spec, collector):
     """With both flags in one step the episode counts as terminated and nothing is kept for bootstrapping."""
     spec = make_spec("rl/Both-v0", n_envs=1)

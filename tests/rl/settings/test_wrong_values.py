@@ -46,6 +46,11 @@ def problems(algo, n_envs=4, **overrides):
          "got {'optimizer_kwargs': {'eps': -1}}"),
         ("ppo", "policy_kwargs", {"net_arch": "64"},
          "is wrong: policy_kwargs net_arch holds widths, whole numbers >= 1, got '64', got {'net_arch': '64'}"),
+        ("ppo", "policy_kwargs", {"net_arch": {"pi": [8], "vff": [8]}},
+         "is wrong: net_arch takes the keys pi, vf, not vff, got {'net_arch': {'pi': [8], 'vff': [8]}}"),
+        ("ppo", "policy_kwargs", {"features_extractor_kwargs": {"features_dim": 8}},
+         "has features_extractor_kwargs, but no features_extractor_class: MlpPolicy has none of its own, "
+         "got {'features_extractor_kwargs': {'features_dim': 8}}"),
         ("ppo", "policy_kwargs", {"net_arch": {"pi": 8}},
          "is wrong: policy_kwargs net_arch holds widths, whole numbers >= 1, got {'pi': 8}, "
          "got {'net_arch': {'pi': 8}}"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
@@ -18,6 +19,7 @@ from drlnb.runtime.children import collector
 from drlnb.runtime.children.collector import CollectorChild
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
 from drlnb.runtime.ipc.host_store import HostStore
+from drlnb.runtime.ipc.step_count import StepCount
 
 NOTHING = memoryview(b"")
 
@@ -49,16 +51,22 @@ def child(monkeypatch):
     ours, theirs = socket_pair()
     with ours, theirs:
         child = CollectorChild(FrameSocket(theirs))
+        child.seen = []
         before = signal.signal(signal.SIGUSR1, child.interrupt)
         yield child
         signal.signal(signal.SIGUSR1, before)
+        for count in (*child.seen, child._steps):
+            count.close()
         if child.collector is not None:
             child.collector.close()
 
 
 def configured(child, spec, *, payload=NOTHING, **more):
     header = {"op": "configure", "spec": spec.to_plain(), "collector": 0, "env_indices": [0, 1]}
-    return child.answer({**header, "attempt": 1, "number": 1, **more}, payload)[0]["event"]
+    child._steps.close()
+    with StepCount.shared() as (count, path):
+        child.seen.append(count)
+        return child.answer({**header, "attempt": 1, "number": 1, "steps": path, **more}, payload)[0]["event"]
 
 
 class Dice(gymnasium.Env):
@@ -112,6 +120,28 @@ def test_all_environments_are_closed_although_one_raises(child):
     with pytest.raises(OSError, match="its window is gone"):
         child.close()
     assert closed == [0]
+    child.collector = None
+
+
+def test_where_its_environments_are_can_be_seen_from_outside(child, tmp_path, monkeypatch):
+    """While they are made, in each step, and nowhere while they rest: as its agent finds it if this process dies."""
+    spec, seen = a_task(), []
+    step, reset = CartPoleEnv.step, CartPoleEnv.reset
+    monkeypatch.setattr(CartPoleEnv, "step", lambda *a, **k: seen.append(child.seen[-1].where) or step(*a, **k))
+    monkeypatch.setattr(CartPoleEnv, "reset", lambda *a, **k: seen.append(child.seen[-1].where) or reset(*a, **k))
+    configured(child, spec)
+    assert set(seen) == {"while its environments were made"}
+    assert child.seen[-1].where == ""
+    seen.clear()
+    published = make_learner(spec).published()
+    store = HostStore(len(published), tmp_path)
+    store.write(1, published)
+    child.answer(wake(store, 1), NOTHING)
+    assert seen == [f"in step {k} since it was woken" for k in range(1, 5) for _ in range(2)]
+    assert child.seen[-1].where == ""
+    store.close()
+    child.store.close()
+    child.close()
     child.collector = None
 
 

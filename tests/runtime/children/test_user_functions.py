@@ -139,6 +139,28 @@ def test_the_end_of_a_lease_frees_what_it_kept(owner):
     os.close(read)
 
 
+def test_no_process_group_outlives_its_lease(owner):
+    """It lasts from function to function of a lease; its end ends it, and so does an error on one slot of several."""
+
+    def join(error=None):
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        if error is not None:
+            raise error
+
+    joined = torch.distributed.is_initialized
+    owner.run(join)
+    assert owner.run(joined)
+    owner.jobs.end(Fence(epoch=1, token=1))
+    assert not joined()
+    owner.run(join, token=2)
+    assert not owner.run(joined, token=3)
+    owner.ask(join, ValueError(), token=4)
+    assert owner.run(joined, token=4), "nobody else waits for a function on one slot"
+    owner.jobs.end(Fence(epoch=1, token=4))
+    owner.ask(join, ValueError(), token=5, n_slots=2)
+    assert not joined()
+
+
 def test_random_numbers_and_modes_of_others_stay_as_they_were(owner):
     """A function that seeds, changes threads, types and modes changes them for its own holder only."""
 

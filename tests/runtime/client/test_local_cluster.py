@@ -112,8 +112,36 @@ def test_a_cluster_that_does_not_start_is_told_with_its_last_words(tmp_path, mon
     python.write_text("#!/bin/sh\necho first >&2\necho 'no port is free' >&2\nexit 1\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    with pytest.raises(PeerError, match=r"did not start: no port is free \(see .*supervisor\.log\)"):
+    with pytest.raises(
+        PeerError, match=r"did not start: its supervisor exited with code 1: no port is free \(see .*supervisor\.log\)"
+    ):
         start_local(n_workers=1, root=tmp_path / "cluster")
+
+
+def test_a_supervisor_that_is_killed_while_it_starts_is_told_so(tmp_path, monkeypatch):
+    """It has no last words: the signal is the cause, and who sends that one."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nkill -9 $$\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(
+        PeerError, match=r"its supervisor was killed by signal 9 \(the system does so when memory is short"
+    ):
+        start_local(n_workers=1, root=tmp_path / "cluster")
+
+
+def test_killing_leaves_no_semaphore(supervised):
+    """Python's tracker removes what nobody else can, when all others have ended: it is not killed before."""
+    code = (
+        "import multiprocessing as m, time; lock = m.get_context('spawn').Lock(); "
+        "print(lock._semlock.name, flush=True); time.sleep(60)"
+    )
+    handle, _ = supervised(f'exec {sys.executable} -c "{code}"')
+    name = handle.process.stdout.readline().decode().strip().removeprefix("/")
+    there = Path("/dev/shm") / f"sem.{name}"
+    assert there.exists()
+    handle.kill()
+    assert not there.exists()
 
 
 # ------------------------------------------------------------------ what killed clusters have left

@@ -81,7 +81,7 @@ def test_a_lease_is_asked_used_and_given_back():
 
     async def work(lease, scheduler, node, said):
         await lease.acquire()
-        (answer,) = await lease.run("a", CALL)
+        ((_, answer),) = await lease.run("a", CALL)
         assert lease.result(0, answer) == 2
         await lease.release()
         (asked,) = scheduler.asked("loop_acquire")
@@ -242,7 +242,7 @@ def test_an_interrupted_function_was_late_unless_the_lease_is_over():
             await lease.acquire()
             lease._held._renewals.cancel()  # only what the interrupted call asks for counts
             try:
-                (answer,) = await lease.run("a", CALL)
+                ((_, answer),) = await lease.run("a", CALL)
                 lease.result(0, answer)
             except (TimeoutError, LeaseLost) as error:
                 return error
@@ -364,3 +364,31 @@ def test_what_ends_while_it_is_interrupted_is_given_back_as_clean():
 
     lease = None
     act(work, compute=[until_interrupted, {"op": "freed"}])
+
+
+def test_the_first_slot_that_fails_is_told_and_the_others_are_interrupted():
+    """One of three raises: the others are interrupted, its error comes first, and who does not end is left out."""
+    slots = [{"slot": f"n0/cpu{i}", "node": "n0", "address": "tcp://n0", "device": "cpu"} for i in range(3)]
+
+    async def never():
+        await asyncio.Event().wait()
+
+    async def work(lease, scheduler, node, said):
+        async def interrupted():
+            while not node.asked("interrupt"):
+                await asyncio.sleep(0)
+            return ran(0) | {"ok": False, "interrupted": True, "payload": pack_error(KeyboardInterrupt())}
+
+        failed = ran(0) | {"ok": False, "payload": pack_error(ValueError("mine"))}
+        lease._reached["tcp://n0"] = True
+        node.answers["drlnb_compute"] = [interrupted, never, failed, {"op": "freed"}]
+        await lease.acquire()
+        answers = await lease.run("a", CALL)
+        assert [rank for rank, _ in answers] == [2, 0]
+        with pytest.raises(ValueError, match="mine"):
+            lease.result(*answers[0])
+        assert sorted(message["slot"] for message in node.asked("interrupt")) == ["n0/cpu0", "n0/cpu1", "n0/cpu2"]
+        await lease.release()
+        assert scheduler.asked("release")[0]["clean"] is False, "a function may still run on a slot"
+
+    act(work, loop_acquire=[GRANT | {"slots": slots}])

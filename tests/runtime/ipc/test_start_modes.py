@@ -1,5 +1,6 @@
 """Where a child looks for modules."""
 
+import asyncio
 import os
 import select
 import signal
@@ -59,6 +60,23 @@ def test_a_child_ends_with_its_owner_while_it_imports(tmp_path, monkeypatch):
         assert child.process.wait(30.0) == -signal.SIGKILL
     finally:
         child.kill()
+
+
+def test_a_child_is_ended_where_no_thread_can_wait_for_it(tmp_path, monkeypatch):
+    """A worker in a script's own process is torn down when its interpreter ends, which starts no thread any more."""
+    (tmp_path / "stays.py").write_text("import signal\nsignal.pause()\n")
+    monkeypatch.chdir(tmp_path)
+
+    async def no_thread(*_):
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    async def scene():
+        child = ChildProcess.start("stays", log=tmp_path / "log", environment=child_environment())
+        monkeypatch.setattr(asyncio, "to_thread", no_thread)
+        await child.end()
+        return child.process.returncode
+
+    assert asyncio.run(scene()) == -signal.SIGKILL
 
 
 def test_a_child_that_forks_has_one_thread(tmp_path, monkeypatch):

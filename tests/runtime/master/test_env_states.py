@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from drlnb.records.columns.warmup import StartCollector
+from drlnb.records.round import WriteCheckpoint
 from drlnb.rl.fragments import Fragment
+from drlnb.runtime.master import checkpoint_effects
+from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
 from drlnb.runtime.master.collector_effects import CollectorEffects
 
 #: Where a checkpoint has its environments.
@@ -72,3 +75,53 @@ def test_one_that_its_node_keeps_is_given_nothing(make_effects):
 def test_what_cannot_be_restored_begins_anew_with_seeds_of_its_own(make_effects, states, anew):
     """Of environments that cannot be frozen; and if it was lost once more with its last state."""
     assert begins_with(make_effects(SAVED, *states), anew=anew) == {"round": 1, "envs": {"0": {"snapshot": None}}}
+
+
+def test_the_present_rounds_beginning_is_known_until_the_next_one(make_effects):
+    """A state says before which round it was; the one that a collector sends at this round's end is another one."""
+    first, second = ({"round": k, "envs": {"0": {"snapshot": b"%d" % k}}} for k in (2, 3))
+    assert make_effects(SAVED).found(3) == [SAVED]
+    assert make_effects(SAVED, first).found(2) == [first]
+    assert make_effects(SAVED, first, None).found(2) == [first]
+    assert make_effects(None, first, second).found(2) == [first]
+    assert make_effects(None, first, second).found(3) == [second]
+    assert make_effects(None, first, None).found(3) == [], "the actions since are in no checkpoint"
+
+
+class Saver:
+    """Writes a checkpoint of a task whose collectors answer after so many seconds, or never."""
+
+    def __init__(self, monkeypatch, *, found=(), acted=(0,), envs=None, answers=()):
+        monkeypatch.setattr(checkpoint_effects, "_ANSWER_S", 0.01)
+        self.answers = dict(answers)
+        master = SimpleNamespace(acted=set(acted), envs=envs)
+        self.effects = CheckpointEffects(master, self.ask, lambda version: list(found), None)
+
+    async def ask(self, collector, node, *, op):
+        if collector not in self.answers:
+            await asyncio.Event().wait()
+        return self.answers[collector]
+
+    def saved(self, collectors=(), reason="stop"):
+        command = WriteCheckpoint(version=3, n_rounds=2, n_timesteps=64, reason=reason, collectors=collectors)
+        return asyncio.run(self.effects._envs(command))
+
+
+def rests(**envs):
+    return {"op": "state", "payload": pickle.dumps({"round": 3, "envs": envs})}
+
+
+def test_who_does_not_answer_a_stop_is_saved_as_the_round_found_it(monkeypatch):
+    """What is known of it; else its environments begin anew, and are counted: not those of the task's beginning."""
+    both, known = ((0, "n0"), (1, "n0")), {"round": 3, "envs": {"1": b"found"}}
+    rested = {0: rests(**{"0": b"rests"})}
+    assert Saver(monkeypatch, answers=rested, found=[known]).saved(both)["envs"] == {"0": b"rests", "1": b"found"}
+    assert Saver(monkeypatch, answers=rested).saved(both) == {"round": 3, "envs": {"0": b"rests"}}
+    assert Saver(monkeypatch, answers={0: {"refused": "gone"}}).saved(both) == {"round": 3, "envs": {}}
+    assert Saver(monkeypatch, found=[known]).saved() == known
+
+
+@pytest.mark.parametrize("envs", [None, SAVED])
+def test_before_anybody_has_acted_environments_are_where_the_task_began(monkeypatch, envs):
+    """Nothing is lost: a resume makes them alike."""
+    assert Saver(monkeypatch, acted=(), envs=envs).saved() == envs

@@ -19,7 +19,7 @@ class Written:
 
     def __init__(self):
         self.ring, self.steps = ReplayRing(2 * N_ROWS, 2, (3,), np.float32), 0
-        self.effects = CheckpointEffects(None, None, self._state)
+        self.effects = CheckpointEffects(None, None, None, self._state)
         self.files, self.headers, self.bytes = {}, {}, {}
 
     async def _state(self, since):
@@ -110,4 +110,4 @@ def test_a_ring_that_is_left_out_has_no_parts(header):
             assert since is None
             return given
 
-        assert asyncio.run(CheckpointEffects(None, None, state)._replay(1)) is given
+        assert asyncio.run(CheckpointEffects(None, None, None, state)._replay(1)) is given

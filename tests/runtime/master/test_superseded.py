@@ -8,6 +8,7 @@ from drlnb.records.round import WriteCheckpoint
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.lock import Lock
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.ipc import lifeline
 from drlnb.runtime.master import checkpoint_effects
 from drlnb.runtime.master import master as of_master
 from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
@@ -49,6 +50,66 @@ def test_a_master_whose_directory_is_taken_over_ends_at_once(agent, monkeypatch,
     assert end["superseded"]
 
 
+def test_environments_that_print_without_end_are_told_once(agent, monkeypatch, tmp_path):
+    """Their log was cut; the user is told which."""
+    renewed = []
+    monkeypatch.setattr("os.utime", renewed.append)
+    log = tmp_path / "logs" / "n0" / "a-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(lifeline._FLOODED + b"x")
+
+    async def scene():
+        await until(lambda: len(renewed) > 4)
+
+    asyncio.run(agent.run(monkeypatch, scene))
+    rows = [row for told in agent.told("drlnb_task_rows") for row in told["rows"] if row["k"] == "n"]
+    assert [row["text"] for row in rows] == [
+        f"the environments of task a print without end: {log} keeps the newest part"
+    ]
+
+
+def test_a_master_whose_directory_is_removed_ends_at_once(agent, monkeypatch, tmp_path):
+    """Nothing can be saved there; the task fails, in a line that says what happened and what to do."""
+
+    async def scene():
+        await until(lambda: agent.masters and agent.masters["r", "a"].is_up)
+        (tmp_path / "run.json").rename(tmp_path / "gone")
+        await agent.masters["r", "a"].done
+
+    assert asyncio.run(agent.run(monkeypatch, scene)) == "failed"
+    (end,) = ends(agent)
+    assert end["reason"] == (
+        f"the run directory {tmp_path} was removed or moved while the run went on: nothing can be saved there; "
+        "begin anew, or put it back and go on with drlnb resume"
+    )
+    assert end["superseded"]
+
+
+@pytest.mark.parametrize("moment", ["checkpoint", "end"])
+def test_a_task_whose_directory_is_removed_is_not_done(agent, monkeypatch, tmp_path, moment):
+    """Whenever the next renewal is: a checkpoint makes no folder anew, and an end is none."""
+    monkeypatch.setattr(of_master, "RENEW_S", 1000)
+
+    async def no_ring(since):
+        return None
+
+    async def scene():
+        await until(lambda: agent.masters and agent.masters["r", "a"].is_up)
+        master = agent.masters["r", "a"]
+        (tmp_path / "run.json").unlink()
+        if moment == "end":
+            await master.finish("done")
+        else:
+            command = WriteCheckpoint(version=3, n_rounds=2, n_timesteps=64, reason="end")
+            await CheckpointEffects(master, None, no_ring).write(command)
+            assert not (tmp_path / "checkpoints" / "a" / "2").exists()
+        await master.done
+
+    assert asyncio.run(agent.run(monkeypatch, scene)) == "failed"
+    (end,) = ends(agent)
+    assert end["reason"].startswith(f"the run directory {tmp_path} was removed")
+
+
 @pytest.mark.parametrize("who", ["elsewhere", "here"])
 def test_a_checkpoint_is_not_written_where_a_later_run_or_attempt_is(agent, monkeypatch, tmp_path, who):
     """Each looks first, whenever the next renewal is, and the task does not wait for a checkpoint that never comes."""
@@ -69,7 +130,7 @@ def test_a_checkpoint_is_not_written_where_a_later_run_or_attempt_is(agent, monk
         if who == "elsewhere":
             RunDir(tmp_path).write_lock(THEIRS)
         command = WriteCheckpoint(version=3, n_rounds=2, n_timesteps=64, reason="periodic")
-        await CheckpointEffects(master, None, no_ring).write(command)
+        await CheckpointEffects(master, None, lambda version: [], no_ring).write(command)
         await master.done
 
     monkeypatch.setattr(checkpoint_effects, "write_trained", write)

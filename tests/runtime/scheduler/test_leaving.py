@@ -59,6 +59,23 @@ def test_with_the_last_fleet_agents_and_broker_go():
     assert (list(scheduler.handlers), scheduler.plugins) == (["identity"], {})
 
 
+def test_the_last_fleet_is_closed_when_the_agents_have_ended():
+    """Whoever closes the cluster next cuts nothing short."""
+
+    async def scene(broker, scheduler):
+        scheduler.answers.clear()
+        await broker.hello(fleet="f", client="c1")
+        closing = asyncio.create_task(broker.goodbye("f"))
+        while AGENT not in scheduler.left:
+            await asyncio.sleep(0)
+        assert not closing.done()
+        scheduler.answers.set()
+        await closing
+        assert scheduler.left == [AGENT, BROKER]
+
+    play(scene)
+
+
 def test_while_a_run_or_a_loop_goes_on_nobody_leaves(monkeypatch):
     """The look comes again when a run has ended, and finds that nothing is left to do."""
     busy = {"run": True}
@@ -104,8 +121,11 @@ def test_a_fleet_that_comes_while_drlnb_leaves_waits_and_is_told(monkeypatch):
     async def scene(broker, scheduler):
         scheduler.answers.clear()
         await broker.hello(fleet="f", client="c1")
-        await broker.goodbye("f")
+        closing = asyncio.create_task(broker.goodbye("f"))
+        while broker._leaving is None:
+            await asyncio.sleep(0)
         late = await broker.hello(fleet="g", client="c1")
+        await closing
         assert (late["leaving"], scheduler.left, broker._fleets) == (True, [AGENT, BROKER], {})
 
     play(scene)

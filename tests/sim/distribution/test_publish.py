@@ -4,23 +4,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.distribution import STRATEGIES, Link
+from drlnb.planning.distribution import STRATEGIES, Cost, Link, bound_s
 from drlnb.planning.replay import replay
 from drlnb.records.columns.distribution import HostCompleted, HostDropped, VersionPublished
 from drlnb.sim.distribution.publish import simulate_publish
 
 SIZE = 20_000_000
 LIKE_PYTHON = Link.of(1.17e9, latency_s=300e-6, overhead_s=150e-6)
-#: Largest deviation of the closed form from the messages, in the direction of being later.
+#: Largest deviations of the closed form from the messages, in the direction of being later, and earlier: at a loop that
+#: receives and sends, a message may wait for another one's time while the card rests.
 LATER = {"star": 0.01, "binomial": 0.02, "relay": 0.01, "tree": 0.20, "kary": 0.34, "chain": 0.10, "multitree": 0.12}
+EARLIER = {"chain": 0.05, "relay": 0.10}
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("n", [8, 16, 100])
 def test_messages_take_as_long_as_the_closed_form_says(name, n):
-    """Within 1 % for star, relay and binomial; trees whose last level is not full, and chunks, are earlier."""
+    """Within 1 % for star and binomial; trees whose last level is not full, and chunks, are earlier."""
     published = simulate_publish(name, n, SIZE, LIKE_PYTHON)
-    assert 1 - LATER[name] <= published.held_s / published.plan.predicted_s <= 1.03
+    assert 1 - LATER[name] <= published.held_s / published.plan.predicted_s <= 1.03 + EARLIER.get(name, 0.0)
     assert published.failed == ()
 
 
@@ -35,6 +37,54 @@ def test_times_by_hand():
     assert passed_on == [("h0", 2.75, 6.75), ("h1", 4.75, 7.5)]
     assert published.held_s == 7.5
     assert published.publish_s == 8.25
+
+
+rates, seconds = st.floats(1e6, 1e10), st.floats(0, 0.01)
+ANY_LINK = st.builds(
+    Link, learner_bytes_per_s=rates, egress_bytes_per_s=rates, ingress_bytes_per_s=rates, latency_s=seconds,
+    overhead_s=seconds, header_frac=st.sampled_from([0.0, 0.046]),
+)  # fmt: skip
+ANY_PLAN = st.sampled_from([
+    "star", "tree:k=1", "tree:k=3", "kary:k=2", "binomial", "chain:c=1", "chain:c=16", "relay:m=1", "relay:m=4",
+    "relay:m=9,c=3", "multitree:m=3,c=4", "auto",
+])  # fmt: skip
+
+
+@given(name=ANY_PLAN, n=st.integers(1, 6), size=st.integers(1, 10**9), link=ANY_LINK, data=st.data())
+def test_no_message_and_no_plan_is_faster_than_the_cards_allow(name, n, size, link, data):
+    """A message is in a latency after its sender has sent it, and after its receiver's card has taken it."""
+    slowness = data.draw(st.dictionaries(st.sampled_from(["", *(f"h{i}" for i in range(n))]), st.floats(1.0, 3.0)))
+    published = simulate_publish(name, n, size, link, slowness=slowness)
+    for message in published.messages:
+        wire = (message.stop - message.start) * (1.0 + link.header_frac)
+        rate = link.egress_bytes_per_s if message.sender else link.learner_bytes_per_s
+        sent_s = max(wire * slowness.get(message.sender, 1.0) / rate, link.overhead_s)
+        taken_s = max(wire * slowness.get(message.receiver, 1.0) / link.ingress_bytes_per_s, 2 * link.overhead_s)
+        least_s = link.latency_s + max(sent_s, taken_s)
+        assert message.done_t - message.begun_t >= least_s * (1 - 1e-9) - 1e-12
+    assert published.held_s >= bound_s(Cost.of(n - len(published.failed), size, link)) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("name", "held_s"), [("tree:k=1", 1.003), ("star", 4.0), ("chain:c=1", 1.003)])
+def test_a_slow_learner_holds_up_its_version(name, held_s):
+    """By hand: 1 MB at 1 MB/s is a second to the first of four hosts, the others have it a millisecond later each."""
+    fast = {"egress_bytes_per_s": 1e9, "ingress_bytes_per_s": 1e9, "latency_s": 0.0, "overhead_s": 0.0}
+    published = simulate_publish(name, 4, 1_000_000, Link(learner_bytes_per_s=1e6, **fast))
+    assert published.held_s == pytest.approx(held_s, rel=1e-3)
+
+
+def test_a_loop_receives_and_sends():
+    """By hand, a second per message: host 0 begins after one, receives 512 and sends as many; host 1 takes the last."""
+    published = simulate_publish("chain:c=512", 2, 1_000_000, Link.of(1e15, latency_s=0.0, overhead_s=1.0))
+    assert published.held_s == pytest.approx(1 + 2 * 512 + 1)
+    assert published.plan.predicted_s == pytest.approx(published.held_s, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["chain:c=64", "relay:m=8", "relay:m=16", "relay:m=16,c=4", "multitree:m=4,c=16"])
+def test_closed_forms_hold_where_messages_cost_more_than_bytes(name):
+    """Sixteen hosts; within an eighth."""
+    published = simulate_publish(name, 16, 1_000_000, Link.of(1e15, latency_s=0.0, overhead_s=1.0))
+    assert published.plan.predicted_s == pytest.approx(published.held_s, rel=1 / 8)
 
 
 @given(

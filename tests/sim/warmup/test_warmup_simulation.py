@@ -71,7 +71,7 @@ def test_everything_that_is_wrong_with_a_workload_is_told_at_once():
         "start_mode must be one of spawn, zygote, got 'y'",
         "collect_s must be a number of seconds from 0.001 to 1e7, got inf",
         "seed must be a whole number in 0..2147483648, got -1",
-        "start_p95_s must be above the median 0 s, got -1.0",
+        "start_p95_s must be above the median 0 s, and at most 1e+06 s, got -1.0",
     )
 
 

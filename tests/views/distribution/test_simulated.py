@@ -98,7 +98,7 @@ def test_the_race_ranks_plans_on_one_clock():
     view = simulated.race(results)
     assert view.origin == "simulated"
     assert view.sentence.startswith("multitree m=3, c=16 is first: ")
-    assert "12.49x of star" in view.sentence
+    assert "11.67x of star" in view.sentence
     drawn = view.columns["points"]
     ends = [drawn["y"][drawn["line"] == i][-1] for i in range(3)]
     assert ends == [100.0] * 3

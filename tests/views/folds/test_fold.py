@@ -14,12 +14,49 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, line_of
 from drlnb.records.round import LeaseReceived, PhaseEntered, RequestSlot
 from drlnb.views.folds.clocks import Clocks, roundest
-from drlnb.views.folds.entries import decoded, entries_of
+from drlnb.views.folds.entries import decoded, entries_of, handlers_of
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from tests.streams import stream_of
 from tests.views.journals import runs, two_tasks
 from tests.views.pictures import VIEWS
+
+
+class Good:
+    def _slots(self, stream: str, event: leasing.SlotAdded | leasing.SlotFailed, t: float) -> None: ...
+    def _age(self, stream: str, t: float) -> None: ...
+
+
+class Swapped:
+    def _slots(self, stream: str, t: float, event: leasing.SlotAdded) -> None: ...
+
+
+class AsText:
+    def _slots(self, stream: str, event: "leasing.SlotAdded", t: float) -> None: ...
+
+
+class Nameless:
+    def _slots(self, stream, event, t): ...
+
+
+class NoRecord:
+    def _slots(self, stream: str, event: leasing.SlotAdded | int, t: float) -> None: ...
+
+
+class WithoutStream:
+    def _slots(self, event: leasing.SlotAdded, t: float) -> None: ...
+
+
+class OtherName:
+    def _slots(self, stream: str, event: leasing.SlotAdded, time: float) -> None: ...
+
+
+def test_a_handler_that_cannot_be_read_is_told():
+    """A fold's method that looks like one and is none would never be called; one without a record is none by intent."""
+    assert [kind for kind, _ in handlers_of(Good(), "s")] == [leasing.SlotAdded, leasing.SlotFailed]
+    for fold in (Swapped, AsText, Nameless, NoRecord, WithoutStream, OtherName):
+        with pytest.raises(TypeError, match=rf"{fold.__name__}._slots is no handler"):
+            handlers_of(fold(), "s")
 
 
 def digests(source):

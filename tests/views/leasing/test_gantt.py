@@ -206,8 +206,8 @@ def test_more_leases_than_bars_become_shares_and_say_so():
     assert len(bars["start"]) == 40
     for task in (0, 1):
         widths = [float((of["stop"] - of["start"])[of["series"] == task].sum()) for of in (bars, shares)]
-        assert widths == pytest.approx([0.02 * (1 + task), 0.18 * (1 + task)])
-    assert view.notes[0] == "up to 4.0 s, columns of 4.0 s to 4.0 s show each task's share of the time"
+        assert widths == pytest.approx([0.02 * (1 + task), 0.18 * (1 + task)], abs=180 * 2.0**-20)  # ticks
+    assert view.notes[0] == "up to 3.6 s, columns of 3.6 s to 3.6 s show each task's share of the time"
 
 
 @pytest.mark.parametrize("window_s", [0.0, -1.0, float("nan")])

@@ -10,6 +10,8 @@ from drlnb.fleet.whatif.swapping import (
     compare,
     drifting,
     explain,
+    extremes,
+    front,
     in_force,
     learnt,
     net_case,
@@ -103,6 +105,29 @@ def test_a_sweep_of_a_chain_by_hand():
     assert fits["none"] == [True, False, False, False, False]
     assert fits["all"] == [True, True, False, False, False], "x1.4 are four samples, x1.7 five: a hundred bytes"
     assert view.sentence.startswith("largest multiple that fits: all x1.4, ")
+
+
+def test_a_front_of_a_chain_by_hand():
+    """Two samples of 30 bytes each, 20 with all swapped: from 40 bytes on that fits, and keeping all at 60 alone."""
+    case = Case("chain", chain(), 2, None, "all")
+    assert extremes(case) == (30, 60)
+    of = front(case)
+    view = compared.front(of, "all", 45 / 2**20)
+    for budgets, _ in of.values():
+        assert (budgets[0], budgets[-1], len(budgets)) == (30, 60, 12)
+    fits = {name: np.isfinite(seconds) for name, (_, seconds) in of.items()}
+    budgets = of["all"][0]
+    assert fits["none"].tolist() == [False] * 11 + [True]
+    assert fits["all"].tolist() == (budgets >= 40).tolist()
+    kept = of["none"][1][-1]
+    for name, (_, seconds) in of.items():
+        assert np.nanmin(seconds, initial=kept) >= kept - 1e-9, f"{name}: nothing is faster than keeping all"
+    marks = {mark["label"]: mark["t"] * 2**20 for mark in view.facts["marks"]}
+    assert marks == pytest.approx({"one sample": 30, "budget": 45, "keeping all": 60})
+    assert view.sentence.startswith("all: ")
+    assert "; the least that it fits is 41 B, " in view.sentence, view.sentence
+    nothing = {"all": (budgets, np.full(12, np.nan))}
+    assert compared.front(nothing, "all", 1.0).sentence == "all fits no budget below keeping all"
 
 
 def test_the_seeds_learner_stands_beside_the_optimum():

@@ -230,11 +230,11 @@ def test_scaling_is_the_same_for_all_numbers_of_hosts(panel):
 
 
 def test_best_m_moves_the_slider(panel):
-    """To where the closed form is least: 114 relays for 298 hosts."""
+    """To where the closed form is least: 88 relays for 298 hosts."""
     panel.set(n_hosts=298)
-    assert press(panel, "best") == "best by the closed form: relay m=114"
+    assert press(panel, "best") == "best by the closed form: relay m=88"
     panel.refresh()
-    assert fields(panel)["m"].value == 114
+    assert fields(panel)["m"].value == 88
     panel.set(plan="star")
     assert [one["reason"] for one in panel.content.facts()["buttons"] if one["name"] == "best"] == [
         "this plan has no m"

@@ -19,8 +19,8 @@ from tests.widgets.conftest import until
 from tests.widgets.panels.test_distribution import press, told
 from tests.widgets.panels.test_recorded_panels import recorded  # noqa: F401 - a fixture
 
-#: A small network, so that planning it takes little: 90 MiB hold 3,560 samples.
-SMALL = {"net": "nature_cnn", "budget_mib": 2048.0, "planner": "capuchin", "multiple": 1.4}
+#: A small network, so that planning it takes little: 2 GiB hold 5,161 samples, and these are two fifths more.
+SMALL = {"net": "nature_cnn", "budget_mib": 2048.0, "planner": "capuchin", "batch": 7225}
 
 
 @pytest.fixture
@@ -36,23 +36,23 @@ def rows(panel, name="plan"):
 def test_it_says_what_is_planned_and_every_picture_is_of_that_plan(panel):
     """All computed; what a button computes says which button before."""
     said = panel.view().sentence
-    assert said.startswith("nature_cnn x1.4, capuchin: ")
+    assert said.startswith("nature_cnn, 7,225 samples, capuchin: ")
     assert all(panel.view(name).sentence == said for name in ("plan", "lanes", "types"))
     assert panel.content.facts()["origin"] == "computed"
     assert panel.view("choices").sentence == "nothing yet: press Compare planners"
-    assert panel.view("more").sentence == "nothing yet: press Compare planners"
+    assert panel.view("more").sentence == "nothing yet: press Time over budget"
     assert panel.view("time").sentence == "nothing yet: press Simulate drift"
 
 
 @pytest.mark.parametrize(
     ("moves", "said"),
     [
-        ({"planner": "all"}, "nature_cnn x1.4, all: swap "),
-        ({"multiple": 0.5}, "nature_cnn x0.5, capuchin: keep "),
+        ({"planner": "all"}, "nature_cnn, 7,225 samples, all: swap "),
+        ({"batch": 2580}, "nature_cnn, 2,580 samples, capuchin: keep "),
         ({"budget_mib": 4096.0}, "of 4.0 GiB"),
-        ({"preset": "h200_tf32"}, "nature_cnn x1.4, capuchin: "),
-        ({"pins": {"net.features.cnn.0#0": "keep"}}, "nature_cnn x1.4, capuchin: "),
-        ({"net": "impala", "planner": "none"}, "impala x1.4, none: keep "),
+        ({"preset": "h200_tf32"}, "nature_cnn, 7,225 samples, capuchin: "),
+        ({"pins": {"net.features.cnn.0#0": "keep"}}, "nature_cnn, 7,225 samples, capuchin: "),
+        ({"net": "impala", "planner": "none"}, "impala, 7,225 samples, none: keep "),
         ({"show": "lanes"}, "show must be one of"),
         ({"show": "memory"}, "nature_cnn"),
     ],
@@ -85,7 +85,7 @@ def test_every_control_moves_pictures_and_code(panel, moves, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"multiple": 0}, "multiple must be a number from 0.01 to 100, got 0"),
+        ({"batch": 0}, "batch must be a whole number from 1 to 1.67772e\\+07, got 0"),
         ({"net": "lenet"}, "net must be one of 'alexnet_224'"),
         ({"budget_mib": -1.0}, "budget_mib must be a number from 0.015625 to 1.04858e\\+06, got -1.0"),
         ({"pins": ["a"]}, "pins must be a mapping from row to action, got \\['a'\\]"),
@@ -130,7 +130,7 @@ def test_the_parameters_are_those_of_the_planner(panel):
     panel.content.knobs.widgets["w"].value = 0.3
     panel.content.knobs.widgets["n_trials"].value = 50
     assert panel.settings["planner"] == "qtable:w=0.3,n_trials=50"
-    assert panel.view().sentence.startswith("nature_cnn x1.4, qtable:w=0.3,n_trials=50: ")
+    assert panel.view().sentence.startswith("nature_cnn, 7,225 samples, qtable:w=0.3,n_trials=50: ")
     assert knobs(panel) == seeds | {"w": 0.3, "n_trials": 50}
     assert panel.content.fields["planner"].value == "qtable:w=0.3,n_trials=50"
     panel.set(planner="qfine:w=1")
@@ -161,9 +161,9 @@ def test_a_wrong_parameter_is_one_line_and_changes_nothing(panel, name, value, s
     assert panel.view().digest() == before
     shown = knobs(panel)
     assert shown == whatif.parameters("qtable:alpha=0.4"), "what was wrong is gone, the line has it"
-    panel.content.fields["multiple"].value = -1.0
+    panel.content.fields["batch"].value = -1
     panel.refresh()
-    assert panel.content.fields["multiple"].value == 1.4
+    assert panel.content.fields["batch"].value == 7225
 
 
 def test_the_table_stands_beside_the_cost_of_its_trials(panel):
@@ -194,10 +194,10 @@ def test_the_hub_never_waits_for_a_plan(panel, monkeypatch):
     panel.set(planner="all")
     assert panel.view().sentence == first
     assert begun.wait(10)
-    assert panel.content.facts()["notes"] == ["planning: until then a former plan is drawn"]
+    assert panel.content.facts()["notes"][:-1] == ["planning: until then a former plan is drawn"]
     may_end.set()
-    until(lambda: panel.view().sentence.startswith("nature_cnn x1.4, all: "))
-    assert panel.content.facts()["notes"] == []
+    until(lambda: panel.view().sentence.startswith("nature_cnn, 7,225 samples, all: "))
+    assert panel.content.facts()["notes"][:-1] == []
     panel.set(planner="capuchin")
     until(lambda: panel.view().sentence == first)
     panel.set(planner="all")
@@ -230,7 +230,55 @@ def test_a_planner_of_the_comparison_is_pinned(panel):
     assert {row[3] for row in rows(panel).values()} == {"swap"}
     assert press(panel, "choose", row="nobody") == "there is no plan to pin of 'nobody': press Compare planners"
     facts = panel.content.facts()
-    assert facts["notes"] == ["of former settings, press again: Compare planners"]
+    assert facts["notes"][:-1] == ["of former settings, press again: Compare planners"]
+
+
+def test_less_budget_is_a_slower_step_of_the_same_batch(panel):
+    """The lesson of the slider: samples stay, and a step takes longer the less it may use."""
+    panel.refresh()
+    seconds, notes = [], set()
+    for mib in (3000.0, 2600.0, 2200.0, 1800.0):
+        panel.content.fields["budget_mib"].value = mib
+        assert panel.view("plan").sentence.startswith("nature_cnn, 7,225 samples, capuchin: ")
+        seconds.append(panel.view("memory").value("step"))
+        notes.add(panel.content.facts()["notes"][-1])
+    assert seconds == sorted(seconds)
+    assert seconds[0] < seconds[-1]
+    assert len(notes) == 1, "neither does what one sample and all of them need"
+
+
+def test_the_slider_reaches_from_one_sample_to_keeping_all(panel):
+    """To the next step of it; a budget beyond is in force, too, and the slider shows it."""
+    step = whatif.step_case("nature_cnn", 7225, 2**40, "2080ti")
+    ends = [n_bytes / 2**20 for n_bytes in whatif.extremes(step)]
+    panel.refresh()
+    slider = panel.content.fields["budget_mib"]
+    assert slider.continuous_update
+    assert ends[0] / 2**slider.step <= 2**slider.min <= ends[0]
+    assert ends[1] <= 2**slider.max <= ends[1] * 2**slider.step
+    assert panel.content.facts()["notes"] == ["budget: 736.4 MiB hold one sample, 2.5 GiB keep all"]
+    panel.set(budget_mib=30000.0)
+    panel.refresh()
+    panel.refresh()
+    assert slider.value == 30000.0
+    assert panel.view("memory").numbers["peak"][1] <= ends[1]
+
+
+def test_a_front_has_a_line_per_planner_and_stays_while_the_budget_moves(panel):
+    """From one sample to keeping all; only the mark of the budget moves, and nothing is computed anew."""
+    press(panel, "front")
+    before = panel.view("more")
+    names = [line["label"] for line in before.facts["lines"]]
+    assert names == ["none", "all", "vdnn_all", "capuchin", "types_exhaustive", "auto"]
+    marks = {mark["label"]: mark["t"] for mark in before.facts["marks"]}
+    assert marks["one sample"] < marks["budget"] == 2048.0 < marks["keeping all"]
+    panel.content.fields["budget_mib"].value = 1500.0
+    after = panel.view("more")
+    assert {mark["label"]: mark["t"] for mark in after.facts["marks"]} == {**marks, "budget": 1500.0}
+    assert after.columns["points"]["y"].tobytes() == before.columns["points"]["y"].tobytes()
+    assert not any("press again" in note for note in panel.content.facts()["notes"])
+    panel.set(batch=5000)
+    assert "of former settings, press again: Time over budget" in panel.content.facts()["notes"]
 
 
 @pytest.mark.parametrize(("name", "show"), [("learn", "learnt"), ("drift", "time"), ("sweep", "sweep")])

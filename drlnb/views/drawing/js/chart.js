@@ -34,16 +34,21 @@ function render(/** @type {Rendered} */ rendered) {
   function extent() {
     const t = s.state.tables.points;
     let [low, high, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
-    for (let i = 0; t && i < t.n; i++) {
-      if (s.zoom && (t.x[i] < s.zoom[0] || t.x[i] > s.zoom[1])) continue;
-      low = Math.min(low, t.x[i]);
-      high = Math.max(high, t.x[i]);
+    function hold(/** @type {number} */ i) {
       for (const v of [t.y[i], t.lo[i], t.hi[i]].filter(known)) {
         bottom = Math.min(bottom, v);
         top = Math.max(top, v);
       }
     }
-    if (!(high >= low) || !(top >= bottom)) return null;
+    for (let i = 0; t && i < t.n; i++) {
+      if (s.zoom && (t.x[i] < s.zoom[0] || t.x[i] > s.zoom[1])) continue;
+      low = Math.min(low, t.x[i]);
+      high = Math.max(high, t.x[i]);
+      hold(i);
+    }
+    // What a line of steps came to before holds within the part, too.
+    if (s.zoom) for (const line of lines) if (line.step) steps(line.at, s.zoom, hold);
+    if (!t?.n || !(top >= bottom)) return null;
     [low, high] = s.zoom || apart(low, high);
     [bottom, top] = apart(bottom, top);
     const pad = (top - bottom) * (s.state.header.marks?.length ? 0.14 : 0.06); // room for the words of marks
@@ -86,8 +91,10 @@ function render(/** @type {Rendered} */ rendered) {
       at = 7 * titled(ay).length > free - left ? 4 : left;
     pen.text(words, wide ? width / 2 : (left + right) / 2, height - 8, ink.dim, "center");
     pen.text(short(titled(ay), free), at, 9, ink.dim, "left");
+    /** @type {Geometry} */
+    const places = { left, right, top: C_TOP, bottom, low, high, x, rows: [] };
     pen.clip(left, C_TOP - 2, right - left, bottom - C_TOP + 4, () =>
-      lines.forEach((line) => stroke(pen, line, x, y, right - left, ink)),
+      lines.forEach((line) => stroke(pen, line, places, y, ink)),
     );
     const say = (/** @type {number} */ v) => `${ax?.label} ${number(v)}`;
     s.groups = groupMarks(marksIn(s.state.header, [low, high]), x, right, say);
@@ -95,7 +102,7 @@ function render(/** @type {Rendered} */ rendered) {
     ends(pen, x, y, left, right, bottom);
     if (cursor !== null && cursor >= low && cursor <= high)
       pen.line(segment(x(cursor), C_TOP, x(cursor), bottom), ink.accent, 1, [3, 3]);
-    return { left, right, top: C_TOP, bottom, low, high, x, rows: [] };
+    return places;
   }
   // Least and greatest point per pixel column: at most two, as views/decimate.py does.
   /** @param {number[]} at @param {Table} t @param {(v: number) => number} x @param {number} room */
@@ -114,31 +121,111 @@ function render(/** @type {Rendered} */ rendered) {
     }
     return keep;
   }
+  // Each step of a line between two values: its value, its begin and its end.
+  /** @param {number[]} at @param {Point} span @param {(i: number, from: number, to: number) => void} run */
+  function steps(at, [low, high], run) {
+    const { x } = s.state.tables.points;
+    for (let k = 0; k + 1 < at.length; k++) {
+      const from = Math.max(x[at[k]], low),
+        to = Math.min(x[at[k + 1]], high);
+      if (to > from) run(at[k], from, to);
+    }
+  }
+  // Means of lines of steps over a part of the axis.
+  /** @param {Point} span */
+  function within(span) {
+    if (!s.state.header.means) return null;
+    const { y } = s.state.tables.points,
+      mean = lines.map((line) => {
+        let [held, width] = [0, 0];
+        steps(line.at, span, (i, from, to) => {
+          held += y[i] * (to - from);
+          width += to - from;
+        });
+        return width ? held / width : NaN;
+      });
+    const values = Object.entries(s.state.header.means).map(([key, i]) => [
+      key,
+      i === null ? i : mean[i],
+    ]);
+    return {
+      values: Object.fromEntries(values),
+      text: `in the mean ${lines.map((line, i) => `${line.label} ${number(mean[i])}`).join(", ")}`,
+    };
+  }
+  // Steps as they are; of those that are too narrow to be seen each pixel's mean, above a band from its least to its most.
   /**
    * @param {Pen} pen
    * @param {Drawn} line
-   * @param {(v: number) => number} x
+   * @param {Geometry} places
    * @param {(v: number) => number} y
-   * @param {number} room
+   * @param {string} colour
+   * @param {number} wide
+   */
+  function strokeSteps(pen, line, { low, high, x }, y, colour, wide) {
+    const { y: level, lo, hi } = s.state.tables.points,
+      points = /** @type {Point[]} */ ([]);
+    let pixel = { at: NaN, from: 0, to: 0, held: 0, lo: 0, hi: 0 };
+    function flush() {
+      const { at, from, to, held, lo: least, hi: most } = pixel,
+        mean = y(held / (to - from));
+      pixel.at = NaN;
+      if (!(to > from) || Number.isNaN(at)) return;
+      if (most > least) pen.rect(from, y(most), to - from, y(least) - y(most), colour, 0.12);
+      points.push([from, mean], [to, mean]);
+    }
+    steps(line.at, [low, high], (i, first, last) => {
+      const a = x(first),
+        b = x(last),
+        least = known(lo[i]) ? lo[i] : level[i],
+        most = known(hi[i]) ? hi[i] : level[i];
+      if (b - a >= 3) {
+        flush();
+        if (most > least) pen.rect(a, y(most), b - a, y(least) - y(most), colour, 0.12);
+        points.push([a, y(level[i])], [b, y(level[i])]);
+        return;
+      }
+      for (let from = a; from < b; ) {
+        const at = Math.floor(from + 1e-9),
+          to = Math.min(at + 1, b);
+        if (pixel.at !== at) {
+          flush();
+          pixel = { at, from, to, held: 0, lo: Infinity, hi: -Infinity };
+        }
+        pixel.held += level[i] * (to - from);
+        pixel.to = from = to;
+        pixel.lo = Math.min(pixel.lo, least);
+        pixel.hi = Math.max(pixel.hi, most);
+      }
+    });
+    flush();
+    if (line.at.length === 1)
+      pen.rect(x(s.state.tables.points.x[line.at[0]]) - 2, y(level[line.at[0]]) - 2, 4, 4, colour);
+    pen.line(points, colour, wide, s.state.header.series[line.series].hatch ? [6, 3] : []);
+  }
+  /**
+   * @param {Pen} pen
+   * @param {Drawn} line
+   * @param {Geometry} places
+   * @param {(v: number) => number} y
    * @param {Inks} ink
    */
-  function stroke(pen, line, x, y, room, ink) {
+  function stroke(pen, line, places, y, ink) {
     const t = s.state.tables.points,
+      { x, left, right } = places,
       series = s.state.header.series[line.series],
       faded = s.focus !== null && s.focus !== line.series;
     if (!series || !line.at.length) return;
-    const at = thin(line.at, t, x, room),
+    const colour = faded ? ink.line : series.colour;
+    if (line.step) return strokeSteps(pen, line, places, y, colour, faded ? 1 : 2);
+    const at = thin(line.at, t, x, right - left),
       band = at.filter((i) => known(t.lo[i]) && known(t.hi[i])),
       edge = (/** @type {string} */ name) =>
         band.map((i) => /** @type {Point} */ ([x(t.x[i]), y(t[name][i])]));
     if (band.length > 1 && !faded)
       pen.area([...edge("hi"), ...edge("lo").reverse()], series.colour, 0.22);
     const points = /** @type {Point[]} */ ([]);
-    at.forEach((i, k) => {
-      if (line.step && k) points.push([x(t.x[i]), y(t.y[at[k - 1]])]);
-      points.push([x(t.x[i]), y(t.y[i])]);
-    });
-    const colour = faded ? ink.line : series.colour;
+    at.forEach((i) => points.push([x(t.x[i]), y(t.y[i])]));
     if (line.dots) at.forEach((i) => pen.rect(x(t.x[i]) - 3, y(t.y[i]) - 3, 6, 6, colour));
     else pen.line(points, colour, faded ? 1 : 2, series.hatch ? [6, 3] : []);
     if (at.length === 1 && !line.dots) pen.rect(points[0][0] - 2, points[0][1] - 2, 4, 4, colour);
@@ -186,7 +273,8 @@ function render(/** @type {Rendered} */ rendered) {
     const points = lines
       .filter((line) => line.at.length)
       .map((line) => {
-        const i = line.at.reduce(closer),
+        const before = line.at.filter((k) => t.x[k] <= value),
+          i = line.step && before.length ? before[before.length - 1] : line.at.reduce(closer),
           { letter } = s.state.header.series[line.series],
           band = known(t.lo[i]) ? ` (${number(t.lo[i])} to ${number(t.hi[i])})` : "";
         return `${letter} ${line.label}: ${number(t.y[i], 4)}${band}`;
@@ -247,6 +335,7 @@ function render(/** @type {Rendered} */ rendered) {
     above,
     draw,
     height: (width) => (width < 480 ? 220 : 260),
+    within,
     tip(px) {
       const { left, right } = /** @type {Geometry} */ (s.geometry);
       return px < left || px > right ? "" : read(s.valueAt(px)).join("\n");

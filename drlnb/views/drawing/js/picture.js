@@ -367,18 +367,23 @@ function toolRow(root, state, paint, canvas) {
 /** @param {Header} header @returns {Numbered[]} */
 const numbersOf = (header) =>
   (header.numbers || []).map((one, i) => ({ ...one, value: header.values[i] }));
-/** @param {HTMLElement} place @param {Header} header */
-function numbersRow(place, header) {
+/** @param {HTMLElement} place @param {Header} header @param {Record<string, number | null>} [other] */
+function numbersRow(place, header, other = {}) {
+  const shown = numbersOf(header).map((one) =>
+    one.key in other ? { ...one, value: other[one.key] } : one,
+  );
   place.replaceChildren(
-    ...numbersOf(header).map((one) => {
-      const text = withUnit(one.value, one.unit);
-      return make(
-        "span",
-        { class: "drlnb-num", test: `number-${one.key}`, title: one.definition },
-        make("span", { text: `${one.label} ` }),
-        make("b", { text }),
-      );
-    }),
+    ...shown
+      .filter((one) => other[one.key] !== null)
+      .map((one) => {
+        const text = withUnit(one.value, one.unit);
+        return make(
+          "span",
+          { class: "drlnb-num", test: `number-${one.key}`, title: one.definition },
+          make("span", { text: `${one.label} ` }),
+          make("b", { text }),
+        );
+      }),
   );
 }
 /**

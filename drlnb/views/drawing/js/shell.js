@@ -137,10 +137,23 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
       off,
     }));
   }
-  /** @param {State} state */
-  function changed(state) {
-    const header = state.header;
-    if (say.textContent !== (header.sentence || "")) say.textContent = header.sentence || "";
+  let state = blank();
+  let zoomed = ""; // what the picture says of the part that it shows
+  function headline() {
+    const text = zoomed || state.header.sentence || "";
+    if (say.textContent !== text) say.textContent = text;
+  }
+  const zoom = (/** @type {any} */ e) => {
+    if (!root.closest("[class*=drlnb-t-]")?.contains(e.detail.root)) return;
+    zoomed = e.detail.text;
+    headline();
+  };
+  window.addEventListener("drlnb:zoom", zoom);
+  /** @param {State} now */
+  function changed(now) {
+    const header = now.header;
+    state = now;
+    headline();
     const twin = `[data-drlnb-twin="${header.twin}"]`,
       hidden = header.twin ? `.jp-OutputArea-child:has(${twin}),${twin}{display:none}` : "";
     if (hiding.textContent !== hidden) hiding.textContent = hidden;
@@ -195,7 +208,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     copy.hidden = !model.get("_code");
   };
   model.on("change:_code", coded);
-  const state = feed(model, changed, said);
+  state = feed(model, changed, said);
   guarded(model, messages)();
   coded();
   const quiet = silence(state, (text) => {
@@ -214,6 +227,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   return ending(gone, signal, () => {
     state.stop();
     quiet();
+    window.removeEventListener("drlnb:zoom", zoom);
     unsteady();
     model.off("change:_messages", renewMessages);
     model.off("change:_code", coded);

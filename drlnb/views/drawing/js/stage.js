@@ -20,7 +20,20 @@ function stage({ model, el, signal }, name) {
     numbers = make("div", { class: "drlnb-row", test: "numbers" }),
     legend = make("div", { class: "drlnb-row", test: "legend" }),
     tip = make("div", { class: "drlnb-tip", hidden: true }),
-    details = make("div", { class: "drlnb-row", role: "status", test: "details" });
+    details = make("div", { class: "drlnb-row", role: "status", test: "details" }),
+    part = make("span", { test: "zoomed", role: "status" }),
+    zoomed = make(
+      "div",
+      { class: "drlnb-row", hidden: true },
+      part,
+      textButton(
+        "zoom-reset",
+        "Reset zoom",
+        "show all of it again (key 0, or a double click)",
+        whole,
+      ),
+    );
+  let said = "";
   let own = /** @type {Drawing} */ ({}),
     brush = /** @type {{ from: number; to: number } | null} */ (null),
     drawnLegend = "";
@@ -37,6 +50,24 @@ function stage({ model, el, signal }, name) {
         w = Math.abs(brush.to - brush.from);
       pen.rect(Math.min(brush.from, brush.to), top, w, bottom - top, ink.accent, 0.18);
     }
+    follow();
+  }
+  // Words and numbers are those of what is shown; where only a part is, they say so.
+  function follow() {
+    const { header, seq } = s.state,
+      span = header.name ? own.chosen?.() || s.zoom : null,
+      key = span ? `${seq} ${s.zoom || "live"}` : "";
+    if (key === said) return;
+    said = key;
+    const found = span && own.within ? own.within(span) : null,
+      say = (/** @type {number} */ v) => (header.x?.kind === "clock" ? duration(v) : number(v, 4));
+    zoomed.hidden = !span;
+    part.textContent = span
+      ? `zoomed to ${say(span[0])} to ${say(span[1])}${found ? `: ${found.text}` : ""}`
+      : "";
+    numbersRow(numbers, header, found?.values);
+    const detail = { root, text: found ? part.textContent : "" };
+    window.dispatchEvent(new CustomEvent("drlnb:zoom", { detail }));
   }
   const board = easel(root, (width) => own.height(width), guarded(model, draw), name),
     { canvas } = board;
@@ -69,6 +100,7 @@ function stage({ model, el, signal }, name) {
   };
   function whole() {
     s.zoom = null;
+    own.whole?.();
     ask();
   }
   const where = (/** @type {MouseEvent} */ e) => {
@@ -152,7 +184,7 @@ function stage({ model, el, signal }, name) {
       drawnLegend = text;
       legendRow(legend, state.header, s.focus, choose);
     }
-    numbersRow(numbers, state.header);
+    if (!said) numbersRow(numbers, state.header);
     tools?.renew();
     ask();
   }
@@ -160,7 +192,7 @@ function stage({ model, el, signal }, name) {
   /** @param {Drawing} drawing */
   function start(drawing) {
     own = drawing;
-    root.append(numbers, drawing.above, canvas, tip, details, legend);
+    root.append(numbers, zoomed, drawing.above, canvas, tip, details, legend);
     const heard = /** @type {Record<string, (e: any) => void>} */ ({
       keydown: key,
       pointerdown: down,

@@ -115,7 +115,7 @@ function render(/** @type {Rendered} */ rendered) {
           beside = narrow.has(`${lane[i]} ${Math.floor(x(a))} ${series[i]}`);
         if (open || x(b) - x(a) >= 1 || (isWork && !beside))
           block(pen, at, x, t[name], i, a, open ? now() : b, share, alpha, letters);
-        else gather(t[name], i, x(a), x(b), isWork);
+        else gather(t[name], i, x(a), x(b), isWork ? full(i) : 0);
       });
     }
     // What is narrower than a pixel counts with its share of each pixel that it lies in.
@@ -124,9 +124,9 @@ function render(/** @type {Rendered} */ rendered) {
      * @param {number} i
      * @param {number} a
      * @param {number} b
-     * @param {boolean} isWork
+     * @param {number} worked
      */
-    function gather(table, i, a, b, isWork) {
+    function gather(table, i, a, b, worked) {
       for (let px = Math.floor(a); px < b; px++) {
         const lane = table.lane[i],
           series = table.series[i],
@@ -141,7 +141,7 @@ function render(/** @type {Rendered} */ rendered) {
           held: 0,
           computed: 0,
         };
-        if (isWork) known.computed += part;
+        if (worked) known.computed += part * worked;
         else known.held += part;
         narrow.set(key, known);
       }
@@ -215,7 +215,67 @@ function render(/** @type {Rendered} */ rendered) {
     const first = table?.low || table?.start,
       last = table?.high || table?.stop;
     for (let i = 0; table && i < table.n; i++)
-      if (last[i] >= low && first[i] <= high) run(i, first[i], last[i]);
+      if ((table === s.state.tables.open ? now() : last[i]) >= low && first[i] <= high)
+        run(i, first[i], last[i]);
+  }
+  // What part of a piece of work was computed: of those that are several in a row their rests are not.
+  /** @param {number} i */
+  function full(i) {
+    const { start, stop, computed } = s.state.tables.work;
+    return computed && stop[i] > start[i] ? Math.min(1, computed[i] / (stop[i] - start[i])) : 1;
+  }
+  // Where each second of the slots went between two moments, of what is drawn; older time evenly within its columns.
+  /** @param {Point} span */
+  function within([from, to]) {
+    const { slots } = s.state.header,
+      t = s.state.tables,
+      [low, high] = [Math.max(from, 0), Math.min(to, now())];
+    if (slots === undefined) return null;
+    /** @param {string} name @param {(i: number, length: number) => number} of */
+    function sum(name, of, open = false) {
+      let total = 0;
+      each(t[name], [low, high], (i, a, b) => {
+        const end = open ? now() : b,
+          length = end - a;
+        if (length > 0)
+          total += (of(i, length) * (Math.min(end, high) - Math.max(a, low))) / length;
+      });
+      return total;
+    }
+    const length = (/** @type {number} */ _, /** @type {number} */ seconds) => seconds,
+      { shares } = t;
+    const ofSlots = (/** @type {(i: number) => number} */ of) =>
+      sum("shares", (i) => (shares.lane[i] < slots ? of(i) : 0));
+    const there = slots * (high - low) - sum("absent", length),
+      held =
+        sum("bars", length) +
+        sum("open", length, true) +
+        ofSlots((i) => shares.stop[i] - shares.start[i]),
+      computing = sum("work", (i, n) => n * full(i)) + ofSlots((i) => shares.computed[i]),
+      refused = sum("refused", (i) => t.refused.stop[i] - t.refused.start[i]);
+    const parts = {
+      computing,
+      idle: held - computing,
+      refused,
+      free: there - held - refused,
+      held,
+    };
+    const values = /** @type {Record<string, number | null>} */ ({
+      longest_wait_s: null,
+      fairness: null,
+    });
+    for (const [key, part] of Object.entries(parts))
+      values[key] = there > 0 ? Math.max(0, Math.min(1, part / there)) : NaN;
+    const over = t.absent?.n ? "time that slots were there" : "time shown";
+    return {
+      values,
+      text: `held ${percent(Number(values.held))}, computing ${percent(Number(values.computing))} of the ${over}`,
+    };
+  }
+  const chosen = () => s.zoom || (span_s ? range() : null);
+  function whole() {
+    span_s = null;
+    renewSpans();
   }
   // Of a column of older time: what lies below a task's share of the lane, the share, and how much of it was computed.
   /** @param {Table} table @param {number} i */
@@ -247,8 +307,9 @@ function render(/** @type {Rendered} */ rendered) {
     const left = Math.max(at.left - 2, x(a)),
       right = Math.min(at.right + 2, x(b)),
       w = Math.max(0.6, right - left - (right - left > 4 ? 0.7 : 0)),
-      h = row.h * share,
-      y = row.y + (row.h - h) / 2,
+      isWork = table === s.state.tables.work,
+      h = row.h * share * (isWork ? full(i) : 1),
+      y = isWork ? row.y + row.h - h : row.y + (row.h - h) / 2,
       faded = s.focus !== null && s.focus !== table.series[i] ? 0.22 : 1,
       { colour, letter } = series;
     pen.rect(left, y, w, h, colour, alpha * faded);
@@ -480,6 +541,7 @@ function render(/** @type {Rendered} */ rendered) {
   }
   canvas.addEventListener("wheel", guarded(rendered.model, wheel), { passive: false });
   const stop = () => cancelAnimationFrame(frame);
-  return s.start({ above: spans, height, draw, tip, tap, keys, changed, stop });
+  const more = { chosen, whole, within };
+  return s.start({ above: spans, height, draw, tip, tap, keys, changed, stop, ...more });
 }
 export default { render };

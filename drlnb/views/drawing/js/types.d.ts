@@ -135,8 +135,12 @@ interface Header {
   window_s?: number | null;
   windows?: boolean;
   thin?: boolean;
+  /** Of a picture of leases: its first so many lanes are slots. */
+  slots?: number;
   tall?: number;
   lines?: Line[];
+  /** Key of a number that is the mean of a line of steps -> the line; nothing: it holds for no part. */
+  means?: Record<string, number | null>;
   slider?: Slider;
   /** Of a topology: rows of its matrix (none: a ring), the row that its edges are of, a moment, and moments to jump to. */
   parts?: string[];
@@ -271,6 +275,12 @@ interface Drawing {
   changed(): void;
   /** What keys zoom around; the middle if not known. */
   centre?(): number | undefined;
+  /** What is shown, where that was chosen in the page; null for all of it. */
+  chosen?(): Point | null;
+  /** Shows all of it again. */
+  whole?(): void;
+  /** Numbers by their keys (those that do not hold for a part are null) and words of a part that was chosen. */
+  within?(span: Point): { values: Record<string, number | null>; text: string } | null;
   stop?(): void;
 }
 /** What timelines and charts share. */

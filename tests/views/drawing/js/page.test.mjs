@@ -28,6 +28,7 @@ const load = (files, names) => {
 };
 const { actionRow, commander } = await load(["common", "commands"], "actionRow, commander");
 const { groupMarks, render } = await load(["common", "picture", "timeline"], "groupMarks, render");
+const chart = await load(["common", "picture", "chart"], "render");
 const topology = await load(["common", "picture", "topology"], "render");
 
 function row(actions, { off = false } = {}) {
@@ -127,6 +128,56 @@ test("shares of older time stand above each other", () => {
   const shares = table({ low: [0, 0, 64], high: [64, 64, 128], start: [16, 48, 96], stop: [48, 64, 128], series: [0, 1, 0], computed: [0, 0, 0] });
   const [a, b] = areas({ shares }, [0, 128]);
   assert.ok(Math.abs(a - 0.5) < 1e-6 && Math.abs(b - 0.125) < 1e-6, `${a}, ${b}`);
+});
+test("numbers of a part are sums of what is drawn in it, and the four parts are the whole", () => {
+  const lanes = [{ label: "n0", kind: "slot" }, { label: "A waits", kind: "wait" }], series = [{ name: "a", letter: "A", colour: "#a", hatch: "" }];
+  const tables = {
+    bars: table({ start: [20, 30], stop: [24, 36], series: [0, 0] }),
+    open: table({ start: [38], stop: [40], series: [0] }),
+    work: table({ start: [21, 31], stop: [23, 35], series: [0, 0], computed: [2, 2] }), // the second one has rests within
+    shares: { n: 2, low: [0, 0], high: [16, 16], start: [8, 0], stop: [16, 16], lane: [0, 1], series: [0, 0], computed: [4, 0] },
+    absent: { n: 1, start: [26], stop: [28], lane: [0] },
+    refused: { n: 1, low: [36], high: [38], start: [37], stop: [38] },
+  };
+  const state = { header: { lanes, series, span: [0, 40], now: 40, slots: 1, x: { kind: "clock" } }, tables, dataAt: 0 };
+  const stage = { canvas: new Element("canvas"), details: new Element("p"), state, zoom: null, focus: null, groups: [], gone: {}, ask() {}, start: (one) => one };
+  const { within, chosen } = render({ stage, model: {}, el: new Element("div") });
+  assert.equal(chosen(), null);
+  const seconds = (span, there) => Object.fromEntries(Object.entries(within(span).values).map(([key, part]) => [key, part === null ? null : Math.round(part * there * 1e6) / 1e6]));
+  assert.deepEqual(seconds([0, 40], 38), { longest_wait_s: null, fairness: null, computing: 8, idle: 12, refused: 1, free: 17, held: 20 });
+  assert.deepEqual(seconds([8, 22], 14), { longest_wait_s: null, fairness: null, computing: 3, idle: 3, refused: 0, free: 8, held: 6 });
+  assert.deepEqual(seconds([33, 99], 7), { longest_wait_s: null, fairness: null, computing: 1, idle: 4, refused: 1, free: 1, held: 5 });
+  assert.equal(within([20, 24]).text, "held 100 %, computing 50 % of the time that slots were there");
+  state.header.slots = undefined;
+  assert.equal(within([0, 40]), null);
+});
+function stroked(x, y, zoom, means) {
+  const points = { n: x.length, line: x.map(() => 0), x, y, lo: x.map(() => NaN), hi: x.map(() => NaN) };
+  const header = { lines: [{ label: "slots lent", series: 0, dots: false, step: true }], series: [{ name: "slots lent", letter: "L", colour: "#a", hatch: "" }], x: {}, y: {}, means };
+  const stage = { canvas: new Element("canvas"), details: new Element("p"), state: { header, tables: { points } }, zoom, focus: null, groups: [], ask() {}, start: (one) => one };
+  const drawing = chart.render({ stage, model: {} }), lines = [], none = () => {};
+  const pen = { rect: none, text: none, area: none, line: (points, colour) => colour === "#a" && lines.push(points), clip: (x, y, w, h, draw) => draw() };
+  drawing.changed();
+  const at = drawing.draw(pen, 480, 260, { fg: "#f" });
+  let area = 0;
+  for (let k = 0; k + 1 < lines[0].length; k++) area += (lines[0][k + 1][0] - lines[0][k][0]) * lines[0][k][1];
+  return { drawing, share: (level) => (area / (at.right - at.left) - level[0]) / (level[1] - level[0]), points: lines[0], at };
+}
+test("a line of steps has the area of its steps, at any zoom", () => {
+  const x = each(4001, (i) => i / 4), y = x.map((_, i) => (i % 4 === 3 ? 0 : 1)); // lent three quarters of each second
+  const level = (one) => [0, 1].map((v) => { const { bottom } = one.at, top = 20, [least, most] = [-0.06, 1.06]; return bottom - ((v - least) / (most - least)) * (bottom - top); });
+  for (const zoom of [null, [100, 200], [500, 508]]) {
+    const one = stroked(x, y, zoom, { mean: null, lent: 0 });
+    assert.ok(Math.abs(one.share(level(one)) - 0.75) < 1e-6, `${zoom}: ${one.share(level(one))}`);
+  }
+  const far = stroked(x, y, null, {}).points, near = stroked(x, y, [500, 508], {}).points;
+  assert.ok(far.length <= 2 * 480, "no more than two points per pixel");
+  assert.equal(new Set(near.map(([, v]) => Math.round(v))).size, 2, "steps that can be seen are steps");
+});
+test("a zoom between two steps shows what they came to", () => {
+  const one = stroked([0, 10, 20], [1, 3, 3], [12, 14], { mean: null, lent: 0 });
+  assert.deepEqual(one.drawing.within([5, 15]), { values: { mean: null, lent: 2 }, text: "in the mean slots lent 2" });
+  assert.deepEqual(one.points.map(([, v]) => v), [one.points[0][1], one.points[0][1]]);
 });
 // Of n hosts: one more gets its part with each moment, and the first one is lost at half time.
 function followed(n, parts = []) {
