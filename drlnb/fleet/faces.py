@@ -5,6 +5,7 @@ This floor never imports a panel.
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
@@ -16,6 +17,8 @@ __all__ = ["GROUP", "MissingFace", "awake", "face", "kernel", "note", "notebook"
 
 _LOG = logging.getLogger("drlnb")
 
+#: Seconds between two signs of life: shorter than any time after which a server may call a kernel idle.
+_AWAKE_S = 20.0
 #: Group of entry points: name -> callable.
 GROUP = "drlnb.faces"
 
@@ -54,15 +57,22 @@ def kernel() -> Any:
     return getattr(shell, "kernel", None)
 
 
-def awake() -> None:
-    """Publish a sign of life, so that a Jupyter server does not take this kernel for idle.
+def awake(last_t: float) -> float:
+    """Publish a sign of life if the last one is so old; return when the last one was.
 
-    Servers end kernels that have published nothing for a while (``cull_idle_timeout``), and their training with them.
-    It is a message to no widget: pages drop it, runners of notebooks keep nothing of it.
+    Servers end kernels that have published nothing for a while (``cull_idle_timeout``), and the training in them.  It
+    is a message to no widget: pages drop it, runners of notebooks keep nothing of it.
+
+    Parameters
+    ----------
+    last_t
+        Seconds of the monotonic clock.
     """
-    mine = kernel()
-    if mine is not None and getattr(mine, "session", None) is not None:
-        mine.session.send(mine.iopub_socket, "comm_msg", {"comm_id": "drlnb", "data": {}}, parent={})
+    now_s, mine = time.monotonic(), kernel()
+    if mine is None or getattr(mine, "session", None) is None or now_s - last_t < _AWAKE_S:
+        return last_t
+    mine.session.send(mine.iopub_socket, "comm_msg", {"comm_id": "drlnb", "data": {}}, parent={})
+    return now_s
 
 
 def notebook() -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,8 +29,6 @@ _POLL_S, _LAST_S = 2.0, 0.5
 #: Questions in a row that may fail before the cluster counts as gone (a network that stumbles is not the end), and the
 #: pause between them in seconds.
 _PATIENCE, _PAUSE_S = 15, 1.0
-#: Seconds between two signs of life: shorter than any time after which a server may call a kernel idle.
-_AWAKE_S = 20.0
 #: Rows kept in memory where the journal lies on another machine's disk.
 _MOST_ROWS = 200_000
 
@@ -142,7 +139,7 @@ class Follower(Watch):
                     if not self._more(_POLL_S):
                         self._look_at_states()
                     n_failures = 0
-                    self._stay_awake()
+                    self._awake_t = awake(self._awake_t)
                 except (OSError, RuntimeError, ValueError) as error:  # the cluster's fault: shown as the tasks' end
                     n_failures += 1
                     if n_failures >= _PATIENCE:
@@ -156,12 +153,6 @@ class Follower(Watch):
                     break
         except Exception as error:  # noqa: BLE001 - a defect of ours: it must end the waiting, and be reported
             self._give_up(f"watching the run failed: {type(error).__name__}: {error}")
-
-    def _stay_awake(self) -> None:
-        """Have the kernel count as busy while the run goes on, whether or not a page shows it."""
-        if time.monotonic() - self._awake_t >= _AWAKE_S:
-            self._awake_t = time.monotonic()
-            awake()
 
     def _more(self, wait_s: float) -> int:
         """Ask for rows and pass them on; return how many came."""

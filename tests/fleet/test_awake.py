@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.fleet import faces, follower
+from drlnb.fleet import faces
 from drlnb.fleet.follower import Follower
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
@@ -24,7 +24,7 @@ def published(monkeypatch):
 
 def test_a_run_gives_signs_of_life_until_it_ends(published, monkeypatch, tmp_path):
     """They belong to no cell and to no widget; after the end there are none."""
-    monkeypatch.setattr(follower, "_AWAKE_S", 0.0)
+    monkeypatch.setattr(faces, "_AWAKE_S", 0.0)
     link = FakeLink()
     link.known = [{"run": "r1", "state": "running", "tasks": {}}]
     folder = RunDir(tmp_path / "run")
@@ -42,7 +42,7 @@ def test_a_run_gives_signs_of_life_until_it_ends(published, monkeypatch, tmp_pat
 def test_without_a_kernel_nothing_is_published():
     """A script has no server."""
     assert faces.kernel() is None
-    faces.awake()
+    assert faces.awake(float("-inf")) == float("-inf")
 
 
 def _until(look, patience_s=5.0):
@@ -58,7 +58,7 @@ import threading, time
 from drlnb.fleet import faces
 def beat():
     for _ in range(10):
-        faces.awake()
+        faces.awake(float("-inf"))
         time.sleep(0.5)
 threading.Thread(target=beat, daemon=True).start()
 """
