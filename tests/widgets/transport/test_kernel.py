@@ -109,15 +109,16 @@ content = leases.content
 draw, content.draw = content.draw, lambda name="": 1 / 0
 leases.touch()
 for _ in range(4): leases.refresh()
-content._spans = lambda: {}
+spans, content._spans = content._spans, lambda: {}
 content._window.value = "2 min"
+content._spans = spans
 """)
     said = json.loads(
         printed(kernel.execute("import json; print(json.dumps([[m.text, m.n > 1] for m in leases.messages]))"))
     )
     assert sorted(said) == [
-        ["choose the window: KeyError: '2 min'", False],
         ["draw panel: ZeroDivisionError: division by zero", True],
+        ["read window: KeyError: '2 min'", False],
     ]
     kernel.execute("content.draw = draw; leases.touch(); leases.refresh()")
     kernel.execute("assert leases.view().sentence and not leases.closed\nleases.close()")
