@@ -17,8 +17,10 @@ from drlnb.records.errors import ConfigError, MissingExtra
 
 __all__ = ["COMMAND", "lab_words", "notebook_for", "run"]
 
-#: Where an installed version's notebooks go, in the folder in which the command is given.
+#: Where the notebooks go, in the folder in which the command is given: what is done in them changes no checkout.
 _COPIES = "drlnb-notebooks"
+#: Pages that the notebooks link to: where they lie beside the sources, and beside the copies.
+_PAGES, _COPIED_PAGES = "](../docs/", "](docs/"
 #: How kernels name "the interpreter that runs Jupyter".
 _SAME = {"python", "python3", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
 
@@ -60,8 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lab_words(notebook: Path, *, port: int | None, browser: bool, words: Sequence[str] = ()) -> list[str]:
     """Return the command line of JupyterLab: this interpreter, the loopback address, its token kept."""
-    line = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={notebook.parent}"]
-    line.append(f"--LabApp.default_url=/lab/tree/{notebook.name}")
+    # What the notebook links to must lie below the server's folder.
+    root = next((folder for folder in notebook.parents if (folder / "docs").is_dir()), notebook.parent)
+    line = [sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={root}"]
+    line.append(f"--LabApp.default_url=/lab/tree/{notebook.relative_to(root).as_posix()}")
     if port is not None:
         line += [f"--port={port}", "--ServerApp.port_retries=0"]
     if not browser:
@@ -82,15 +86,15 @@ def _refuse(port: int | None, words: Sequence[str]) -> None:
 def notebook_for(name: str, folder: str | Path | None = None, *, fresh: bool = False) -> tuple[Path, str]:
     """Return where the notebook lies that shall be opened, and a notice.
 
-    In a checkout that is ``notebooks/`` itself; otherwise the notebooks are copied to `folder`, and a file that its
-    user has changed stays as it is.
+    The notebooks are copied to `folder`, with the pages that they link to; a file that its user has changed stays as it
+    is.  Only a checkout's own ``notebooks/``, given by name, is opened in place.
 
     Parameters
     ----------
     name
         Such as ``00_tour``.
     folder
-        None: ``notebooks/`` of a checkout, or ``./drlnb-notebooks``.
+        None: ``./drlnb-notebooks``.
     fresh
         Copy it under the next free name, such as ``00_tour-2.ipynb``.
 
@@ -101,37 +105,53 @@ def notebook_for(name: str, folder: str | Path | None = None, *, fresh: bool = F
     ConfigError
         If the folder cannot be written.
     """
-    checkout = Path(drlnb.__file__).resolve().parents[1] / "notebooks"
+    checkout = Path(drlnb.__file__).resolve().parents[1]
     name = name.removesuffix(".ipynb")
     with contextlib.ExitStack() as stack:
-        packed = files("drlnb.cli") / "notebooks"
-        source = checkout if checkout.is_dir() else stack.enter_context(as_file(packed))
+        here = (checkout / "notebooks").is_dir()
+        source, pages = (
+            checkout / kind if here else stack.enter_context(as_file(files("drlnb.cli") / kind))
+            for kind in ("notebooks", "docs")
+        )
         known = sorted(path.stem for path in source.glob("*.ipynb")) if source.is_dir() else []
         if name not in known:
             hint = nearest(name, known) if known else "; this installation has none"
             raise UsageError(f"no notebook {name!r}{hint}")
-        target = Path(folder) if folder is not None else checkout if source == checkout else Path(_COPIES)
+        target = Path(folder if folder is not None else _COPIES)
         try:
-            return _placed(source, target.resolve(), name, fresh=fresh)
+            if target.resolve() == source.resolve():
+                return source / f"{name}.ipynb", ""
+            return _placed(source, pages, target.resolve(), name, fresh=fresh)
         except OSError as error:
             raise ConfigError(f"{target} cannot be written: {error.strerror}") from None
 
 
-def _placed(source: Path, target: Path, name: str, *, fresh: bool) -> tuple[Path, str]:
+def _placed(source: Path, pages: Path, target: Path, name: str, *, fresh: bool) -> tuple[Path, str]:
     """Copy what is missing; return the notebook's path and a notice."""
     target.mkdir(parents=True, exist_ok=True)
-    for path in source.glob("*.ipynb"):
-        if not (target / path.name).exists():
-            shutil.copyfile(path, target / path.name)
+    texts = {path.stem: _copied(path) for path in source.glob("*.ipynb")}
+    for stem, text in texts.items():
+        if not (target / f"{stem}.ipynb").exists():
+            (target / f"{stem}.ipynb").write_text(text, encoding="utf-8")
+    for page in pages.rglob("*.md"):
+        copy = target / "docs" / page.relative_to(pages)
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(page, copy)
     notebook = target / f"{name}.ipynb"
     if fresh:
         copy = next(free for n in count(2) if not (free := target / f"{name}-{n}.ipynb").exists())
-        shutil.copyfile(source / notebook.name, copy)
+        copy.write_text(texts[name], encoding="utf-8")
         return copy, ""
-    if notebook.read_bytes() != (source / notebook.name).read_bytes():
+    if notebook.read_text(encoding="utf-8") != texts[name]:
         notice = f"{notebook.name} was changed since it was copied and is opened as it is; --fresh opens a new copy"
         return notebook, notice
     return notebook, ""
+
+
+def _copied(notebook: Path) -> str:
+    """Return a notebook's text with links that hold where the copy lies."""
+    return notebook.read_text(encoding="utf-8").replace(_PAGES, _COPIED_PAGES)
 
 
 # ---------------------------------------------------------------------- the process
@@ -153,7 +173,7 @@ COMMAND = Command(
     "open JupyterLab with this version's notebooks",
     run,
     (
-        option("--dir", metavar="DIR", type=Path, help="folder of the notebooks"),
+        option("--dir", metavar="DIR", type=Path, help="folder of the copies (default: ./drlnb-notebooks)"),
         option("--notebook", metavar="NAME", default="00_tour", help="which one to open (default: 00_tour)"),
         option("--port", metavar="N", type=int, help="JupyterLab's port (default: the next free one)"),
         option("--no-browser", action="store_true", help="print the address, open nothing"),

@@ -5,6 +5,7 @@ This floor never imports a panel.
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 from drlnb.fleet.plain import Row
 from drlnb.records.errors import InputError
 
-__all__ = ["GROUP", "MissingFace", "face", "kernel", "note", "notebook", "say", "shown_as"]
+__all__ = ["GROUP", "MissingFace", "awake", "face", "kernel", "note", "notebook", "say", "shown_as"]
 
 _LOG = logging.getLogger("drlnb")
 
+#: Seconds between two signs of life: shorter than any time after which a server may call a kernel idle.
+_AWAKE_S = 20.0
 #: Group of entry points: name -> callable.
 GROUP = "drlnb.faces"
 
@@ -52,6 +55,24 @@ def kernel() -> Any:
         return None
     shell = sys.modules["IPython"].get_ipython()
     return getattr(shell, "kernel", None)
+
+
+def awake(last_t: float) -> float:
+    """Publish a sign of life if the last one is so old; return when the last one was.
+
+    Servers end kernels that have published nothing for a while (``cull_idle_timeout``), and the training in them.  It
+    is a message to no widget: pages drop it, runners of notebooks keep nothing of it.
+
+    Parameters
+    ----------
+    last_t
+        Seconds of the monotonic clock.
+    """
+    now_s, mine = time.monotonic(), kernel()
+    if mine is None or getattr(mine, "session", None) is None or now_s - last_t < _AWAKE_S:
+        return last_t
+    mine.session.send(mine.iopub_socket, "comm_msg", {"comm_id": "drlnb", "data": {}}, parent={})
+    return now_s
 
 
 def notebook() -> bool:

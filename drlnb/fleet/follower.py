@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from drlnb.fleet.faces import awake
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tracking import Trackings
@@ -64,6 +65,8 @@ class Follower(Watch):
         self._missed = False
         #: Number of the next row to ask for.
         self._since = 0
+        #: When the kernel gave its last sign of life.
+        self._awake_t = float("-inf")
         self._start(self._watch)
 
     @property
@@ -136,6 +139,7 @@ class Follower(Watch):
                     if not self._more(_POLL_S):
                         self._look_at_states()
                     n_failures = 0
+                    self._awake_t = awake(self._awake_t)
                 except (OSError, RuntimeError, ValueError) as error:  # the cluster's fault: shown as the tasks' end
                     n_failures += 1
                     if n_failures >= _PATIENCE:

@@ -45,7 +45,7 @@ def test_half_the_budget_swaps_and_changes_no_bit(notebook, page, tmp_path):
     notebook.kernel_eval("run.pause()")
     before = notebook.kernel_eval(CHANGES)
 
-    readout = panel.locator(".drlnb-t-budget_mib .widget-readout")
+    readout = panel.locator(".drlnb-t-budget_mib input")
     readout.fill("8")
     readout.press("Enter")
     assert until(lambda: notes("preview: belt, auto: "), SOON_MS / 1e3)

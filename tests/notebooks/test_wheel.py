@@ -50,7 +50,7 @@ def root_of_wheel(tmp_path_factory):
     copy = tmp_path_factory.mktemp("checkout") / "drlnb"
     copy.mkdir()
     junk = shutil.ignore_patterns("__pycache__", "*.egg-info", "runs", ".*")
-    for name in ("drlnb", "notebooks"):
+    for name in ("drlnb", "notebooks", "docs"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=junk)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copyfile(ROOT / name, copy / name)
@@ -85,7 +85,10 @@ def test_without_a_checkout_the_lab_copies_them_and_keeps_what_was_changed(site,
     """``./drlnb-notebooks``; a changed file stays and is said, ``--fresh`` writes beside it."""
     assert opened(site, tmp_path) == "drlnb-notebooks/00_tour.ipynb"
     mine = tmp_path / "drlnb-notebooks" / "00_tour.ipynb"
-    assert mine.read_bytes() == (ROOT / "notebooks" / "00_tour.ipynb").read_bytes()
+    source = (ROOT / "notebooks" / "00_tour.ipynb").read_text(encoding="utf-8")
+    assert mine.read_text(encoding="utf-8") == source.replace("](../docs/", "](docs/")
+    pages = [path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md")]
+    assert all((mine.parent / page).is_file() for page in pages)
     mine.write_text("mine", encoding="utf-8")
     said = "00_tour.ipynb was changed since it was copied and is opened as it is; --fresh opens a new copy"
     assert opened(site, tmp_path) == f"drlnb-notebooks/00_tour.ipynb {said}"

@@ -156,8 +156,9 @@ class Fields:
         try:
             for widget, name, value in writes:
                 setattr(widget, name, value)
-            for control in self._known.values():
-                control.show()
+            for name, control in self._known.items():
+                with self.messages.guard(f"show {name}"):
+                    control.show()
         finally:
             self.writer = None
 

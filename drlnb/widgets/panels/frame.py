@@ -265,11 +265,12 @@ class Panel:
             live.forget(self)
             return
         self.content.tick(now_s)
-        with self.messages.guard("draw panel"), FOLDS:
+        with FOLDS:
             last = self.reader.has_just_ended() or keep
             if last or not live.running or any(p.widget.shown or p.greeted for p in self._all):
-                self._take()
-                self._push(now_s, last)
+                with self.messages.guard("draw panel"):
+                    self._take()
+                    self._push(now_s, last)
 
     def _push(self, now_s: float, last: bool) -> None:
         """Send what is new: what moves each time, words and numbers half as often."""

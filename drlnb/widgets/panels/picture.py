@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from drlnb.views.drawing.payload import Content, Drawn, Plain, Wire
+from drlnb.views.drawing.payload import Content, Drawn, Message, Plain, Wire
 from drlnb.widgets.transport.commands import Reply
 from drlnb.widgets.transport.modules import Module, free_route
 
@@ -13,6 +13,9 @@ _SNAPSHOT_S, _BEAT_S = 5.0, 2.0
 #: Bytes per second that snapshots of one picture may take: a large one comes less often.  A page that opens meanwhile
 #: asks for the whole picture anyway, and the last one is always kept.
 _SNAPSHOT_BYTES_S = 2_500
+#: Bytes per second that whole pictures may take which a page asks for: if the server drops one, since a kernel has sent
+#: too much, the page asks again, and that must not keep the rate where it was.
+_ANSWER_BYTES_S = 50_000
 #: Modules of words and numbers.
 _CALM = frozenset({"shell", "table"})
 
@@ -43,7 +46,7 @@ class Picture:
         #: Whether a page has asked for the whole picture.
         self.greeted = False
         self._traits: Content | None = None
-        self._snapshot_t = self._beat_t = float("-inf")
+        self._snapshot_t = self._beat_t = self._answer_t = float("-inf")
         self._seq = -1
         #: Seconds until the next snapshot.
         self._pause_s = _SNAPSHOT_S
@@ -65,8 +68,8 @@ class Picture:
     def push(self, now_s: float, *, keep: bool = False) -> None:
         """Send what is new, or a sign of life; note the traits that are due, or at once to `keep` them."""
         drawn = self.draw()
-        hello, self.greeted = self.greeted, False
-        message = self._wire.snapshot(drawn) if hello else self._wire.delta(drawn)
+        hello = self.greeted and now_s >= self._answer_t
+        message = self._wire.delta(drawn) if not hello else self._answer(now_s, drawn)
         # Nothing moves: the traits shall have it soon, however large it is.
         pause_s = _SNAPSHOT_S if message is None else self._pause_s
         if message is None and now_s - self._beat_t >= _BEAT_S:
@@ -77,6 +80,13 @@ class Picture:
         if hello or keep or now_s - self._snapshot_t >= pause_s:
             self._snapshot_t = now_s
             self.note(drawn)
+
+    def _answer(self, now_s: float, drawn: Drawn) -> Message:
+        """Return the whole picture; the next one not before this one has had its time."""
+        self.greeted = False
+        header, buffers = message = self._wire.snapshot(drawn)
+        self._answer_t = now_s + (len(str(header)) + sum(map(len, buffers))) / _ANSWER_BYTES_S
+        return message
 
     def note(self, drawn: Drawn) -> None:
         """Keep the whole picture for the traits, unless they have it."""

@@ -98,7 +98,7 @@ class Source:
         """Make the controls of the settings that are its own."""
         return {
             "net": ipywidgets.Dropdown(description="net", options=whatif.NETS, value=self.value("net")),
-            "batch": ipywidgets.IntText(description="batch, samples", value=self.value("batch")),
+            "batch": ipywidgets.FloatText(description="batch, samples", value=self.value("batch")),
             "preset": ipywidgets.Dropdown(description="device", options=whatif.PRESETS, value=self.value("preset")),
         }
 

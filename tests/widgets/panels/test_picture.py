@@ -63,3 +63,24 @@ def test_the_last_one_is_kept_at_once(picture_of):
     assert snapshots(picture, 8) == [0]
     picture.push(8.0, keep=True)
     assert picture._traits is not None
+
+
+def test_a_page_that_asks_again_and_again_does_not_keep_the_rate_high(picture_of, monkeypatch):
+    """A server that drops what is too much makes the page ask at each turn: 400 KB come every 8 s, not 4 a second."""
+    picture, sent = picture_of(100_000), []
+    monkeypatch.setattr(picture, "send", lambda content, buffers=None: sent.append((content["kind"], buffers)))
+    asked_s = 40.0
+    for turn in range(int(asked_s * 4)):
+        picture.greeted = True
+        picture.push(turn / 4)
+    whole = [sum(map(len, buffers)) for kind, buffers in sent if kind == "snapshot"]
+    assert sum(whole) / asked_s <= 1.25 * 50_000
+    assert len(whole) == 5, "the first one at once"
+    assert picture.greeted, "who asked last is not forgotten"
+    small = picture_of(10)
+    sent.clear()
+    monkeypatch.setattr(small, "send", lambda content, buffers=None: sent.append((content["kind"], buffers)))
+    for turn in range(8):
+        small.greeted = True
+        small.push(turn / 4)
+    assert [kind for kind, _ in sent] == ["snapshot"] * 8

@@ -24,8 +24,13 @@ def panel(kernel, tmp_path):
     kernel.execute("run.panel('fleet').close()")  # threads of the libraries that stay
     kernel.execute(f"before = {LEFT}")
     shown = kernel.execute("panel = run.panel('fleet')\npanel")
-    view = next(m["content"]["data"] for m in shown if m["msg_type"] == "execute_result")
-    assert "1 task" in view["text/html"]
+    twin, view = (m["content"]["data"] for m in shown if m["msg_type"] in {"display_data", "execute_result"})
+    assert "1 task" in twin["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in view
+    request = next(m["parent_header"]["msg_id"] for m in shown if m["msg_type"] == "execute_result")
+    opened = [m for m in shown if m["msg_type"] == "comm_open"]
+    assert opened
+    assert not [m for m in opened if m["parent_header"].get("msg_id") == request], "runners of notebooks keep those"
     (table,) = models(shown, "Table")
     kernel.say(table, kind="hello")
     kernel.show(table)
@@ -104,15 +109,16 @@ content = leases.content
 draw, content.draw = content.draw, lambda name="": 1 / 0
 leases.touch()
 for _ in range(4): leases.refresh()
-content._spans = lambda: {}
+spans, content._spans = content._spans, lambda: {}
 content._window.value = "2 min"
+content._spans = spans
 """)
     said = json.loads(
         printed(kernel.execute("import json; print(json.dumps([[m.text, m.n > 1] for m in leases.messages]))"))
     )
     assert sorted(said) == [
-        ["choose the window: KeyError: '2 min'", False],
         ["draw panel: ZeroDivisionError: division by zero", True],
+        ["read window: KeyError: '2 min'", False],
     ]
     kernel.execute("content.draw = draw; leases.touch(); leases.refresh()")
     kernel.execute("assert leases.view().sentence and not leases.closed\nleases.close()")

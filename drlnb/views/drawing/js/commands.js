@@ -16,7 +16,7 @@ function commander(model, changed, gone) {
     send(key, name, args) {
       if (open.get(key)?.state === "pending") return;
       const id = makeId(),
-        one = /** @type {Asked} */ ({ id, state: "pending", text: "", acked: false });
+        one = /** @type {Asked} */ ({ id, name, args, state: "pending", text: "", acked: false });
       open.set(key, one);
       changed(key);
       model.send({ kind: "command", id, name, args });
@@ -28,6 +28,10 @@ function commander(model, changed, gone) {
       }, 500);
     },
     said(m) {
+      // A whole picture comes after a gap: an answer may have been lost in it.  The same id is carried out once.
+      if (m.kind === "snapshot")
+        for (const { id, name, args, state } of open.values())
+          if (state === "pending") model.send({ kind: "command", id, name, args });
       const found = m.id && byId(m.id);
       if (!found) return;
       const [key, one] = found;

@@ -209,6 +209,8 @@ interface Gone {
 }
 /** What became of a click. */
 interface Asked {
+  name: string;
+  args: Record<string, any>;
   id: string;
   state: "pending" | "failed";
   text: string;

@@ -93,6 +93,7 @@ def _check(playwright, folder, name: str, n_pictures: int) -> None:
         assert all(pictures)
 
 
+@pytest.mark.slow
 def test_a_converted_notebook_needs_no_network(playwright, tmp_path):
     """Its page asks for nothing that an empty notebook's would not, and for nothing at all where that is turned off."""
     cells = [nbformat.v4.new_code_cell(text) for text in CELLS]
@@ -110,3 +111,33 @@ def test_every_notebook_is_converted_with_its_pictures(playwright, tmp_path, pat
     """As above, for those that are kept here."""
     (tmp_path / path.name).write_bytes(path.read_bytes())
     _check(playwright, tmp_path, path.stem, 4)
+
+
+#: From now on nothing that the kernel says of its panels reaches a page.
+DEAF = """
+from drlnb.widgets.panels import picture
+send = picture.Picture.send
+picture.Picture.send = lambda self, *words, **named: None
+"""
+
+
+@pytest.mark.slow
+def test_what_was_lost_is_asked_for_again(notebook, page):
+    """A server that drops messages leaves a gap: the page asks, has the newest picture, and no click waits for ever."""
+    notebook.open([*CELLS, DEAF, "picture.Picture.send = send"])
+    notebook.run_cell(0)
+    panel = page.locator(".drlnb-t-distribution").first
+    sentence, button = panel.get_by_test_id("sentence").first, panel.get_by_test_id("simulate-button")
+    assert until(lambda: "relay m=8 to 16 hosts" in sentence.inner_text(), SOON_MS / 1e3)
+    notebook.run_cell(1)
+    box = panel.locator(".drlnb-t-m input").first
+    box.fill("4")
+    box.press("Enter")
+    button.click()
+    assert until(lambda: notebook.kernel_eval("'shards' in d.content.simulations.results"), SOON_MS / 1e3)
+    assert button.get_attribute("data-state") == "pending"
+    assert "m=8" in sentence.inner_text()
+    notebook.run_cell(2)
+    assert until(lambda: "relay m=4 to 16 hosts" in sentence.inner_text(), SOON_MS / 1e3)
+    assert until(lambda: button.get_attribute("data-state") == "idle", SOON_MS / 1e3)
+    assert notebook.kernel_eval("len(d.commands._states)") == 1, "it was carried out once"
