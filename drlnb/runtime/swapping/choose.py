@@ -20,6 +20,12 @@ from drlnb.runtime.swapping.report import SwapStep
 __all__ = ["Chooser"]
 
 
+def _path(path: object) -> Path:
+    if not isinstance(path, str | Path):
+        raise TypeError(f"a plan's file is named by a path, got {path!r:.80}")
+    return Path(path)
+
+
 class Chooser:
     """Knows the profile and the plan of one module's steps.
 
@@ -140,7 +146,7 @@ class Chooser:
             raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
         self.plan, self.is_given = plan, True
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write profile and plan, and what was learned, a line of JSON each.
 
         Raises
@@ -151,9 +157,11 @@ class Chooser:
         if self.profile is None:
             raise ValueError("there is no profile to save yet: run two steps, or profile()")
         known = json.dumps(self._machine.snapshot()) if self._machine is not None and self._learns else ""
-        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n{known}\n", encoding="utf-8")
+        _path(path).write_text(
+            f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n{known}\n", encoding="utf-8"
+        )
 
-    def load(self, path: Path, shape_key: str) -> None:
+    def load(self, path: str | Path, shape_key: str) -> None:
         """Follow a saved plan; where trials were saved, go on with them.
 
         Raises
@@ -161,8 +169,11 @@ class Chooser:
         ValueError
             If the file cannot be read, or is of another module.
         """
-        profile_text, plan_text, known = [*path.read_text(encoding="utf-8").split("\n"), "", ""][:3]
-        profile = read(SwapProfile, profile_text)
+        try:
+            profile_text, plan_text, known = [*_path(path).read_text(encoding="utf-8").split("\n"), "", ""][:3]
+            profile = read(SwapProfile, profile_text)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} is no plan that save has written: {error}") from None
         if profile.shape_key != shape_key:
             raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {shape_key}")
         self.profile = profile

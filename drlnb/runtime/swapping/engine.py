@@ -207,6 +207,8 @@ class Swapper:
         BudgetExceeded
             If the memory does not suffice either way.
         """
+        if not callable(step_fn):
+            raise TypeError(f"run takes a function without arguments, one training step, got {step_fn!r:.80}")
         before = StepState(self.module, self._device)
         try:
             with self.step(n_samples):
@@ -326,6 +328,8 @@ class Swapper:
         ValueError
             If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
         """
+        if not isinstance(plan, SwapPlan):
+            raise TypeError(f"apply takes a SwapPlan, as solve(...) returns one, got {plan!r:.80}")
         self._chooser.give(plan)
 
     def set_budget(self, budget: str | int | None) -> None:
@@ -372,7 +376,7 @@ class Swapper:
         ValueError
             If there is no profile yet.
         """
-        self._chooser.save(Path(path))
+        self._chooser.save(path)
 
     def load(self, path: str | Path) -> None:
         """Read what :meth:`save` has written to a path, and follow its plan.
@@ -382,7 +386,7 @@ class Swapper:
         ValueError
             If the file cannot be read, or is of another module.
         """
-        self._chooser.load(Path(path), shape_key(self.module))
+        self._chooser.load(path, shape_key(self.module))
 
     @property
     def device_kind(self) -> str:

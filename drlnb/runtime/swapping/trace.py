@@ -250,7 +250,17 @@ def trace(module: nn.Module, *sample: Tensor, name: str = "") -> SwapTrace:
     -------
     SwapTrace
         Operations and saved storages with their bytes per sample, from two batch sizes.
+
+    Raises
+    ------
+    TypeError
+        If it is not a module, or its inputs are not tensors.
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"trace takes a torch.nn.Module, got {module!r:.80}")
+    if not sample or not all(isinstance(each, Tensor) and each.ndim for each in sample):
+        kinds = ", ".join(type(each).__name__ for each in sample) or "none"
+        raise TypeError(f"trace takes a module and its inputs, tensors with the batch first, got {kinds}")
     two, three = (_record(module, sample, n) for n in (2, 3))
     scales = [a.n_bytes != b.n_bytes for a, b in zip(two.saved.values(), three.saved.values(), strict=True)]
     saved = list(itertools.compress(two.saved.values(), scales))

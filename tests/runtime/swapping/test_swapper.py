@@ -779,3 +779,25 @@ def test_a_wait_for_a_copy_is_no_ticks_time(queue):
         # 2 s before anything is read back are the turn's; the tier's thread has a clock of its own.
         assert sum(forward_s) == pytest.approx(5.0, abs=0.5)
         assert sum(backward_s) == pytest.approx(4.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "said"),
+    [
+        (
+            lambda swapper, path: swapper.apply("plan"),
+            TypeError,
+            r"apply takes a SwapPlan, as solve\(...\) returns one",
+        ),
+        (lambda swapper, path: swapper.run(None), TypeError, "run takes a function without arguments, .* got None"),
+        (lambda swapper, path: swapper.load(None), TypeError, "named by a path, got None"),
+        (lambda swapper, path: swapper.load(path), ValueError, "is no plan that save has written: .* No such file"),
+        (lambda swapper, path: swapper.load(path.parent), ValueError, "is no plan that save has written: "),
+    ],
+    ids=["apply", "run", "load", "missing", "folder"],
+)
+def test_wrong_arguments_are_one_line(tmp_path, use, error, said):
+    """They name what is taken, and what was given."""
+    with swap.Swapper(nn.Linear(4, 2)) as swapper, pytest.raises(error, match=said) as told:
+        use(swapper, tmp_path / "plan")
+    assert len(str(told.value).splitlines()) == 1
