@@ -73,7 +73,7 @@ def storage_number(storage: torch.UntypedStorage) -> int:
 
 
 def holders(number: int) -> int:
-    """Return how many have a storage of which the caller is one: tensors, views, arrays, and storages in Python."""
+    """Return how many have a storage: each tensor, what stands for it in an array, and Python's one object of it."""
     return int(_use_count(number))
 
 
