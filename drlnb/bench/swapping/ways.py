@@ -18,7 +18,7 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint_sequential
 
 from drlnb.bench.swapping.nets import NETS
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.alone.swapper import Swapper
 from drlnb.runtime.swapping.report import SwapStep
 
 __all__ = ["WAYS", "OwnOffload", "Way", "in_child", "made", "offloaded", "samples"]
