@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -125,6 +126,7 @@ class Engine:
         self._recipes = Recipes(self._tape)
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
+        self._is_told = False
         self.reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -136,18 +138,23 @@ class Engine:
         Parameters
         ----------
         n_samples
-            Samples of the step; None: the leading size of the first tensor that the module is called with.
+            Samples of the step; None: the leading size of the first tensor, in whatever nest or by keyword, that the
+            module is called with, or of packed sequences their number.
 
         Raises
         ------
         RuntimeError
             If a step is open already.
+        ValueError
+            If the number of samples is none.
         BudgetExceeded
             If the device had too little memory; the next step runs under the plan of the smallest peak.
         """
         if self._open:
             raise RuntimeError("a step is open already: steps do not nest")
-        self._step = step = SwapStep(n_samples)
+        if n_samples is not None and (not isinstance(n_samples, Integral) or n_samples < 1):
+            raise ValueError(f"n_samples must be a whole number from 1 up, or None, got {n_samples!r}")
+        self._step = step = SwapStep(None if n_samples is None else int(n_samples))
         if self._does_nothing():
             yield step
             return
@@ -172,7 +179,8 @@ class Engine:
         self._n_steps += 1
         if recording is None:
             self._chooser.measured(step, link_of(self._tier))
-        elif n := step.n_samples:
+        else:
+            n = self._samples(step)
             self._recorded.append((n, (recording, recording.ticks())))
             if len(self._recorded) == RECORDED:
                 alike, self._recorded = [recorded for size, recorded in self._recorded if size == n], []
@@ -223,9 +231,13 @@ class Engine:
 
         Raises
         ------
+        TypeError
+            If it is no function.
         BudgetExceeded
             If the memory does not suffice either way.
         """
+        if not callable(step_fn):
+            raise TypeError(f"step_fn must be a function that makes one step, got {step_fn!r}")
         before = StepState(self.module, self._device)
         try:
             with self.step(n_samples):
@@ -234,6 +246,16 @@ class Engine:
             before.restore()
         with self.step(n_samples):
             return step_fn()
+
+    def _samples(self, step: SwapStep) -> int:
+        """Return the samples of a recorded step; where nobody knows them the step counts as one."""
+        if step.n_samples is None and not self._is_told:
+            self._is_told = True
+            text = (
+                "swapping cannot see how many samples a step has, so each step counts as one: give step(n_samples=...)"
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+        return step.n_samples or 1
 
     def _fixed_bytes(self) -> int:
         """Return what stays on the device beside saved storages."""

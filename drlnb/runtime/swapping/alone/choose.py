@@ -156,9 +156,13 @@ class OwnChooser:
 
         Raises
         ------
+        TypeError
+            If it is no plan.
         ValueError
             If it does not fit to the profile, or cuts the minibatch, which the step must do itself.
         """
+        if not isinstance(plan, SwapPlan):
+            raise TypeError(f"plan must be a SwapPlan, such as swap.solve returns, got {plan!r}")
         problem = plan.problem(self.profile) if self.profile else ""
         if problem or plan.n_micro > 1:
             raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
@@ -186,12 +190,15 @@ class OwnChooser:
             If the file cannot be read, or is of another module.
         """
         profile_text, plan_text, known = [*path.read_text(encoding="utf-8").split("\n"), "", ""][:3]
-        profile = read(SwapProfile, profile_text)
+        try:
+            profile, plan = read(SwapProfile, profile_text), read(SwapPlan, plan_text)
+        except (ValueError, KeyError, TypeError) as problem:
+            raise ValueError(f"{path} was not written by Swapper.save: {problem!r}") from None
         if profile.shape_key != shape_key:
             raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {shape_key}")
         self.profile = profile
         if not known or not self._learns:
-            self.give(read(SwapPlan, plan_text))
+            self.give(plan)
             return
         self._machine = self._new_machine()
         self._n_others = None

@@ -64,6 +64,10 @@ class Swapper(Engine):
     ) -> None:
         if not isinstance(module, torch.nn.Module):
             raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
+        if min_bytes is not None and (not isinstance(min_bytes, int) or min_bytes < 0):
+            raise ValueError(f"min_bytes must be a whole number from 0 up, or None, got {min_bytes!r}")
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed must be a whole number from 0 up, got {seed!r}")
         self._own = OwnChooser(planner, seed)
         super().__init__(module, self._own, tier=tier, min_bytes=min_bytes, folder=folder)
         self.set_budget(budget)
@@ -80,11 +84,16 @@ class Swapper(Engine):
 
         Raises
         ------
+        TypeError
+            If it is no function.
         ValueError
             If the steps save different tensors, or the numbers are wrong.
         """
-        if not 1 <= len(batches) <= 2 or min(batches) < 1:
-            raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
+        if not callable(step_fn):
+            raise TypeError(f"step_fn must be a function of a number of samples, got {step_fn!r}")
+        sized = isinstance(batches, Sequence) and all(isinstance(n, int) and n > 0 for n in batches)
+        if not sized or not 1 <= len(batches) <= 2:
+            raise ValueError(f"batches must be one or two numbers of samples, got {batches!r}")
         chooser, recordings = self._own, dict[int, list[Recorded]]()
         before = chooser.plan, chooser.is_given
         chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
@@ -110,6 +119,8 @@ class Swapper(Engine):
 
         Raises
         ------
+        TypeError
+            If it is no plan.
         ValueError
             If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
         """
