@@ -86,18 +86,27 @@ class Attribution:
         """Look at the size of the module's first input, and follow nothing."""
         self.n_samples, thread = None, threading.get_ident()
 
-        def look(
-            module: torch.nn.Module, inputs: tuple[object, ...], named: Mapping[str, object], output: object
-        ) -> None:
-            if module is self._module and threading.get_ident() == thread:
-                self.n_samples = _leading_size((inputs, named))
-                hook.remove()
+        def mine(module: torch.nn.Module) -> bool:
+            return module is self._module and threading.get_ident() == thread
 
-        hook = register_module_forward_hook(look, with_kwargs=True)
+        def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
+            if mine(module):
+                self.n_samples = _leading_size(inputs)
+                hooks.pop().remove()
+                if self.n_samples is None:  # these hooks know no keywords
+                    hooks.append(register_module_forward_hook(look_again, with_kwargs=True))
+
+        def look_again(module: torch.nn.Module, _: object, named: Mapping[str, object], output: object) -> None:
+            if mine(module):
+                self.n_samples = _leading_size(named)
+                hooks.pop().remove()
+
+        hooks = [register_module_forward_pre_hook(look)]
         try:
             yield
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for hook in self._hooks:
@@ -131,12 +140,11 @@ class Attribution:
         self._stack.append(call)
         self._entered(call)
 
-    def _after(
-        self, module: torch.nn.Module, inputs: tuple[object, ...], named: Mapping[str, object], output: object
-    ) -> None:
+    def _after(self, module: torch.nn.Module, inputs: tuple[object, ...], *rest: object) -> None:
+        *named, output = rest  # after an exception torch leaves the keywords out
         if self._mine(module) and any(call.module is module for call in self._stack):
             while (call := self._stack.pop()).module is not module:
                 pass  # its own hook failed before it ran
             if self.n_samples is None and module is self._module:
-                self.n_samples = _leading_size((inputs, named))
+                self.n_samples = _leading_size((*inputs, *named))
             self._left(call, output)
