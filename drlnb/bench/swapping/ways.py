@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from drlnb.bench.swapping.nets import NETS
 from drlnb.planning.swapping import SWAPPING, SwapView
-from drlnb.runtime.swapping.alone.swapper import Swapper
+from drlnb.runtime.swapping.client.swapper import Swapper
 from drlnb.runtime.swapping.report import SwapStep
 
 __all__ = ["WAYS", "OwnOffload", "Way", "in_child", "made", "offloaded", "samples"]

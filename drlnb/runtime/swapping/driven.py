@@ -132,7 +132,7 @@ class Driven:
         """Whether the present step shall be recorded."""
         return self._report == "profile" and self._is_full
 
-    def take(self, profile: SwapProfile, n_samples: int) -> None:
+    def take(self, profile: SwapProfile, n_samples: int | None) -> None:
         """Keep a profile for the master."""
         self._report = "median"
         self._others.append({"r": "SwapProfileTaken", "profile": facts(profile), "n_samples": n_samples})

@@ -5,15 +5,13 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.profile import (
     BLOCK,
     DERIVE,
@@ -21,12 +19,12 @@ from drlnb.planning.swapping.profile import (
     SWAP,
     Action,
     RowKey,
-    SwapLink,
     SwapPlan,
     SwapProfile,
 )
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
+from drlnb.runtime.swapping.chooser import Chooser, reported
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.guard import given_back
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
@@ -37,9 +35,9 @@ from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
-from drlnb.runtime.swapping.torch_private import compiled
+from drlnb.runtime.swapping.torch_private import unhookable
 
-__all__ = ["FIRST_STEPS", "RECORDED", "Chooser", "Engine"]
+__all__ = ["FIRST_STEPS", "RECORDED", "Engine"]
 
 _T = TypeVar("_T")
 #: Smallest storages that are moved: below, a copy's start costs more (TransformerEngine: 256 Ki elements).
@@ -53,36 +51,6 @@ _GAP_COPIES = 2.0
 FIRST_STEPS = _COLD_STEPS + RECORDED  #: Steps until a plan is followed.
 
 
-class Chooser(Protocol):
-    """What an engine asks before each step, and tells after it."""
-
-    #: Of the planner.
-    name: str
-    budget_bytes: int | None
-    profile: SwapProfile | None
-    #: None: nothing is known yet.
-    plan: SwapPlan | None
-    #: Cause -> why the budget is not kept.
-    said: dict[str, str]
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether the next step moves nothing."""
-
-    @property
-    def needs_profile(self) -> bool:
-        """Whether the next step shall be recorded."""
-
-    def take(self, profile: SwapProfile, n_samples: int) -> None:
-        """Take the profile of the recorded steps."""
-
-    def measured(self, step: SwapStep, link: SwapLink) -> None:
-        """Learn from a step that was not recorded."""
-
-    def overflowed(self) -> None:
-        """Learn that a step did not fit into the device's memory."""
-
-
 class Engine:
     """Makes the training steps of a module under the plans of whoever chooses them.
 
@@ -93,7 +61,7 @@ class Engine:
     chooser
         Chooses the plans.
     tier, min_bytes, folder
-        As of :class:`~drlnb.runtime.swapping.alone.swapper.Swapper`.
+        As of :class:`~drlnb.runtime.swapping.client.swapper.Swapper`.
 
     Raises
     ------
@@ -126,7 +94,6 @@ class Engine:
         self._recipes = Recipes(self._tape)
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
-        self._is_told = False
         self.reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
 
     # -- a step ------------------------------------------------------------------------------------------------------
@@ -180,11 +147,11 @@ class Engine:
         if recording is None:
             self._chooser.measured(step, link_of(self._tier))
         else:
-            n = self._samples(step)
+            n = step.n_samples or 1
             self._recorded.append((n, (recording, recording.ticks())))
             if len(self._recorded) == RECORDED:
                 alike, self._recorded = [recorded for size, recorded in self._recorded if size == n], []
-                self._chooser.take(self._profile_of({n: alike}), n)
+                self._chooser.take(self._profile_of({n: alike}), step.n_samples)
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
@@ -247,27 +214,13 @@ class Engine:
         with self.step(n_samples):
             return step_fn()
 
-    def _samples(self, step: SwapStep) -> int:
-        """Return the samples of a recorded step; where nobody knows them the step counts as one."""
-        if step.n_samples is None and not self._is_told:
-            self._is_told = True
-            text = (
-                "swapping cannot see how many samples a step has, so each step counts as one: give step(n_samples=...)"
-            )
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
-        return step.n_samples or 1
-
     def _fixed_bytes(self) -> int:
         """Return what stays on the device beside saved storages."""
         return max(self._own_bytes, self._outside_bytes)
 
     def _does_nothing(self) -> bool:
-        if compiled(self.module):
-            reason = "the module is compiled: hooks of saved tensors would break its code"
-        elif self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            reason = "the step is recorded into a CUDA graph"
-        else:
-            reason = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
+        broken = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
+        reason = unhookable(self.module, self._device) or broken
         if reason and reason != self.reason:
             warnings.warn(f"swapping does nothing from now on: {reason}", RuntimeWarning, stacklevel=4)
         self.reason = reason
@@ -321,22 +274,8 @@ class Engine:
 
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
-        chooser, plan = self._chooser, self._plan
-        known = chooser.profile if plan.keys else None
-        predicted = predict(known, plan, self._step.n_samples or 1, chooser.budget_bytes) if known else None
-        return SwapReport(
-            active=not self.reason,
-            reason=self.reason,
-            tier=self._tier.name,
-            budget_bytes=chooser.budget_bytes,
-            planner=chooser.name,
-            plan=plan,
-            profile=chooser.profile,
-            predicted=predicted,
-            step=replace(self._step),
-            said=tuple(chooser.said.values()),
-            kept_because=self._tape.others | ({} if chooser.plan else self._tape.near),
-        )
+        kept_because = self._tape.others | ({} if self._chooser.plan else self._tape.near)
+        return reported(self._chooser, self._step, self.reason, self._tier.name, kept_because)
 
     @property
     def device_kind(self) -> str:

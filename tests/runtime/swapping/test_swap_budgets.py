@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 from drlnb import swap
 from drlnb.planning.swapping.profile import SwapPlan
-from drlnb.runtime.swapping.alone import swapper as alone
+from drlnb.runtime.swapping.client import swapper as client
 from drlnb.runtime.swapping.memory import fixed_bytes
 from tests.runtime.swapping.rig import swapper
 
@@ -229,7 +229,7 @@ def test_where_nothing_can_be_moved_nothing_is(planner):
 def test_malloc_is_fixed_where_memory_counts(monkeypatch):
     """On the CPU, with a budget: freed tensors leave the process. Without one nothing is changed."""
     fixed = []
-    monkeypatch.setattr(alone, "fix_malloc", lambda: fixed.append(True))
+    monkeypatch.setattr(client, "fix_malloc", lambda: fixed.append(True))
     with swapper(nn.Linear(4, 4), planner="none") as swapped:
         assert fixed == []
         swapped.set_budget("1MiB")

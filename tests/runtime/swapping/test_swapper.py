@@ -19,7 +19,7 @@ from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
 from drlnb.runtime.swapping import derive, engine, measure, tape
-from drlnb.runtime.swapping.alone.choose import OwnChooser
+from drlnb.runtime.swapping.client.choose import OwnChooser
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.measure import Recording
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes

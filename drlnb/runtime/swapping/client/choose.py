@@ -49,10 +49,12 @@ class OwnChooser:
     TypeError
         If it is neither.
     ValueError
-        If there is no planner of the name.
+        If there is no planner of the name, or the seed is below 0.
     """
 
     def __init__(self, planner: str | Planner[SwapView, SwapPlan], seed: int) -> None:
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed must be a whole number from 0 up, got {seed!r}")
         planners = Planners()
         if isinstance(planner, str):
             self.name = self._planner = planner
@@ -66,7 +68,7 @@ class OwnChooser:
         self._seed = seed
         self._machine: SwapMachine | None = None
         self._running = ""  # the machine's name of the plan
-        self._began_s = time.perf_counter()
+        self._began_s, self._is_told = time.perf_counter(), False
         #: Storages beyond the plan that a step holds anyway, such as its input; None: the next step says that.
         self._n_others: int | None = 0
         self.budget_bytes: int | None = None
@@ -91,11 +93,15 @@ class OwnChooser:
         waits = self.profile is None and not self.is_given and self.budget_bytes is not None
         return waits and self.name not in {NONE, ALL}
 
-    def take(self, profile: SwapProfile, n_samples: int) -> None:
-        """Plan for a profile."""
+    def take(self, profile: SwapProfile, n_samples: int | None) -> None:
+        """Plan for a profile; of unknown samples a step counts as one, which is told once."""
+        if n_samples is None and not self._is_told:
+            self._is_told = True
+            text = "the samples of a step cannot be seen, so each step counts as one: give step(n_samples=...)"
+            warnings.warn(f"swapping: {text}", RuntimeWarning, stacklevel=2)
         self.profile = profile
         self._machine = self._machine or self._new_machine()
-        self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples)
+        self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples or 1)
 
     def _new_machine(self) -> SwapMachine:
         config = {"planner": self._planner, "budget_bytes": self.budget_bytes, "seed": self._seed}

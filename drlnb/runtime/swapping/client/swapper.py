@@ -8,8 +8,8 @@ import torch
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
-from drlnb.runtime.swapping.alone.choose import OwnChooser
-from drlnb.runtime.swapping.alone.solve import read_budget
+from drlnb.runtime.swapping.client.choose import OwnChooser
+from drlnb.runtime.swapping.client.solve import read_budget
 from drlnb.runtime.swapping.engine import RECORDED, Engine
 from drlnb.runtime.swapping.measure import Recorded
 from drlnb.runtime.swapping.memory import budget_problem, fix_malloc, shape_key
@@ -66,8 +66,6 @@ class Swapper(Engine):
             raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
         if min_bytes is not None and (not isinstance(min_bytes, int) or min_bytes < 0):
             raise ValueError(f"min_bytes must be a whole number from 0 up, or None, got {min_bytes!r}")
-        if not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed must be a whole number from 0 up, got {seed!r}")
         self._own = OwnChooser(planner, seed)
         super().__init__(module, self._own, tier=tier, min_bytes=min_bytes, folder=folder)
         self.set_budget(budget)
