@@ -19,7 +19,7 @@ from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
 from drlnb.runtime.swapping import derive, engine, measure, tape
-from drlnb.runtime.swapping.choose import Chooser
+from drlnb.runtime.swapping.client.choose import OwnChooser
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.measure import Recording
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
@@ -146,7 +146,7 @@ def test_a_step_that_keeps_all_counts_what_one_that_follows_its_modules_counts(m
     told = []
     for follows in (False, True):
         if follows:
-            monkeypatch.setattr(Chooser, "keeps_all", False)
+            monkeypatch.setattr(OwnChooser, "keeps_all", False)
             if more["planner"] == "none":
                 monkeypatch.setattr(swap.Swapper, "_action", lambda self, key: KEEP)
         net, x = made("residual"), images()
@@ -563,7 +563,7 @@ def test_a_rate_is_that_of_the_newest_copies():
 
 def test_a_drift_is_in_the_reasons_of_the_next_plan():
     """Once the link was measured anew, the report's copies take as long as they did."""
-    chooser = Chooser("auto", 0)
+    chooser = OwnChooser("auto", 0)
     chooser.budget_bytes = 45
     chooser.take(wide(6, link=SwapLink.of(20.0)), 1)
     for _ in range(60):
@@ -693,7 +693,6 @@ def test_what_a_slow_disk_takes_is_no_ticks_time(monkeypatch):
         for thread in ("writer", "reader"):
             getattr(swapped._tier, thread).shutdown()
             setattr(swapped._tier, thread, _Lazy())
-        swapped._chooser.gap_copies = 0.0  # as an executor: all goes, however slow that is
         for _ in range(FIRST_STEPS):
             with swapped.step() as step:
                 net(x).square().sum().backward()
