@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.client.swapper import Swapper
 from tests.runtime.swapping.autograd.compare import PLANNERS, Net, assert_plain, once
 from tests.runtime.swapping.nets import differing, state
 from tests.runtime.swapping.rig import stepping, swapper

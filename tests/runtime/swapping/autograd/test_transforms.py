@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad, graph
 
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.client.swapper import Swapper
 from tests.runtime.swapping.autograd.compare import PLANNERS, Net, assert_plain
 from tests.runtime.swapping.rig import swapper
 
