@@ -202,6 +202,7 @@ class Tape:
             self.others[key] = _FOREIGN  # others may write it, whoever has the storage
         stays = key in self.others or (key in self.near and self.gap_copies > 0)
         action = KEEP if stays else self._action(key)
+        self.make_room(storage.nbytes())  # else how fast copies are would decide what is counted beside it
         held = Held(self._uncounted if self.others.get(key) in _NOT_OURS else self.meter, storage)
         saved = Saved(key, layer_type, held, action)
         self._saved[saved.number] = self.rows[key] = saved

@@ -786,12 +786,12 @@ def test_a_wait_for_a_copy_is_no_ticks_time(queue):
         (
             lambda swapper, path: swapper.apply("plan"),
             TypeError,
-            r"apply takes a SwapPlan, as solve\(...\) returns one",
+            "plan must be a SwapPlan, such as swap.solve returns, got 'plan'",
         ),
         (lambda swapper, path: swapper.run(None), TypeError, "run takes a function without arguments, .* got None"),
         (lambda swapper, path: swapper.load(None), TypeError, "named by a path, got None"),
-        (lambda swapper, path: swapper.load(path), ValueError, "is no plan that save has written: .* No such file"),
-        (lambda swapper, path: swapper.load(path.parent), ValueError, "is no plan that save has written: "),
+        (lambda swapper, path: swapper.load(path), ValueError, "was not written by Swapper.save: .* No such file"),
+        (lambda swapper, path: swapper.load(path.parent), ValueError, "was not written by Swapper.save: "),
     ],
     ids=["apply", "run", "load", "missing", "folder"],
 )

@@ -65,6 +65,7 @@ def rows():
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:swapping. the budget of")
 @pytest.mark.parametrize("planner", ["none", *PLANNERS])
 @pytest.mark.parametrize("function", [mapped, gradient, jacobian, along, per_sample, dual, nested_rows])
 def test_a_transform_within_a_step(function, planner):
