@@ -91,6 +91,15 @@ class Attribution:
             hook.remove()
         self._stack, self._paths = [Call("", None)], {}
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Follow nothing for a while: what runs then is no part of the step."""
+        thread, self._thread = self._thread, 0
+        try:
+            yield
+        finally:
+            self._thread = thread
+
     @property
     def call(self) -> Call:
         """The innermost call; outside of all: one without a module."""

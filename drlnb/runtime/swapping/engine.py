@@ -17,7 +17,7 @@ from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution, Call
-from drlnb.runtime.swapping.blocks import recomputed
+from drlnb.runtime.swapping.blocks.runs import Blocks
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.guard import given_back
@@ -105,7 +105,7 @@ class Swapper:
             min_bytes=_MIN_BYTES[self._device.type] if min_bytes is None else min_bytes,
             window_bytes=IN_FLIGHT_BYTES,
         )
-        self._recipes = Recipes(self._tape)
+        self._recipes, self._blocks = Recipes(self._tape), Blocks(module, self._tape, self._attribution)
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
@@ -176,7 +176,7 @@ class Swapper:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(recomputed(self.module, blocks, self._tape.remaking))
+                stack.enter_context(self._blocks.open(blocks, tries=recording is not None))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 stack.enter_context(saved_tensors_hooks(*hooks))
@@ -184,6 +184,7 @@ class Swapper:
             if counts and self._chooser.plan:
                 known = len(self._chooser.plan.keys) + len(self._tape.others)
                 self._step.n_unknown = max(0, self._tape.n_saved - known)
+            self._step.n_unknown += self._blocks.n_left_alone(blocks)
         finally:
             self._recording = self._tape.watch = None
             self._recipes.begin(wanted=False)
@@ -299,7 +300,7 @@ class Swapper:
         return chooser.profile
 
     def _profile_of(self, recordings: Recordings) -> SwapProfile:
-        return profile_of(
+        profile = profile_of(
             recordings,
             link=link_of(self._tier),
             device_kind=self.device_kind,
@@ -307,6 +308,8 @@ class Swapper:
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
+        exact = [block for block in profile.blocks if self._blocks.may_be_made_again(block.path)]
+        return replace(profile, blocks=tuple(exact))
 
     def apply(self, plan: SwapPlan) -> None:
         """Follow a plan from the next step on, whatever the planner says.

@@ -151,6 +151,8 @@ class Tape:
         #: A storage that is needed again within that many times its copy stays, from the next step on.
         self.gap_copies = 0.0
         self.watch: Watch | None = None
+        #: Given each tensor that autograd saves.
+        self.heard: Callable[[torch.Tensor], None] | None = None
         #: Storages that something else holds, or of which less than half is saved: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
@@ -215,6 +217,8 @@ class Tape:
 
     def pack(self, tensor: torch.Tensor) -> Handle | Kept:
         """Adopt a tensor that autograd saves."""
+        if self.heard is not None:
+            self.heard(tensor)
         if not self._is_ours(tensor):
             return kept(tensor)
         storage = tensor.untyped_storage()
