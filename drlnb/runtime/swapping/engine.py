@@ -195,7 +195,8 @@ class Swapper:
         Parameters
         ----------
         step_fn
-            One training step; random numbers, buffers and gradients are as before when it is called again.
+            One training step; global random numbers, buffers, frozen parameters and gradients are as before when it is
+            called again.
         n_samples
             As for :meth:`step`.
 
