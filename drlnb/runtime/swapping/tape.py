@@ -312,7 +312,7 @@ class Tape:
         now = time.perf_counter if self.watch is None else self.meter.settle  # copies are waited for on the device
         began_s, waited_s = now(), self.meter.waited_s
         fetched = saved.held is None and saved.buffer is None
-        if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
+        if fetched and (saved.ticket is None or not saved.ticket.stay()):
             self.make_room(saved.n_bytes)
         if graph_task() != -1:
             self._prefetch(saved)
@@ -374,7 +374,7 @@ class Tape:
             if saved.ticket is None or saved.key in self.others or saved.key in self._ahead:
                 continue  # what is asked for may stay until it is needed
             viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
-            if saved.ticket.copy_s > 0 and not saved.ref.expired():
+            if saved.ticket.is_away and not saved.ref.expired():
                 self.others[saved.key] = _HELD  # first: a slice of the caller's is not ours to count
             elif viewed_bytes < saved.n_bytes / 2:
                 self.others[saved.key] = "less than half of the storage is saved"
