@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 def test_a_course_on_a_part_of_the_set_goes_on_where_it_was(monkeypatch):
-    """Four fifths of the trials see four fifths of the batches, a file holds what they taught, then all batches come."""
+    """Four fifths of the trials see four fifths of the batches, a file holds what they taught, then all come."""
     made, seen = [], []
 
     class Seen(Way):
