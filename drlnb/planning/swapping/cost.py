@@ -88,6 +88,11 @@ class Walker:
         first, last = self.spans[path]
         return sum(self.forward_s[first : last + 1])
 
+    def kept_bytes(self, actions: Sequence[str]) -> float:
+        """Return what stays of the rows between their last forward use and their first backward one."""
+        left = {KEEP: [1.0] * len(self.left), SQUEEZE: self.left}
+        return sum(self.size[row] * left[action][row] for row, action in enumerate(actions) if action in left)
+
     def walk(
         self, actions: Sequence[str], blocks: Iterable[str], room_bytes: float, *, logged: bool = False
     ) -> "_Walk":

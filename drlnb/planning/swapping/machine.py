@@ -33,6 +33,8 @@ _USERS = ("budget_bytes", "planner", "pins", "never", "bandwidth_bytes_per_s")
 _DRIFT = 1.10
 #: A peak beyond the prediction by more than this share corrects what the profile says of the allocator.
 _PEAK_SLACK = 1.05
+#: Plans that are tried out where none is expected to fit.
+_MEASURED = 3
 #: By so much may a candidate have been faster than the plan that is kept: it is measured on.
 _NOISE = 1.02
 
@@ -77,12 +79,14 @@ class SwapMachine(Machine[Swapping]):
             yield not any(problems), "every plan can be carried out and obeys the pins"
             if any(problems):
                 return
-        yield state.fits(state.running) or state.running == state.safest(), "the running plan fits, or none is smaller"
+        tried = state.phase == "trialling"
+        sound = tried or state.fits(state.running) or state.running == state.safest()
+        yield sound, "the running plan fits, or none is smaller, or it is tried out"
         medians = {name: median(steps) for name, steps in state.steps_s.items() if steps and state.fits(name)}
         least = min(medians.values(), default=0.0)
         kept = state.phase != "settled" or bool(state.learned) or medians.get(state.running, 0.0) <= least * _NOISE
         yield kept, "no plan that was tried is faster than the one that is kept"
-        yield (state.phase == "trialling") or not state.candidates, "candidates wait during trials alone"
+        yield tried or not state.candidates, "candidates wait during trials alone"
         yield {state.running, *state.candidates} <= state.plans.keys(), "what runs and what waits is known"
 
 
@@ -229,11 +233,9 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
         learn(state, planner, [], out)
         return
     state.candidates = [name for name in dict.fromkeys(names) if state.fits(name)]
-    if not any(state.fits(name) for name in state.plans):
-        least = min(said.peak_bytes for name in state.plans if (said := state.predicted(name)))
-        budget_bytes = state.budget_bytes or 0.0
-        more = f"the least that was found takes {said_bytes(least - budget_bytes)} more"
-        report(state, f"no plan fits the budget of {said_bytes(budget_bytes)}: {more}, and goes on", out)
+    if not any(state.fits(name) for name in state.plans):  # predictions may be wrong: the smallest peaks are measured
+        state.candidates = sorted([name for name in state.plans if name not in state.overflowed], key=state.danger)
+        del state.candidates[_MEASURED:]
     next_trial(state, out)
 
 
@@ -249,6 +251,7 @@ def _step_measured(state: Swapping, event: words.SwapStepMeasured, out: Out) -> 
     if event.peak_bytes > _PEAK_SLACK * said.peak_bytes:
         slack = (1.0 + state.profile.slack_frac) * event.peak_bytes / said.peak_bytes - 1.0
         state.profile = replace(state.profile, slack_frac=slack)
+    state.most_bytes[state.running] = max(event.peak_bytes, state.most_bytes.get(state.running, 0))
     if state.budget_bytes is not None and event.peak_bytes > state.budget_bytes:
         _leave(state, "its peak was above the budget", out)
         return
@@ -275,7 +278,6 @@ def _overflowed(state: Swapping, event: words.SwapStepOverflowed, out: Out) -> N
 
 def _leave(state: Swapping, reason: str, out: Out) -> None:
     """Give the running plan up: the best one that was measured goes on, or the one of the smallest peak."""
-    again = state.running in state.overflowed
     state.overflowed.add(state.running)
     if state.phase == "trialling" and (planner := learning(state)):
         learn(state, planner, [OVERFLOW], out)
@@ -283,14 +285,18 @@ def _leave(state: Swapping, reason: str, out: Out) -> None:
     other = best(state) or state.safest()
     if len(state.plans) == 1:  # nothing was searched for, since all was expected to fit
         _plan_anew(state, reason, out, overflowed={NONE})
-    elif other != state.running:
+        return
+    if other != state.running:
         out.append(words.SwapPlanRolledBack(plan_key=state.running, to_key=other, reason=reason))
-        if state.phase == "trialling":
-            next_trial(state, out)
-        else:
-            run(state, other, f"the plan before: {reason}", out)
-    elif not again:
-        report(state, f"{reason}, and no plan is smaller", out)
+    if state.phase == "trialling":
+        next_trial(state, out)
+    elif other != state.running:
+        run(state, other, f"the plan before: {reason}", out)
+    elif state.phase == "settled" and not state.short:
+        state.short = True
+        asked, least = said_bytes(state.budget_bytes or 0.0), said_bytes(state.danger(other)[0])
+        way = "give it as much, or make steps of fewer samples"
+        report(state, f"the budget of {asked} is not kept: the least that was found takes {least}; {way}", out)
 
 
 def _link_measured(state: Swapping, event: words.SwapLinkMeasured, out: Out) -> None:

@@ -89,10 +89,14 @@ class Search:
             self._walked[choice] = walk.peak, walk.t * choice.n_micro
         return self._walked[choice]
 
-    def score(self, choice: Choice) -> tuple[float, float]:
-        """Return the bytes beyond the budget, and the seconds of a step; smaller is better."""
+    def score(self, choice: Choice) -> tuple[float, float, float]:
+        """Return bytes beyond the budget, those that stay if there are any, and seconds of a step; smaller is better.
+
+        Where nothing fits, of equal peaks the choice that moves most is best: peaks are predictions.
+        """
         peak, seconds = self.walked(choice)
-        return max(0.0, peak - self.room), seconds
+        over = max(0.0, peak - self.room)
+        return over, self.numbers.kept_bytes(choice.actions) / choice.n_micro if over else 0.0, seconds
 
     @cached_property
     def plain(self) -> tuple[float, float]:
@@ -118,21 +122,22 @@ def best(search: Search, choices: Iterable[Choice]) -> Choice:
 
 # ------------------------------------------------------------------ greedy
 def greedy(search: Search, choice: Choice) -> Choice:
-    """Make the move that frees most bytes at the peak per second added, until the step fits or no move helps.
+    """Make the move that frees most bytes at the peak per second added, until the step fits.
 
-    The value of a move depends on the queues of the link, so the step is walked again after each.
+    Where no move helps, since several ticks need as much, everything goes that can, if that is better.  The value of a
+    move depends on the queues of the link, so the step is walked again after each.
     """
     while search.score(choice)[0] > 0.0:
-        over, seconds = search.score(choice)
+        over, _, seconds = search.score(choice)
         moves = [each for each in _moves(search, choice) if search.score(each)[0] < over]
         if not moves:
-            break
+            return best(search, (choice, search.every(SWAP, DERIVE, SQUEEZE)))
         choice = max(moves, key=lambda each: _worth(search.score(each), over, seconds))
     return choice
 
 
-def _worth(score: tuple[float, float], over: float, seconds: float) -> float:
-    added_s = score[1] - seconds
+def _worth(score: tuple[float, float, float], over: float, seconds: float) -> float:
+    added_s = score[2] - seconds
     return (over - score[0]) / added_s if added_s > 0.0 else math.inf
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.machine import Out
 from drlnb.planning.registry import Planner
-from drlnb.planning.swapping.cost import Prediction, predict
+from drlnb.planning.swapping.cost import Prediction, predict, walker
 from drlnb.planning.swapping.heuristics import Searched
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, SwapPlan, SwapProfile, facts
@@ -54,6 +54,8 @@ class Swapping:
     steps_s: dict[str, list[float]] = field(default_factory=dict)
     #: Peaks of the present trial's steps.
     peaks: list[int] = field(default_factory=list)
+    #: Name -> the greatest peak of its steps since the last change.
+    most_bytes: dict[str, int] = field(default_factory=dict)
     #: What a planner that learns by trials knows; empty: nothing.
     learned: str = ""
     #: The running plan has made its first step.
@@ -62,6 +64,8 @@ class Swapping:
     overflowed: set[str] = field(default_factory=set)
     settled_s: float = 0.0
     recent_s: deque[float] = field(default_factory=lambda: deque(maxlen=_DRIFT_STEPS))
+    #: It was reported that no plan keeps the budget.
+    short: bool = False
     #: What was reported last of why nothing is swapped.
     said: str = ""
     t: float = 0.0
@@ -96,19 +100,27 @@ class Swapping:
         said = self.predicted(name)
         return name not in self.overflowed and (name in self.steps_s or said is None or said.fits)
 
+    def danger(self, name: str) -> tuple[float, float, float]:
+        """Return the peak of a plan, measured if it has run, the bytes that stay, and the seconds of a step."""
+        said = self.predicted(name)
+        if said is None or self.profile is None:
+            return 0.0, 0.0, 0.0
+        kept_bytes = walker(self.profile, self.n_samples).kept_bytes(self.plans[name].actions)
+        return self.most_bytes.get(name, said.peak_bytes), kept_bytes, said.step_s
+
     def safest(self) -> str:
-        """Return the plan of the smallest expected peak."""
-        said = {name: self.predicted(name) for name in self.plans}
-        return min(said, key=lambda name: each.peak_bytes if (each := said[name]) else 0.0)
+        """Return the plan of the smallest peak; of those that are alike the one that moves most."""
+        return min(self.plans, key=self.danger)
 
 
 def forget(state: Swapping) -> None:
     """Drop the plans: profile, budget, planner or pins are others now."""
     state.candidates.clear()
     state.steps_s.clear()
+    state.most_bytes.clear()
     state.overflowed.clear()
     state.recent_s.clear()
-    state.settled_s = 0.0
+    state.settled_s, state.short = 0.0, False
     state.plans = {NONE: _ruled(state, "all", "keep")}
     state.running = NONE
 

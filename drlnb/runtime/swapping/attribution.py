@@ -56,15 +56,13 @@ class Attribution:
         self._stack: list[Call] = []
         self._counts: dict[str, int] = {}
         self._thread = 0
-        #: Calls that have ended in this step.
-        self.tick = 0
         #: Leading size of the first tensor that the module was given in this step.
         self.n_samples: int | None = None
 
     def __enter__(self) -> None:
         self._paths = {module: path for path, module in self._module.named_modules()}
         self._stack, self._counts, self._thread = [Call("", None)], {}, threading.get_ident()
-        self.tick, self.n_samples = 0, None
+        self.n_samples = None
         self._hooks = (
             register_module_forward_pre_hook(self._before),
             register_module_forward_hook(self._after, always_call=True),
@@ -73,7 +71,7 @@ class Attribution:
     @contextmanager
     def size_alone(self) -> Iterator[None]:
         """Look at the size of the module's first input, and follow nothing."""
-        self.tick, self.n_samples, thread = 0, None, threading.get_ident()
+        self.n_samples, thread = None, threading.get_ident()
 
         def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
             if module is self._module and threading.get_ident() == thread:
@@ -133,5 +131,4 @@ class Attribution:
         if self._mine(module) and any(call.module is module for call in self._stack):
             while (call := self._stack.pop()).module is not module:
                 pass  # its own hook failed before it ran
-            self.tick += 1
             self._left(call, output)

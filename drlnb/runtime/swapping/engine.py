@@ -15,22 +15,22 @@ from torch.autograd.graph import saved_tensors_hooks
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.planner import SwapView
-from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SWAP, Action, RowKey, SwapPlan, SwapProfile
+from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey, SwapPlan, SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks.runs import Blocks
 from drlnb.runtime.swapping.choose import Chooser
 from drlnb.runtime.swapping.derive import Recipes
-from drlnb.runtime.swapping.guard import given_back
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import DevicePeak, StepState, budget_problem, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
+from drlnb.runtime.swapping.saved import given_back
 from drlnb.runtime.swapping.solve import read_budget
-from drlnb.runtime.swapping.squeeze import squeeze
+from drlnb.runtime.swapping.squeeze import recognise, squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
-from drlnb.runtime.swapping.torch_private import compiled
+from drlnb.runtime.swapping.torch_private import compiled, transforms_allowed
 
 __all__ = ["FIRST_STEPS", "Swapper"]
 
@@ -106,6 +106,7 @@ class Swapper:
             window_bytes=IN_FLIGHT_BYTES,
         )
         self._recipes, self._blocks = Recipes(self._tape), Blocks(module, self._tape, self._attribution)
+        self._tape.ways = {SQUEEZE: squeeze, DERIVE: self._recipes.derive}
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
@@ -179,6 +180,7 @@ class Swapper:
                 stack.enter_context(self._blocks.open(blocks, tries=recording is not None))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
+                stack.enter_context(transforms_allowed())
                 stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
@@ -245,6 +247,7 @@ class Swapper:
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
 
     def _entered(self, call: Call) -> None:
+        self._tape.part()
         self._recipes.entered(call)
         if self._recording is not None:
             self._recording.entered(call)
@@ -253,7 +256,7 @@ class Swapper:
         self._recipes.left(call, output)
         if self._recording is not None:
             self._recording.left(call, output)
-        squeeze(self._tape, call, output)
+        recognise(self._tape, call, output)
 
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape

@@ -10,10 +10,11 @@ import torch
 from drlnb.planning.swapping.profile import Affine, RowKey, SavedRow, SwapBlock, SwapLink, SwapProfile, Tick
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.saved import Handle, Saved, storage_of
 from drlnb.runtime.swapping.squeeze import KINDS, left_frac, nodes, plane_of, tensors_in
-from drlnb.runtime.swapping.tape import Handle, Saved, Tape
+from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Tier
-from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, storage_number
+from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, operation, storage_number
 
 __all__ = ["Recorded", "Recording", "Recordings", "link_of", "profile_of"]
 
@@ -65,6 +66,11 @@ class _Block:
     again: bool  # called with tensors, and it gives something
 
 
+def _storages(value: object) -> list[torch.UntypedStorage]:
+    """Return the storages of the tensors in what a module takes or returns, but for those that have none."""
+    return [each for tensor in tensors_in(value) if (each := storage_of(tensor)) is not None]
+
+
 class Recording:
     """Watches one training step.
 
@@ -88,25 +94,37 @@ class Recording:
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
         self._own_s = 0.0  # what recording takes is not the step's
         self._ends_s = [self._now()]
+        self._operation: int | None = None  # that saves in the present tick
         self._needs: list[tuple[float, RowKey, float]] = []
 
     def _now(self) -> float:
         return self._tape.meter.settle() - self._own_s - self._tape.meter.waited_s
 
+    @property
+    def _tick(self) -> int:
+        return len(self._ends_s) - 1
+
+    def _turn(self) -> int:
+        """End a tick; return its number."""
+        self._ends_s.append(self._now())
+        self._forward_bytes.append(self._transient_bytes())
+        self._operation = None
+        return self._tick - 1
+
     def entered(self, call: Call) -> None:
-        """Record a call that begins."""
-        self._first[id(call)] = self._attribution.tick
+        """Record a call that begins: what was saved before it is of another tick."""
+        if self._operation is not None:
+            self._turn()
+        self._first[id(call)] = self._tick
 
     def left(self, call: Call, output: object) -> None:
         """Record a call that has ended: the end of a tick."""
-        now_s = self._now()
-        self._ends_s.append(now_s)
-        self._forward_bytes.append(self._transient_bytes())
-        tick = self._attribution.tick - 1
+        tick = self._turn()
+        now_s = self._ends_s[-1]
         first = self._first.pop(id(call), tick)
-        for tensor in tensors_in(output):
-            self._made[storage_number(tensor.untyped_storage())] = tick
-            self._refs.append(StorageRef(tensor.untyped_storage()))
+        for storage in _storages(output):
+            self._made[storage_number(storage)] = tick
+            self._refs.append(StorageRef(storage))
         for node in nodes(output):
             for name, kind in KINDS.get(node.name(), {}).items():
                 read = self._tape.handle_of(node, name)
@@ -114,12 +132,8 @@ class Recording:
                     row = self.rows[read.saved.key]
                     row.kinds[id(read)] = kind
                     row.left_frac = max(row.left_frac, left_frac(kind, row.itemsize, plane_of(self._tape, node)))
-        for handle in call.pending:
-            if isinstance(handle, Handle) and handle.saved.key in self.rows:
-                row = self.rows[handle.saved.key]
-                row.source = row.source or self._recipes.source_of(handle.saved, (call.inputs, output))
         if call.path and call.module is not None:
-            storages = [each.untyped_storage() for each in tensors_in(call.inputs)]
+            storages = _storages(call.inputs)
             self._refs += map(StorageRef, storages)
             inputs = {storage_number(each): each.nbytes() for each in storages}
             block = self.blocks.setdefault(call.path, _Block(first, tick, inputs, 0, True))
@@ -128,17 +142,27 @@ class Recording:
         self._own_s += self._now() - now_s
 
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
-        """Record a saved tensor."""
-        saved, tick = handle.saved, self._attribution.tick
+        """Record a saved tensor; the operations of one call have a tick each, as their rows are not needed at once."""
         if graph_task() != -1:
             return
+        if self._operation not in {None, operation()}:
+            self._turn()
+        self._operation = operation()
+        saved, tick = handle.saved, self._tick
         if saved.key not in self.rows:
-            born = min(self._made.get(saved.identity[0], tick), tick)
-            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), saved.identity[0], born)
+            born = min(self._made.get(saved.number, tick), tick)
+            self.rows[saved.key] = _Row(saved.layer_type, saved.n_bytes, tensor.element_size(), saved.number, born)
         row = self.rows[saved.key]
         row.handles.add(id(handle))
         row.ticks.append(tick)
         row.consumers.setdefault(type(self._attribution.call.module).__name__.lower())
+
+    def parting(self, saved: Saved) -> None:
+        """Record what a storage can be computed from."""
+        now_s = self._now()
+        if saved.key in self.rows:
+            self.rows[saved.key].source = self._recipes.source_of(saved)
+        self._own_s += self._now() - now_s
 
     def unpacked(self, saved: Saved) -> None:
         """Record that a storage is needed for the first time."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from drlnb.records.units import said_bytes
-from drlnb.runtime.swapping.torch_private import storage_number, submodules
+from drlnb.runtime.swapping.torch_private import storage_number, storages_in, submodules
 
 __all__ = [
     "DevicePeak",
@@ -59,9 +59,9 @@ def storages_of(module: torch.nn.Module) -> tuple[Collection[int], int]:
     """Return the numbers of what parameters and buffers are stored in, and :func:`fixed_bytes`."""
     storages, n_bytes = dict[int, int](), 0
     for tensor in kept_tensors(module):
-        storage = tensor.untyped_storage()
-        storages[storage_number(storage)] = storage.nbytes()
-        if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
+        parts = storages_in(tensor)
+        storages.update({storage_number(each): each.nbytes() for each in parts})
+        if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and parts:
             n_bytes += tensor.nbytes
     return storages.keys(), n_bytes + sum(storages.values())
 

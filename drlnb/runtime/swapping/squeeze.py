@@ -2,22 +2,23 @@
 
 A max-pool never reads the values of its input (``void``), its indices fit in fewer bits (``narrow``), and a ReLU reads
 of its result only where it is not positive (``mask``, a bit each).  Which operation a tensor was saved by is seen when
-the module that runs it returns, on the graph of its output; until then, and for any other operation, the tensor is kept
-in full.
+the module that runs it returns, on the graph of its output.  A storage stays in full until that is known of all that
+saved it, and nobody else has it any more: who has it may write it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 
 from drlnb.planning.swapping.profile import SQUEEZE
 from drlnb.runtime.swapping.attribution import Call
-from drlnb.runtime.swapping.guard import Geometry
-from drlnb.runtime.swapping.tape import Handle, Tape
+from drlnb.runtime.swapping.saved import Form, Geometry, Guard, Handle, Saved
+from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Held, Meter
 
-__all__ = ["KINDS", "left_frac", "nodes", "plane_of", "squeeze", "tensors_in"]
+__all__ = ["KINDS", "left_frac", "nodes", "plane_of", "recognise", "squeeze", "tensors_in"]
 
 #: Operation of the graph -> name under which it holds a tensor -> form that will do.
 KINDS: Mapping[str, Mapping[str, str]] = {
@@ -26,7 +27,6 @@ KINDS: Mapping[str, Mapping[str, str]] = {
 }
 #: Of eight bytes that are 0 or 1: moves the i-th to bit i of the last; back: a byte to all eight, bit i of the i-th.
 _GATHER, _SPREAD, _DIAGONAL = 0x0102040810204080, 0x0101010101010101, 0x8040201008040201 - (1 << 64)
-_Form = Callable[[], torch.Tensor]
 #: So many operations back of a module's output are looked at.
 _DEPTH = 64
 #: (form, device, type, memory format) -> whether it gave the same gradients.
@@ -57,17 +57,29 @@ def nodes(output: object) -> Iterator[torch.autograd.graph.Node]:
                 waiting.append(before)
 
 
-def squeeze(tape: Tape, call: Call, output: object) -> None:
-    """Release what the plan squeezes among the tensors that were saved during a module's call."""
-    wanted = {each for each in call.pending if isinstance(each, Handle) and each.full and each.saved.action == SQUEEZE}
+def recognise(tape: Tape, call: Call, output: object) -> None:
+    """Find out which tensors that a call has saved are of an operation that needs less, where that is the plan."""
+    wanted = {each for each in call.pending if isinstance(each, Handle) and each.saved.action == SQUEEZE}
     for node in nodes(output) if wanted else ():
         for name, kind in KINDS.get(node.name(), {}).items():
             handle = tape.handle_of(node, name)
-            if handle in wanted and handle.full is not None:
+            if handle in wanted:
                 wanted.discard(handle)
-                _apply(kind, handle, handle.full, plane_of(tape, node), tape.meter)
+                plane = plane_of(tape, node)
+                handle.saved.makers[id(handle)] = partial(_maker, kind, handle.guard, plane, tape.meter)
         if not wanted:
             return
+
+
+def squeeze(saved: Saved) -> bool:
+    """Keep something smaller for each tensor that views a storage, or all of it; return whether that is settled."""
+    if saved.held is None or not saved.is_covered:
+        return saved.held is None
+    forms = {handle: make(saved.held.storage) for handle, make in saved.makers.items()}
+    if all(forms.values()):
+        saved.forms = {handle: form for handle, form in forms.items() if form is not None}
+        saved.held = None
+    return True
 
 
 def plane_of(tape: Tape, node: torch.autograd.graph.Node) -> int:
@@ -91,13 +103,13 @@ def _fitting(plane: int) -> torch.dtype:
     return torch.int16 if plane <= 1 << 15 else torch.int32
 
 
-def _apply(kind: str, handle: Handle, full: Held, plane: int, meter: Meter) -> None:
-    form = _form(kind, handle.guard.view(full.storage), plane, meter)
-    if form is not None and _is_exact(kind, full.storage.device, handle.guard.geometry):
-        handle.squeezed, handle.full = form, None
+def _maker(kind: str, guard: Guard, plane: int, meter: Meter, storage: torch.UntypedStorage) -> Form | None:
+    with torch.no_grad():
+        exact = _is_exact(kind, storage.device, guard.geometry)
+        return _form(kind, guard.view(storage), plane, meter) if exact else None
 
 
-def _form(kind: str, tensor: torch.Tensor, plane: int, meter: Meter) -> _Form | None:
+def _form(kind: str, tensor: torch.Tensor, plane: int, meter: Meter) -> Form | None:
     """Return what makes the tensor, or one that will do, from less; None if nothing does."""
     dtype, device, size, stride = tensor.dtype, tensor.device, tensor.size(), tensor.stride()
     if kind == "void":

@@ -1,116 +1,36 @@
 """Keep what autograd saves, one entry per storage, and give it back bit by bit equal.
 
 The hooks of saved tensors see every tensor that autograd keeps for the backward pass.  Autograd then holds a
-:class:`Handle`; the handles of one storage, at one state of its contents, share a :class:`Saved`.  Everything lives and
-dies with the handles: a graph that is never run, kept for a second run or left by an exception needs no cleaning up.
+:class:`Handle`; the handles of one storage share a :class:`Saved`, which goes where the plan says as soon as nobody
+else has the storage.  Everything lives and dies with the handles: a graph that is never run, kept for a second run or
+left by an exception needs no cleaning up.
 """
 
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
 
-from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey
+from drlnb.planning.swapping.profile import KEEP, SWAP, Action, RowKey
 from drlnb.runtime.swapping.attribution import Attribution
-from drlnb.runtime.swapping.guard import Geometry, Guard, Identity, Kept, given_back, identity, is_plain, kept
-from drlnb.runtime.swapping.tiers.base import Held, Meter, Ticket, Tier
-from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, in_compiler, storage_number
+from drlnb.runtime.swapping.saved import Guard, Handle, Kept, Saved, given_back, kept, storage_of
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Tier, flat
+from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, in_compiler, packed_by, storage_number
 
-__all__ = ["Handle", "Saved", "Tape", "Watch"]
+__all__ = ["Tape", "Watch", "look"]
 
 #: Storages that the next operation may make: their room is free before it runs; in a first step, like the last.
 _COMING = 2
-_HELD = "something else holds it"
-
-
-class Saved:
-    """One storage that autograd keeps, in one state of its contents."""
-
-    __slots__ = (
-        "__weakref__", "_live", "_waiting", "action", "again", "buffer", "held", "identity", "key", "layer_type",
-        "n_bytes", "packed_s", "ref", "source", "ticket", "views",
-    )  # fmt: skip
-
-    def __init__(self, key: RowKey, layer_type: str, tensor: torch.Tensor, action: Action) -> None:
-        storage = tensor.untyped_storage()
-        self.key, self.layer_type, self.n_bytes, self.action = key, layer_type, storage.nbytes(), action
-        self.identity = identity(tensor)
-        #: While it lives, no other storage gets the same number.
-        self.ref = StorageRef(storage)
-        #: The storage: as long as it stays on the device.
-        self.held: Held | None = None
-        #: The same, for those that may still hold it.
-        self.source: weakref.ref[Held] | None = None
-        self.ticket: Ticket | None = None
-        #: Computes it again.
-        self.again: Callable[[], Held] | None = None
-        #: What came back; stays until the last handle was unpacked.
-        self.buffer: Held | None = None
-        self.views: set[Geometry] = set()
-        self.packed_s = time.perf_counter()
-        self._live: set[int] = set()
-        self._waiting: set[int] = set()
-
-    def hold(self, meter: Meter, storage: torch.UntypedStorage) -> Held:
-        """Return its storage, counted once however many hold it."""
-        held = self.source() if self.source else None
-        if held is None:
-            held = Held(meter, storage)
-            self.source = weakref.ref(held)
-        return held
-
-    def restored(self) -> Held:
-        """Return its contents on the device."""
-        if self.held is not None:
-            return self.held
-        if self.buffer is None:
-            if self.again is not None:
-                self.buffer = self.again()
-            elif self.ticket is not None:
-                self.buffer = self.ticket.wait()
-            else:
-                raise RuntimeError(f"swapping lost {self.key}: a defect of drlnb")
-        return self.buffer
-
-    def joined(self, handle: int) -> None:
-        """Count a new handle."""
-        self._live.add(handle)
-        self._waiting.add(handle)
-
-    def unpacked(self, handle: int) -> None:
-        """Count a handle that was read: after the last one the buffer goes, until another pass begins."""
-        self._waiting.discard(handle)
-        if not self._waiting:
-            self.rest()
-
-    def rest(self) -> None:
-        """Drop the buffer until another pass begins."""
-        self.buffer, self._waiting = None, set(self._live)
-
-    def left(self, handle: int) -> None:
-        """Forget a handle that autograd dropped."""
-        self._live.discard(handle)
-        self.unpacked(handle)
-
-
-class Handle:
-    """What autograd holds for one saved tensor."""
-
-    __slots__ = ("__weakref__", "full", "guard", "saved", "squeezed")
-
-    def __init__(self, saved: Saved, guard: Guard) -> None:
-        self.saved, self.guard = saved, guard
-        #: The storage, until it is settled that something smaller will do for this handle.
-        self.full: Held | None = None
-        #: Makes the tensor from that.
-        self.squeezed: Callable[[], torch.Tensor] | None = None
-        saved.views.add(guard.geometry)
-        saved.joined(id(self))
-
-    def __del__(self) -> None:
-        self.saved.left(id(self))
+#: So many storages that somebody else still has are looked at whenever one is packed; all of them where room is short.
+_LOOKED_AT = 16
+_HELD, _FOREIGN = "something else holds it", "its memory is not torch's own"
+#: Bytes of a storage that are looked at.
+_SEEN_BYTES = 1 << 10
+#: Storages that are there whatever a step does.
+_NOT_OURS = frozenset({_HELD, _FOREIGN})
 
 
 class Watch(Protocol):
@@ -118,6 +38,9 @@ class Watch(Protocol):
 
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
         """Record a saved tensor."""
+
+    def parting(self, saved: Saved) -> None:
+        """Look at a storage that nobody else has any more, before it goes."""
 
     def unpacked(self, saved: Saved) -> None:
         """Record that a storage is needed, once it is there."""
@@ -142,6 +65,9 @@ class Tape:
         So many bytes may come back before they are needed.
     """
 
+    #: Transforms that refuse hooks run without these.
+    gives_way = True
+
     def __init__(
         self, meter: Meter, tier: Tier, attribution: Attribution, *,
         action: Callable[[RowKey], Action], min_bytes: int, window_bytes: int,
@@ -153,20 +79,24 @@ class Tape:
         self.watch: Watch | None = None
         #: Given each tensor that autograd saves.
         self.heard: Callable[[torch.Tensor], None] | None = None
-        #: Storages that something else holds, or of which less than half is saved: no plan moves them.
+        #: Makes something smaller of a storage that nobody else has, by the plan; returns whether that is settled.
+        self.ways: dict[Action, Callable[[Saved], bool]] = {}
+        #: Number of a storage -> what a look at its last contents gave; for those that ask by a None.
+        self.looks: dict[int, torch.Tensor | None] = {}
+        #: Storages that something else holds: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
         self.near: dict[RowKey, str] = {}
         self._uncounted = Meter()
-        #: Handles that were read by :meth:`handle_of`.
-        self._probed: list[object] | None = None
         self._pinned: Collection[int] = ()
-        self._small: dict[Identity, object] = {}
-        self._saved: weakref.WeakValueDictionary[Identity, Saved] = weakref.WeakValueDictionary()
+        self._small: dict[int, object] = {}
+        self._saved: weakref.WeakValueDictionary[int, Saved] = weakref.WeakValueDictionary()
+        self._is_parting = False
+        self._leaving: deque[weakref.ref[Saved]] = deque()  # what somebody else still has
         #: Those of this step, by key.
         self.rows: weakref.WeakValueDictionary[RowKey, Saved] = weakref.WeakValueDictionary()
         #: Storages that are counted, in a step that keeps all; which of them are not ours; keys of the last other step.
-        self._counted: dict[Identity, weakref.ref[Held]] = {}
+        self._counted: dict[int, weakref.ref[Held]] = {}
         self._not_ours: Collection[int] = ()
         self._names: list[RowKey] = []
         self._sizes: list[int] = []  # of the storages that the last step packed: the next one needs room, too
@@ -188,12 +118,14 @@ class Tape:
         counts
             All will stay: tensors go to :meth:`count` instead of :meth:`pack`.
         """
-        self._not_ours = {i for i, key in enumerate(self._names) if counts and self.others.get(key) == _HELD}
+        self._not_ours = {i for i, key in enumerate(self._names) if counts and self.others.get(key) in _NOT_OURS}
         self._names = self._names if counts else []
         self._pinned = pinned
         self._counted = {where: known for where, known in self._counted.items() if known() is not None}
         self.rows.clear()
         self._small.clear()
+        self._leaving.clear()
+        self.looks.clear()
         self._needed, self._task, self._cursor = {}, -1, 0
         self._sizes, self._packed = self._packed, []
         self.n_saved = self.n_packs = self.swapped_bytes = self.n_fetched = 0
@@ -219,30 +151,34 @@ class Tape:
         """Adopt a tensor that autograd saves."""
         if self.heard is not None:
             self.heard(tensor)
-        if not self._is_ours(tensor):
+        storage = self._ours(tensor)
+        if storage is None:
             return kept(tensor)
-        storage = tensor.untyped_storage()
-        saved = self._saved.get(identity(tensor)) or self._first(tensor, storage)
+        self.part()
+        saved = self._saved.get(storage_number(storage)) or self._first(storage)
         self.n_packs += 1
         handle = Handle(saved, Guard(tensor))
-        if saved.action in {SQUEEZE, DERIVE} and saved.again is None:
-            handle.full = saved.hold(self.meter, storage)
-        if handle.full is not None or self.watch is not None:
-            self._attribution.call.pending.append(handle)
         if self.watch is not None:
             self.watch.packed(handle, tensor)
+        elif saved.action in self.ways:
+            self._attribution.call.pending.append(handle)
         return handle
 
     def count(self, tensor: torch.Tensor) -> Kept:
         """Keep a tensor that autograd saves, and count its storage: where all stays, nothing needs a name."""
         if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
             return kept(tensor)
-        storage = tensor.untyped_storage()
-        where, n_bytes = (storage_number(storage), tensor._version), storage.nbytes()
-        if n_bytes < self._min_bytes or where[0] in self._pinned or not is_plain(tensor):
+        try:
+            storage = tensor.untyped_storage()
+        except NotImplementedError:  # a transform has wrapped it
+            return kept(tensor)
+        where, n_bytes = storage_number(storage), storage.nbytes()
+        if n_bytes < self._min_bytes or where in self._pinned:
             return kept(tensor)
         held = known() if (known := self._counted.get(where)) else None
         if held is None:
+            if storage_of(tensor) is None:
+                return kept(tensor)
             held = Held(self._uncounted if self.n_saved in self._not_ours else self.meter, storage)
             self._counted[where] = weakref.ref(held)
             self.n_saved += 1
@@ -250,61 +186,98 @@ class Tape:
         self.n_packs += 1
         return kept(tensor, held)
 
-    def _is_ours(self, tensor: torch.Tensor) -> bool:
-        if not is_plain(tensor) or in_compiler():
-            return False
-        storage = tensor.untyped_storage()
-        if storage_number(storage) in self._pinned:
-            return False
+    def _ours(self, tensor: torch.Tensor) -> torch.UntypedStorage | None:
+        storage = storage_of(tensor)
+        if storage is None or in_compiler():
+            return None
+        number = storage_number(storage)
+        if number in self._pinned:
+            return None
         if storage.nbytes() < self._min_bytes:  # it has its number: those of larger ones are the same at any batch size
-            if identity(tensor) not in self._small:
-                self._small[identity(tensor)] = StorageRef(storage)
+            if number not in self._small:
+                self._small[number] = StorageRef(storage)
                 self._attribution.name()
-            return False
-        return True
+            return None
+        return storage
 
-    def _first(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> Saved:
+    def _first(self, storage: torch.UntypedStorage) -> Saved:
         key, layer_type = self._attribution.name()
+        if not storage.resizable() or (storage.device.type == "cpu" and storage.is_shared()):
+            self.others[key] = _FOREIGN  # others may write it, whoever has the storage
         stays = key in self.others or (key in self.near and self.gap_copies > 0)
         action = KEEP if stays else self._action(key)
-        saved = Saved(key, layer_type, tensor, action)
-        self._saved[saved.identity] = self.rows[key] = saved
+        held = Held(self._uncounted if self.others.get(key) in _NOT_OURS else self.meter, storage)
+        saved = Saved(key, layer_type, held, action)
+        self._saved[saved.number] = self.rows[key] = saved
         self._names.append(key)
         self.n_saved += 1
         self._packed.append(saved.n_bytes)
-        held = saved.hold(self._uncounted if self.others.get(key) == _HELD else self.meter, storage)
-        if action == SWAP:
-            saved.ticket = self.tier.store(held)
-            self.swapped_bytes += saved.n_bytes if saved.ticket else 0
-        if action not in {SWAP, SQUEEZE, DERIVE} or (action == SWAP and saved.ticket is None):
-            saved.held = held
-        del held  # a copy that is done lets go of it
+        if action == SWAP or action in self.ways or self.watch is not None:
+            self._leaving.append(weakref.ref(saved))
         coming = self._sizes[self.n_saved : self.n_saved + _COMING] if self._sizes else [saved.n_bytes] * _COMING
         self.make_room(sum(coming))
         return saved
 
+    def part(self, *, with_all: bool = False) -> None:
+        """Part with storages that nobody but autograd has any more: what they hold now is what they will hold.
+
+        Until then whoever has one may write it, and not every write is counted; plain PyTorch would read it, too.
+        """
+        if self._is_parting:  # making room for one of them
+            return
+        self._is_parting, n = True, len(self._leaving)
+        try:
+            for _ in range(n if with_all else min(n, _LOOKED_AT)):
+                where = self._leaving.pop()  # the newest first: those of long ago are held for long
+                saved = where()
+                if saved is not None and not (saved.is_free and self._parted(saved)):
+                    self._leaving.appendleft(where)
+        finally:
+            self._is_parting = False
+
+    def _parted(self, saved: Saved) -> bool:
+        if self.watch is not None:
+            self.watch.parting(saved)
+        if saved.held is not None and saved.number in self.looks:
+            self.looks[saved.number] = look(saved.held.storage)
+        if saved.action in self.ways:
+            return self.ways[saved.action](saved)
+        if saved.action != SWAP or saved.held is None:
+            return True
+        saved.ticket = self.tier.store(saved.held)
+        if saved.ticket is not None:
+            saved.held, saved.parted_s = None, time.perf_counter()
+            self.swapped_bytes += saved.n_bytes
+        return True
+
     def make_room(self, n_bytes: int) -> None:
         """Wait for copies out until there is room for so many bytes more, or none is under way."""
+        if self.meter.n_bytes + n_bytes > self.meter.limit_bytes:
+            self.part(with_all=True)
         while self.meter.n_bytes + n_bytes > self.meter.limit_bytes and self.tier.relieve():
             pass
 
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:
         """Give a tensor back to autograd: any number of times, in any order, in any thread."""
-        if self._probed is not None:
-            self._probed.append(handle)
-            return torch.empty(0)
         if isinstance(handle, tuple):
             return given_back(handle)
         handle.guard.check()
+        self._turn()
+        saved = handle.saved
+        form = saved.forms.get(id(handle))
+        differentiated = torch.is_grad_enabled()
         with torch.no_grad():
-            if handle.squeezed is not None:
-                self.make_room(handle.saved.n_bytes)
-                tensor = handle.squeezed()
+            if form is not None:
+                self.make_room(saved.n_bytes)
+                tensor = form()
                 self.meter.follow(tensor.untyped_storage())
             else:
-                tensor = handle.guard.view((handle.full or self.restored(handle.saved)).storage)
+                storage = self.restored(saved).storage
+                if differentiated and saved.held is None:  # what came back may be saved once more: it is there already
+                    self._saved[saved.returned(storage)] = saved
+                tensor = handle.guard.view(storage)
             tensor = handle.guard.sharing(tensor)
-        handle.saved.unpacked(id(handle))
+        saved.unpacked(id(handle))
         return tensor
 
     def restored(self, saved: Saved) -> Held:
@@ -326,11 +299,6 @@ class Tape:
         return held
 
     def _prefetch(self, saved: Saved) -> None:
-        if graph_task() != self._task:
-            self._task, self._cursor = graph_task(), 0
-            self._audit()
-            if not self._order:
-                self._order = list(self.rows)[::-1]
         self._ahead.pop(saved.key, None)
         if saved.ticket is not None and saved.buffer is None:
             saved.ticket.load()  # before those that come after it
@@ -360,7 +328,7 @@ class Tape:
         known = {*own, *self._pinned, *[storage_number(held.storage) for held in there]}
 
         def count(tensor: torch.Tensor) -> None:
-            storage = tensor.untyped_storage() if is_plain(tensor) else None
+            storage = storage_of(tensor)
             if storage is not None and storage.nbytes() >= self._min_bytes and storage_number(storage) not in known:
                 known.add(storage_number(storage))
                 self.make_room(storage.nbytes())
@@ -368,33 +336,42 @@ class Tape:
 
         return count
 
-    def _audit(self) -> None:
-        """Look, at the end of a forward pass, at what was swapped for nothing: the bytes are still there."""
-        for saved in list(self.rows.values()):
-            if saved.ticket is None or saved.key in self.others or saved.key in self._ahead:
-                continue  # what is asked for may stay until it is needed
-            viewed_bytes = sum(size.numel() * dtype.itemsize for dtype, _, size, _ in saved.views)
-            if saved.ticket.is_away and not saved.ref.expired():
-                self.others[saved.key] = _HELD  # first: a slice of the caller's is not ours to count
-            elif viewed_bytes < saved.n_bytes / 2:
-                self.others[saved.key] = "less than half of the storage is saved"
+    def _turn(self) -> None:
+        """Look, as a backward pass begins, at what would be swapped for nothing: somebody else has the storage."""
+        if graph_task() in {-1, self._task}:
+            return
+        self._task, self._cursor = graph_task(), 0
+        if not self._order:
+            self._order = list(self.rows)[::-1]
+        self.part(with_all=True)
+        for where in self._leaving:
+            saved = where()
+            if saved is not None and saved.action == SWAP and not saved.is_free:
+                self.others[saved.key] = _HELD
 
     def _near(self, saved: Saved) -> None:
         """Keep, from the next step on, what is needed again at once."""
         if saved.ticket is not None:
-            gap_s = time.perf_counter() - saved.packed_s
+            gap_s = time.perf_counter() - saved.parted_s
             if gap_s < self.gap_copies * saved.n_bytes * self.tier.out.s_per_byte:
                 self.near[saved.key] = "it is needed again before a copy would be there and back"
 
-    def saved_at(self, where: Identity) -> Saved | None:
-        """Return the entry of a storage in one state of its contents, if autograd keeps it."""
-        return self._saved.get(where)
+    def saved_in(self, number: int) -> Saved | None:
+        """Return the entry of a storage, if autograd keeps it."""
+        return self._saved.get(number)
 
     def handle_of(self, node: object, name: str) -> Handle | None:
-        """Return the handle that a node of the graph holds under a name such as ``_saved_self``."""
-        self._probed = []
-        try:
-            getattr(node, name, None)
-            return next((each for each in self._probed if isinstance(each, Handle)), None)
-        finally:
-            self._probed = None
+        """Return the handle of this step that a node of the graph holds under a name such as ``_saved_self``.
+
+        Nothing is unpacked: a node that others' hooks have packed for is not ours to unpack.
+        """
+        packed = packed_by(node, name)
+        if isinstance(packed, Handle) and self.rows.get(packed.saved.key) is packed.saved:
+            return packed
+        return None
+
+
+def look(storage: torch.UntypedStorage) -> torch.Tensor:
+    """Return some bytes of a storage, from all over it: what is written past the counters is seen there."""
+    whole = flat(storage)
+    return whole[:: max(len(whole) // _SEEN_BYTES, 1) | 1].clone()

@@ -1,11 +1,15 @@
 """Reach the private names of torch that swapping needs: no other file does."""
 
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 import torch
+from torch.autograd import graph
 
 __all__ = [
     "NormBase",
@@ -13,10 +17,16 @@ __all__ = [
     "SwapUnavailable",
     "compiled",
     "graph_task",
+    "holders",
     "in_compiler",
     "innermost_hooks",
+    "is_wrapper",
+    "operation",
+    "packed_by",
     "storage_number",
+    "storages_in",
     "submodules",
+    "transforms_allowed",
 ]
 
 
@@ -26,7 +36,7 @@ class SwapUnavailable(RuntimeError):
 
 def _private(home: str, name: str) -> Any:  # whatever torch has there
     try:
-        return getattr(import_module(home), name)
+        return attrgetter(name)(import_module(home))
     except (ImportError, AttributeError):
         raise SwapUnavailable(f"swapping needs {home}.{name}, which torch {torch.__version__} lacks") from None
 
@@ -36,8 +46,23 @@ StorageRef = _private("torch.multiprocessing.reductions", "StorageWeakRef")
 #: Base class of the modules that keep batch statistics.
 NormBase = _private("torch.nn.modules.batchnorm", "_NormBase")
 _current_graph_task = _private("torch._C", "_current_graph_task_id")
+_sequence_number = _private("torch._C._autograd", "_get_sequence_nr")
 _top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
-_private("torch", "UntypedStorage")._cdata  # noqa: B018 - whether it is there
+_push_hooks = _private("torch._C._autograd", "_push_saved_tensors_default_hooks")
+_pop_hooks = _private("torch._C._autograd", "_pop_saved_tensors_default_hooks")
+_disabled = graph.disable_saved_tensors_hooks
+_lock, _open = threading.Lock(), list[None]()
+#: Layout -> the methods that return its indices.
+_COMPRESSED = {
+    torch.sparse_csr: ("crow_indices", "col_indices"), torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"), torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}  # fmt: skip
+_use_count = _private("torch._C", "_storage_Use_Count")
+_is_functorch = _private("torch._C._functorch", "is_functorch_wrapped_tensor")
+for _home, _name in (
+    ("torch._C._autograd", "SavedTensor.data"), ("torch", "Tensor._is_zerotensor"), ("torch", "UntypedStorage._cdata"),
+):  # fmt: skip
+    _private(_home, _name)  # whether it is there
 
 
 def storage_number(storage: torch.UntypedStorage) -> int:
@@ -45,9 +70,77 @@ def storage_number(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
+def holders(number: int) -> int:
+    """Return how many have a storage of which the caller is one: tensors, views, arrays, and storages in Python."""
+    return int(_use_count(number))
+
+
+def packed_by(node: object, name: str) -> object:
+    """Return what a hook made of the tensor that a node has saved under a name; None if it has none; runs no hook."""
+    raw = getattr(node, f"_raw{name}", None)
+    return raw.data if raw is not None else None
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has no bytes of its own: within a transform, or the zero of forward derivatives."""
+    return bool(_is_functorch(tensor) or tensor._is_zerotensor())
+
+
+def storages_in(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """Return the storages of a tensor of any layout: of a sparse one those of its indices and values."""
+    if tensor.layout is torch.sparse_coo:
+        parts = [tensor._indices(), tensor._values()]
+    elif tensor.layout in _COMPRESSED:
+        parts = [*[getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]], tensor.values()]
+    else:
+        parts = [tensor]
+    try:
+        return [each.untyped_storage() for each in parts]
+    except (NotImplementedError, ValueError):  # its bytes are another library's; or it has no shape yet
+        return []
+
+
+@contextmanager
+def transforms_allowed() -> Iterator[None]:
+    """Have transforms that refuse hooks of saved tensors (``torch.func.grad``) run without ours, in the context.
+
+    They refuse hooks that are in force already.  Ours, which know themselves by ``gives_way``, are taken away as long
+    as they run; other hooks are refused as ever.
+    """
+    with _lock:
+        _open.append(None)
+        graph.disable_saved_tensors_hooks = _without_ours
+    try:
+        yield
+    finally:
+        with _lock:
+            _open.pop()
+            if not _open:
+                graph.disable_saved_tensors_hooks = _disabled
+
+
+@contextmanager
+def _without_ours(message: str) -> Iterator[None]:
+    aside = []
+    while (top := _top_hooks(True)) is not None and getattr(getattr(top[0], "__self__", None), "gives_way", False):
+        aside.append(top)
+        _pop_hooks()
+    try:
+        with _disabled(message):
+            yield
+    finally:
+        for pack, unpack in reversed(aside):
+            _push_hooks(pack, unpack)
+
+
 def graph_task() -> int:
     """Return the number of the backward pass that this thread is in; -1 outside of one."""
     return int(_current_graph_task())
+
+
+def operation() -> int:
+    """Return a number that the tensors which one operation saves have in common; the next operation has another."""
+    return int(_sequence_number())
 
 
 def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:

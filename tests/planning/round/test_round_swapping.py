@@ -175,10 +175,13 @@ def test_where_nothing_fits_the_smallest_peak_runs_and_the_user_is_told():
     """In one line that names both sizes; training goes on."""
     master = Swapped(budget=5)
     master.settle()
+    assert of(swapping.SwapUnavailable, master.records) == []
+    master.round()
+    master.round()
     told = only(swapping.SwapUnavailable, master.records)
     least = predict(OF, master.swap.plans[master.swap.running], 1, 5.0).peak_bytes
-    more = f"the least that was found takes {least - 5:.0f} B more, and goes on"
-    assert told.reason == f"no plan fits the budget of 5 B: {more}"
+    way = "give it as much, or make steps of fewer samples"
+    assert told.reason == f"the budget of 5 B is not kept: the least that was found takes {least:.0f} B; {way}"
     assert master.round().swap_plan_key == master.swap.safest()
 
 

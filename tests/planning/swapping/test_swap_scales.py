@@ -206,8 +206,9 @@ def test_the_search_scores_alike_in_any_unit(of, factor, share):
     budget = budget_of(of, share)
     one = Search(SwapView(profile=of, n_samples=1, budget_bytes=budget))
     other = Search(SwapView(profile=in_bytes(of, factor), n_samples=1, budget_bytes=budget * factor))
-    (over, seconds), (more, same) = (search.score(RULES["hybrid"](search)) for search in (one, other))
+    (over, kept, seconds), (more, stays, same) = (search.score(RULES["hybrid"](search)) for search in (one, other))
     assert more == pytest.approx(over * factor, abs=1e-6)
+    assert stays == pytest.approx(kept * factor, abs=1e-6)
     assert same == pytest.approx(seconds)
 
 

@@ -13,7 +13,7 @@ from drlnb.planning.swapping.heuristics import RULES, candidates, fastest, portf
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink
 from drlnb.planning.swapping.search import Choice, Search, climbed, greedy
 from drlnb.records.columns.swapping import SwapPlanned
-from tests.planning.swapping.swap_words import SECOND, acting, chain, profile, profiles, row, wide
+from tests.planning.swapping.swap_words import SECOND, acting, chain, having, profile, profiles, row, wide
 from tests.strategies import fewer
 
 CHEAP = tuple(name for name in SWAPPING.names if name not in {"oracle", "qtable"})
@@ -54,6 +54,25 @@ def test_every_plan_can_be_carried_out(name):
         plan, _ = planned(name, of, of.fixed_bytes + room, pins=pins)
         assert plan == planned(name, of, of.fixed_bytes + room, pins=pins)[0]
         assert plan.problem(of, pins) == ""
+
+    check()
+
+
+@pytest.mark.parametrize("name", ["all", "capuchin", "greedy", "hybrid", "auto"])
+def test_where_nothing_fits_what_can_moves(name):
+    """The peak is no larger than that of keeping all and of swapping all, and something moves."""
+
+    @fewer(10)
+    @given(profiles(n_rows=5), st.floats(0.0, 1.0))
+    def check(of, share):
+        kept = SwapPlan.keeping(of)
+        budget = of.fixed_bytes + share * (predict(of, kept, 1).peak_bytes - of.fixed_bytes)
+        plan, said = planned(name, of, budget)
+        if not said.fits:
+            swapped = having(kept, dict.fromkeys(of.number, SWAP))
+            least = min(predict(of, each, 1, budget).peak_bytes for each in (kept, swapped))
+            assert said.peak_bytes <= least + 1e-6
+            assert set(plan.actions) != {KEEP}
 
     check()
 

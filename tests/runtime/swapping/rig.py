@@ -48,7 +48,8 @@ class Step:
             self.tape.end()
 
     def away(self) -> None:
-        """Wait until every copy out is done."""
+        """Part with what nobody else has, and wait until every copy out is done."""
+        self.tape.part(with_all=True)
         while self.tier.relieve():
             pass
 

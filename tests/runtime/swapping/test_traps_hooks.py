@@ -63,8 +63,9 @@ def test_trap_3_a_graph_can_be_run_again_and_its_tensors_read():
         x = leaf(64)
         y = x.exp()
         loss = (y * y).sum()
+        del y
         step.away()
-        assert torch.equal(loss.grad_fn.next_functions[0][0]._saved_self, y)
+        assert torch.equal(loss.grad_fn.next_functions[0][0]._saved_self, x.exp())
         first, again = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
         assert torch.equal(first, again)
         assert torch.equal(first, 2 * x.detach().exp() * x.detach().exp())
@@ -131,10 +132,13 @@ def test_trap_7_two_forward_passes_before_a_backward_pass():
     with stepping() as step, step.open():
         x = leaf(64)
         first, second, dropped = x.exp(), (x * 2).exp(), (x * 3).exp()
+        loss, dropped = first.sum() + second.sum(), dropped.sum()
+        del first, second
         step.away()
+        assert step.n_places == 3
         del dropped
         assert step.n_places == 2
-        (first.sum() + second.sum()).backward()
+        loss.backward()
         assert torch.equal(x.grad, (2 * x).exp() * 2 + x.exp())
 
 

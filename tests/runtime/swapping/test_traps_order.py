@@ -159,6 +159,7 @@ def test_what_waits_to_leave_the_device_is_not_taken_for_held():
     with step.open() as tape:
         loss = x.exp().sum()
         (saved,) = tape.rows.values()
+        tape.part()
         while not streams.done(saved.ticket.stored):
             pass
         loss.backward()

@@ -7,15 +7,14 @@ from contextlib import ExitStack
 import pytest
 import torch
 from torch import nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan
 from drlnb.runtime.swapping import torch_private
 from drlnb.runtime.swapping.engine import FIRST_STEPS
-from drlnb.runtime.swapping.guard import identity
 from drlnb.runtime.swapping.squeeze import _form
 from drlnb.runtime.swapping.tiers.base import Meter
+from drlnb.runtime.swapping.torch_private import storage_number
 from tests.planning.swapping.swap_words import having
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import everywhere, profiled, stepping, swapper
@@ -34,8 +33,8 @@ def test_trap_8_parameters_and_their_views_stay():
 
 
 @pytest.mark.parametrize("steps", [1, 2])
-def test_trap_9_what_the_caller_holds_is_not_swapped_twice(steps):
-    """Bytes that are still there after the copy are found out, and stay from the next step on."""
+def test_trap_9_what_the_caller_holds_is_not_swapped(steps):
+    """A copy would free nothing, and whoever holds it may write it: it stays, and no plan has it from then on."""
     x = leaf(64)
     with stepping() as step:
         held = x * 1
@@ -46,7 +45,7 @@ def test_trap_9_what_the_caller_holds_is_not_swapped_twice(steps):
                 torch.autograd.grad(loss, x, retain_graph=True)
                 swapped_bytes = tape.swapped_bytes
         assert tape.others == {("", 1): "something else holds it"}
-        assert swapped_bytes == (512 if steps == 1 else 256)
+        assert swapped_bytes == 256
 
 
 def test_trap_10_a_storage_that_is_saved_twice_moves_once():
@@ -69,10 +68,14 @@ def test_trap_10_a_storage_that_the_backward_pass_saves_moves_once(action):
         x = leaf(64)
         y = x * 1
         loss = y.pow(3).sum()
-        packed = {identity(y)}
-        with saved_tensors_hooks(lambda saved: packed.add(identity(saved)) or tape.pack(saved), tape.unpack):
-            (grad,) = torch.autograd.grad(loss, x, create_graph=True)
-        assert [where for where in packed if where[0] == identity(y)[0]] == [identity(y)]
+        (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+        assert (
+            sum(
+                saved.n_bytes == 256 and saved.number == storage_number(y.untyped_storage())
+                for saved in tape.rows.values()
+            )
+            == 1
+        )
         grad.sum().backward()
         assert torch.equal(x.grad, 6 * x)
 
@@ -125,6 +128,7 @@ def test_trap_12_a_broadcast_moves_its_storage_not_its_expansion():
         x = leaf(64, 1)
         wide = (x * 1).expand(64, 1000)
         loss = (wide * wide).sum()
+        del wide
         step.away()
         loss.backward()
         assert tape.swapped_bytes == 256

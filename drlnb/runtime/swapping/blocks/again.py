@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from drlnb.runtime.swapping.blocks.asking import Forward, not_asked
 from drlnb.runtime.swapping.blocks.state import draws, keeps_statistics
-from drlnb.runtime.swapping.guard import given_back, kept
 from drlnb.runtime.swapping.memory import storages_of
+from drlnb.runtime.swapping.saved import given_back, kept
 from drlnb.runtime.swapping.torch_private import innermost_hooks, submodules
 
 __all__ = ["Then", "checkpointed", "seen", "statistics_kept"]

@@ -4,6 +4,7 @@ Tensors count by their bits, everything else as pickle sees it: attributes of mo
 the code of their forward passes reaches by closures and global names.  What cannot be told is :class:`Unknowable`.
 """
 
+import ctypes
 import hashlib
 import inspect
 import pickle
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from drlnb.runtime.swapping.guard import is_plain
+from drlnb.runtime.swapping.saved import storage_of
 from drlnb.runtime.swapping.torch_private import NormBase, storage_number, submodules
 
 __all__ = ["Unknowable", "bits", "draws", "everything", "keeps_statistics", "manner"]
@@ -43,11 +44,13 @@ def bits(tensor: torch.Tensor) -> tuple[object, ...]:
         If its bytes are not all that there is of it.
     """
     plain = tensor.detach()
-    if not is_plain(plain):
+    if storage_of(plain) is None:
         raise Unknowable(f"a tensor of type {type(tensor).__name__} and layout {tensor.layout}")
-    flat = plain.cpu().contiguous().view(-1).view(torch.uint8) if plain.numel() else torch.empty(0, dtype=torch.uint8)
+    flat = plain.cpu().contiguous()
+    # Not its numpy(): the storage of a tensor that was shared with numpy counts as others' for good.
+    data = (ctypes.c_char * flat.nbytes).from_address(flat.data_ptr()) if flat.nbytes else b""
     kind = str(tensor.dtype), str(tensor.device), tuple(tensor.shape), tensor.stride(), tensor.requires_grad
-    return *kind, hashlib.sha1(memoryview(flat.numpy()), usedforsecurity=False).digest()
+    return *kind, hashlib.sha1(data, usedforsecurity=False).digest()
 
 
 def draws() -> tuple[object, ...]:

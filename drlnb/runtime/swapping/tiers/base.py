@@ -87,10 +87,6 @@ class Held:
 class Ticket(Protocol):
     """One storage in a tier; its place is free again once nothing refers to the ticket."""
 
-    @property
-    def is_away(self) -> bool:
-        """Whether the device has room for other bytes in their place: they are not there, nor on their way back."""
-
     def stay(self) -> bool:
         """Keep the storage here if it has not left; return whether it is here, or on its way back: it needs no room."""
 

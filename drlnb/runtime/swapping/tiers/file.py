@@ -154,11 +154,6 @@ class _FileTicket:
         with self._tier.lock:
             self._source = source if self._stays else None
 
-    @property
-    def is_away(self) -> bool:
-        """Whether the storage is written and gone, and not being read."""
-        return self._source is None and self._loading is None
-
     def stay(self) -> bool:
         """Keep the storage if it is here: it is wanted back, written or not."""
         with self._tier.lock:

@@ -107,11 +107,6 @@ class _SlabTicket:
     def _slab(self) -> torch.Tensor:
         return self._tier.slab[self._place.offset : self._place.offset + self.n_bytes]
 
-    @property
-    def is_away(self) -> bool:
-        """Whether the source is gone, be the device behind with its copy or not, and nothing has been begun since."""
-        return self._source is None and self._buffer is None
-
     def release(self) -> None:
         """Drop the source, whose memory the computing stream uses again once the copy is done; or once it was read."""
         self._may_leave = True
