@@ -74,7 +74,7 @@ class Attribution:
         self.n_samples, thread = None, threading.get_ident()
 
         def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
-            if module is self._module and threading.get_ident() == thread:
+            if not torch.compiler.is_compiling() and module is self._module and threading.get_ident() == thread:
                 self.n_samples = _leading_size(inputs)
                 hook.remove()
 
@@ -116,6 +116,8 @@ class Attribution:
 
     def _mine(self, module: torch.nn.Module) -> bool:
         # A checkpoint calls modules again within the backward pass: their storages have their names already.
+        if torch.compiler.is_compiling():  # which knows none of this
+            return False
         return module in self._paths and threading.get_ident() == self._thread and graph_task() == -1
 
     def _before(self, module: torch.nn.Module, inputs: tuple[object, ...]) -> None:

@@ -109,9 +109,7 @@ class Swapper:
         self._tape.ways = {SQUEEZE: squeeze, DERIVE: self._recipes.derive}
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
-        self._reason, self._n_steps, self._open, self._step = "", 0, False, SwapStep()
-
-    # -- a step ------------------------------------------------------------------------------------------------------
+        self._reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
 
     @contextmanager
     def step(self, n_samples: int | None = None) -> Iterator[SwapStep]:
@@ -139,7 +137,7 @@ class Swapper:
         began_s = self._meter.settle()
         self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
         try:
-            with self._hooks(recording):
+            with self._hooks(recording or self._recording):
                 self._open = True
                 yield step
                 self._meter.settle()
@@ -162,8 +160,9 @@ class Swapper:
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
-        blocks, recording = self._chooser.current.blocks, recording or self._recording
         counts = recording is None and self._chooser.keeps_all
+        asked = self._chooser.budget_bytes or self._chooser.plan or self._chooser.name == "none"
+        self._hooked = bool(asked or not counts)
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._chooser.current.actions)
@@ -177,16 +176,17 @@ class Swapper:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(self._blocks.open(blocks, tries=recording is not None))
+                stack.enter_context(self._blocks.open(self._chooser.current.blocks, tries=recording is not None))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
-                stack.enter_context(transforms_allowed())
-                stack.enter_context(saved_tensors_hooks(*hooks))
+                if self._hooked:
+                    stack.enter_context(transforms_allowed())
+                    stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
                 known = len(self._chooser.plan.keys) + len(self._tape.others)
                 self._step.n_unknown = max(0, self._tape.n_saved - known)
-            self._step.n_unknown += self._blocks.n_left_alone(blocks)
+            self._step.n_unknown += self._blocks.n_left_alone(self._chooser.current.blocks)
         finally:
             self._recording = self._tape.watch = None
             self._recipes.begin(wanted=False)
@@ -197,8 +197,7 @@ class Swapper:
         Parameters
         ----------
         step_fn
-            One training step; global random numbers, buffers, frozen parameters and gradients are as before when it is
-            called again.
+            One training step; random numbers, buffers, frozen parameters and gradients are put back before a second.
         n_samples
             As for :meth:`step`.
 
@@ -266,10 +265,8 @@ class Swapper:
         step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
         if self._device.type == "cuda":
             step.peak_bytes = self._peak.read()
-        else:
+        elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
-
-    # -- plans -------------------------------------------------------------------------------------------------------
 
     def profile(self, step_fn: Callable[[int], object], batches: Sequence[int]) -> SwapProfile:
         """Record three steps of one or two batch sizes each, and return the profile; no plan changes.
@@ -312,8 +309,7 @@ class Swapper:
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
-        exact = [block for block in profile.blocks if self._blocks.may_be_made_again(block.path)]
-        return replace(profile, blocks=tuple(exact))
+        return self._blocks.exact(profile)
 
     def apply(self, plan: SwapPlan) -> None:
         """Follow a plan from the next step on, whatever the planner says.

@@ -59,8 +59,12 @@ def storages_of(module: torch.nn.Module) -> tuple[Collection[int], int]:
     """Return the numbers of what parameters and buffers are stored in, and :func:`fixed_bytes`."""
     storages, n_bytes = dict[int, int](), 0
     for tensor in kept_tensors(module):
-        parts = storages_in(tensor)
-        storages.update({storage_number(each): each.nbytes() for each in parts})
+        try:
+            parts = [tensor.untyped_storage()]
+        except (NotImplementedError, ValueError):  # it is sparse, another library's, or has no shape yet
+            parts = storages_in(tensor)
+        for storage in parts:
+            storages[storage_number(storage)] = storage.nbytes()
         if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad and parts:
             n_bytes += tensor.nbytes
     return storages.keys(), n_bytes + sum(storages.values())

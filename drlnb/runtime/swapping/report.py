@@ -24,7 +24,8 @@ class SwapStep:
     #: None: it could not be seen from what the module was called with.
     n_samples: int | None = None
     step_s: float = 0.0
-    #: On CUDA: of the device's memory; on the CPU: parameters, gradients, buffers and saved storages.
+    #: On CUDA: of the device's memory; on the CPU: parameters, gradients, buffers and saved storages, or 0 where there
+    #: is no budget, so that nothing is swapped and nothing counted (planner ``none`` counts).
     peak_bytes: int = 0
     #: Storages that autograd kept, and saved tensors that it had in them.
     n_saved: int = 0
@@ -62,7 +63,8 @@ class SwapReport:
         if not self.active:
             return f"swapping does nothing: {self.reason}"
         budget = "no budget" if self.budget_bytes is None else f"budget {said_bytes(self.budget_bytes)}"
-        said = f"peak {said_bytes(self.step.peak_bytes)}, step {said_s(self.step.step_s)}, {self.step.n_saved} storages"
+        peak = f"peak {said_bytes(self.step.peak_bytes)}" if self.step.peak_bytes else "peak not counted"
+        said = f"{peak}, step {said_s(self.step.step_s)}, {self.step.n_saved} storages"
         moved = f"{said_bytes(self.step.swapped_bytes)} swapped to {self.tier}, waited {said_s(self.step.stall_s)}"
         lines = [f"planner {self.planner}, {budget}: {said}, {moved}"]
         lines += [f"{path}#{ordinal} stays: {reason}" for (path, ordinal), reason in self.kept_because.items()]

@@ -19,8 +19,10 @@ __all__ = [
     "graph_task",
     "holders",
     "in_compiler",
+    "in_transform",
     "innermost_hooks",
     "is_wrapper",
+    "is_zero",
     "operation",
     "packed_by",
     "storage_number",
@@ -58,11 +60,18 @@ _COMPRESSED = {
     torch.sparse_csc: ("ccol_indices", "row_indices"), torch.sparse_bsc: ("ccol_indices", "row_indices"),
 }  # fmt: skip
 _use_count = _private("torch._C", "_storage_Use_Count")
-_is_functorch = _private("torch._C._functorch", "is_functorch_wrapped_tensor")
-for _home, _name in (
-    ("torch._C._autograd", "SavedTensor.data"), ("torch", "Tensor._is_zerotensor"), ("torch", "UntypedStorage._cdata"),
-):  # fmt: skip
-    _private(_home, _name)  # whether it is there
+#: Whether a tensor is a transform's wrapper, which has no bytes of its own.
+is_wrapper = _private("torch._C._functorch", "is_functorch_wrapped_tensor")
+#: Whether it is the zero of forward derivatives, which has none either.
+is_zero = _private("torch", "Tensor._is_zerotensor")
+_forward_ad = _private("torch.autograd", "forward_ad")
+_forward_ad._current_level  # noqa: B018 - whether it is there
+_transform_level = _private("torch._C._functorch", "maybe_current_level")
+_n_modes = _private("torch._C", "_len_torch_dispatch_stack")
+_function_modes = _private("torch.overrides", "_get_current_function_mode_stack")
+_DeviceMode = _private("torch.utils._device", "DeviceContext")
+_private("torch._C._autograd", "SavedTensor.data")  # whether they are there
+_private("torch", "UntypedStorage._cdata")
 
 
 def storage_number(storage: torch.UntypedStorage) -> int:
@@ -71,7 +80,7 @@ def storage_number(storage: torch.UntypedStorage) -> int:
 
 
 def holders(number: int) -> int:
-    """Return how many have a storage of which the caller is one: tensors, views, arrays, and storages in Python."""
+    """Return how many have a storage: each tensor, what stands for it in an array, and Python's one object of it."""
     return int(_use_count(number))
 
 
@@ -81,23 +90,14 @@ def packed_by(node: object, name: str) -> object:
     return raw.data if raw is not None else None
 
 
-def is_wrapper(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has no bytes of its own: within a transform, or the zero of forward derivatives."""
-    return bool(_is_functorch(tensor) or tensor._is_zerotensor())
-
-
 def storages_in(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    """Return the storages of a tensor of any layout: of a sparse one those of its indices and values."""
+    """Return the storages of the indices and values of a sparse tensor; others have none."""
+    parts = []
     if tensor.layout is torch.sparse_coo:
         parts = [tensor._indices(), tensor._values()]
     elif tensor.layout in _COMPRESSED:
         parts = [*[getattr(tensor, name)() for name in _COMPRESSED[tensor.layout]], tensor.values()]
-    else:
-        parts = [tensor]
-    try:
-        return [each.untyped_storage() for each in parts]
-    except (NotImplementedError, ValueError):  # its bytes are another library's; or it has no shape yet
-        return []
+    return [each.untyped_storage() for each in parts]
 
 
 @contextmanager
@@ -141,6 +141,13 @@ def graph_task() -> int:
 def operation() -> int:
     """Return a number that the tensors which one operation saves have in common; the next operation has another."""
     return int(_sequence_number())
+
+
+def in_transform() -> bool:
+    """Return whether operations mean more than what they say: forward differentiation, a transform, or a mode."""
+    if _forward_ad._current_level >= 0 or _transform_level() is not None or _n_modes():
+        return True
+    return not all(isinstance(each, _DeviceMode) for each in _function_modes())
 
 
 def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:

@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from drlnb.runtime.swapping.blocks.asking import Forward, not_asked
-from drlnb.runtime.swapping.blocks.state import draws, keeps_statistics
+from drlnb.runtime.swapping.blocks.state import draws, keeps_statistics, surroundings
 from drlnb.runtime.swapping.memory import storages_of
 from drlnb.runtime.swapping.saved import given_back, kept
 from drlnb.runtime.swapping.torch_private import innermost_hooks, submodules
@@ -33,7 +33,7 @@ class Then:
     """
 
     def __init__(self, path: str, module: nn.Module) -> None:
-        self._path = path
+        self._path, self._surroundings = path, surroundings()
         self._parts = [(each, _parts(each)) for each in submodules(module)]
         # Batch statistics have been written by then, and are not read but where they are not written.
         self._tensors = [
@@ -44,7 +44,7 @@ class Then:
         ]
 
     def changed(self) -> bool:
-        """Return whether a parameter, or a buffer that is read, was written since."""
+        """Return whether a parameter, or a buffer that is read, was written since, or settings of torch differ."""
         try:
             self._check()
         except RuntimeError:
@@ -54,6 +54,11 @@ class Then:
     def _check(self) -> None:
         for each in self._tensors:
             given_back(each)
+        if surroundings() != self._surroundings:
+            raise RuntimeError(
+                f"block {self._path!r} ran under other settings of torch than its backward pass does (sdpa_kernel, "
+                f"default dtype, ...): run both under the same, or choose a planner without blocks"
+            )
 
     @contextmanager
     def again(self) -> Iterator[None]:
@@ -62,7 +67,8 @@ class Then:
         Raises
         ------
         RuntimeError
-            If a parameter was written since, or numbers of Python or numpy are drawn meanwhile: they would be others.
+            If a parameter was written since, settings of torch differ, or numbers of Python or numpy are drawn
+            meanwhile, which would be others.
         """
         self._check()
         before = draws()

@@ -10,11 +10,13 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from drlnb.planning.swapping.profile import SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution
 from drlnb.runtime.swapping.blocks.again import Then, checkpointed, statistics_kept
 from drlnb.runtime.swapping.blocks.asking import Forward, can_be_asked, instead
@@ -22,7 +24,7 @@ from drlnb.runtime.swapping.blocks.state import Unknowable, bits, draws, everyth
 from drlnb.runtime.swapping.memory import storages_of
 from drlnb.runtime.swapping.squeeze import tensors_in
 from drlnb.runtime.swapping.tape import Tape
-from drlnb.runtime.swapping.torch_private import graph_task, storage_number, submodules
+from drlnb.runtime.swapping.torch_private import graph_task, in_transform, storage_number, submodules
 
 __all__ = ["Blocks"]
 
@@ -57,9 +59,10 @@ class Blocks:
         self._copies: set[int] = set()
         self._in_trial = False
 
-    def may_be_made_again(self, path: str) -> bool:
-        """Return whether a trial has shown that a submodule may be made again, and none has failed since."""
-        return bool(self._passed[path]) and path not in self._failed
+    def exact(self, profile: SwapProfile) -> SwapProfile:
+        """Return a profile with those blocks alone that a trial has shown to be exact, and of which none failed since."""
+        chosen = [each for each in profile.blocks if self._passed[each.path] and each.path not in self._failed]
+        return replace(profile, blocks=tuple(chosen))
 
     @contextmanager
     def open(self, plan: Sequence[str], *, tries: bool) -> Iterator[None]:
@@ -108,7 +111,7 @@ class Blocks:
         self, path: str, module: nn.Module, planned: bool, forward: Forward, args: tuple[object, ...],
         kwargs: dict[str, object],
     ) -> object:  # fmt: skip
-        if self._in_trial or not torch.is_grad_enabled():
+        if self._in_trial or not torch.is_grad_enabled() or in_transform():
             return forward(*args, **kwargs)
         how = manner(module)
         if how in self._passed[path] and path not in self._failed:
@@ -198,7 +201,7 @@ class Blocks:
 
         def look(_: object) -> None:
             if then.changed():
-                self._failed[path] = "its parameters or buffers are written before its backward pass"
+                self._failed[path] = "its parameters, buffers or surroundings change before its backward pass"
                 self._n_trials[path] = _TRIALS
 
         for node in {tensor.grad_fn for tensor in tensors_in(out) if tensor.grad_fn is not None}:

@@ -21,7 +21,7 @@ from torch import nn
 from drlnb.runtime.swapping.saved import storage_of
 from drlnb.runtime.swapping.torch_private import NormBase, storage_number, submodules
 
-__all__ = ["Unknowable", "bits", "draws", "everything", "keeps_statistics", "manner"]
+__all__ = ["Unknowable", "bits", "draws", "everything", "keeps_statistics", "manner", "surroundings"]
 
 #: Objects beside tensors that are looked at: a forward pass that refers to more is not followed.
 _MOST_OBJECTS = 100_000
@@ -70,6 +70,15 @@ def manner(module: nn.Module) -> tuple[object, ...]:
 def keeps_statistics(module: nn.Module) -> bool:
     """Return whether the buffers of a module are batch statistics that it writes now, and does not read."""
     return isinstance(module, NormBase) and module.training
+
+
+def surroundings() -> tuple[object, ...]:
+    """Return settings of torch on which bits depend, and which contexts such as ``sdpa_kernel`` change for a while."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    attention = cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
+    convolution = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32, torch.backends.mkldnn.enabled
+    sums = torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
+    return *attention, cuda.cudnn_sdp_enabled(), *convolution, *sums
 
 
 def everything(*objects: object) -> bytes:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad, graph
 
+from drlnb.runtime.swapping.engine import Swapper
 from tests.runtime.swapping.autograd.compare import PLANNERS, Net, assert_plain
 from tests.runtime.swapping.rig import swapper
 
@@ -145,3 +146,24 @@ def test_sparse_gradients_of_an_embedding():
         nets[1](x).sum().backward()
     assert step.swapped_bytes > 0
     assert torch.equal(*[net.words.weight.grad.coalesce().values() for net in nets])
+
+
+def test_where_nothing_is_to_be_swapped_there_are_no_hooks():
+    """Without a budget a step is plain PyTorch's, and says that nobody counted; planner none counts."""
+    seen = []
+
+    def step(swap, net):
+        with swap.step() as done:
+            out = net(rows())
+            seen.append(out.grad_fn._raw_saved_result.unpack_hook)
+            out.sum().backward()
+        return done
+
+    net = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+    with Swapper(net, min_bytes=0) as swap:
+        assert step(swap, net).peak_bytes == 0
+        assert "peak not counted" in str(swap.report())
+    with Swapper(net, planner="none", min_bytes=0) as swap:
+        assert step(swap, net).peak_bytes > 0
+    assert seen[0] is None
+    assert seen[1] is not None
