@@ -60,7 +60,7 @@ class Blocks:
         self._in_trial = False
 
     def exact(self, profile: SwapProfile) -> SwapProfile:
-        """Return a profile with those blocks alone that a trial has shown to be exact, and of which none failed since."""
+        """Return a profile with those blocks alone that a trial has shown to be exact."""
         chosen = [each for each in profile.blocks if self._passed[each.path] and each.path not in self._failed]
         return replace(profile, blocks=tuple(chosen))
 
