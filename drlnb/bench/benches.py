@@ -185,7 +185,7 @@ def _need_cuda(bench: str) -> None:
 
 #: What ``drlnb bench swapping`` measures on a CPU, and in each phase on a CUDA device.
 _SWAPPING = {
-    "cpu": ["gradients memory hooks predicted overlap squeezed contest table"],
+    "cpu": ["gradients memory hooks predicted overlap squeezed subset contest table"],
     "cuda": ["copies", "batches", "steps", "drift task"],
 }
 
@@ -302,7 +302,8 @@ _ALL = (
     Bench(
         "swapping",
         "Make training steps under swap plans: the same gradients, fewer bytes, and at which price.",
-        _groups("swapping", cpu="gradients memory hooks predicted overlap squeezed", contest="contest table")
+        _groups("swapping", cpu="gradients memory hooks predicted overlap squeezed", subset="subset")
+        | _groups("swapping", contest="contest table")
         | _groups("gpu", device="copies")
         | _groups("swapping", cuda="batches steps drift", training="task"),
         Swapping,

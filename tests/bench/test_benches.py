@@ -117,7 +117,7 @@ def test_a_tier_chooses_its_rows(asked):
 def test_a_device_chooses_its_rows(asked, monkeypatch):
     """Without --rows the CPU's; of CUDA all phases, or one."""
     BENCHES["swapping"].main([])
-    names = ["gradients", "memory", "hooks", "predicted", "overlap", "squeezed", "contest", "table"]
+    names = ["gradients", "memory", "hooks", "predicted", "overlap", "squeezed", "subset", "contest", "table"]
     assert [name for name, _, _ in asked] == names
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert Swapping(device="cuda").names == ["copies", "batches", "steps", "drift", "task"]

@@ -19,7 +19,10 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     assert (tmp_path / "executed.ipynb").stat().st_size <= LARGEST_BYTES
 
-    said = {name: text_of(cells[name]) for name in ("ten", "plan", "simulator", "learnt", "steps", "drift", "check")}
+    said = {
+        name: text_of(cells[name])
+        for name in ("ten", "plan", "simulator", "learnt", "subset", "steps", "drift", "check")
+    }
     assert said["ten"].endswith("the same weights, bit by bit: True\n")
     assert re.search(r"swap +gap [\d.]+ ms, copies [\d.]+ ms", said["plan"])
     assert re.search(r"all: +3\.1\dx of keeping all", said["simulator"])
@@ -27,6 +30,11 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
     assert re.search(
         r"in 300 trials, \d+ % of them chosen by chance, the best set of layer types, cost [\d.]+, ", said["learnt"]
     )
+    peaks = re.findall(
+        r"[45] of 5 batches: course [\d.]+ s, peak ([\d.]+) MiB; a step after it [\d.]+ ms", said["subset"]
+    )
+    assert len(peaks) == 2
+    assert all(float(peak) <= 8 for peak in peaks), "the budget holds in trials, too"
     assert said["steps"].startswith("belt: plan ")
     assert said["drift"].startswith("slow: plan ")
     assert re.search(r"kept, disk held back, (.*, )?link measured", said["drift"])

@@ -87,7 +87,8 @@ class Attribution:
         self.n_samples, thread = None, threading.get_ident()
 
         def mine(module: torch.nn.Module) -> bool:
-            return module is self._module and threading.get_ident() == thread
+            here = module is self._module and threading.get_ident() == thread
+            return here and not torch.compiler.is_compiling()
 
         def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
             if mine(module):
@@ -113,6 +114,15 @@ class Attribution:
             hook.remove()
         self._stack, self._paths = [Call("", None)], {}
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Follow nothing for a while: what runs then is no part of the step."""
+        thread, self._thread = self._thread, 0
+        try:
+            yield
+        finally:
+            self._thread = thread
+
     @property
     def call(self) -> Call:
         """The innermost call; outside of all: one without a module."""
@@ -131,6 +141,8 @@ class Attribution:
 
     def _mine(self, module: torch.nn.Module) -> bool:
         # A checkpoint calls modules again within the backward pass: their storages have their names already.
+        if torch.compiler.is_compiling():  # which knows none of this
+            return False
         return module in self._paths and threading.get_ident() == self._thread and graph_task() == -1
 
     def _before(self, module: torch.nn.Module, inputs: tuple[object, ...]) -> None:

@@ -12,7 +12,7 @@ from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, fac
 from drlnb.planning.swapping.state import ALL
 from drlnb.records.base import Facts, Row
 from drlnb.runtime.swapping.engine import Engine
-from drlnb.runtime.swapping.memory import device_of, fix_malloc
+from drlnb.runtime.swapping.memory import StepState, device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import FileTier
@@ -39,7 +39,8 @@ class Driven:
         self.profile: SwapProfile | None = None  # the master has it,
         self.said: dict[str, str] = {}  # and says what there is to say
         self.plan: SwapPlan | None = None
-        device, tiers = device_of(module), list[Tier]()
+        self._device = device = device_of(module)
+        tiers = list[Tier]()
 
         def made(meter: Meter) -> Tier:
             tiers.append(made_tier("auto", device, meter, None))
@@ -84,15 +85,16 @@ class Driven:
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:
         """Compute a gradient under the plan; where memory runs out, once more with everything swapped.
 
-        It begins at zero, and the networks of trainings draw no numbers and keep no statistics: nothing is put back.
+        The gradient begins at zero; buffers and random numbers are put back, or statistics would count the batch twice.
         """
         self._is_full = n_samples >= self._n_largest
         self._n_largest = max(n_samples, self._n_largest)
+        before = StepState(self._engine.module, self._device, grads=False)
         try:
             with self._engine.step(n_samples):
                 return compute()
         except BudgetExceeded:
-            pass  # outside of the handler its traceback holds no tensors
+            before.restore()  # the second time is outside of the handler: its traceback holds tensors
         with self._engine.step(n_samples):
             return compute()
 

@@ -24,7 +24,7 @@ from drlnb.planning.swapping.profile import (
     SwapProfile,
 )
 from drlnb.runtime.swapping.attribution import Attribution, Call
-from drlnb.runtime.swapping.blocks import recomputed
+from drlnb.runtime.swapping.blocks.runs import Blocks
 from drlnb.runtime.swapping.chooser import Chooser, reported
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
@@ -92,13 +92,11 @@ class Engine:
             min_bytes=_MIN_BYTES[self._device.type] if min_bytes is None else min_bytes,
             window_bytes=IN_FLIGHT_BYTES,
         )
-        self._recipes = Recipes(self._tape)
+        self._recipes, self._blocks = Recipes(self._tape), Blocks(module, self._tape, self._attribution)
         self._tape.ways = {SQUEEZE: squeeze, DERIVE: self._recipes.derive}
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self.reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
-
-    # -- a step ------------------------------------------------------------------------------------------------------
 
     @contextmanager
     def step(self, n_samples: int | None = None) -> Iterator[SwapStep]:
@@ -173,7 +171,7 @@ class Engine:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(recomputed(self.module, self._plan.blocks, self._tape.remaking))
+                stack.enter_context(self._blocks.open(self._plan.blocks, tries=recording is not None))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 if self._hooked:
@@ -183,6 +181,7 @@ class Engine:
             if counts and self._chooser.plan:
                 known = len(self._chooser.plan.keys) + len(self._tape.others)
                 self._step.n_unknown = max(0, self._tape.n_saved - known)
+            self._step.n_unknown += self._blocks.n_left_alone(self._plan.blocks)
         finally:
             self._recording = self._tape.watch = None
             self._recipes.begin(wanted=False)
@@ -197,7 +196,7 @@ class Engine:
         Parameters
         ----------
         step_fn
-            One training step; random numbers, buffers and gradients are as before when it is called again.
+            One training step; random numbers, buffers, frozen parameters and gradients are put back before a second.
         n_samples
             As for :meth:`step`.
 
@@ -269,7 +268,7 @@ class Engine:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
 
     def _profile_of(self, recordings: Recordings) -> SwapProfile:
-        return profile_of(
+        profile = profile_of(
             recordings,
             link=link_of(self._tier),
             device_kind=self.device_kind,
@@ -277,6 +276,7 @@ class Engine:
             fixed_bytes=self._fixed_bytes(),
             others=self._tape.others,
         )
+        return self._blocks.exact(profile)
 
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""

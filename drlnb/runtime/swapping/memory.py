@@ -1,9 +1,11 @@
 """Measure and mend what a process holds in memory."""
 
 import ctypes
+import random
 from collections.abc import Collection
 from hashlib import sha256
 
+import numpy as np
 import torch
 
 from drlnb.records.units import said_bytes
@@ -140,24 +142,31 @@ class StepState:
     Parameters
     ----------
     module
-        Its gradients and buffers are copied.
+        Its buffers and frozen parameters are copied.
     device
-        Its random numbers are remembered, with the CPU's.
+        Its random numbers are remembered, with torch's on the CPU, Python's and numpy's.
+    grads
+        Whether its gradients are copied, too; not needed where the step makes them zero.
     """
 
-    def __init__(self, module: torch.nn.Module, device: torch.device) -> None:
+    def __init__(self, module: torch.nn.Module, device: torch.device, *, grads: bool = True) -> None:
         self._device = device if device.type == "cuda" else None
         self._random = torch.get_rng_state(), torch.cuda.get_rng_state(device) if self._device else None
-        self._buffers = [(each, each.detach().clone()) for each in module.buffers()]
-        self._grads = [(each, None if each.grad is None else each.grad.clone()) for each in module.parameters()]
+        self._drawn = random.getstate(), np.random.get_state()  # noqa: NPY002 - the global numbers
+        parameters = [*module.parameters()]
+        fixed = (*module.buffers(), *[each for each in parameters if not each.requires_grad])
+        self._fixed = [(each, each.detach().clone()) for each in fixed]
+        self._grads = [(each, None if each.grad is None else each.grad.clone()) for each in parameters if grads]
 
     def restore(self) -> None:
         """Put it back."""
+        random.setstate(self._drawn[0])
+        np.random.set_state(self._drawn[1])  # noqa: NPY002
         torch.set_rng_state(self._random[0])
         if self._device:
             torch.cuda.set_rng_state(self._random[1], self._device)
         with torch.no_grad():
-            for buffer, kept in self._buffers:
-                buffer.copy_(kept)
+            for tensor, kept in self._fixed:
+                tensor.copy_(kept)
             for parameter, gradient in self._grads:
                 parameter.grad = gradient

@@ -77,6 +77,8 @@ class Tape:
         #: A storage that is needed again within that many times its copy stays, from the next step on.
         self.gap_copies = 0.0
         self.watch: Watch | None = None
+        #: Given each tensor that autograd saves.
+        self.heard: Callable[[torch.Tensor], None] | None = None
         #: Makes something smaller of a storage that nobody else has, by the plan; returns whether that is settled.
         self.ways: dict[Action, Callable[[Saved], bool]] = {}
         #: Number of a storage -> what a look at its last contents gave; for those that ask by a None.
@@ -147,6 +149,8 @@ class Tape:
 
     def pack(self, tensor: torch.Tensor) -> Handle | Kept:
         """Adopt a tensor that autograd saves."""
+        if self.heard is not None:
+            self.heard(tensor)
         storage = self._ours(tensor)
         if storage is None:
             return kept(tensor)
@@ -282,7 +286,7 @@ class Tape:
         now = time.perf_counter if self.watch is None else self.meter.settle  # copies are waited for on the device
         began_s, waited_s = now(), self.meter.waited_s
         fetched = saved.held is None and saved.buffer is None
-        if fetched and (saved.ticket is None or saved.ticket.copy_s > 0):  # else it has not left yet
+        if fetched and (saved.ticket is None or not saved.ticket.stay()):
             self.make_room(saved.n_bytes)
         if graph_task() != -1:
             self._prefetch(saved)

@@ -18,6 +18,7 @@ __all__ = [
     "graph_task",
     "holders",
     "in_compiler",
+    "in_transform",
     "innermost_hooks",
     "is_wrapper",
     "is_zero",
@@ -63,6 +64,12 @@ _use_count = _private("torch._C", "_storage_Use_Count")
 is_wrapper = _private("torch._C._functorch", "is_functorch_wrapped_tensor")
 #: Whether it is the zero of forward derivatives, which has none either.
 is_zero = _private("torch", "Tensor._is_zerotensor")
+_forward_ad = _private("torch.autograd", "forward_ad")
+_forward_ad._current_level  # noqa: B018 - whether it is there
+_transform_level = _private("torch._C._functorch", "maybe_current_level")
+_n_modes = _private("torch._C", "_len_torch_dispatch_stack")
+_function_modes = _private("torch.overrides", "_get_current_function_mode_stack")
+_DeviceMode = _private("torch.utils._device", "DeviceContext")
 _private("torch._C._autograd", "SavedTensor.data")  # whether they are there
 _private("torch", "UntypedStorage._cdata")
 
@@ -134,6 +141,13 @@ def graph_task() -> int:
 def operation() -> int:
     """Return a number that the tensors which one operation saves have in common; the next operation has another."""
     return int(_sequence_number())
+
+
+def in_transform() -> bool:
+    """Return whether operations mean more than what they say: forward differentiation, a transform, or a mode."""
+    if _forward_ad._current_level >= 0 or _transform_level() is not None or _n_modes():
+        return True
+    return not all(isinstance(each, _DeviceMode) for each in _function_modes())
 
 
 def innermost_hooks() -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from drlnb.bench.benches import Swapping
-from drlnb.bench.swapping import contest, cpu
+from drlnb.bench.swapping import contest, cpu, subset
 from drlnb.bench.swapping.ways import Way
 from drlnb.runtime.swapping.tiers.base import Held, Meter
 
@@ -22,6 +22,35 @@ if __name__ == "__main__":
     rows = list(cpu.memory(Swapping(repeats=1)))
     print(json.dumps([[row.id, row.samples, row.baseline_samples, row.holds] for row in rows]))
 """
+
+
+@pytest.mark.thorough
+def test_a_course_on_a_part_of_the_set_goes_on_where_it_was(monkeypatch):
+    """Four fifths of the trials see four fifths of the batches, a file holds what they taught, then all come."""
+    made, seen = [], []
+
+    class Seen(Way):
+        def __init__(self, *given, **more):
+            super().__init__(*given, **more)
+            made.append(self)
+
+        def steps(self, x, n_steps):
+            seen.append((made.index(self), x.data_ptr()))
+            return super().steps(x, n_steps)
+
+    monkeypatch.setattr(subset, "Way", Seen)
+    monkeypatch.setattr(subset, "_TRIALS", 5)
+    batches = subset.samples("nature_cnn", 10).split(1)
+    monkeypatch.setattr(subset, "_SAMPLES", 1)
+    course_s, last = subset._course(batches, 8)
+    of = {i: [each for way, each in seen if way == i] for i in (0, 1)}
+    assert set(of[0]) == {each.data_ptr() for each in batches[:8]}
+    assert (len(of[0]), len(of[1])) == (4 + 16, 4 + 12)
+    assert set(of[1]) == {each.data_ptr() for each in batches}
+    first, then = (way.swapper._chooser._machine.state.learned for way in made)
+    assert json.loads(then)["n_trials"] >= json.loads(first)["n_trials"] > 0
+    assert course_s > 0
+    assert len(last) == 12
 
 
 def test_squeezed_bytes_are_counted_on_the_traces():

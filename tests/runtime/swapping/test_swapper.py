@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -20,6 +22,7 @@ from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, 
 from drlnb.rl.networks.extractors import impala_layers
 from drlnb.runtime.swapping import derive, engine, measure, tape
 from drlnb.runtime.swapping.client.choose import OwnChooser
+from drlnb.runtime.swapping.driven import Driven
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.measure import Recording
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
@@ -325,14 +328,16 @@ def test_memory_that_does_not_suffice_passes_as_budget_exceeded():
 
 
 def test_run_makes_the_step_again_as_if_nothing_had_happened():
-    """Random numbers, batch statistics and gradients are as before the step that failed."""
+    """Random numbers, batch statistics, frozen parameters and gradients are as before the step that failed."""
     plain, net, x = made("residual"), made("residual"), images()
+    net.counter = torch.nn.Parameter(torch.zeros(()), requires_grad=False)
     tries = []
 
     def step():
         torch.rand(3)
         plain_step(net, x)
-        tries.append(torch.rand(1).item())
+        net.counter += 1
+        tries.append((torch.rand(1).item(), random.random(), np.random.rand()))  # noqa: NPY002
         if len(tries) == 1:
             out_of_memory()
 
@@ -342,6 +347,27 @@ def test_run_makes_the_step_again_as_if_nothing_had_happened():
         swapped.run(step)
     plain_step(plain, x)
     assert len(tries) == 2
+    assert tries[0] == tries[1]
+    assert net.counter == 1
+    assert differing(state(plain), state(net)) == []
+
+
+def test_a_training_counts_a_batch_once_whose_gradient_is_made_twice():
+    """Statistics and draws of the gradient that was made again are those of plain PyTorch, which had room."""
+    plain, net, x = made("residual"), made("residual"), images()
+    tries = []
+
+    def gradient(net):
+        net.zero_grad()
+        plain_step(net, x)
+        tries.append(random.random())
+        if len(tries) == 1:
+            out_of_memory()
+
+    driven = Driven(net)
+    driven.around(2, lambda: gradient(net))
+    driven.close()
+    gradient(plain)
     assert tries[0] == tries[1]
     assert differing(state(plain), state(net)) == []
 

@@ -89,6 +89,22 @@ def test_trap_16_what_waits_for_its_copy_is_bounded_in_bytes():
         assert bench.meter.n_bytes <= 20 * KIB
 
 
+def test_trap_16_what_has_left_but_for_its_copy_comes_back_within_the_budget():
+    """Its memory was promised to what is computed next, though the device is behind: others leave before it returns."""
+    streams = CheckedStreams()
+    streams.done = lambda event: False  # the device is busy all the time
+    step = Step(SlabTier(Meter(), streams, 1 << 20, 1 << 20))
+    with step.open() as tape:
+        step.meter.limit_bytes = 32 * KIB
+        handles = [tape.pack(torch.full((2 * KIB,), float(i))) for i in range(5)]
+        assert step.meter.n_bytes == 16 * KIB  # two sources wait for their copies; there is room for two to come
+        step.meter.limit_bytes = 16 * KIB
+        step.meter.restart()
+        for i, handle in enumerate(handles):
+            assert (tape.unpack(handle) == i).all()
+        assert step.meter.peak_bytes == 16 * KIB
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_trap_16_what_is_wanted_back_before_it_has_left_stays(forgotten):
     """Others are not promised its room: it counts until it was read, or nobody wants it any more."""
@@ -121,6 +137,18 @@ def test_trap_16_what_stayed_is_used_again_after_its_copy():
             streams.forgive()
         else:
             streams.touch(memory, writes=True)
+
+
+def test_what_somebody_else_holds_is_found_out_though_the_device_is_behind():
+    """A slice of the caller's frees nothing when it is swapped: it stays from the next step on."""
+    streams = CheckedStreams()
+    streams.done = lambda event: False
+    step, x = Step(SlabTier(Meter(), streams, 64 * KIB, 0)), torch.randn(32, 32)
+    weight = torch.ones(32, 32, requires_grad=True)
+    with step.open() as tape:
+        loss = (weight * x).sum()
+        loss.backward()
+    assert [*tape.others.values()] == ["something else holds it"]
 
 
 def test_what_waits_to_leave_the_device_is_not_taken_for_held():

@@ -87,9 +87,8 @@ class Held:
 class Ticket(Protocol):
     """One storage in a tier; its place is free again once nothing refers to the ticket."""
 
-    @property
-    def copy_s(self) -> float:
-        """Seconds that the copy to the tier took; 0: it is not finished."""
+    def stay(self) -> bool:
+        """Keep the storage here if it has not left; return whether it is here, or on its way back: it needs no room."""
 
     def load(self) -> None:
         """Begin to bring the bytes back, unless this was done or the storage has not left yet."""

@@ -134,11 +134,15 @@ class _FileTicket:
         with self._tier.lock:
             self._source = source if self._stays else None
 
-    def load(self) -> None:
-        """Begin to read it; what is still here stays: others would take its room."""
+    def stay(self) -> bool:
+        """Keep the storage if it is here: it is wanted back, written or not."""
         with self._tier.lock:
             self._stays = self._source is not None
-        if not self._stays and self._loading is None and self._tier.broken != "it is closed":
+        return self._stays or self._loading is not None
+
+    def load(self) -> None:
+        """Begin to read it; what is still here stays: others would take its room."""
+        if not self.stay() and self._tier.broken != "it is closed":
             held = self._room()
             self._loading = held, self._tier.reader.submit(_read, [(self, held)])
 

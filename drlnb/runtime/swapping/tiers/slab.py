@@ -86,7 +86,7 @@ class _SlabTicket:
     """One storage in the slab."""
 
     __slots__ = (
-        "__weakref__", "_arrived", "_began", "_buffer", "_may_leave", "_place", "_source", "_stays", "_tier", "n_bytes",
+        "__weakref__", "_arrived", "_buffer", "_may_leave", "_place", "_source", "_stays", "_tier", "n_bytes",
         "stored",
     )  # fmt: skip
 
@@ -98,20 +98,14 @@ class _SlabTicket:
         self._arrived: object = None
         streams = tier.streams
         streams.wait("out", streams.record(None))
-        self._began = streams.record("out")
+        began = streams.record("out")
         streams.copy("out", self._slab(), flat(held.storage))
         self.stored = streams.record("out")
-        tier.time(tier.out, self.n_bytes, self._began, self.stored)
+        tier.time(tier.out, self.n_bytes, began, self.stored)
         self._source = held
 
     def _slab(self) -> torch.Tensor:
         return self._tier.slab[self._place.offset : self._place.offset + self.n_bytes]
-
-    @property
-    def copy_s(self) -> float:
-        """Seconds of the copy out; 0: it is not finished, or the source is still here."""
-        streams = self._tier.streams
-        return streams.seconds(self._began, self.stored) if self._source is None and streams.done(self.stored) else 0.0
 
     def release(self) -> None:
         """Drop the source, whose memory the computing stream uses again once the copy is done; or once it was read."""
@@ -127,10 +121,14 @@ class _SlabTicket:
             self._tier.streams.wait(None, self.stored)
         return source
 
+    def stay(self) -> bool:
+        """Keep the source if it is here: it is wanted back."""
+        self._stays = self._source is not None
+        return self._stays or self._buffer is not None
+
     def load(self) -> None:
         """Begin to copy it back; what is still here stays: others would take its room."""
-        self._stays = self._source is not None
-        if self._stays or self._buffer is not None:
+        if self.stay():
             return
         streams = self._tier.streams
         memory = streams.empty(self.n_bytes)
