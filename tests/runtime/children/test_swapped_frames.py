@@ -249,4 +249,4 @@ def test_a_models_swapper_ends_with_it(make_child):
     finish(child, swapped("all", "profile"))
     second = models["r/a"].driven
     assert models.shrink(0, "r/b") == ("r/a",)
-    assert second._swapper._tier.broken == "it is closed"
+    assert second._engine._tier.broken == "it is closed"
