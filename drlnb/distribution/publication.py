@@ -38,9 +38,11 @@ class PublishReport:
     #: Versions that were superseded while this one was on its way.
     n_superseded: int
     #: Seconds from the first message until the last host was known to hold it, or, where that is waited for, until all
-    #: actors were known to have applied it or were late; and what the cost model had expected until hosts hold it.
+    #: actors were known to have applied it or were late; and what had been expected until hosts hold it.
     publish_s: float
     predicted_s: float
+    #: The prediction is so many times the closed form, since versions by such plans have taken so long before.
+    correction: float
     #: Host that was dropped, on the way or before, and is not back -> why.
     failed: dict[str, str]
     #: Host -> bytes that were given to it to send, repairs included; ``learner`` is this process.
@@ -76,8 +78,9 @@ class PublishReport:
             return "; ".join([f"version {self.version} is on no host", *(lost or ["there is none"])])
         said = (
             f"version {self.version} by {self.plan} to {self.n_hosts} host{'s' * (self.n_hosts > 1)}, measured "
-            f"{1e3 * self.publish_s:.3g} ms, predicted {1e3 * self.predicted_s:.3g} ms (network: {self.link_origin})"
+            f"{1e3 * self.publish_s:.3g} ms, predicted {1e3 * self.predicted_s:.3g} ms (network: {self.link_origin}"
         )
+        said += f"; {self.correction:.2g} times the closed form, as before)" if self.correction != 1.0 else ")"
         return "; ".join([said, f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models", *lost])
 
     @classmethod
@@ -100,7 +103,8 @@ class PublishReport:
             superseded=end is None,
             n_superseded=sum(isinstance(record, VersionSuperseded) for record in trace) - (end is None),
             publish_s=end.publish_s if end else 0.0,
-            predicted_s=first.predicted_s if first else 0.0,
+            predicted_s=first.predicted_s * first.correction if first else 0.0,
+            correction=first.correction if first else 1.0,
             failed={**lost, **{record.host: record.reason for record in own if isinstance(record, HostDropped)}},
             egress_bytes=_egress([record for record in own if isinstance(record, SendParameters)]),
             publish_s_of={host: record.publish_s for host, record in held.items()},

@@ -54,6 +54,8 @@ class DistributionPlanned(Decision):
     predicted_s: float = 0.0
     #: What the planner chose, such as ``relay:m=4``; empty: a plan of a user's own, or what is sent once more.
     plan: str = ""
+    #: How many times `predicted_s` versions took by such plans so far: what is expected is the product.
+    correction: float = 1.0
 
 
 class SendParameters(Command):
