@@ -55,6 +55,9 @@ class PublishReport:
     #: known to have applied it.
     n_actors: int
     applied_s_of: dict[str, float]
+    #: Longest time for which one of them could not act because of the version: while it went on to it, its module was
+    #: bound or its copy made.
+    pause_s: float
     #: Host that was waited for no longer, and not dropped -> number of actors that had not applied the version; None if
     #: it has not said: it does not answer, or its readers hold every slot.
     late_actors: dict[str, int | None]
@@ -81,7 +84,9 @@ class PublishReport:
             f"{1e3 * self.publish_s:.3g} ms, predicted {1e3 * self.predicted_s:.3g} ms (network: {self.link_origin}"
         )
         said += f"; {self.correction:.2g} times the closed form, as before)" if self.correction != 1.0 else ")"
-        return "; ".join([said, f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models", *lost])
+        sent = [f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models"]
+        sent += [f"{self.n_actors} actors paused for {1e3 * self.pause_s:.3g} ms at most"] * (self.n_actors > 0)
+        return "; ".join([said, *sent, *lost])
 
     @classmethod
     def of(
@@ -111,6 +116,7 @@ class PublishReport:
             arrival_s={host: record.arrival_s for host, record in held.items()},
             n_actors=sum(record.n_actors for record in installed.values()),
             applied_s_of={host: record.publish_s for host, record in installed.items() if not record.n_late},
+            pause_s=max((record.pause_s for record in installed.values()), default=0.0),
             late_actors={host: installed[host].n_late if host in installed else None for host in late},
             trace=tuple(trace),
             link=link,

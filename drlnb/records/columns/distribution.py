@@ -112,6 +112,8 @@ class ActorsInstalled(Event):
     publish_s: float
     #: Seconds since the host's store held it, at the host.
     applied_s: float
+    #: Longest time for which one of them could not act since it went on to the version, in seconds.
+    pause_s: float = 0.0
 
 
 class RangesMissing(Event):
