@@ -520,7 +520,7 @@ class Slow(StoreView):
 
 
 def test_the_longest_pause_of_a_reader_is_told(tmp_path):
-    """While it goes on to a version it cannot act; a look that finds nothing new is no pause, nor is a late reader's."""
+    """While it goes on to a version it cannot act; a look that finds nothing new is no pause, nor is a late one's."""
     store = HostStore(8, tmp_path)
     slow, quick = Slow(store.path), StoreView(store.path)
     assert store.readers(1, 1) == (2, 2, 0.0)
