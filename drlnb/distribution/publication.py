@@ -38,9 +38,11 @@ class PublishReport:
     #: Versions that were superseded while this one was on its way.
     n_superseded: int
     #: Seconds from the first message until the last host was known to hold it, or, where that is waited for, until all
-    #: actors were known to have applied it or were late; and what the cost model had expected until hosts hold it.
+    #: actors were known to have applied it or were late; and what had been expected until hosts hold it.
     publish_s: float
     predicted_s: float
+    #: The prediction is so many times the closed form, since versions by such plans have taken so long before.
+    correction: float
     #: Host that was dropped, on the way or before, and is not back -> why.
     failed: dict[str, str]
     #: Host -> bytes that were given to it to send, repairs included; ``learner`` is this process.
@@ -53,6 +55,9 @@ class PublishReport:
     #: known to have applied it.
     n_actors: int
     applied_s_of: dict[str, float]
+    #: Longest time for which one of them could not act because of the version: while it went on to it, its module was
+    #: bound or its copy made.
+    pause_s: float
     #: Host that was waited for no longer, and not dropped -> number of actors that had not applied the version; None if
     #: it has not said: it does not answer, or its readers hold every slot.
     late_actors: dict[str, int | None]
@@ -76,9 +81,12 @@ class PublishReport:
             return "; ".join([f"version {self.version} is on no host", *(lost or ["there is none"])])
         said = (
             f"version {self.version} by {self.plan} to {self.n_hosts} host{'s' * (self.n_hosts > 1)}, measured "
-            f"{1e3 * self.publish_s:.3g} ms, predicted {1e3 * self.predicted_s:.3g} ms (network: {self.link_origin})"
+            f"{1e3 * self.publish_s:.3g} ms, predicted {1e3 * self.predicted_s:.3g} ms (network: {self.link_origin}"
         )
-        return "; ".join([said, f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models", *lost])
+        said += f"; {self.correction:.2g} times the closed form, as before)" if self.correction != 1.0 else ")"
+        sent = [f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models"]
+        sent += [f"{self.n_actors} actors paused for {1e3 * self.pause_s:.3g} ms at most"] * (self.n_actors > 0)
+        return "; ".join([said, *sent, *lost])
 
     @classmethod
     def of(
@@ -100,13 +108,15 @@ class PublishReport:
             superseded=end is None,
             n_superseded=sum(isinstance(record, VersionSuperseded) for record in trace) - (end is None),
             publish_s=end.publish_s if end else 0.0,
-            predicted_s=first.predicted_s if first else 0.0,
+            predicted_s=first.predicted_s * first.correction if first else 0.0,
+            correction=first.correction if first else 1.0,
             failed={**lost, **{record.host: record.reason for record in own if isinstance(record, HostDropped)}},
             egress_bytes=_egress([record for record in own if isinstance(record, SendParameters)]),
             publish_s_of={host: record.publish_s for host, record in held.items()},
             arrival_s={host: record.arrival_s for host, record in held.items()},
             n_actors=sum(record.n_actors for record in installed.values()),
             applied_s_of={host: record.publish_s for host, record in installed.items() if not record.n_late},
+            pause_s=max((record.pause_s for record in installed.values()), default=0.0),
             late_actors={host: installed[host].n_late if host in installed else None for host in late},
             trace=tuple(trace),
             link=link,

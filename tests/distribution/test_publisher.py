@@ -304,6 +304,8 @@ def test_a_version_waits_for_the_actors_of_every_host(client, make_actor):
         assert slow.refresh() == 2
         report = publication.result(20.0)
         assert (report.n_hosts, report.n_actors, report.late_actors, len(report.applied_s_of)) == (4, 3, {}, 4)
+        assert 0.0 < report.pause_s < report.publish_s
+        assert f"3 actors paused for {1e3 * report.pause_s:.3g} ms at most" in str(report)
         assert max(report.publish_s_of.values()) < max(report.applied_s_of.values()) <= report.publish_s
         wait_until(lambda: sum(isinstance(r, HostCompleted) for r in waiting.trace) == 4, "the next one is there")
         assert [slow.refresh(), other.refresh()] == [3, 3]

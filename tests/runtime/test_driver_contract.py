@@ -39,10 +39,11 @@ def simulated_death(monkeypatch):
     pools, receive = [], Network._receive
     made = NodesSide.__post_init__
 
-    def dying(self, sent, sender, receiver, *range_and_route):
-        if sent.command.version == 2 and receiver == 1:
-            pools[0].kill_node(sent.command.hosts[receiver])
-        receive(self, sent, sender, receiver, *range_and_route)
+    def dying(self, leg, *times):
+        command = leg.sent.command
+        if command.version == 2 and leg.receiver == 1:
+            pools[0].kill_node(command.hosts[leg.receiver])
+        receive(self, leg, *times)
 
     monkeypatch.setattr(NodesSide, "__post_init__", lambda self: (pools.append(self.pool), made(self)))
     monkeypatch.setattr(Network, "_receive", dying)

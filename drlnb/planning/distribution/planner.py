@@ -1,6 +1,7 @@
 """Plan which way a version takes to the hosts: one construction with its numbers, or the best by the cost model."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -11,7 +12,7 @@ from drlnb.planning.distribution.trees import STRATEGIES, star
 from drlnb.planning.registry import Answer, FailedBefore, PlannerKind
 from drlnb.records.columns.distribution import DistributionPlanned, SendParameters, VersionFailed
 
-__all__ = ["DISTRIBUTION", "DistributionView", "Forecast", "best", "command", "forecast"]
+__all__ = ["DISTRIBUTION", "DistributionView", "Forecast", "best", "command", "forecast", "kind_of"]
 
 #: Sizes of a chunk that planners keep to where they can: Dask copies smaller frames together, and the loop of a host
 #: stands still while it copies a larger one.
@@ -29,6 +30,8 @@ class DistributionView:
     epoch: int = 0
     #: The network, as measured, or as a kind of Ethernet has it.
     link: Link = PRESETS["10GbE"]
+    #: Kind of plan, as of :func:`kind_of`, that was tried -> how many times the closed form versions took by it.
+    took: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +92,28 @@ def forecast(
     return Forecast(strategy=name, m=int(ms[row, 0]), c=int(cs[0, column]), publish_s=float(seconds[row, column]))
 
 
-def best(n_hosts: int, model_bytes: int, link: Link) -> Forecast:
-    """Return the fastest of all strategies, in chunks that hosts take well."""
+def kind_of(name: str) -> str:
+    """Return the kind of a plan, of which each is corrected on its own: its strategy, whole shards apart from chunks.
+
+    Examples
+    --------
+    >>> kind_of("relay:m=4"), kind_of("chain:c=16"), kind_of("chain:c=1")
+    ('relay', 'chain in chunks', 'chain')
+    """
+    strategy, _, numbers = name.partition(":")
+    chunks = [word for word in numbers.split(",") if word.startswith("c=") and word != "c=1"]
+    return f"{strategy} in chunks" if chunks else strategy
+
+
+def best(n_hosts: int, model_bytes: int, link: Link, took: Mapping[str, float] | None = None) -> Forecast:
+    """Return the fastest of all strategies, in chunks that hosts take well.
+
+    What kinds of plans really took corrects their closed forms; a kind that was not tried is taken at its word.
+    """
     strategies = ("star",) if link.one_machine else tuple(STRATEGIES)
-    all_of_them = [forecast(name, n_hosts, model_bytes, link, chunk_bytes=CHUNK_BYTES) for name in strategies]
-    return min(all_of_them, key=lambda each: each.publish_s)
+    numbers = [(name, c) for name in strategies for c in ((0, 1) if took and len(STRATEGIES[name].c) > 1 else (0,))]
+    said = [forecast(name, n_hosts, model_bytes, link, c=c, chunk_bytes=CHUNK_BYTES) for name, c in numbers]
+    return min(said, key=lambda each: each.publish_s * (took or {}).get(kind_of(str(each)), 1.0))
 
 
 @lru_cache(maxsize=64)
@@ -104,7 +124,7 @@ def made(said: Forecast, n_hosts: int, model_bytes: int, epoch: int) -> Plan:
 
 
 class Auto:
-    """Takes the strategy that the cost model expects to be the fastest on the measured link."""
+    """Takes the strategy that the cost model, corrected by what versions took, expects to be the fastest."""
 
     name = "auto"
     #: Whether it is worth while to measure the network for it.
@@ -118,7 +138,7 @@ class Auto:
         return made(self._forecast(view), n, view.model_bytes, view.epoch)
 
     def _forecast(self, view: DistributionView) -> Forecast:
-        return best(len(view.hosts), view.model_bytes, view.link)
+        return best(len(view.hosts), view.model_bytes, view.link, view.took)
 
 
 class Fixed(Auto):

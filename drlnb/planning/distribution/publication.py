@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from drlnb.planning.distribution.cost import PRESETS, Link
-from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, command
+from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, command, kind_of
 from drlnb.planning.distribution.plans import LEARNER, Plan
 from drlnb.planning.distribution.trees import cut
 from drlnb.planning.machine import Out
@@ -35,6 +35,9 @@ __all__ = ["DEADLINE", "Publication"]
 FORWARDED_S, DIRECT_S = 5.0, 60.0
 #: A deadline is so many times the prediction.
 _PATIENCE = 4.0
+#: What was learned of kinds of plans that are not used fades to this power with each version: in 35 versions half of it
+#: is forgotten, and they are tried again where that may pay.  Limits of what is learned.
+_FADES, _LEAST, _MOST = 0.98, 0.1, 100.0
 #: Name of the deadline of the version that is under way, and how often a host may miss it.
 DEADLINE, _CHANCES = "version", 2
 #: So many hosts tell all that there is to know of the network.
@@ -60,6 +63,10 @@ class Publication:
     deadline_s: float | None = None
     #: How many times longer than predicted versions take on this network; None: nobody has said, and none has arrived.
     pace: float | None = None
+    #: Kind of plan -> how many times the closed form versions took by it; and the kind of the version under way, empty
+    #: where that tells nothing: a host has had none of this size before, or the planner predicts nothing.
+    took: dict[str, float] = field(default_factory=dict)
+    kind: str = ""
     #: Whether hosts report what their actors have applied, and for how many seconds they wait for them.
     confirms: bool = False
     confirm_s: float = 0.0
@@ -99,6 +106,7 @@ class Publication:
 
     def begin(self, version: int, n_bytes: int, planner: Planner[DistributionView, Plan], t: float, out: Out) -> bool:
         """Send a version to the hosts that do not hold it; false if nobody is left to send it to."""
+        is_new = n_bytes != self.n_bytes
         if version > self.version:
             self.version, self.n_bytes, self.begun_t, self.publish_s = version, n_bytes, t, 0.0
             self.sent, self.waiting, self.unfit = [], [], []
@@ -108,19 +116,24 @@ class Publication:
             return False
         if self._holders():  # these came later: whoever holds the version sends it, the learner does not
             self.waiting += hosts
-            self.predicted_s = 0.0  # they tell nothing of how long a version takes
+            self.predicted_s, self.kind = 0.0, ""  # they tell nothing of how long a version takes
             self._say("late", hosts, self._sends(dict.fromkeys(hosts, ((0, n_bytes),))), out)
             return True
-        view = DistributionView(version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link)
+        view = DistributionView(
+            version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link, took=dict(self.took)
+        )
         plan = DISTRIBUTION.ask(planner, view)
+        correction = self.took.get(kind_of(plan.name), 1.0)
+        is_new = is_new or not all(self.hosts[host] for host in hosts)  # its memory is made, which takes long
+        self.kind = "" if is_new else kind_of(plan.name)
         self.waiting += hosts
         self.begun_t = self.begun_t if self.sent else t  # there may have been no host before
         forwards = any(len(route) > 1 for route in plan.routes)
         self.predicted_s = plan.predicted_s
         least_s = FORWARDED_S if forwards and self.pace is not None else DIRECT_S
-        deadline_s = self.deadline_s or max(least_s, _PATIENCE * plan.predicted_s * (self.pace or 1.0))
+        deadline_s = self.deadline_s or max(least_s, _PATIENCE * plan.predicted_s * max(self.pace or 1.0, correction))
         self.confirm_s = deadline_s if self.confirms else 0.0
-        self._say(planner.name, hosts, (command(plan, view, deadline_s, self.confirm_s),), out, plan)
+        self._say(planner.name, hosts, (command(plan, view, deadline_s, self.confirm_s),), out, plan, correction)
         return True
 
     # ------------------------------------------------------------------ the network
@@ -142,6 +155,7 @@ class Publication:
     def measured(self, event: LinkMeasured) -> None:
         """Plan with what was measured; the version that is under way, which was not, tells nothing of the pace."""
         self.link, self.predicted_s = Link.from_mapping(asdict(self.link) | dict(event.figures)), 0.0
+        self.took, self.kind = {}, ""
         if "egress_bytes_per_s" in event.figures:
             self.pace = 1.0
 
@@ -156,6 +170,7 @@ class Publication:
         commands: Sequence[SendParameters],
         out: Out,
         plan: Plan | None = None,
+        correction: float = 1.0,
     ) -> None:
         self.sent += commands
         out.append(
@@ -168,6 +183,7 @@ class Publication:
                 digest=plan.digest() if plan else "",
                 predicted_s=plan.predicted_s if plan else 0.0,
                 plan=plan.name if plan else "",
+                correction=correction,
             )
         )
         out.extend(commands)
@@ -189,8 +205,16 @@ class Publication:
         self.over(event.host)
         if is_last and self.predicted_s:
             self.pace = max(1.0, self.publish_s / self.predicted_s, (self.pace or 1.0) / 2.0)
+            if self.kind and len(self.sent) == 1:  # nothing was mended
+                self._learn(self.publish_s / self.predicted_s)
         self._mend(out)
         return True
+
+    def _learn(self, times: float) -> None:
+        """Keep how many times the closed form the version took."""
+        before = self.took.get(self.kind, times)
+        self.took = {kind: round(known**_FADES, 3) for kind, known in self.took.items()}
+        self.took[self.kind] = round(min(_MOST, max(_LEAST, (before * times) ** 0.5)), 3)
 
     def message_lost(self, event: MessageLost, out: Out) -> bool:
         """Send a range again; true if its receiver is to be dropped: it did not take it a second time."""

@@ -54,6 +54,8 @@ class DistributionPlanned(Decision):
     predicted_s: float = 0.0
     #: What the planner chose, such as ``relay:m=4``; empty: a plan of a user's own, or what is sent once more.
     plan: str = ""
+    #: How many times `predicted_s` versions took by such plans so far: what is expected is the product.
+    correction: float = 1.0
 
 
 class SendParameters(Command):
@@ -110,6 +112,8 @@ class ActorsInstalled(Event):
     publish_s: float
     #: Seconds since the host's store held it, at the host.
     applied_s: float
+    #: Longest time for which one of them could not act since it went on to the version, in seconds.
+    pause_s: float = 0.0
 
 
 class RangesMissing(Event):

@@ -223,9 +223,9 @@ class HostRelay:
         while kept.store is store and (store.applied() or key) < key and loop.time() - since < fields["confirm_s"]:
             await asyncio.sleep(_LOOK_S)
         if kept.store is store:
-            n_actors, n_late = store.readers(*key)
+            n_actors, n_late, pause_s = store.readers(*key)
             message = {"version": part.version, "host": self.link.node, "n_actors": n_actors, "n_late": n_late}
-            self._tell(fields, "applied", message | {"applied_s": loop.time() - since})
+            self._tell(fields, "applied", message | {"applied_s": loop.time() - since, "pause_s": pause_s})
 
     def _write(self, kept: _Kept, part: Chunk, view: memoryview) -> HostStore:
         """Write a range into the slot of its version."""

@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -36,7 +37,7 @@ _MAGIC = 0x44524C4E42535431
 #: 8-byte words of the header, and the place of the current word among them; words of a cell.
 _HEADER, _CURRENT, _CELL = 16, 4, 8
 #: Places in a cell.
-_PID, _START, _ANNOUNCED, _APPLIED = range(4)
+_PID, _START, _ANNOUNCED, _APPLIED, _PAUSED_NS = range(5)
 #: Current word of a store that its writer has left.
 _CLOSED = (1 << 64) - 1
 
@@ -232,11 +233,15 @@ class HostStore:
                 return _key(word)
         return None
 
-    def readers(self, attempt: int, version: int) -> tuple[int, int]:
-        """Return the number of living readers, and of those that have applied neither a version nor a newer one."""
+    def readers(self, attempt: int, version: int) -> tuple[int, int, float]:
+        """Return how many readers live, how many have not applied a version or a newer one, and the longest pause.
+
+        That is in seconds, of those that have applied it: while they went on to it they could not act.
+        """
         self._clear_dead(self._cells)
-        words = self._cells[self._cells[:, _PID] != 0, _APPLIED]
-        return len(words), int((words < np.uint64(attempt << 48 | version << 8)).sum())
+        cells = self._cells[self._cells[:, _PID] != 0]
+        late = cells[:, _APPLIED] < np.uint64(attempt << 48 | version << 8)
+        return len(cells), int(late.sum()), int(cells[~late, _PAUSED_NS].max(initial=0)) / 1e9
 
     def close(self) -> None:
         """Give the memory back; readers keep what they look at until they look away, and learn that this is the end."""
@@ -334,6 +339,7 @@ class StoreView:
             raise RuntimeError(f"version {self.version} is pinned: refresh after the block")
         if int(self._head[_CURRENT]) == self._word and self._held:
             return False
+        began_ns = time.perf_counter_ns()
         word = self._copied() if self._copies else self._announced()
         new, self._word, self._held = word != self._word, word, True
         if new:
@@ -343,6 +349,7 @@ class StoreView:
                 self._word = 0  # so the next one tries again
                 self.release()
                 raise
+            self._cell[_PAUSED_NS] = time.perf_counter_ns() - began_ns
         self._cell[_APPLIED] = word
         return new
 

@@ -48,7 +48,8 @@ NUMBERS = meanings(
     """
     versions | versions | that were planned
     measured | measured (s) | median over the latest 64 versions under the newest planner, until the last host held it
-    predicted | predicted (s) | median of what that planner expected
+    predicted | predicted (s) | median of what was expected: the closed form, corrected by what versions took before
+    correction | predicted / closed form (x) | median over the same versions
     ratio | measured / predicted (x) | median over the same versions
     behind | most behind | versions that the slowest live host lacks
     repairs | repairs | plans that were made because messages were lost
@@ -98,13 +99,15 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
     """
     fold = fold_of(journal, until_s)
     name, of = newest(fold, task)
-    x, predicted, measured, first, last = (
-        of.versions[key] for key in ("version", "predicted", "measured", "first", "last")
+    x, predicted, form, measured, first, last = (
+        of.versions[key] for key in ("version", "predicted", "form", "measured", "first", "last")
     )
     lines = Lines()
     known = np.flatnonzero(np.isfinite(predicted))
     known = known[decimate.min_max(x[known], predicted[known], _COLUMNS)]
     lines.add("predicted", "#777777", x[known], 1e3 * predicted[known], style=("P", "/"), step=True)
+    if len(corrected := known[predicted[known] != form[known]]):
+        lines.add("closed form alone", "#bbbbbb", x[corrected], 1e3 * form[corrected], style=("F", "/"), step=True)
     for i, look in enumerate(theme.styles(of.planners)):
         mine = np.flatnonzero((of.versions["planner"] == i) & np.isfinite(measured))
         mine = mine[decimate.min_max(x[mine], measured[mine], _COLUMNS)]
@@ -115,7 +118,7 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
     ended = planner[np.isfinite(measured)]
     mine = planner == (ended if len(ended) else planner)[-1:]  # of the planner whose version was measured last
     median_s, expected_s = _median(measured[mine]), _median(predicted[mine])
-    ratio = _median((measured / predicted)[mine])
+    ratio, correction = _median((measured / predicted)[mine]), _median((predicted / form)[mine])
     sentence = "no version has been sent yet"
     if len(x):
         sentence = (
@@ -123,11 +126,14 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
             f"{of.planners[int(planner[mine][0])]} {fold.origin} {words.duration(median_s)}, predicted "
             f"{words.duration(expected_s)} (medians), to {words.plural(len(live), 'host')}"
         )
+        if correction and correction != 1.0:
+            sentence += f"; predictions are {correction:.2g} times the closed form, which is what versions took"
     return picture(
         "distribution.versions", fold, sentence, VERSIONS, lines.body(axis("version"), axis("time", "ms")),
         notes=("the band reaches from the first host to the last one", _link(of)) if len(x) else (),
         numbers=numbered(
             NUMBERS, versions=float(len(x)), measured=median_s, predicted=expected_s, ratio=ratio,
+            correction=correction,
             behind=float(max((of.newest - host.version for host in live), default=0)), repairs=float(of.n_repairs),
             lost=float(sum(host.n_lost for host in of.hosts.values())),
         ),

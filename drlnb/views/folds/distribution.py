@@ -41,10 +41,12 @@ class HostLine:
 class DistributionFold:
     """Versions in the order of their plans."""
 
-    #: Version, number of its planner in :attr:`planners`, seconds until all hosts held it (NaN before), hosts, and
-    #: seconds until the first and the last host held it.
+    #: Version, number of its planner in :attr:`planners`, seconds that were expected, and by the closed form alone,
+    #: seconds until all hosts held it (NaN before), hosts, and seconds until the first and the last host held it.
     versions: Grow = field(
-        default_factory=lambda: Grow("version", "planner", "predicted", "measured", "hosts", "mb", "first", "last")
+        default_factory=lambda: Grow(
+            "version", "planner", "predicted", "form", "measured", "hosts", "mb", "first", "last"
+        )
     )
     #: Names of planners in the order of their first plans.
     planners: list[str] = field(default_factory=list)
@@ -72,8 +74,9 @@ class DistributionFold:
             self.planners.append(decision.planner)
         for host in decision.hosts:
             self.hosts.setdefault(host, HostLine()).dropped = ""
+        form_s = decision.predicted_s or math.nan
         self.versions.append(
-            decision.version, self.planners.index(decision.planner), decision.predicted_s or math.nan, math.nan,
+            decision.version, self.planners.index(decision.planner), form_s * decision.correction, form_s, math.nan,
             len(decision.hosts), decision.n_bytes / 1e6, math.nan, math.nan,
         )  # fmt: skip
         self.versions.thin("version", _MOST)

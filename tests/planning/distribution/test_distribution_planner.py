@@ -1,6 +1,6 @@
 """Which way a version takes to the hosts."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -8,16 +8,25 @@ from drlnb.planning.distribution import (
     DISTRIBUTION,
     PRESETS,
     STRATEGIES,
+    DistributionMachine,
     DistributionView,
     Link,
     command,
+    forecast,
     multitree,
     relay,
     star,
     tree,
 )
 from drlnb.planning.registry import Answer, PlannerFailed
-from drlnb.records.columns.distribution import DistributionPlanned, SendParameters
+from drlnb.records.columns.distribution import (
+    DistributionPlanned,
+    HostCompleted,
+    HostsChanged,
+    LinkMeasured,
+    PublishAsked,
+    SendParameters,
+)
 
 VIEW = DistributionView(version=2, hosts=("a", "b", "c"), model_bytes=10)
 LARGE = DistributionView(version=2, hosts=tuple(f"h{i}" for i in range(16)), model_bytes=20_000_000)
@@ -123,3 +132,63 @@ def test_the_command_carries_the_whole_plan():
     answer = Answer([said, sent])
     assert DISTRIBUTION.recorded(VIEW, answer) == plan
     assert DISTRIBUTION.recorded(VIEW, answer) is None
+
+
+LINK = Link.of(1.17e9, latency_s=50e-6, overhead_s=50e-6)
+N_HOSTS, SIZE = 16, 20_000_000
+
+
+def versions(times, n=60):
+    """Publish versions that take `times` of a plan's name times its closed form; return events and what was planned."""
+    config = {"planner": "auto", "link": asdict(LINK)}
+    machine, t, planned, events = DistributionMachine(config), 0.0, [], []
+    hosts = tuple(f"h{i:02}" for i in range(N_HOSTS))
+
+    def feed(event):
+        events.append(event)
+        out = machine.handle(event)
+        machine.check()
+        planned.extend(record for record in out if isinstance(record, DistributionPlanned))
+        return out
+
+    feed(HostsChanged(t=t, hosts=hosts))
+    for version in range(1, n + 1):
+        feed(PublishAsked(t=t, version=version, n_bytes=SIZE))
+        t = round(t + planned[-1].predicted_s * times(planned[-1].plan), 6)
+        for host in hosts:
+            feed(HostCompleted(t=t, host=host, version=version, n_bytes=SIZE, publish_s=0.1))
+    return config, events, planned
+
+
+def test_auto_learns_what_kinds_of_plans_really_take():
+    """Chunks take six times their form, whole shards 1.3: from the form's best, chunks, to whole shards for good."""
+    chunked = lambda plan: "c=" in plan and not plan.endswith("c=1")  # noqa: E731
+    _, _, planned = versions(lambda plan: 6.0 if chunked(plan) else 1.3)
+    assert chunked(planned[0].plan)
+    late = [each.plan for each in planned[20:]]
+    assert sum(each.startswith("relay:m=16") for each in late) >= 0.8 * len(late), late
+    told = next(each for each in reversed(planned) if each.plan == "relay:m=16")
+    assert told.correction == pytest.approx(1.3, rel=0.01)
+    whole = forecast("relay", N_HOSTS, SIZE, LINK, m=16, c=1).publish_s
+    assert told.predicted_s == pytest.approx(whole, abs=1e-6), "the form itself stays what it is"
+
+
+def test_a_machine_that_is_slow_for_every_plan_keeps_the_best():
+    """Three times the form for all: others are tried now and then, the form's best is taken most of the time."""
+    _, _, planned = versions(lambda plan: 3.0)
+    assert sum(each.plan == planned[0].plan for each in planned[20:]) >= 0.6 * len(planned[20:])
+
+
+def test_what_was_learned_is_a_function_of_the_events():
+    """A fresh machine plans the same again, and a snapshot has it; none is left of a network measured anew."""
+    config, events, planned = versions(lambda plan: 6.0 if "c=" in plan else 1.3, 12)
+    fresh = DistributionMachine(config)
+    again = [record for event in events for record in fresh.handle(event) if isinstance(record, DistributionPlanned)]
+    assert again == planned
+    took = fresh.state.publication.took
+    assert len(took) >= 2
+    other = DistributionMachine(config)
+    other.restore(fresh.snapshot())
+    assert other.state.publication.took == took
+    fresh.handle(LinkMeasured(t=1e3, hosts=("h00",), figures={"overhead_s": 0.001}))
+    assert fresh.state.publication.took == {}

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -167,17 +168,17 @@ def test_a_copy_holds_no_slot(store):
 
 def test_readers_that_are_behind_are_counted(store):
     """A newer version, or one of a later attempt, counts as this one."""
-    assert store.readers(1, 1) == (0, 0)
+    assert store.readers(1, 1)[:2] == (0, 0)
     store.write(1, bytes(store.n_bytes))
     views = [StoreView(store.path) for _ in range(3)]
     views[0].refresh()
-    assert [store.readers(1, 1), store.readers(1, 2)] == [(3, 2), (3, 3)]
+    assert [store.readers(1, 1)[:2], store.readers(1, 2)[:2]] == [(3, 2), (3, 3)]
     store.write(1, bytes(store.n_bytes), attempt=2)
     views[1].refresh()
-    assert [store.readers(1, 9), store.readers(2, 1), store.readers(1, 1)] == [(3, 2), (3, 2), (3, 1)]
+    assert [store.readers(1, 9)[:2], store.readers(2, 1)[:2], store.readers(1, 1)[:2]] == [(3, 2), (3, 2), (3, 1)]
     for view in views:
         view.close()
-    assert store.readers(2, 1) == (0, 0)
+    assert store.readers(2, 1)[:2] == (0, 0)
 
 
 def test_the_least_applied_version_is_known(store):
@@ -507,3 +508,29 @@ def test_no_version_is_torn_or_mixed_in_other_processes(store, n_readers, n_refr
         store.write(version, bytes_of(version))
     assert [pipe.recv() for _, pipe in readers] == [0] * n_readers
     assert [ended(*reader) for reader in readers] == [0] * n_readers
+
+
+class Slow(StoreView):
+    """Takes its time over a new version."""
+
+    def _moved(self):
+        self.until = time.perf_counter_ns() + 20_000_000
+        while time.perf_counter_ns() < self.until:
+            pass
+
+
+def test_the_longest_pause_of_a_reader_is_told(tmp_path):
+    """While it goes on to a version it cannot act; a look that finds nothing new is no pause, nor is a late one's."""
+    store = HostStore(8, tmp_path)
+    slow, quick = Slow(store.path), StoreView(store.path)
+    assert store.readers(1, 1) == (2, 2, 0.0)
+    store.write(1, bytes(8))
+    quick.refresh()
+    assert 0.0 < store.readers(1, 1)[2] < 0.02
+    slow.refresh()
+    slow.refresh()
+    assert store.readers(1, 1)[2] >= 0.02
+    store.write(2, bytes(8))
+    assert store.readers(1, 2) == (2, 2, 0.0)
+    for each in (slow, quick, store):
+        each.close()

@@ -23,10 +23,10 @@ from drlnb.views.folds.fold import Fold, fold_of
 from tests.views.journals import Run
 
 
-def planned(version, planner="relay:m=2", predicted_s=0.5):
+def planned(version, planner="relay:m=2", predicted_s=0.5, correction=1.0):
     return DistributionPlanned(
         version=version, planner=planner, hosts=("n0", "n1"), n_bytes=4_000_000, n_messages=2, digest="d",
-        predicted_s=predicted_s,
+        predicted_s=predicted_s, correction=correction,
     )  # fmt: skip
 
 
@@ -126,9 +126,24 @@ def test_versions_are_drawn_by_planner_with_their_first_and_last_hosts(journal):
     assert points(view, "measured, star")[0] == ()
     numbers = {key: value for key, (_, value, _, _) in view.numbers.items()}
     assert numbers == {
-        "versions": 3, "measured": 0.875, "predicted": 0.5, "ratio": 1.75, "behind": 0, "repairs": 1, "lost": 1,
+        "versions": 3, "measured": 0.875, "predicted": 0.5, "ratio": 1.75, "correction": 1.0, "behind": 0,
+        "repairs": 1, "lost": 1,
     }  # fmt: skip
     assert view.sentence == "a: 3 versions; under relay:m=2 measured 875 ms, predicted 500 ms (medians), to 1 host"
+
+
+def test_a_corrected_prediction_is_drawn_beside_its_closed_form():
+    """Versions took three times as long before: 500 ms by the form are 1,500 expected."""
+    run = Run().task("a")
+    run.say("task-a-a1", planned(1), held(1, "n0", 1.5, 1.0), held(1, "n1", 1.5, 1.0))
+    run.say("task-a-a1", VersionPublished(version=1, publish_s=1.5, n_hosts=2))
+    run.say("task-a-a1", planned(2, correction=3.0), held(2, "n0", 1.5, 2.0), held(2, "n1", 1.5, 2.0))
+    run.say("task-a-a1", VersionPublished(version=2, publish_s=1.5, n_hosts=2))
+    view = measured.versions(run.journal())
+    assert points(view, "predicted")[:2] == [(1, 2), (500, 1500)]
+    assert points(view, "closed form alone")[:2] == [(2,), (500,)]
+    assert view.value("correction") == 2.0, "the median of 1 and 3"
+    assert view.sentence.endswith("; predictions are 2 times the closed form, which is what versions took")
 
 
 def test_hosts_have_rows_with_what_they_lack(journal):
