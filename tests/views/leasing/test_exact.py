@@ -155,6 +155,11 @@ def cut(view, edges):
     return sum(high - low for _, low, high in within)
 
 
+def within_leases(rows, edges):
+    """Seconds computed in leases that moments lie within: of an old one it is not known when it computed them."""
+    return sum(row[5] for row in rows if row[-1] == "returned" and any(row[3] < edge < row[4] for edge in edges))
+
+
 def integral(points, line, low, high):
     """Area under a line of steps between two moments, and the width of its means that they lie within."""
     mine = points["line"] == line
@@ -189,7 +194,7 @@ def test_every_second_of_every_slot_is_where_the_rows_say(leases, zoom, most):
         held, computed = drawn(view, *span)
         loose = near + cut(view, span)
         assert held == pytest.approx(sums.held, abs=loose)
-        assert computed == pytest.approx(sums.computed, abs=loose + (sums.computed if span[0] and loose > near else 0))
+        assert computed == pytest.approx(sums.computed, abs=loose + within_leases(rows, span))
     for window_s in (now, max(0.01, now - low)):
         span = (now - window_s, now)
         of, sums = gantt.gantt(journal, window_s=window_s), Sums(rows, *span)
@@ -197,7 +202,8 @@ def test_every_second_of_every_slot_is_where_the_rows_say(leases, zoom, most):
         expected = {"held": sums.held, "computing": sums.computed, "refused": sums.refused}
         expected |= {"idle": sums.held - sums.computed, "free": sums.there - sums.held - sums.refused}
         for key, seconds in expected.items():
-            assert of.value(key) == pytest.approx(seconds / sums.there, abs=loose + 1e-9), key
+            more = within_leases(rows, span) / sums.there if key in {"computing", "idle"} else 0.0
+            assert of.value(key) == pytest.approx(seconds / sums.there, abs=loose + more + 1e-9), key
         parts = ("computing", "idle", "refused", "free")
         assert sum(of.value(key) for key in parts) == pytest.approx(1.0, abs=loose + 1e-9)
 
