@@ -25,7 +25,7 @@ class FakeFleet:
         self.slots = (SimpleNamespace(slot="0/cpu0"),)
         self.pool = SimpleNamespace(n_devices=1, said=())
         self.closed = False
-        self.trainings = ()
+        self.trainings = []
         self.calls = []
         self.answer = None
         self.probed = []
@@ -39,7 +39,7 @@ class FakeFleet:
         ))
         if isinstance(self.answer, Exception):
             raise self.answer
-        self.trainings = (*self.trainings, self.answer)
+        self.trainings.append(self.answer)
         return self.answer
 
     def probe(self, env):
