@@ -124,7 +124,7 @@ def test_start_trains_what_the_form_says(fleet, run):
 
 def test_tasks_that_train_already_are_shown(fleet, run):
     """The fleet gave the run that goes on: the answer says so."""
-    fleet.trainings = (run,)
+    fleet.trainings = [run]
     panel = launcher(fleet, env="CartPole-v1")
     clicked(panel.shell.widget, "start")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
