@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from drlnb.planning.swapping.cost import Prediction
     from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
-    from drlnb.runtime.swapping.engine import Swapper
+    from drlnb.runtime.swapping.client.solve import BudgetTooSmall, max_batch, simulate, solve
+    from drlnb.runtime.swapping.client.swapper import Swapper
     from drlnb.runtime.swapping.memory import fix_malloc
     from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
-    from drlnb.runtime.swapping.solve import BudgetTooSmall, max_batch, simulate, solve
     from drlnb.runtime.swapping.torch_private import SwapUnavailable
     from drlnb.runtime.swapping.trace import trace
 
@@ -23,18 +23,18 @@ __all__ = [
 
 _HOMES = {
     "BudgetExceeded": "drlnb.runtime.swapping.report",
-    "BudgetTooSmall": "drlnb.runtime.swapping.solve",
+    "BudgetTooSmall": "drlnb.runtime.swapping.client.solve",
     "Prediction": "drlnb.planning.swapping.cost",
     "SwapPlan": "drlnb.planning.swapping.profile",
     "SwapProfile": "drlnb.planning.swapping.profile",
     "SwapReport": "drlnb.runtime.swapping.report",
     "SwapStep": "drlnb.runtime.swapping.report",
     "SwapUnavailable": "drlnb.runtime.swapping.torch_private",
-    "Swapper": "drlnb.runtime.swapping.engine",
+    "Swapper": "drlnb.runtime.swapping.client.swapper",
     "fix_malloc": "drlnb.runtime.swapping.memory",
-    "max_batch": "drlnb.runtime.swapping.solve",
-    "simulate": "drlnb.runtime.swapping.solve",
-    "solve": "drlnb.runtime.swapping.solve",
+    "max_batch": "drlnb.runtime.swapping.client.solve",
+    "simulate": "drlnb.runtime.swapping.client.solve",
+    "solve": "drlnb.runtime.swapping.client.solve",
     "trace": "drlnb.runtime.swapping.trace",
 }
 

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from drlnb.cli.parser import Command, number_or, option
+from drlnb.cli.replay import naming_damage
 from drlnb.planning.declared import POSITIVE
 
 __all__ = ["COMMAND"]
@@ -15,6 +16,11 @@ _LOOK_S = 0.1
 
 def run(args: argparse.Namespace) -> int:
     """Show the tasks as they stood, then the summary."""
+    with naming_damage(args.dir):
+        return _show(args)
+
+
+def _show(args: argparse.Namespace) -> int:
     from drlnb.cli.progress import Live, summary_lines
     from drlnb.fleet.playback import play
 

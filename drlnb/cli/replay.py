@@ -1,15 +1,45 @@
 """``drlnb replay DIR``: check that fresh machines, fed the events of a run, decide the same again."""
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from drlnb.cli.parser import Command, option
 
-__all__ = ["COMMAND"]
+__all__ = ["COMMAND", "naming_damage"]
+
+
+@contextmanager
+def naming_damage(folder: Path) -> Iterator[None]:
+    """Where reading a journal fails without words of ours, say which value in it is of a wrong kind, if one is.
+
+    Raises
+    ------
+    JournalError
+        With that value, its field and its stream, instead of what it led to.
+    """
+    from drlnb.records.errors import InputError, JournalError
+    from drlnb.records.journal import Journal
+    from drlnb.records.kinds import first_wrong
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if problem := first_wrong(Journal.read(folder)):
+            raise JournalError(problem) from error
+        raise
 
 
 def run(args: argparse.Namespace) -> int:
     """Replay each stream; 0 only if every decision is identical, and no stream was lost."""
+    with naming_damage(args.dir):
+        return _replay(args)
+
+
+def _replay(args: argparse.Namespace) -> int:
     from drlnb.planning.replay import replay
     from drlnb.records.journal import Journal
     from drlnb.runtime.files.run_directory import RunDir

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from drlnb.cli.parser import Command, option
+from drlnb.cli.replay import naming_damage
 
 __all__ = ["COMMAND", "run"]
 
@@ -12,7 +13,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the report; print its path, size, and how many addresses outside it could ask (0)."""
     from drlnb.report.build import build
 
-    written = build(arguments.dir, arguments.out or arguments.dir / "report.html")
+    with naming_damage(arguments.dir):
+        written = build(arguments.dir, arguments.out or arguments.dir / "report.html")
     print(f"{written.path}: {written.n_bytes:,} bytes, {written.n_external_urls} external URLs")
     return 0
 

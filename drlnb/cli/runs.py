@@ -90,7 +90,8 @@ def _asked(link: "Link", run_id: str, args: argparse.Namespace) -> str:
         whose = " (of the pool: for all who share it)" if owner(args.key) == "pool" else ""
         return f"{args.key} = {args.value} {takes_effect(args.key)}{whose}"
     link.control(run_id, args.action, task=args.task, reason="asked for from the command line")
-    return f"asked to {args.action} at the next round boundary"
+    when = "within seconds" if args.action == "stop" else "at the next round boundary"
+    return f"asked to {args.action} {when}"
 
 
 def _cluster_of(which: str, address: str | None) -> tuple[str, str]:

@@ -73,9 +73,14 @@ class HostView(StoreView):
         Raises
         ------
         ConfigError
-            If nothing has been published to this worker under the name yet.
+            If nothing has been published to this worker under the name yet, or no store is at the path.
         """
-        return cls(path or store_path(task), copy=copy)
+        if not isinstance(path, str):
+            raise ConfigError(f"HostView.attach takes a path, as store_path() returns it, got {path!r:.80}")
+        try:
+            return cls(path or store_path(task), copy=copy)
+        except (FileNotFoundError, ProcessLookupError):
+            raise ConfigError(f"no store is at {path!r}: attach by what store_path() returns on this machine") from None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the tensors of the version by name, as views; see :func:`drlnb.distribution.flat.arrays`."""

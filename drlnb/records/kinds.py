@@ -1,12 +1,15 @@
 """Compare plain data that was read with the annotations of the dataclass that it shall become."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from drlnb.records.base import Facts
+from drlnb.records.journal import Journal
 
-__all__ = ["kind_problems"]
+__all__ = ["first_wrong", "kind_problems"]
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
@@ -27,9 +30,25 @@ def kind_problems(kind: type, plain: Facts) -> list[str]:
     >>> kind_problems(TaskSpec, {"env": 3, "seed": 1, "group": None, "env_wrappers": [{}]})
     ['env must be text, got 3']
     """
-    hints = get_type_hints(kind)
+    hashable: type = kind
+    hints = _hints(hashable)
     wrong = [name for name in plain if name in hints and not _fits(hints[name], plain[name])]
     return [f"{name} must be {_said(hints[name])}, got {plain[name]!r:.80}" for name in wrong]
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def first_wrong(journal: Journal) -> str:
+    """Return in words the first value of a journal that is not of its field's kind; empty if there is none."""
+    for stream in journal.streams.values():
+        for record in (stream.header, *stream.records):
+            values = {each.name: getattr(record, each.name) for each in fields(record)}
+            if problems := kind_problems(type(record), values):
+                return f"{stream.source} is not what drlnb wrote: {type(record).__name__}: {problems[0]}"
+    return ""
 
 
 def _fits(hint: Any, value: object) -> bool:
@@ -38,6 +57,8 @@ def _fits(hint: Any, value: object) -> bool:
         return any(_fits(argument, value) for argument in arguments)
     if origin in {Any, object}:
         return True
+    if origin is Literal:
+        return value in arguments
     if origin is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is int:
@@ -46,8 +67,13 @@ def _fits(hint: Any, value: object) -> bool:
         inner = arguments[1] if arguments else object
         return isinstance(value, Mapping) and all(isinstance(k, str) and _fits(inner, v) for k, v in value.items())
     if origin in {Sequence, list, tuple}:
-        return isinstance(value, list | tuple) and all(_fits(arguments[0] if arguments else object, x) for x in value)
+        each = list(arguments) if origin is tuple and arguments[-1] is not Ellipsis else [arguments[0]] * _length(value)
+        return len(each) == _length(value) and all(map(_fits, each, cast("Sequence[object]", value)))
     return isinstance(value, origin)
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, list | tuple) else -1
 
 
 def _said(hint: Any) -> str:

@@ -182,7 +182,7 @@ class CheckpointAsked(Event):
 
 
 class StopAsked(Event):
-    """Stop at the next round boundary, with a checkpoint."""
+    """Stop within seconds, with a checkpoint."""
 
     reason: str
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased
 from drlnb.records.journal import read_stream
+from tests.browser.lab import until
 from tests.browser.scenes import FEEDBACK_MS, PRESS, RECORDED, SOON_MS, Desk, cells, wait_asked
 
 #: Counts the redrawn numbers of the lease panel, each of which comes with a delta.
@@ -16,6 +17,9 @@ WATCH = """root => {
              {childList: true, characterData: true, subtree: true});
 }"""
 
+
+#: When the first lease was granted, as the run's table has it: on the clock of the picture.
+FIRST = "min(row['granted_s'] for row in run.rows('leases'))"
 
 PLAY = "import drlnb\nrun = drlnb.play({path!r}, speed=float('inf'))\nrun"
 
@@ -63,7 +67,27 @@ def test_baton(notebook, page, tmp_path):
     assert all(a["ended_s"] <= b["granted_s"] for a, b in pairwise(leases))
     assert sum(a["task"] != b["task"] for a, b in pairwise(leases[:12])) >= 8, leases[:12]
     assert desk.enabled() == []
+    _zoom(page, desk, leases, tmp_path)
     assert page.locator(".drlnb-msg[data-level=error]").count() == 0
+
+
+def _zoom(page, desk, leases, tmp_path):
+    """Drag over a part: the headline is of that part, as the rows have it, until all is shown again."""
+    whole, box = desk.sentence(), desk.canvas.bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 40, steps=4)
+    page.mouse.up()
+    pattern = r"zoomed to ([\d.]+) s to ([\d.]+) s: held (\d+) %, computing (\d+) % of the time shown"
+    assert until(lambda: re.fullmatch(pattern, desk.sentence()), SOON_MS / 1e3), desk.sentence()
+    desk.sheet.screenshot(tmp_path / "zoomed.png")
+    low, high, held, _ = map(float, re.fullmatch(pattern, desk.sentence()).groups())
+    first_s = min(lease["granted_s"] for lease in leases) - float(desk.sheet.kernel_eval(FIRST))
+    spans = [(of["granted_s"] - first_s, of["ended_s"] - first_s) for of in leases]
+    known = sum(max(0.0, min(stop, high) - max(start, low)) for start, stop in spans)
+    assert abs(held - 100 * known / (high - low)) < 3, "seconds of the headline are written in tenths"
+    desk.leases.get_by_test_id("zoom-reset").click()
+    assert until(lambda: desk.sentence() == whole, SOON_MS / 1e3), desk.sentence()
 
 
 def test_busy_cell(notebook, page, tmp_path):

@@ -20,9 +20,9 @@ LAWS: Mapping[str, str] = {
     "holder": "no slot is held by two live leases, and fences grow",
     "rounds": "versions grow by one within an attempt, and no fragment is used twice",
     "fences": "every accepted update has one lease of its own, granted to that attempt, not expired and not known lost",
-    "masters": "no update is accepted after a later attempt's, and none goes on from one whose attempt was over",
+    "masters": "no attempt has a lease once a later one has had one, and none goes on from an update after its end",
 }
-#: Clocks are related by messages; what is less than this apart is not called an order, in seconds.
+#: A master's clock is related to the pool's by messages; what is less than this apart is no order, in seconds.
 _SLACK_S = 0.001
 
 
@@ -70,13 +70,14 @@ def broken_laws(journal: Journal, *, run: str) -> dict[str, list[str]]:
         found["replay"] += [f"{name}: {what}" for what in _replays(stream)]
     for stream in _streams(journal, "pool"):
         found["holder"] += _holders(stream)
+        found["masters"] += _masters(stream)
     for task, attempts in _attempts(journal).items():
         for _, stream in attempts:
             found["rounds"] += [f"{task}: {what}" for what in _rounds(stream)]
         updates = [one for attempt, stream in attempts for one in _updates(stream, attempt, grants)]
         found["fences"] += _fences(f"{run}/{task}", updates, grants)
         found["fences"] += [f"{task}: {what}" for _, stream in attempts for what in _known_lost(stream)]
-        found["masters"] += [*_masters(task, updates), *_lineage(task, attempts, updates, grants)]
+        found["masters"] += _lineage(task, attempts, updates, grants)
     return found
 
 
@@ -124,6 +125,24 @@ def _holders(stream: Stream) -> Iterator[str]:
                     yield f"the end of {record.fence} frees {slot}, which another lease holds"
 
 
+def _masters(stream: Stream) -> Iterator[str]:
+    """Find attempts that have leases beside a later one's, in the order of the pool: no clocks are compared."""
+    held: dict[Fence, tuple[str, int]] = {}
+    newest: dict[str, int] = {}
+    for record in stream.records:
+        if isinstance(record, leasing.LeaseGranted):
+            task, attempt = record.task, record.attempt
+            for fence, (other, earlier) in held.items():
+                if other == task and earlier < attempt:
+                    yield f"{task}: attempt {attempt} is granted {record.fence} while attempt {earlier} has {fence}"
+            if attempt < newest.get(task, 0):
+                yield f"{task}: attempt {attempt} is granted {record.fence} after attempt {newest[task]} had one"
+            newest[task] = max(attempt, newest.get(task, 0))
+            held[record.fence] = task, attempt
+        elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired):
+            held.pop(record.fence, None)
+
+
 def _rounds(stream: Stream) -> Iterator[str]:
     versions = [r.version for r in stream.records if isinstance(r, words.ParametersCommitted | ParametersCarried)]
     for before, after in itertools.pairwise(versions):
@@ -135,7 +154,7 @@ def _rounds(stream: Stream) -> Iterator[str]:
             yield f"round {round_} of collector {collector} is used {n} times"
 
 
-# ------------------------------------------------------------------ updates on the pool's clock
+# ------------------------------------------------------------------ updates, each held against the pool's clock
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Update:
     """A version that a master took as its task's parameters."""
@@ -143,38 +162,22 @@ class _Update:
     attempt: int
     version: int
     fence: Fence
-    #: Between which moments of the pool's clock that was.
+    #: When that was at the earliest, on the pool's clock.
     earliest_t: float
-    latest_t: float
 
 
 def _updates(stream: Stream, attempt: int, grants: Grants) -> list[_Update]:
-    low_s, high_s = _offset(stream, grants)
+    ahead_s = _ahead_s(stream, grants)
     return [
-        _Update(
-            attempt=attempt,
-            version=one.version,
-            fence=one.fence,
-            earliest_t=one.t + low_s,
-            latest_t=one.t + high_s,
-        )
+        _Update(attempt=attempt, version=one.version, fence=one.fence, earliest_t=one.t + ahead_s)
         for one in stream.of(words.ParametersCommitted)
     ]
 
 
-def _offset(stream: Stream, grants: Grants) -> tuple[float, float]:
-    """Return between which bounds the pool's clock is ahead of a master's, by messages that went either way.
-
-    A lease is received after it was granted, and the pool hears of its return after it was given back.
-    """
-    low, high = float("-inf"), float("inf")
-    for event, answer in stream.answers():
-        if isinstance(event, words.LeaseReceived) and event.fence in grants.granted_t:
-            low = max(low, grants.granted_t[event.fence] - event.t)
-        for record in answer:
-            if isinstance(record, words.ReturnLease) and record.fence in grants.over_t:
-                high = min(high, grants.over_t[record.fence] - event.t)
-    return low, max(low, high)
+def _ahead_s(stream: Stream, grants: Grants) -> float:
+    """Return by how much the pool's clock is ahead of a master's at least: a lease is received after it was granted."""
+    received = [event for event in stream.of(words.LeaseReceived) if event.fence in grants.granted_t]
+    return max((grants.granted_t[event.fence] - event.t for event in received), default=float("-inf"))
 
 
 def _fences(task: str, updates: Sequence[_Update], grants: Grants) -> Iterator[str]:
@@ -218,10 +221,3 @@ def _lineage(
         came_to = [one for one in updates if one.attempt < attempt and one.version == opened.version]
         if came_to and all(_late_s(one, grants) and grants.why[one.fence] == "task-stopped" for one in came_to):
             yield f"{task}: attempt {attempt} begins with version {opened.version}, which no living attempt accepted"
-
-
-def _masters(task: str, updates: Sequence[_Update]) -> Iterator[str]:
-    for one in updates:
-        later = [other.latest_t for other in updates if other.attempt > one.attempt]
-        if later and one.earliest_t > min(later) + _SLACK_S:
-            yield f"{task}: version {one.version} of attempt {one.attempt} was accepted after a later attempt's"

@@ -130,15 +130,35 @@ def test_what_is_planted_is_found(law, pool, task, text):
 
 
 def test_two_masters_are_found():
-    """Attempt 1 takes an update after attempt 2 did: both had living leases, one of them should not have been."""
-    pool = (asked(11.0), granted(1), granted(2, attempt=2, slot="z"))
-    pool += (asked(12.5), released(2, "z"), asked(20.0), released(1))
-    first = (opened(), received(1.001, 1), committed(9.9, 1, 1), returned(1))
-    second = (opened(2), received(1.001, 2), committed(2.0, 1, 2), returned(2))
-    assert list(laws(pool, first, second)) == ["masters"]
-    early = (opened(), received(1.001, 1), committed(1.5, 1, 1), returned(1))
-    late = (opened(2), received(1.001, 2), committed(2.4, 1, 2), returned(2))
-    assert laws(pool, early, late) == {}
+    """By the order of the pool alone: an earlier attempt has a lease when a later one gets one, or gets it after."""
+    both = (asked(11.0), granted(1), granted(2, attempt=2, slot="z"))
+    both += (asked(12.5), released(2, "z"), asked(20.0), released(1))
+    again = (
+        asked(11.0),
+        granted(1, attempt=2),
+        asked(12.0),
+        released(1),
+        asked(13.0),
+        granted(2),
+        asked(14.0),
+        released(2),
+    )
+    first = (opened(), received(1.001, 1), committed(1.5, 1, 1), returned(1))
+    second = (opened(2), received(1.001, 2), committed(2.4, 1, 2), returned(2))
+    (text,) = laws(both, first, second)["masters"]
+    assert "attempt 2 is granted #2 while attempt 1 has #1" in text
+    swapped = (opened(2), *first[1:]), (opened(), *second[1:])
+    (text,) = laws(again, *swapped)["masters"]
+    assert "attempt 1 is granted #2 after attempt 2 had one" in text
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 1000.0])
+def test_clocks_of_two_masters_are_not_compared(ahead_s):
+    """One that was stopped for a while takes an update after the next attempt did: allowed, it has no effect."""
+    pool = (asked(11.0), granted(1), asked(12.0), stopped(1), granted(2, attempt=2), asked(13.0), released(2))
+    first = (opened(), received(1.001, 1), committed(9.0, 1, 1))
+    second = (opened(2), received(2.001 + ahead_s, 2), committed(2.5 + ahead_s, 1, 2), returned(2))
+    assert laws(pool, first, second) == {}
 
 
 def test_nobody_goes_on_from_a_superseded_attempt():

@@ -1,7 +1,9 @@
 """Malformed input of every kind is refused in one line: no traceback, no hang, no file that is not ours is touched."""
 
 import hashlib
+import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -16,6 +18,8 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import run_spec
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import InputError, PeerError
+from drlnb.records.journal import Journal
+from drlnb.records.kinds import first_wrong
 from drlnb.runtime.files.run_directory import RunDir
 from tests.chaos import inputs
 from tests.fleet.conftest import small_task
@@ -123,6 +127,30 @@ def test_journals(folder, capfd, seed):
         (broken / stream.name).write_bytes(data)
         codes.append(answered(["replay", str(broken)], capfd))
     assert codes.count(0) < len(codes) / 2
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(4))
+def test_values_of_a_wrong_kind_in_a_journal(folder, capfd, seed):
+    """Any field of any record: who reads it names the field, or can do without it."""
+    draw, journal = random.Random(seed), folder / "run" / "journal"
+    named = 0
+    for _ in range(8 if N < 1000 else 200):
+        shutil.rmtree(journal)
+        shutil.copytree(JOURNALS, journal)
+        path = draw.choice(sorted(journal.glob("*.jsonl")))
+        lines = path.read_text().splitlines()
+        at = draw.randrange(len(lines))
+        row = json.loads(lines[at])
+        row[draw.choice([key for key in row if key not in "kr"])] = draw.choice([None, "x", [1], {"a": 1}, True, -1.5])
+        lines[at] = json.dumps(row)
+        path.write_text("\n".join(lines) + "\n")
+        run = str(folder / "run")
+        for words in (["replay", run], ["play", run, "--speed", "all"], ["report", run]):
+            answered(words, capfd)
+        named += bool(first_wrong(Journal.read(folder / "run")))
+    assert named
+    assert not first_wrong(Journal.read(JOURNALS))
 
 
 @pytest.mark.thorough

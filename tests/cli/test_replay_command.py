@@ -119,3 +119,19 @@ def test_without_a_list_of_streams_the_verdict_says_what_it_leaves_open(journal,
         "status.json names no streams: whether one was lost cannot be told",
         "1 streams, every decision identical",
     ]
+
+
+@pytest.mark.parametrize(("before", "after"), [('"t":1.0', '"t":null'), ('"n_rounds":0', '"n_rounds":[1]')])
+def test_a_value_of_a_wrong_kind_is_named(journal, capsys, before, after):
+    """With stream, record and field; or it is the first difference, where the machine refuses it."""
+    text = journal.read_text()
+    assert before in text
+    journal.write_text(text.replace(before, after, 1))
+    code = replay(journal)
+    said = capsys.readouterr()
+    if code == 2:
+        assert f"{journal} is not what drlnb wrote: " in said.err
+        assert f"{before.split(chr(34))[1]} must be " in said.err
+    else:
+        assert said.out.splitlines()[-1].startswith(f"first difference: {journal}: event ")
+    assert "--debug shows where" not in said.err

@@ -113,6 +113,7 @@ def cluster(monkeypatch):
         (["set", "r1", "slot.drain", "0/cpu0"], ("set", "r1", "slot.drain", "0/cpu0", None),
          "r1: slot.drain = 0/cpu0 at once (of the pool: for all who share it)"),
         (["pause", "r1", "--task", "a"], ("pause", "r1", "a"), "r1, task a: asked to pause at the next round boundary"),
+        (["stop", "r1"], ("stop", "r1", None), "r1: asked to stop within seconds"),
     ],
 )  # fmt: skip
 def test_a_run_is_tuned_and_steered_by_its_id(cluster, capsys, words, told, said):

@@ -151,3 +151,12 @@ def test_a_module_that_writes_into_its_parameters_ends_alone(store):
     assert process.exitcode == -signal.SIGSEGV
     process.close()
     assert store.copy() == payload.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"), [(3, "takes a path, as store_path.* got 3"), ("nowhere", "no store is at 'nowhere': attach by")]
+)
+def test_a_path_that_leads_nowhere_is_told(path, said):
+    """With what leads there."""
+    with pytest.raises(ConfigError, match=said):
+        HostView.attach(path)

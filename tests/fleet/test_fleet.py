@@ -415,15 +415,15 @@ def journal():
 
 
 def test_tables_of_a_journal(journal):
-    """One row per round, ended lease and episode."""
+    """One row per round, ended lease and episode; seconds are those since the first event, at 0.5 s."""
     first = {"task": "a", "attempt": 1, "round": 4, "n_timesteps": 64}
     assert table_rows(journal, "metrics") == [first | {"round/time_s": 2.5, "train/loss": 0.25}]
     assert table_rows(journal, "rounds") == [first | {"time_s": 2.5}]
     leases = table_rows(journal, "leases")
     keys = ("task", "fence", "granted_s", "ended_s", "held_s", "computed_s", "reason", "waited_s")
     assert [tuple(row[key] for key in keys) for row in leases] == [
-        ("a", "7/1", 1.0, 3.0, 2.0, 1.5, "done", 0.5),
-        ("a", "7/2", 1.0, 3.0, 9.0, None, "expired", 0.0),
+        ("a", "7/1", 0.5, 2.5, 2.0, 1.5, "done", 0.5),
+        ("a", "7/2", 0.5, 2.5, 9.0, None, "expired", 0.0),
     ]
     assert [(row["resident"], row["moved_bytes"]) for row in leases] == [(False, 75), (True, None)]
     assert [(row["return"], row["length"], row["collector"]) for row in table_rows(journal, "episodes")] == [

@@ -36,7 +36,7 @@ class Cruel(gymnasium.Env):
         # A probe, whose title has no number, must find nothing wrong.
         if self.at == 0 and "#" in Path("/proc/self/cmdline").read_text():
             self._strike()
-        return np.zeros(2, np.float32), {}
+        return self._seen(), {}
 
     def step(self, action):
         self.n_steps += 1
@@ -45,7 +45,12 @@ class Cruel(gymnasium.Env):
             self.hoard.append(np.ones(10_000_000, np.uint8))
         elif self.n_steps == self.at:
             self._strike()
-        return np.zeros(2, np.float32), 1.0, self.n_steps % 50 == 0, False, {}
+        reward = float(action == self.n_steps % 2)
+        return self._seen(), reward, self.n_steps % 50 == 0, False, {}
+
+    def _seen(self):
+        """Return what shows how old it is, so that one that begins anew is another one."""
+        return np.array([np.cos(self.n_steps), np.sin(self.n_steps)], np.float32)
 
     def _strike(self):
         if self.what == "dies":
@@ -60,6 +65,7 @@ for name, kwargs in {
     "Hanging": {"what": "hangs", "at": 30},
     "HangingAtStart": {"what": "hangs", "at": 0},
     "Slow": {"step_s": 1.0},
+    "Leisurely": {"step_s": 0.06},
     "Growing": {"what": "grows", "step_s": 0.05},
 }.items():
     gymnasium.register(f"{name}-v0", entry_point=f"{__name__}:Cruel", kwargs=kwargs)

@@ -18,7 +18,8 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint_sequential
 
 from drlnb.bench.swapping.nets import NETS
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.planning.swapping import SWAPPING, SwapView
+from drlnb.runtime.swapping.client.swapper import Swapper
 from drlnb.runtime.swapping.report import SwapStep
 
 __all__ = ["WAYS", "OwnOffload", "Way", "in_child", "made", "offloaded", "samples"]
@@ -28,6 +29,8 @@ _T = TypeVar("_T")
 WAYS = ("plain", "save_on_cpu", "offload", "checkpoint", "vdnn_all", "capuchin", "auto")
 #: Sources that wait for their copies, and the smallest tensors that are copied (torchtune's numbers).
 _STASH, _LEAST_BYTES = 5, 1024
+#: Planners that need no profile, or whose plan is whatever is measured best.
+_ANY_PLAN = ("none", "all", "auto")
 
 
 def in_child(longest_s: float, function: Callable[..., _T], *given: object) -> _T:
@@ -114,6 +117,7 @@ class Way:
         self._around: Callable[[], AbstractContextManager[object]] = nullcontext
         #: The last step under a planner.
         self.step = SwapStep()
+        self._rule = ""  # planner whose plan is still to be followed
         if name == "save_on_cpu":
             self._around = partial(save_on_cpu, pin_memory=self._device.type == "cuda")
         elif name == "offload":
@@ -125,7 +129,7 @@ class Way:
             self.forward = lambda x: checkpoint_sequential(parts, n_parts, x, use_reentrant=False)
         elif name != "plain":
             self.swapper = Swapper(net, budget=cap_bytes, planner=name, **more)  # type: ignore[arg-type]
-            self._around = self.swapper.step
+            self._around, self._rule = self.swapper.step, name if name not in _ANY_PLAN else ""
 
     def steps(self, x: Tensor, n_steps: int) -> list[float]:
         """Return the seconds of some steps, each from no gradients and seed 0."""
@@ -138,7 +142,18 @@ class Way:
                 self.forward(x).float().square().mean().backward()
             seconds.append(self._now() - began_s)
             self.step = step if isinstance(step, SwapStep) else self.step
+            if self._rule:
+                self._follow()
         return seconds
+
+    def _follow(self) -> None:
+        """Follow a rule's plan once there is a profile, even one that does not fit, which a swapper would leave."""
+        now = self.swapper.report()
+        if now.profile is not None:
+            n = self.step.n_samples or 1
+            view = SwapView(profile=now.profile, n_samples=n, budget_bytes=now.budget_bytes)
+            self.swapper.apply(SWAPPING.ask(SWAPPING.build(self._rule), view))
+            self._rule = ""
 
     def _now(self) -> float:
         if self._device.type == "cuda":

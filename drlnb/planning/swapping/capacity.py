@@ -1,5 +1,6 @@
 """Find how large a batch a budget holds under a planner, and what each batch would cost."""
 
+import math
 from collections.abc import Callable, Iterable
 
 from drlnb.planning.registry import Planner
@@ -57,14 +58,22 @@ def max_batch(
     -------
     int
         Samples; 0 if not even one fits.
+
+    Raises
+    ------
+    ValueError
+        If there is no planner of the name, or the share is below 0 or no number.
     """
+    if not isinstance(min_throughput_frac, int | float) or not 0.0 <= min_throughput_frac < math.inf:
+        raise ValueError(f"min_throughput_frac must be a number from 0 up, got {min_throughput_frac!r}")
     kept, chosen = SWAPPING.build("none"), SWAPPING.build(planner)
     plain = largest(lambda n: _predicted(profile, kept, n, budget_bytes).fits)
-    least = min_throughput_frac * plain / _predicted(profile, kept, plain, budget_bytes).step_s if plain else 0.0
+    plain_s = _predicted(profile, kept, plain, budget_bytes).step_s if plain else 0.0
 
     def fits(n_samples: int) -> bool:
         said = _predicted(profile, chosen, n_samples, budget_bytes)
-        return n_samples <= plain or (said.fits and n_samples / said.step_s >= least)
+        quick = n_samples * plain_s >= min_throughput_frac * plain * said.step_s
+        return n_samples <= plain or (said.fits and quick)
 
     return largest(fits)
 

@@ -100,11 +100,12 @@ def _plan_anew(state: Swapping, reason: str, out: Out, overflowed: Collection[st
             state.phase = "profiling"
             out.append(words.TakeSwapProfile())
         return
-    if not state.active or (state.fits(NONE) and state.planner == "auto"):
+    if not state.active or not state.profile.rows or (state.fits(NONE) and state.planner == "auto"):
         state.phase = "settled"
-        run(state, NONE, f"{reason}; all fits" if state.active else f"{reason}; there is no budget", out)
+        why = "all fits" if state.fits(NONE) else "nothing can be moved"
+        run(state, NONE, f"{reason}; {why if state.active else 'there is no budget'}", out)
         said = state.predicted(NONE)
-        if state.active and said:
+        if state.active and said and said.fits:
             report(state, f"a step needs {said_bytes(said.peak_bytes)}, less than its budget; it is left alone", out)
         return
     if state.planner.startswith(OWN):
@@ -283,7 +284,7 @@ def _leave(state: Swapping, reason: str, out: Out) -> None:
         learn(state, planner, [OVERFLOW], out)
         return
     other = best(state) or state.safest()
-    if len(state.plans) == 1:  # nothing was searched for, since all was expected to fit
+    if len(state.plans) == 1 and state.profile and state.profile.rows:  # nothing was searched for: all was to fit
         _plan_anew(state, reason, out, overflowed={NONE})
         return
     if other != state.running:

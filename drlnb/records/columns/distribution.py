@@ -37,7 +37,7 @@ class LinkMeasured(Event):
     #: Hosts that took part.
     hosts: tuple[str, ...]
     #: Field of :class:`~drlnb.planning.distribution.cost.Link` -> its value; what is not here stays as it was.
-    figures: Mapping[str, float]
+    figures: Mapping[str, float | bool]
 
 
 class DistributionPlanned(Decision):

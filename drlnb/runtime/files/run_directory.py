@@ -9,6 +9,7 @@ Every file is replaced by temp and rename, so a reader never sees half of one.
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -61,9 +62,16 @@ def _name_new(beside: Path, path: Path) -> None:
         beside.unlink()
 
 
+def _text(path: Path) -> str:
+    """Return what a file holds; OSError for what is no file: a pipe of that name would never answer."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return path.read_text(encoding="utf-8")
+
+
 def _read_json(path: Path) -> Plain | None:
     try:
-        content: Plain = json.loads(path.read_text(encoding="utf-8"))
+        content: Plain = json.loads(_text(path))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -89,6 +97,11 @@ class RunDir:
             self.path = Path(path).expanduser().absolute()
         except RuntimeError:
             raise ConfigError(f"a run directory must be a path, got {str(path)!r}: there is no such user") from None
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError:
+            way = "set LC_ALL=C.UTF-8, or PYTHONUTF8=1"
+            raise ConfigError(f"{str(self.path)!a} cannot be read in this locale, and travels nowhere: {way}") from None
         self.journal = self.path / "journal"
         self.metrics = self.path / "metrics"
         self.checkpoints = self.path / "checkpoints"
@@ -182,7 +195,7 @@ class RunDir:
         """Return who runs it, None if nobody does; one that cannot be read names no run."""
         path = self.path / "LOCK"
         try:
-            return Lock.parse(path.read_text(encoding="utf-8"))
+            return Lock.parse(_text(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError):

@@ -1,13 +1,14 @@
 """Follow which module is running, so that each saved storage gets a name: its module's path and a number."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import TracebackType
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.utils.rnn import PackedSequence
 
 from drlnb.planning.swapping.profile import RowKey
 from drlnb.runtime.swapping.torch_private import graph_task
@@ -31,8 +32,20 @@ class Call:
     source: object = None
 
 
-def _leading_size(inputs: tuple[object, ...]) -> int | None:
-    return next((each.shape[0] for each in inputs if isinstance(each, torch.Tensor) and each.dim()), None)
+def _leading_size(value: object) -> int | None:
+    """Return the number of sequences that are packed first in a nest, or the leading size of its first tensor."""
+    if isinstance(value, PackedSequence):
+        return int(value.batch_sizes[0])
+    if isinstance(value, torch.Tensor):
+        return int(value.shape[0]) if value.dim() else None
+    parts: Iterable[object] = ()
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, tuple | list):
+        parts = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, each.name) for each in fields(value)]
+    return next((n for each in parts if (n := _leading_size(each)) is not None), None)
 
 
 class Attribution:
@@ -56,7 +69,7 @@ class Attribution:
         self._stack: list[Call] = []
         self._counts: dict[str, int] = {}
         self._thread = 0
-        #: Leading size of the first tensor that the module was given in this step.
+        #: Samples that the module was given first in this step, as far as its inputs show that.
         self.n_samples: int | None = None
 
     def __enter__(self) -> None:
@@ -65,7 +78,7 @@ class Attribution:
         self.n_samples = None
         self._hooks = (
             register_module_forward_pre_hook(self._before),
-            register_module_forward_hook(self._after, always_call=True),
+            register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
         )
 
     @contextmanager
@@ -73,16 +86,27 @@ class Attribution:
         """Look at the size of the module's first input, and follow nothing."""
         self.n_samples, thread = None, threading.get_ident()
 
-        def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
-            if module is self._module and threading.get_ident() == thread:
-                self.n_samples = _leading_size(inputs)
-                hook.remove()
+        def mine(module: torch.nn.Module) -> bool:
+            return module is self._module and threading.get_ident() == thread
 
-        hook = register_module_forward_pre_hook(look)
+        def look(module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
+            if mine(module):
+                self.n_samples = _leading_size(inputs)
+                hooks.pop().remove()
+                if self.n_samples is None:  # these hooks know no keywords
+                    hooks.append(register_module_forward_hook(look_again, with_kwargs=True))
+
+        def look_again(module: torch.nn.Module, _: object, named: Mapping[str, object], output: object) -> None:
+            if mine(module):
+                self.n_samples = _leading_size(named)
+                hooks.pop().remove()
+
+        hooks = [register_module_forward_pre_hook(look)]
         try:
             yield
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for hook in self._hooks:
@@ -112,14 +136,15 @@ class Attribution:
     def _before(self, module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
         if not self._mine(module):
             return
-        if self.n_samples is None and self._paths[module] == "":
-            self.n_samples = _leading_size(inputs)
         call = Call(self._paths[module], module, inputs)
         self._stack.append(call)
         self._entered(call)
 
-    def _after(self, module: torch.nn.Module, inputs: tuple[object, ...], output: object) -> None:
+    def _after(self, module: torch.nn.Module, inputs: tuple[object, ...], *rest: object) -> None:
+        *named, output = rest  # after an exception torch leaves the keywords out
         if self._mine(module) and any(call.module is module for call in self._stack):
             while (call := self._stack.pop()).module is not module:
                 pass  # its own hook failed before it ran
+            if self.n_samples is None and module is self._module:
+                self.n_samples = _leading_size((*inputs, *named))
             self._left(call, output)

@@ -11,8 +11,7 @@ from drlnb.planning.swapping.machine import TRIAL_STEPS
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import ALL
 from drlnb.records.base import Facts, Row
-from drlnb.runtime.swapping.choose import Chooser
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.engine import Engine
 from drlnb.runtime.swapping.memory import device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
@@ -24,7 +23,7 @@ __all__ = ["Driven"]
 _T = TypeVar("_T")
 
 
-class Driven(Chooser):
+class Driven:
     """Chooses nothing: it follows plans, from one command to the next.
 
     Parameters
@@ -33,11 +32,13 @@ class Driven(Chooser):
         The task's network; its parameters may be views of a flat tensor.
     """
 
-    #: Before there is a plan memory counts alone: others may share the device.
-    gap_copies = 0.0
+    name = ALL
 
     def __init__(self, module: torch.nn.Module) -> None:
-        super().__init__(ALL, 0)
+        self.budget_bytes: int | None = None
+        self.profile: SwapProfile | None = None  # the master has it,
+        self.said: dict[str, str] = {}  # and says what there is to say
+        self.plan: SwapPlan | None = None
         device, tiers = device_of(module), list[Tier]()
 
         def made(meter: Meter) -> Tier:
@@ -47,13 +48,14 @@ class Driven(Chooser):
         if device.type == "cpu":  # there memory is what this process maps
             fix_malloc()
         self._kept = ("", SwapPlan())
+        self._running = ""
         self._report = ""
         self._steps: list[SwapStep] = []
         self._others: list[Row] = []
         self._link: SwapLink | None = None
         #: Samples of the largest step, and whether the present one is as large.
         self._n_largest, self._is_full = 0, False
-        self._swapper = Swapper(module, planner=self, tier=made)
+        self._engine = Engine(module, self, tier=made)
         self._file = tiers[0] if isinstance(tiers[0], FileTier) else None
 
     def follow(self, key: str, budget_bytes: int, report: str, plan: Facts | None, bytes_per_s: float | None) -> bool:
@@ -87,17 +89,17 @@ class Driven(Chooser):
         self._is_full = n_samples >= self._n_largest
         self._n_largest = max(n_samples, self._n_largest)
         try:
-            with self._swapper.step(n_samples):
+            with self._engine.step(n_samples):
                 return compute()
         except BudgetExceeded:
             pass  # outside of the handler its traceback holds no tensors
-        with self._swapper.step(n_samples):
+        with self._engine.step(n_samples):
             return compute()
 
     def events(self) -> list[Row]:
         """Return what the steps since the last call say: events as rows, each with its name under ``r``."""
         steps, self._steps, others, self._others = self._steps, [], self._others, []
-        if reason := self._swapper.report().reason:
+        if reason := self._engine.reason:
             others.append({"r": "SwapBroken", "reason": reason})
         if not steps:
             return others
@@ -112,20 +114,25 @@ class Driven(Chooser):
         """Return what steps of one kind did: medians of seconds, most bytes."""
         medians = {name: median(getattr(step, name) for step in steps) for name in ("step_s", "stall_s")}
         most = {name: max(getattr(s, name) for s in steps) for name in ("peak_bytes", "swapped_bytes", "n_saved")}
-        which = {"plan_key": self._running, "n_samples": self._n_largest, "device_kind": self._swapper.device_kind}
+        which = {"plan_key": self._running, "n_samples": self._n_largest, "device_kind": self._engine.device_kind}
         return {"r": "SwapStepMeasured", **which, **medians, **most}
 
     def close(self) -> None:
         """End the tier's threads."""
-        self._swapper.close()
+        self._engine.close()
 
     # ------------------------------------------------------------------ what a swapper asks and tells its chooser
+    @property
+    def keeps_all(self) -> bool:
+        """Whether a step moves nothing; without a plan all is swapped, since others may share the device."""
+        return self.plan is not None and self.plan.key is None
+
     @property
     def needs_profile(self) -> bool:
         """Whether the present step shall be recorded."""
         return self._report == "profile" and self._is_full
 
-    def take(self, profile: SwapProfile, n_samples: int) -> None:
+    def take(self, profile: SwapProfile, n_samples: int | None) -> None:
         """Keep a profile for the master."""
         self._report = "median"
         self._others.append({"r": "SwapProfileTaken", "profile": facts(profile), "n_samples": n_samples})

@@ -1,38 +1,44 @@
-"""Run training steps of any module under a byte budget: :class:`Swapper`."""
+"""Run training steps of a module under swap plans: :class:`Engine`."""
 
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from drlnb.planning.registry import Planner
-from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.planner import SwapView
-from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, Action, RowKey, SwapPlan, SwapProfile
+from drlnb.planning.swapping.profile import (
+    BLOCK,
+    DERIVE,
+    KEEP,
+    SQUEEZE,
+    SWAP,
+    Action,
+    RowKey,
+    SwapPlan,
+    SwapProfile,
+)
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.blocks import recomputed
-from drlnb.runtime.swapping.choose import Chooser
+from drlnb.runtime.swapping.chooser import Chooser, reported
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
-from drlnb.runtime.swapping.memory import DevicePeak, StepState, budget_problem, device_of, shape_key, storages_of
+from drlnb.runtime.swapping.memory import DevicePeak, StepState, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
 from drlnb.runtime.swapping.saved import given_back
-from drlnb.runtime.swapping.solve import read_budget
 from drlnb.runtime.swapping.squeeze import recognise, squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
-from drlnb.runtime.swapping.torch_private import compiled, transforms_allowed
+from drlnb.runtime.swapping.torch_private import transforms_allowed, unhookable
 
-__all__ = ["FIRST_STEPS", "Swapper"]
+__all__ = ["FIRST_STEPS", "RECORDED", "Engine"]
 
 _T = TypeVar("_T")
 #: Smallest storages that are moved: below, a copy's start costs more (TransformerEngine: 256 Ki elements).
@@ -40,59 +46,40 @@ _MIN_BYTES = {"cpu": 64 << 10, "cuda": 1 << 20}
 #: Steps that swap everything before the one that is recorded: the optimiser's state appears in the first.
 _COLD_STEPS = 1
 #: Steps of each batch that a profile is made of: the first one of a size has more to do, and others use the machine.
-_RECORDED = 3
-FIRST_STEPS = _COLD_STEPS + _RECORDED  #: Steps until a plan is followed.
+RECORDED = 3
+#: Without plan or budget, a storage that is needed again within that many times its copy is not swapped.
+_GAP_COPIES = 2.0
+FIRST_STEPS = _COLD_STEPS + RECORDED  #: Steps until a plan is followed.
 
 
-class Swapper:
-    """Keeps the training steps of a module within a budget, with the gradients of plain PyTorch, bit by bit.
-
-    The first steps swap everything that is large enough; three of them are recorded, and then the planner chooses.
+class Engine:
+    """Makes the training steps of a module under the plans of whoever chooses them.
 
     Parameters
     ----------
     module
         The model, on one device.
-    budget
-        Bytes that a step may use, as a number or a text such as ``8GiB``: on CUDA of the device's memory; on the CPU
-        for parameters, gradients, buffers and what autograd saves.  None: any number.
-    planner
-        Name of a planner, with parameters (``hybrid:actions=swap``), or a planner, or what chooses in its place;
-        ``all`` and ``none`` need no profile.
-    tier
-        Where storages go: ``auto``, ``file`` (the CPU's), ``cuda``, or a tier that the caller makes and closes.
-    seed
-        Of a planner's random moves.
-    min_bytes
-        Smaller storages stay; None: 64 KiB on the CPU, 1 MiB on CUDA.
-    folder
-        Where the file tier's file is; None: where temporary files go.
+    chooser
+        Chooses the plans.
+    tier, min_bytes, folder
+        As of :class:`~drlnb.runtime.swapping.client.swapper.Swapper`.
 
     Raises
     ------
-    TypeError
-        If it is not a module.
     ValueError
-        If the budget cannot be read or is below the module's own size, the planner is unknown, or the module is on
-        several devices.
+        If the module is on several devices, or its device has no such tier.
     """
 
     def __init__(
         self,
         module: torch.nn.Module,
+        chooser: Chooser,
         *,
-        budget: str | int | None = None,
-        planner: str | Planner[SwapView, SwapPlan] | Chooser = "auto",
         tier: str | Callable[[Meter], Tier] = "auto",
-        seed: int = 0,
         min_bytes: int | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"swapping needs a torch.nn.Module, got {type(module).__name__}")
-        self.module, self._device = module, device_of(module)
-        self._chooser = planner if isinstance(planner, Chooser) else Chooser(planner, seed)
-        self.set_budget(budget)
+        self.module, self._device, self._chooser = module, device_of(module), chooser
         self._own_bytes = self._outside_bytes = 0  # as a step begins: of the module; on CUDA of all that is there
         self._meter, self._peak = Meter(self._device), DevicePeak(self._device)
         self._tier = made_tier(tier, self._device, self._meter, Path(folder) if folder is not None else None)
@@ -109,7 +96,7 @@ class Swapper:
         self._tape.ways = {SQUEEZE: squeeze, DERIVE: self._recipes.derive}
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
-        self._reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
+        self.reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -120,24 +107,31 @@ class Swapper:
         Parameters
         ----------
         n_samples
-            Samples of the step; None: the leading size of the first tensor that the module is called with.
+            Samples of the step; None: the leading size of the first tensor, in whatever nest or by keyword, that the
+            module is called with, or of packed sequences their number.
 
         Raises
         ------
         RuntimeError
             If a step is open already.
+        ValueError
+            If the number of samples is none.
         BudgetExceeded
             If the device had too little memory; the next step runs under the plan of the smallest peak.
         """
         if self._open:
             raise RuntimeError("a step is open already: steps do not nest")
-        self._step = step = SwapStep(n_samples)
+        if n_samples is not None and (not isinstance(n_samples, Integral) or n_samples < 1):
+            raise ValueError(f"n_samples must be a whole number from 1 up, or None, got {n_samples!r}")
+        self._step = step = SwapStep(None if n_samples is None else int(n_samples))
         if self._does_nothing():
             yield step
             return
         recording = self._new_recording() if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS else None
         began_s = self._meter.settle()
-        self._tape.gap_copies = 0.0 if self._chooser.plan else self._chooser.gap_copies
+        self._tape.gap_copies = (
+            _GAP_COPIES if self._chooser.plan is None and self._chooser.budget_bytes is None else 0.0
+        )
         try:
             with self._hooks(recording or self._recording):
                 self._open = True
@@ -154,11 +148,12 @@ class Swapper:
         self._n_steps += 1
         if recording is None:
             self._chooser.measured(step, link_of(self._tier))
-        elif n := step.n_samples:
+        else:
+            n = step.n_samples or 1
             self._recorded.append((n, (recording, recording.ticks())))
-            if len(self._recorded) == _RECORDED:
+            if len(self._recorded) == RECORDED:
                 alike, self._recorded = [recorded for size, recorded in self._recorded if size == n], []
-                self._chooser.take(self._profile_of({n: alike}), n)
+                self._chooser.take(self._profile_of({n: alike}), step.n_samples)
 
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
@@ -167,7 +162,7 @@ class Swapper:
         self._hooked = bool(asked or not counts)
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
-        self._recipes.begin(wanted=recording is not None or DERIVE in self._chooser.current.actions)
+        self._recipes.begin(wanted=recording is not None or DERIVE in self._plan.actions)
         self._recording = self._tape.watch = recording
         if self._device.type == "cuda":
             self._peak.restart()
@@ -178,7 +173,7 @@ class Swapper:
             self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
-                stack.enter_context(recomputed(self.module, self._chooser.current.blocks, self._tape.remaking))
+                stack.enter_context(recomputed(self.module, self._plan.blocks, self._tape.remaking))
                 stack.enter_context(self._attribution.size_alone() if counts else self._attribution)
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 if self._hooked:
@@ -192,6 +187,10 @@ class Swapper:
             self._recording = self._tape.watch = None
             self._recipes.begin(wanted=False)
 
+    @property
+    def _plan(self) -> SwapPlan:
+        return self._chooser.plan or SwapPlan()
+
     def run(self, step_fn: Callable[[], _T], n_samples: int | None = None) -> _T:
         """Run a step, once more under the plan of the smallest peak if the memory did not suffice.
 
@@ -204,9 +203,13 @@ class Swapper:
 
         Raises
         ------
+        TypeError
+            If it is no function.
         BudgetExceeded
             If the memory does not suffice either way.
         """
+        if not callable(step_fn):
+            raise TypeError(f"run takes a function without arguments, one training step, got {step_fn!r:.80}")
         before = StepState(self.module, self._device)
         try:
             with self.step(n_samples):
@@ -221,15 +224,11 @@ class Swapper:
         return max(self._own_bytes, self._outside_bytes)
 
     def _does_nothing(self) -> bool:
-        if compiled(self.module):
-            reason = "the module is compiled: hooks of saved tensors would break its code"
-        elif self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            reason = "the step is recorded into a CUDA graph"
-        else:
-            reason = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
-        if reason and reason != self._reason:
+        broken = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
+        reason = unhookable(self.module, self._device) or broken
+        if reason and reason != self.reason:
             warnings.warn(f"swapping does nothing from now on: {reason}", RuntimeWarning, stacklevel=4)
-        self._reason = reason
+        self.reason = reason
         return bool(reason)
 
     def _new_recording(self) -> Recording:
@@ -261,47 +260,13 @@ class Swapper:
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape
         step.n_samples = step.n_samples or self._attribution.n_samples
-        step.step_s, step.plan_key = step_s, self._chooser.current.key
+        step.step_s, step.plan_key = step_s, self._plan.key
         step.n_saved, step.n_packs, step.swapped_bytes = tape.n_saved, tape.n_packs, tape.swapped_bytes
         step.n_fetched, step.stall_s = tape.n_fetched, tape.stall_s
         if self._device.type == "cuda":
             step.peak_bytes = self._peak.read()
         elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
-
-    # -- plans -------------------------------------------------------------------------------------------------------
-
-    def profile(self, step_fn: Callable[[int], object], batches: Sequence[int]) -> SwapProfile:
-        """Record three steps of one or two batch sizes each, and return the profile; no plan changes.
-
-        Parameters
-        ----------
-        step_fn
-            Makes one training step of the given number of samples.
-        batches
-            One or two numbers of samples; small ones do.
-
-        Raises
-        ------
-        ValueError
-            If the steps save different tensors, or the numbers are wrong.
-        """
-        if not 1 <= len(batches) <= 2 or min(batches) < 1:
-            raise ValueError(f"batches must be one or two numbers of samples, got {tuple(batches)}")
-        chooser, recordings = self._chooser, dict[int, list[Recorded]]()
-        before = chooser.plan, chooser.is_given
-        chooser.plan, chooser.is_given = SwapPlan(), True  # these steps are recorded here, and keep everything
-        try:
-            for n_samples in [*batches] * _RECORDED:
-                self._recording = recording = self._new_recording()
-                with self.step(n_samples):
-                    step_fn(n_samples)
-                    recordings.setdefault(n_samples, []).append((recording, recording.ticks()))
-        finally:
-            chooser.plan, chooser.is_given = before
-            self._recording = None
-        chooser.profile = self._profile_of(recordings)
-        return chooser.profile
 
     def _profile_of(self, recordings: Recordings) -> SwapProfile:
         return profile_of(
@@ -313,76 +278,10 @@ class Swapper:
             others=self._tape.others,
         )
 
-    def apply(self, plan: SwapPlan) -> None:
-        """Follow a plan from the next step on, whatever the planner says.
-
-        Parameters
-        ----------
-        plan
-            Of a profile of this module.
-
-        Raises
-        ------
-        ValueError
-            If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
-        """
-        self._chooser.give(plan)
-
-    def set_budget(self, budget: str | int | None) -> None:
-        """Change the budget from the next step on.
-
-        Parameters
-        ----------
-        budget
-            As at construction.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be read, or is below the module's own size.
-        """
-        n_bytes = None if budget is None else read_budget(budget)
-        if problem := budget_problem(self.module, n_bytes):
-            raise ValueError(problem)
-        self._chooser.set_budget(n_bytes)
-
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
-        chooser, plan, n_samples = self._chooser, self._chooser.current, self._step.n_samples
-        known = chooser.profile if n_samples and plan.keys else None
-        predicted = predict(known, plan, n_samples or 0, chooser.budget_bytes) if known else None
-        return SwapReport(
-            active=not self._reason,
-            reason=self._reason,
-            tier=self._tier.name,
-            budget_bytes=chooser.budget_bytes,
-            planner=chooser.name,
-            plan=plan,
-            profile=chooser.profile,
-            predicted=predicted,
-            step=replace(self._step),
-            kept_because=self._tape.others | ({} if chooser.plan else self._tape.near),
-        )
-
-    def save(self, path: str | Path) -> None:
-        """Write profile and plan to a path, a line of JSON each.
-
-        Raises
-        ------
-        ValueError
-            If there is no profile yet.
-        """
-        self._chooser.save(Path(path))
-
-    def load(self, path: str | Path) -> None:
-        """Read what :meth:`save` has written to a path, and follow its plan.
-
-        Raises
-        ------
-        ValueError
-            If the file cannot be read, or is of another module.
-        """
-        self._chooser.load(Path(path), shape_key(self.module))
+        kept_because = self._tape.others | ({} if self._chooser.plan else self._tape.near)
+        return reported(self._chooser, self._step, self.reason, self._tier.name, kept_because)
 
     @property
     def device_kind(self) -> str:
@@ -392,9 +291,3 @@ class Swapper:
     def close(self) -> None:
         """End the tier's threads; graphs that are still alive can be run."""
         self._tier.close()
-
-    def __enter__(self) -> "Swapper":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

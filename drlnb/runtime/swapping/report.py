@@ -56,6 +56,8 @@ class SwapReport:
     predicted: Prediction | None
     #: The last one.
     step: SwapStep
+    #: Why the budget is not kept.
+    said: tuple[str, ...]
     #: Why rows stay that the plan would move.
     kept_because: Mapping[RowKey, str]
 
@@ -63,10 +65,12 @@ class SwapReport:
         if not self.active:
             return f"swapping does nothing: {self.reason}"
         budget = "no budget" if self.budget_bytes is None else f"budget {said_bytes(self.budget_bytes)}"
-        peak = f"peak {said_bytes(self.step.peak_bytes)}" if self.step.peak_bytes else "peak not counted"
+        above = self.budget_bytes is not None and self.step.peak_bytes > self.budget_bytes
+        known = f"peak {said_bytes(self.step.peak_bytes)}" if self.step.peak_bytes else "peak not counted"
+        peak = f"{known}{', ABOVE the budget' * above}"
         said = f"{peak}, step {said_s(self.step.step_s)}, {self.step.n_saved} storages"
         moved = f"{said_bytes(self.step.swapped_bytes)} swapped to {self.tier}, waited {said_s(self.step.stall_s)}"
-        lines = [f"planner {self.planner}, {budget}: {said}, {moved}"]
+        lines = [f"planner {self.planner}, {budget}: {said}, {moved}", *self.said]
         lines += [f"{path}#{ordinal} stays: {reason}" for (path, ordinal), reason in self.kept_because.items()]
         if self.profile is not None and self.plan.keys:
             lines.append(plan_table(self.profile, self.plan, self.step.n_samples or 1))

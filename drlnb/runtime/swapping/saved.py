@@ -5,12 +5,13 @@ counter says whether that was written since.  So tensors of one storage have one
 an entry is parted with once nobody but autograd can write it any more (:meth:`Saved.is_free`).
 """
 
+import sys
 from collections.abc import Callable, Iterable
 
 import torch
 
 from drlnb.planning.swapping.profile import Action, RowKey
-from drlnb.runtime.swapping.tiers.base import Held, Ticket
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Ticket
 from drlnb.runtime.swapping.torch_private import StorageRef, holders, is_wrapper, is_zero, storage_number
 
 __all__ = ["Form", "Geometry", "Guard", "Handle", "Kept", "Saved", "given_back", "kept", "storage_of"]
@@ -101,6 +102,15 @@ def _unchanged(tensor: torch.Tensor, saved: int, shape: Iterable[int]) -> None:
         )
 
 
+def _references(held: Held) -> int:
+    """Return how often Python refers to a storage: all that hold it as a storage have one and the same object."""
+    return sys.getrefcount(held.storage)
+
+
+#: Of one that only its holder has.
+_OWN = _references(Held(Meter(), torch.UntypedStorage(1)))
+
+
 class Saved:
     """One storage that autograd keeps."""
 
@@ -132,7 +142,7 @@ class Saved:
     @property
     def is_free(self) -> bool:
         """Whether it is on the device, and nobody else has the storage: what it holds now it will hold for good."""
-        return self.held is not None and holders(self.number) == 1
+        return self.held is not None and holders(self.number) == 1 and _references(self.held) == _OWN
 
     def restored(self) -> Held:
         """Return its contents on the device."""

@@ -15,7 +15,6 @@ __all__ = [
     "NormBase",
     "StorageRef",
     "SwapUnavailable",
-    "compiled",
     "graph_task",
     "holders",
     "in_compiler",
@@ -28,6 +27,7 @@ __all__ = [
     "storages_in",
     "submodules",
     "transforms_allowed",
+    "unhookable",
 ]
 
 
@@ -73,7 +73,7 @@ def storage_number(storage: torch.UntypedStorage) -> int:
 
 
 def holders(number: int) -> int:
-    """Return how many have a storage of which the caller is one: tensors, views, arrays, and storages in Python."""
+    """Return how many have a storage: each tensor, what stands for it in an array, and Python's one object of it."""
     return int(_use_count(number))
 
 
@@ -159,7 +159,15 @@ def submodules(module: torch.nn.Module) -> list[torch.nn.Module]:
     return modules
 
 
-def compiled(module: torch.nn.Module) -> bool:
+def unhookable(module: torch.nn.Module, device: torch.device) -> str:
+    """Return why a step must have no hooks now; empty if it may."""
+    if _compiled(module):
+        return "the module is compiled: hooks of saved tensors would break its code"
+    capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return "the step is recorded into a CUDA graph" if capturing else ""
+
+
+def _compiled(module: torch.nn.Module) -> bool:
     """Return whether torch.compile has taken a module, or one within it."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:  # nothing is compiled

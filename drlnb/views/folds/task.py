@@ -115,7 +115,14 @@ class Attempt:
         if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
             self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token)
             if len(self.work) >= 2 * _WORK:
-                self.work.take(slice(-_WORK, None))
+                self.work.take(slice(self._cut(), None))
+
+    def _cut(self) -> int:
+        """Return the first piece of work to keep: of a lease whole, or not at all, since the pool knows their sum."""
+        fence = self.work["epoch"] + 1j * self.work["token"]
+        first = len(fence) - _WORK
+        begins = np.flatnonzero(fence[first:] != fence[first - 1 : -1])
+        return first + int(begins[0]) if len(begins) else first
 
     def _moved(self, event: of_round.GradientComputed | leasing.GradientsRestored, t: float) -> None:
         self.moved_bytes = event.moved_bytes + (0.0 if math.isnan(self.moved_bytes) else self.moved_bytes)

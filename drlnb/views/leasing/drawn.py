@@ -46,7 +46,7 @@ def drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[di
         "shares": shares,
         "drains": _spans(_drains(line, span)),
         "absent": _spans(line.absent(*span)),
-        "refused": _refused(line, low, max_bars),
+        "refused": _refused(line, low, max_bars // 4),
     }, notes  # fmt: skip
 
 
@@ -75,12 +75,15 @@ def _refused(line: LeaseLine, low: float, n_rows: int) -> Table:
     rows = picked(line.refused, line.refused["high"] >= low)
     if len(rows["low"]) <= n_rows:
         return rows
-    lane = np.zeros(len(rows["low"]), dtype=np.int64)
-    spread = {name: ticks(rows[name]) for name in ("low", "high")}
-    spread |= {"held": ticks(rows["stop"] - rows["start"]), "lane": lane, "series": lane}
-    columns = seconds(fewer(spread, int(ticks(line.now)), n_rows)[0])
+    rows = picked(rows, np.argsort(rows["high"], kind="stable"))
+    old, new = (picked(rows, part) for part in (slice(None, -n_rows // 2), slice(-n_rows // 2, None)))
+    lane = np.zeros(len(old["low"]), dtype=np.int64)
+    spread = {name: ticks(old[name]) for name in ("low", "high")}
+    spread |= {"held": ticks(old["stop"] - old["start"]), "lane": lane, "series": lane}
+    columns = seconds(fewer(spread, int(ticks(line.now)), n_rows // 2)[0])
     start, stop = packed(columns)
-    return {"start": start, "low": columns["low"], "stop": stop, "high": columns["high"]}
+    columns |= {"start": start, "stop": stop}
+    return {name: np.concatenate([columns[name], values]) for name, values in new.items()}
 
 
 def _bars(leases: Table) -> Table:

@@ -115,7 +115,7 @@ def gantt(
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
     return picture(
         "leasing.gantt", fold, _sentence(numbers, line, whole=whole), TABLE,
-        body, numbers=numbers, notes=(*notes, *_strangers(line), *fold.clock_note()),
+        body, numbers=numbers, notes=(*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()),
         facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0, "slots": len(line.slots)},
     )  # fmt: skip
 
@@ -129,6 +129,15 @@ def _strangers(line: LeaseLine) -> tuple[str, ...]:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     who = f"{', '.join(names[:3])}{more}: no {'task' if len(names) == 1 else 'tasks'} of this run"
     return (f"{who}; what was computed in a lease is drawn at its end, when the pool hears of it",)
+
+
+def _idle(line: LeaseLine, span: tuple[float, float]) -> tuple[str, ...]:
+    """Return a note of what slots were held idle for."""
+    parts = line.idle_s(span[0])
+    if not sum(parts) > 0:
+        return ()
+    begin, between, end = (words.percent(part / sum(parts)) for part in parts)
+    return (f"held, idle: {begin} until the first gradient, {between} between gradients, {end} after the last",)
 
 
 def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numbers:

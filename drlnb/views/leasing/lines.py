@@ -79,13 +79,35 @@ class LeaseLine:
     @cached_property
     def work(self) -> Table:
         """What was computed when, cut to the lease (its row) that it was computed under; by lane, in order of time."""
-        pieces = self._in_streams()
-        pieces = np.concatenate([pieces, self._at_ends(pieces[0])], axis=1)
-        row, start, stop = pieces[:, pieces[2] > pieces[1]]
+        told = self._in_streams()
+        pieces = np.concatenate([told, self._at_ends(told[0])], axis=1)
+        is_told = np.arange(pieces.shape[1]) < told.shape[1]
+        real = pieces[2] > pieces[1]
+        (row, start, stop), is_told = pieces[:, real], is_told[real]
         row = row.astype(np.int64)
         order = np.lexsort((start, self.leases["lane"][row]))
         of_lease = {name: self.leases[name][row] for name in ("lane", "series", "is_old")}
-        return picked({"start": start, "stop": stop, "computed": stop - start, "lease": row, **of_lease}, order)
+        return picked(
+            {"start": start, "stop": stop, "computed": stop - start, "lease": row, "is_told": is_told, **of_lease},
+            order,
+        )
+
+    def idle_s(self, low: float) -> tuple[float, float, float]:
+        """Return what leases from a second on were idle for: to begin, between gradients, and to hand back; seconds.
+
+        Of those that have ended and whose tasks tell of each gradient.
+        """
+        of = picked(self.work, self.work["is_told"])
+        lease, at = np.unique(of["lease"], return_inverse=True)
+        first, last, computed = np.full(len(lease), np.inf), np.full(len(lease), -np.inf), np.zeros(len(lease))
+        np.minimum.at(first, at, of["start"])
+        np.maximum.at(last, at, of["stop"])
+        np.add.at(computed, at, of["computed"])
+        start, stop, is_open = (self.leases[name][lease] for name in ("start", "stop", "is_open"))
+        counts = ~is_open & (start >= low)
+        parts = (first - start, last - first - computed, stop - last)
+        begin, between, end = (float(np.maximum(0.0, part[counts]).sum()) for part in parts)
+        return begin, between, end
 
     def computed_s(self, low: float, high: float) -> float:
         """Return the slot-seconds that were computed between two points: of older time evenly within its columns."""

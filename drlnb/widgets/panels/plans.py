@@ -188,7 +188,7 @@ class Reach:
         )
         if ends != self._ends:
             self._ends = ends
-            # The one end is never above the other; a value that is cut at them is not in force, and shown again.
-            for name, value in (("max", 64.0), ("min", ends[0]), ("max", ends[1])):
+            # At no moment is the value outside, neither here nor in the page, which would send back what it is cut to.
+            for name, value in (("max", 64.0), ("min", -64.0), ("value", mib), ("min", ends[0]), ("max", ends[1])):
                 self._of.panel.fields.later(self._slider, name, value)
         return [f"budget: {said_bytes(least)} hold one sample, {said_bytes(most)} keep all"] if case else []

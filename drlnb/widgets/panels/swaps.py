@@ -167,6 +167,7 @@ class Swaps(Content):
             "min": -6,
             "max": 20,
             "step": 0.05,
+            "continuous_update": False,  # else a page writes back what it has rounded to the slider's steps
         }
         self.fields = self.source.fields() | {
             "budget_mib": ipywidgets.FloatLogSlider(value=mib, **limits),

@@ -120,3 +120,20 @@ def test_a_foreign_file_saves_the_whole_directory(run, name):
     with pytest.raises(ConfigError, match=f"{path} was not written by drlnb"):
         run.remove()
     assert run.read_spec() == SPEC
+
+
+def test_a_pipe_where_a_file_should_be_is_told_and_not_waited_for(run):
+    """Reading one waits until somebody writes there: a lock counts as taken, a spec is refused."""
+    os.mkfifo(run.path / "LOCK")
+    assert "LOCK cannot be read, so somebody may run it" in run.live_lock().said
+    for name, read in (("run.json", run.read_spec), ("status.json", run.read_status)):
+        (run.path / name).unlink(missing_ok=True)
+        os.mkfifo(run.path / name)
+        with pytest.raises(ConfigError, match=rf"{name}: cannot be read: it is no regular file"):
+            read()
+
+
+def test_a_path_that_this_locale_cannot_read_is_refused():
+    """As the bytes of a name in a pure C locale: it could not be sent to any other process."""
+    with pytest.raises(ConfigError, match=r"cannot be read in this locale.*set LC_ALL=C.UTF-8, or PYTHONUTF8=1"):
+        RunDir("r\udcc3\udcbcn")

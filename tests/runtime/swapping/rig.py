@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution
-from drlnb.runtime.swapping.engine import Swapper
+from drlnb.runtime.swapping.client.swapper import Swapper
 from drlnb.runtime.swapping.memory import storages_of
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter

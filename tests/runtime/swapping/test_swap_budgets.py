@@ -1,12 +1,23 @@
 """A budget that can be kept is kept, whatever a module's forward pass looks like; one that is not is told of."""
 
+import re
+import subprocess
+import sys
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_sequence
 
+from drlnb import swap
+from drlnb.planning.swapping.profile import SwapPlan
+from drlnb.runtime.swapping.client import swapper as client
+from drlnb.runtime.swapping.memory import fixed_bytes
 from tests.runtime.swapping.rig import swapper
-
-MIB = 1 << 20
 
 
 class Functional(nn.Module):
@@ -71,3 +82,216 @@ def test_a_module_that_saves_many_rows_in_one_call_keeps_its_budget(name, planne
     assert report.predicted.fits
     assert last.peak_bytes <= budget
     assert last.peak_bytes == pytest.approx(report.predicted.peak_bytes, rel=0.05)
+
+
+# ------------------------------------------------------------------ a budget that is not kept
+@pytest.mark.parametrize(
+    ("planner", "why"),
+    [
+        ("auto", "the least that was found takes"),
+        ("capuchin", "the least that was found takes"),
+        ("all", "a step takes .* with everything swapped that can be"),
+        ("none", "planner none keeps everything, which takes"),
+    ],
+)
+def test_a_budget_that_is_not_kept_is_told_once(planner, why):
+    """What was asked, what it takes, and what to do: one warning in fourteen steps, and the report says it, too."""
+    net, x = Functional(), torch.randn(NETS["functional"][1])
+    asked = fixed_bytes(net) + 40_000
+    with swapper(net, planner=planner, budget=asked) as swapped, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert min(step.peak_bytes for step in trained(swapped, net, x, 14)) > asked
+        text = str(swapped.report())
+    (warning,) = told
+    assert str(warning.message).startswith("swapping: the budget of 71.1 KiB is not kept: ")
+    assert swapped.report().said == (str(warning.message).removeprefix("swapping: "),)
+    assert ", ABOVE the budget, step" in text
+    assert swapped.report().said[0] in text
+    assert re.search(why, text)
+
+
+def test_the_least_that_was_found_is_what_steps_take():
+    """In bytes, beside the budget; another budget is another cause, and one that is kept is not mentioned."""
+    net, x = Functional(), torch.randn(NETS["functional"][1])
+    with swapper(net, planner="auto", budget=fixed_bytes(net) + 40_000) as swapped:
+        with pytest.warns(RuntimeWarning, match="is not kept"):
+            *_, last = trained(swapped, net, x, 14)
+        assert f"found takes {last.peak_bytes / 2**10:.1f} KiB; give it as much" in swapped.report().said[0]
+        swapped.set_budget(last.peak_bytes)
+        trained(swapped, net, x, 10)
+        assert swapped.report().said == ()
+        assert "ABOVE" not in str(swapped.report())
+
+
+def test_a_plan_that_was_given_is_told_of():
+    """The caller's own plan is followed, and its peak is said."""
+    net, x = Functional(), torch.randn(NETS["functional"][1])
+    with swapper(net, planner="none") as watched:
+        profile = watched.profile(lambda _: net(x).sum().backward(), (len(x),))
+    with swapper(net, budget=fixed_bytes(net) + 40_000) as swapped:
+        swapped.apply(SwapPlan.keeping(profile))
+        with pytest.warns(RuntimeWarning, match="not kept: the plan that was given takes 4.5 MiB"):
+            trained(swapped, net, x, 3)
+
+
+def test_nothing_is_held_back_under_a_budget():
+    """A storage that is needed again sooner than a copy takes stays where memory is not counted, and nowhere else."""
+    moved = {}
+    for budget in (None, "1GiB"):
+        net, x = Functional(), torch.randn(NETS["functional"][1])
+        with swapper(net, planner="all", budget=budget) as swapped:
+            swapped._tier.out.add(1, 1e3)  # copies are said to be slow
+            moved[budget] = [step.swapped_bytes for step in trained(swapped, net, x, 2)]
+    assert moved[None][1] == 0 < moved[None][0]
+    assert moved["1GiB"][1] == moved["1GiB"][0] - x.nbytes > 0, "all but the input, which the test holds"
+
+
+# ------------------------------------------------------------------ what a module is called with
+@dataclass
+class Batch:
+    """An input as an object."""
+
+    weight: torch.Tensor
+    rows: torch.Tensor
+
+
+class Taking(nn.Module):
+    """Takes whatever holds rows of 64 numbers."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.inner, self.rows = Functional(), rows
+
+    def forward(self, *given, **named):
+        return self.inner(self.rows(*given, **named))
+
+
+ROWS = torch.randn(2048, 64)
+CALLS = {
+    "dict": (lambda x: x["obs"]["deep"][0], ({"obs": {"deep": [ROWS]}},), {}, 2048),
+    "keyword": (lambda x: x, (), {"x": ROWS}, 2048),
+    "none first": (lambda _, x: x, (None, ROWS), {}, 2048),
+    "dataclass": (lambda x: x.rows, (Batch(torch.tensor(1.0), ROWS),), {}, 2048),
+    "packed": (lambda x: x.data, (pack_sequence([ROWS[:1500], ROWS[1500:]]),), {}, 2),
+}
+
+
+def called(swapped, net, given, named, n_steps):
+    for _ in range(n_steps):
+        net.zero_grad()
+        with swapped.step() as step:
+            net(*given, **named).square().sum().backward()
+    return step
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("frac", [0.7, 2.0])
+def test_samples_are_seen_in_whatever_a_module_is_called_with(name, frac):
+    """So the step is recorded and planned for; where all fits, nothing is swapped any more."""
+    rows, given, named, n = CALLS[name]
+    net = Taking(rows)
+    with swapper(net, planner="none") as watched:
+        need = called(watched, net, given, named, 1).peak_bytes
+    with swapper(net, planner="auto", budget=int(frac * need)) as swapped:
+        step = called(swapped, net, given, named, 9)
+        assert step.n_samples == n
+        assert step.peak_bytes <= frac * need
+        assert swapped.report().profile is not None
+        assert (step.swapped_bytes == 0) == (frac > 1.0)
+
+
+def test_where_samples_cannot_be_seen_a_step_counts_as_one_and_that_is_told_once():
+    """It is recorded and planned for all the same."""
+    net = Taking(lambda: ROWS)
+    with swapper(net, planner="none") as watched:
+        need = called(watched, net, (), {}, 1).peak_bytes
+    with swapper(net, planner="auto", budget=int(0.7 * need)) as swapped:
+        with pytest.warns(RuntimeWarning, match="each step counts as one: give step") as told:
+            step = called(swapped, net, (), {}, 9)
+        assert len(told) == 1
+        assert step.n_samples is None
+        assert step.peak_bytes <= 0.7 * need
+        assert swapped.report().predicted.peak_bytes == pytest.approx(step.peak_bytes, rel=0.05)
+
+
+@pytest.mark.parametrize("planner", ["auto", "hybrid", "qtable", "qfine"])
+def test_where_nothing_can_be_moved_nothing_is(planner):
+    """All that is saved is too small: steps are plain ones, under each planner, and no plan is an error."""
+    net, x = nn.Linear(4, 4), torch.randn(8, 4)
+    with swap.Swapper(net, planner=planner, budget="1MiB") as swapped:
+        *_, last = trained(swapped, net, x, 20)
+        profile = swapped.report().profile
+    assert (last.swapped_bytes, last.plan_key, profile.rows) == (0, None, ())
+    assert swap.solve(profile, n_samples=8, budget="1MiB", planner=planner).key is None
+
+
+# ------------------------------------------------------------------ memory of the process
+def test_malloc_is_fixed_where_memory_counts(monkeypatch):
+    """On the CPU, with a budget: freed tensors leave the process. Without one nothing is changed."""
+    fixed = []
+    monkeypatch.setattr(client, "fix_malloc", lambda: fixed.append(True))
+    with swapper(nn.Linear(4, 4), planner="none") as swapped:
+        assert fixed == []
+        swapped.set_budget("1MiB")
+        assert fixed == [True]
+    with swapper(nn.Linear(4, 4), budget="1MiB"):
+        assert fixed == [True, True]
+
+
+def test_the_tier_keeps_no_memory_beside_what_counts():
+    """What came back and was dropped is gone: no buffer waits to be used again."""
+    with swapper(net := Functional()) as swapped:
+        trained(swapped, net, torch.randn(NETS["functional"][1]), 2)
+        assert swapped._meter.n_bytes == 0
+        held = [each for each in vars(swapped._tier).values() if isinstance(each, dict | list)]
+    assert held == []
+
+
+#: Twelve steps of six blocks of a convolution each, as on the page, between two words; the second child swaps.
+_STEPS = """
+import contextlib, torch
+from drlnb import swap
+torch.set_num_threads(1)
+Seq, Conv, Norm = torch.nn.Sequential, torch.nn.Conv2d, torch.nn.BatchNorm2d
+blocks = [Seq(Conv(16, 16, 3, padding=1), Norm(16), torch.nn.ReLU()) for _ in range(6)]
+net = Seq(Conv(3, 16, 3, padding=1), *blocks, torch.nn.Flatten(), torch.nn.Linear(16 * 16 * 16, 10))
+optimiser = torch.optim.SGD(net.parameters(), 0.01)
+print("ready", flush=True)
+input()
+around = {around}
+for _ in range(12):
+    inputs, labels = torch.randn(64, 3, 16, 16), torch.randint(0, 10, (64,))
+    with around():
+        torch.nn.functional.cross_entropy(net(inputs), labels).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+"""
+_AROUND = {"plain": "contextlib.nullcontext", "swapped": "swap.Swapper(net, budget='9MiB').step"}
+
+
+def anonymous_bytes(pid):
+    return int(Path(f"/proc/{pid}/status").read_text("ascii").partition("RssAnon:")[2].split()[0]) << 10
+
+
+def peak_rise(around):
+    """Return by how much the anonymous memory of a fresh process rises at most during its steps."""
+    code = _STEPS.format(around=around)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as child:
+        assert child.stdout.readline() == "ready\n"
+        base = peak = anonymous_bytes(child.pid)
+        child.stdin.write("\n")
+        child.stdin.flush()
+        while child.poll() is None:
+            with suppress(IndexError):  # it has ended meanwhile
+                peak = max(peak, anonymous_bytes(child.pid))
+    assert child.returncode == 0
+    return peak - base
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is read from /proc")
+def test_the_pages_example_takes_less_memory_than_plain():
+    """What the process maps, not what is counted: with all that swapping itself loads, in three turns."""
+    turns = [{name: peak_rise(around) for name, around in _AROUND.items()} for _ in range(3)]
+    assert max(turn["swapped"] for turn in turns) < min(turn["plain"] for turn in turns)

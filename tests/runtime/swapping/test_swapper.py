@@ -19,7 +19,7 @@ from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
 from drlnb.runtime.swapping import derive, engine, measure, tape
-from drlnb.runtime.swapping.choose import Chooser
+from drlnb.runtime.swapping.client.choose import OwnChooser
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.measure import Recording
 from drlnb.runtime.swapping.memory import DevicePeak, fixed_bytes
@@ -146,7 +146,7 @@ def test_a_step_that_keeps_all_counts_what_one_that_follows_its_modules_counts(m
     told = []
     for follows in (False, True):
         if follows:
-            monkeypatch.setattr(Chooser, "keeps_all", False)
+            monkeypatch.setattr(OwnChooser, "keeps_all", False)
             if more["planner"] == "none":
                 monkeypatch.setattr(swap.Swapper, "_action", lambda self, key: KEEP)
         net, x = made("residual"), images()
@@ -563,7 +563,7 @@ def test_a_rate_is_that_of_the_newest_copies():
 
 def test_a_drift_is_in_the_reasons_of_the_next_plan():
     """Once the link was measured anew, the report's copies take as long as they did."""
-    chooser = Chooser("auto", 0)
+    chooser = OwnChooser("auto", 0)
     chooser.budget_bytes = 45
     chooser.take(wide(6, link=SwapLink.of(20.0)), 1)
     for _ in range(60):
@@ -693,7 +693,6 @@ def test_what_a_slow_disk_takes_is_no_ticks_time(monkeypatch):
         for thread in ("writer", "reader"):
             getattr(swapped._tier, thread).shutdown()
             setattr(swapped._tier, thread, _Lazy())
-        swapped._chooser.gap_copies = 0.0  # as an executor: all goes, however slow that is
         for _ in range(FIRST_STEPS):
             with swapped.step() as step:
                 net(x).square().sum().backward()
@@ -779,3 +778,25 @@ def test_a_wait_for_a_copy_is_no_ticks_time(queue):
         # 2 s before anything is read back are the turn's; the tier's thread has a clock of its own.
         assert sum(forward_s) == pytest.approx(5.0, abs=0.5)
         assert sum(backward_s) == pytest.approx(4.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "said"),
+    [
+        (
+            lambda swapper, path: swapper.apply("plan"),
+            TypeError,
+            r"apply takes a SwapPlan, as solve\(...\) returns one",
+        ),
+        (lambda swapper, path: swapper.run(None), TypeError, "run takes a function without arguments, .* got None"),
+        (lambda swapper, path: swapper.load(None), TypeError, "named by a path, got None"),
+        (lambda swapper, path: swapper.load(path), ValueError, "is no plan that save has written: .* No such file"),
+        (lambda swapper, path: swapper.load(path.parent), ValueError, "is no plan that save has written: "),
+    ],
+    ids=["apply", "run", "load", "missing", "folder"],
+)
+def test_wrong_arguments_are_one_line(tmp_path, use, error, said):
+    """They name what is taken, and what was given."""
+    with swap.Swapper(nn.Linear(4, 2)) as swapper, pytest.raises(error, match=said) as told:
+        use(swapper, tmp_path / "plan")
+    assert len(str(told.value).splitlines()) == 1

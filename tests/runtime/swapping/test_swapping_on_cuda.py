@@ -5,7 +5,8 @@ import torch
 
 from drlnb.bench.swapping.ways import made, samples
 from drlnb.planning.swapping.profile import ACTIONS, KEEP
-from drlnb.runtime.swapping.engine import FIRST_STEPS, Swapper
+from drlnb.runtime.swapping.client.swapper import Swapper
+from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.tiers.slab import SlabTier
 from drlnb.runtime.swapping.tiers.streams import CudaStreams
 from tests.runtime.swapping.rig import everywhere

@@ -158,3 +158,18 @@ def test_a_trace_becomes_a_profile():
     profile = analytic(traced, "2080ti", 16)
     assert SwapPlan.keeping(profile).problem(profile) == ""
     assert profile.shape_key == "Sequential 3x8x8"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((None, torch.zeros(2, 4)), "trace takes a torch.nn.Module, got None"),
+        ((nn.Linear(4, 2),), "tensors with the batch first, got none"),
+        ((nn.Linear(4, 2), {"obs": torch.zeros(2, 4)}), "tensors with the batch first, got dict"),
+        ((nn.Linear(4, 2), torch.tensor(1.0)), "tensors with the batch first, got Tensor"),
+    ],
+)
+def test_what_cannot_be_traced_is_told(given, said):
+    """In one line, instead of what fails deep inside."""
+    with pytest.raises(TypeError, match=said):
+        trace(*given)

@@ -15,6 +15,7 @@ from drlnb.records.ids import Fence
 from drlnb.records.round import GradientComputed, LeaseReceived
 from drlnb.views import fleet
 from drlnb.views.folds import pool
+from drlnb.views.folds import task as task_folds
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from tests.views.journals import EPOCH, Run
@@ -278,6 +279,53 @@ def test_leases_of_a_table_are_on_the_clock_of_the_picture():
     assert [row["ended_s"] for row in rows] == bars["stop"].tolist() == [5.0, 8.0]
     changes = {row["t_s"] for row in table_rows(journal, "pool")}
     assert {2.0, 5.0, 6.5, 8.0} <= changes
+
+
+@pytest.mark.parametrize("most", [3, 4, 5])
+def test_pieces_of_a_lease_are_kept_whole_or_not_at_all(monkeypatch, most):
+    """Eight leases with three seconds computed in three pieces each: 24 of 32 s, however few pieces are kept."""
+    monkeypatch.setattr(pool, "NEWEST", 1500)
+    monkeypatch.setattr(task_folds, "_WORK", most)
+    run = Run().slot().task("a")
+    for n in range(8):
+        fence = run.grant("a", 4.0 * n, 4.0 * n, run.ask("a", 4.0 * n, n))
+        for piece in (1.0, 2.0, 3.0):
+            run.work("a", fence, 4.0 * n + piece, 1.0)
+        run.give_back("a", fence, 4.0 * (n + 1), 4.0 * n, 3.0)
+    run.give_back(GUEST, run.grant(GUEST, 32.0, 32.0, run.ask(GUEST, 32.0, 8)), 36.0, 32.0, 1.0)
+    view = gantt.gantt(run.journal())
+    assert view.value("computing") == pytest.approx(25 / 36)
+    assert view.columns["work"]["computed"].sum() == pytest.approx(25.0)
+
+
+def test_slots_that_were_refused_for_long_are_few_rows_with_all_seconds():
+    """A slot that drains again and again while somebody waits: a hundred times half a second, in at most forty rows."""
+    run = Run().slot().task("a")
+    for n in range(100):
+        fence = run.grant("a", 2.0 * n, 2.0 * n, run.ask("a", 2.0 * n, n))
+        run.give_back("a", fence, 2.0 * n + 1.0, 2.0 * n, 0.0)
+        run.say(run.pool, SettingChanged(t=2.0 * n + 1.5, key="x", value=0, task=None))
+        asked = f"a/1/{n}-x"
+        run.say(run.pool, words.SlotRequested(
+            t=2.0 * n + 1.5, request_id=asked, task="run/a", attempt=1, round=n, node="n0"
+        ), words.RequestCancelled(t=2.0 * n + 2.0, request_id=asked, reason="stopped"))  # fmt: skip
+    view = gantt.gantt(run.journal(), max_bars=160)
+    refused = view.columns["refused"]
+    assert len(refused["low"]) <= 40
+    assert (refused["stop"] - refused["start"]).sum() == pytest.approx(50.0, abs=100 * TICK)
+    assert view.value("refused") == pytest.approx(50 / 200, abs=1e-6)
+
+
+def test_what_a_slot_was_held_idle_for():
+    """Ten seconds, gradients from 1 to 3 and 6 to 8: one second to begin, three between, two to hand back."""
+    run = Run().slot().task("a")
+    fence = run.grant("a", 0.0, 0.0, run.ask("a", 0.0))
+    run.work("a", fence, 3.0, 2.0)
+    run.work("a", fence, 8.0, 2.0)
+    run.give_back("a", fence, 10.0, 0.0, 4.0)
+    run.lease(GUEST, 10.0, 10.0, 20.0, n=1)  # it tells of no gradient
+    note = "held, idle: 17 % until the first gradient, 50 % between gradients, 33 % after the last"
+    assert note in gantt.gantt(run.journal()).notes
 
 
 @pytest.mark.parametrize("seed", SHAPES)

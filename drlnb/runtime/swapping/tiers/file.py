@@ -10,12 +10,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Place, Places, Rate, flat
@@ -24,9 +22,6 @@ __all__ = ["IN_FLIGHT_BYTES", "FileTier"]
 
 #: Copies under way together, each way, have at most about this many bytes.
 IN_FLIGHT_BYTES = 64 << 20
-#: Alignment of torch's own buffers on the CPU; kernels may choose their loops by it.
-_ALIGNED = 64
-_Idle = defaultdict[int, list[npt.NDArray[np.uint8]]]
 
 
 class FileTier:
@@ -39,7 +34,7 @@ class FileTier:
     folder
         Where the file is; None: where temporary files go.
     in_flight_bytes
-        Bound on the bytes that wait to be written, and on those of idle buffers.
+        Bound on the bytes that wait to be written.
 
     Raises
     ------
@@ -60,7 +55,6 @@ class FileTier:
         self._in_flight_bytes, self._bytes_per_s = in_flight_bytes, math.inf
         self._writing: deque[tuple[int, Future[None]]] = deque()
         self.lock = threading.RLock()  # of what tickets hold; a collected object may let go of one
-        self._idle: _Idle = defaultdict(list)
 
     def store(self, held: Held) -> "_FileTicket | None":
         """Begin to write a storage; waits while too many bytes are under way."""
@@ -109,20 +103,6 @@ class FileTier:
         if self.places.n_taken == 0:
             self._close_file()
 
-    def buffer(self, n_bytes: int) -> npt.NDArray[np.uint8]:
-        """Return memory to read into: fresh pages would cost a fault each, so it is used again and again."""
-        idle = self._idle[n_bytes]
-        whole = idle.pop() if idle else np.empty(n_bytes + _ALIGNED, np.uint8)
-        start = -whole.ctypes.data % _ALIGNED
-        lent = whole[start : start + n_bytes]
-        weakref.finalize(lent, _give_back, self._idle, whole, self._in_flight_bytes).atexit = False
-        return lent
-
-
-def _give_back(idle: _Idle, whole: npt.NDArray[np.uint8], limit_bytes: int) -> None:
-    if sum(n_bytes * len(same) for n_bytes, same in list(idle.items())) + whole.nbytes <= limit_bytes:
-        idle[whole.nbytes - _ALIGNED].append(whole)
-
 
 class _FileTicket:
     """One storage in the file."""
@@ -163,7 +143,7 @@ class _FileTicket:
             self._loading = held, self._tier.reader.submit(_read, [(self, held)])
 
     def _room(self) -> Held:
-        return Held(self._tier.meter, torch.from_numpy(self._tier.buffer(self._n_bytes)).untyped_storage())
+        return Held(self._tier.meter, torch.empty(self._n_bytes, dtype=torch.uint8).untyped_storage())
 
     def wait(self) -> Held:
         """Return what was read."""

@@ -38,7 +38,7 @@ def made_tier(tier: str | Callable[[Meter], Tier], device: torch.device, meter: 
     ValueError
         If the device has no such tier.
     """
-    if not isinstance(tier, str):
+    if callable(tier):
         return tier(meter)
     name = {"cpu": "file", "cuda": "cuda"}.get(device.type, "") if tier == "auto" else tier
     if name == "file" and device.type == "cpu":

@@ -1,27 +1,47 @@
-"""Choose the plan of a swapper's next step: by a planner, or by the machine that tries plans out."""
+"""Choose the plans of a swapper that stands alone, by the machine of a training's master."""
 
 import json
 import time
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from drlnb.planning.codec import from_plain
-from drlnb.planning.registry import Planner
+from drlnb.planning.registry import Planner, Planners
 from drlnb.planning.swapping.heuristics import searched
-from drlnb.planning.swapping.machine import BUDGET_KEY, SwapMachine
+from drlnb.planning.swapping.machine import BUDGET_KEY, NONE, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
+from drlnb.planning.swapping.state import ALL
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import swapping as words
+from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
+from drlnb.records.units import said_bytes
 from drlnb.runtime.swapping.report import SwapStep
 
-__all__ = ["Chooser"]
+__all__ = ["OwnChooser"]
+
+#: What is above the budget -> what takes so many bytes; of other plans the machine says it.
+_ABOVE: Final[Mapping[str, str]] = {
+    NONE: "planner none keeps everything, which takes {}",
+    ALL: "a step takes {} with everything swapped that can be",
+    "given": "the plan that was given takes {}",
+}
 
 
-class Chooser:
-    """Knows the profile and the plan of one module's steps.
+def _path(path: object) -> Path:
+    if not isinstance(path, str | Path):
+        raise TypeError(f"a plan's file is named by a path, got {path!r:.80}")
+    return Path(path)
+
+
+class OwnChooser:
+    """Chooses for a swapper that stands alone, by the machine that chooses for a training's master.
+
+    Planners ``none`` and ``all``, and a plan of the caller's, need no machine.
 
     Parameters
     ----------
@@ -32,22 +52,29 @@ class Chooser:
 
     Raises
     ------
+    TypeError
+        If it is neither.
     ValueError
-        If there is no planner of the name.
+        If there is no planner of the name, or the seed is below 0.
     """
 
-    #: No swap where a storage is needed again within that many times its copy, as long as no plan knows better.
-    gap_copies = 2.0
-
     def __init__(self, planner: str | Planner[SwapView, SwapPlan], seed: int) -> None:
-        self._planner = SWAPPING.build(planner) if isinstance(planner, str) else planner
-        self.name, self._seed = str(getattr(self._planner, "name", planner)), seed
-        #: Its plans come of trials, and what it learns there is saved.
-        self._learns = isinstance(planner, str) and hasattr(self._planner, "learner")
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed must be a whole number from 0 up, got {seed!r}")
+        planners = Planners()
+        if isinstance(planner, str):
+            self.name = self._planner = planner
+            #: Its plans come of trials, and what it learns there is saved.
+            self._learns = hasattr(SWAPPING.build(planner), "learner")
+        elif callable(getattr(planner, "plan", None)) and isinstance(getattr(planner, "name", None), str):
+            self.name, self._planner, self._learns = planner.name, planners.add(SWAPPING.decision, planner), False
+        else:
+            raise TypeError(f"planner must be a name such as auto, or have a name and plan(view), got {planner!r}")
+        self._build = lambda name: planners.make(SWAPPING, name)
+        self._seed = seed
         self._machine: SwapMachine | None = None
         self._running = ""  # the machine's name of the plan
-        self._began_s = time.perf_counter()
-        self._n_samples = 0
+        self._began_s, self._is_told = time.perf_counter(), False
         #: Storages beyond the plan that a step holds anyway, such as its input; None: the next step says that.
         self._n_others: int | None = 0
         self.budget_bytes: int | None = None
@@ -56,47 +83,44 @@ class Chooser:
         self.plan: SwapPlan | None = None
         #: The caller gave the plan: no planner replaces it.
         self.is_given = False
-
-    @property
-    def current(self) -> SwapPlan:
-        """The plan; an empty one while there is none."""
-        return self.plan or SwapPlan()
+        #: What was said of the budget: each cause once.
+        self.said: dict[str, str] = {}
 
     @property
     def keeps_all(self) -> bool:
         """Whether the next step moves nothing; before there is a plan, all is swapped where there is a budget."""
         if self.plan is None:
-            return self.name == "none" or (self.name != "all" and not self.budget_bytes)
+            return self.name == NONE or (self.name != ALL and not self.budget_bytes)
         return self.plan.key is None
 
     @property
     def needs_profile(self) -> bool:
         """Whether the planner waits for a profile."""
         waits = self.profile is None and not self.is_given and self.budget_bytes is not None
-        return waits and self.name not in {"none", "all"}
+        return waits and self.name not in {NONE, ALL}
 
-    def take(self, profile: SwapProfile, n_samples: int) -> None:
-        """Plan for a profile."""
-        self.profile, self._n_samples = profile, n_samples
-        if self.name != "auto" and not self._learns:
-            self._solve()
-            return
+    def take(self, profile: SwapProfile, n_samples: int | None) -> None:
+        """Plan for a profile; of unknown samples a step counts as one, which is told once."""
+        if n_samples is None and not self._is_told:
+            self._is_told = True
+            text = "the samples of a step cannot be seen, so each step counts as one: give step(n_samples=...)"
+            warnings.warn(f"swapping: {text}", RuntimeWarning, stacklevel=2)
+        self.profile = profile
         self._machine = self._machine or self._new_machine()
-        self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples)
+        self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples or 1)
 
     def _new_machine(self) -> SwapMachine:
-        return SwapMachine({"planner": self.name, "budget_bytes": self.budget_bytes, "seed": self._seed})
-
-    def _solve(self) -> None:
-        if self.profile is not None and not self.is_given:
-            view = SwapView(
-                profile=self.profile, n_samples=self._n_samples, budget_bytes=self.budget_bytes, seed=self._seed
-            )
-            self.plan = SWAPPING.ask(self._planner, view)
+        config = {"planner": self._planner, "budget_bytes": self.budget_bytes, "seed": self._seed}
+        return SwapMachine(config, self._build)
 
     def measured(self, step: SwapStep, link: SwapLink) -> None:
-        """Learn from a step."""
+        """Learn from a step, and warn once of each reason for which the budget is not kept."""
         if self._machine is None or self.is_given or self.profile is None:
+            cause = "given" if self.is_given else self.name
+            if self.budget_bytes is not None and step.peak_bytes > self.budget_bytes and cause in _ABOVE:
+                asked, takes = said_bytes(self.budget_bytes), _ABOVE[cause].format(said_bytes(step.peak_bytes))
+                way = "give it as much, or choose another planner or plan"
+                self._say(cause, f"the budget of {asked} is not kept: {takes}; {way}")
             return
         if self._n_others is None:
             self._n_others = step.n_unknown
@@ -109,6 +133,11 @@ class Chooser:
             self.profile = replace(self.profile, link=link)
             self._tell(words.SwapLinkMeasured, link=facts(link))
 
+    def _say(self, cause: str, text: str) -> None:
+        if cause not in self.said:
+            warnings.warn(f"swapping: {text}", RuntimeWarning, stacklevel=2)
+        self.said[cause] = text
+
     def overflowed(self) -> None:
         """Learn that a step did not fit."""
         self.is_given = False
@@ -118,29 +147,40 @@ class Chooser:
             self.plan = self.profile = None
 
     def set_budget(self, budget_bytes: int | None) -> None:
-        """Plan for another budget."""
+        """Plan for another budget.
+
+        Raises
+        ------
+        ValueError
+            If it is below what stays on the device whatever is swapped.
+        """
         if budget_bytes == self.budget_bytes:
             return
-        self.budget_bytes = budget_bytes
         if self._machine is not None:
-            self._tell(SettingChanged, key=BUDGET_KEY, value=budget_bytes, task=None)
-        else:
-            self._solve()
+            for record in self._tell(SettingChanged, key=BUDGET_KEY, value=budget_bytes, task=None):
+                if isinstance(record, RequestRefused):
+                    raise ValueError(record.reason)
+        self.budget_bytes = budget_bytes
+        self.said.clear()
 
     def give(self, plan: SwapPlan) -> None:
         """Follow a plan of the caller's.
 
         Raises
         ------
+        TypeError
+            If it is no plan.
         ValueError
             If it does not fit to the profile, or cuts the minibatch, which the step must do itself.
         """
+        if not isinstance(plan, SwapPlan):
+            raise TypeError(f"plan must be a SwapPlan, such as swap.solve returns, got {plan!r}")
         problem = plan.problem(self.profile) if self.profile else ""
         if problem or plan.n_micro > 1:
             raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
         self.plan, self.is_given = plan, True
 
-    def save(self, path: Path) -> None:
+    def save(self, path: str | Path) -> None:
         """Write profile and plan, and what was learned, a line of JSON each.
 
         Raises
@@ -151,9 +191,11 @@ class Chooser:
         if self.profile is None:
             raise ValueError("there is no profile to save yet: run two steps, or profile()")
         known = json.dumps(self._machine.snapshot()) if self._machine is not None and self._learns else ""
-        path.write_text(f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n{known}\n", encoding="utf-8")
+        _path(path).write_text(
+            f"{written(self.profile)}\n{written(self.plan or SwapPlan())}\n{known}\n", encoding="utf-8"
+        )
 
-    def load(self, path: Path, shape_key: str) -> None:
+    def load(self, path: str | Path, shape_key: str) -> None:
         """Follow a saved plan; where trials were saved, go on with them.
 
         Raises
@@ -161,13 +203,17 @@ class Chooser:
         ValueError
             If the file cannot be read, or is of another module.
         """
-        profile_text, plan_text, known = [*path.read_text(encoding="utf-8").split("\n"), "", ""][:3]
-        profile = read(SwapProfile, profile_text)
+        file = _path(path)
+        try:
+            profile_text, plan_text, known = [*file.read_text(encoding="utf-8").split("\n"), "", ""][:3]
+            profile, plan = read(SwapProfile, profile_text), read(SwapPlan, plan_text)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise ValueError(f"{path} was not written by Swapper.save: {problem}") from None
         if profile.shape_key != shape_key:
             raise ValueError(f"{path} is a plan of module {profile.shape_key}, this one is {shape_key}")
         self.profile = profile
         if not known or not self._learns:
-            self.give(read(SwapPlan, plan_text))
+            self.give(plan)
             return
         self._machine = self._new_machine()
         self._n_others = None
@@ -185,6 +231,8 @@ class Chooser:
             if isinstance(record, words.ApplySwapPlan):
                 self._running = record.plan_key
                 self.plan = from_plain(SwapPlan, record.plan)
+            elif isinstance(record, words.SwapUnavailable) and self._machine is not None and self._machine.state.short:
+                self._say("machine", record.reason)
             elif isinstance(record, words.TakeSwapProfile):
                 self.profile = self.plan = None
             elif isinstance(record, words.SearchSwapPlan):

@@ -30,13 +30,26 @@ def read_budget(budget: str | int) -> int:
 
     Raises
     ------
+    TypeError
+        If it is neither a number nor a text.
     ValueError
         If it cannot be read.
     """
+    if not isinstance(budget, str | int | float) or isinstance(budget, bool):
+        raise TypeError(f"budget must be a number of bytes or a text such as 8GiB, got {budget!r}")
     try:
         return read_bytes(budget)
     except ValueError as problem:
         raise ValueError(f"budget: {problem}") from None
+
+
+def _checked(profile: SwapProfile, n_samples: int = 1) -> int:
+    """Return the number of samples, or raise in one line."""
+    if not isinstance(profile, SwapProfile):
+        raise TypeError(f"profile must be what Swapper.profile returns, got {type(profile).__name__}")
+    if not isinstance(n_samples, int) or isinstance(n_samples, bool) or n_samples < 1:
+        raise ValueError(f"n_samples must be a whole number from 1 up, got {n_samples!r}")
+    return n_samples
 
 
 def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: str = "auto", seed: int = 0) -> SwapPlan:
@@ -57,11 +70,14 @@ def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: s
 
     Raises
     ------
+    TypeError
+        If something is of a wrong kind.
     ValueError
-        If the budget cannot be read, the planner is unknown, or (:class:`BudgetTooSmall`) its plan does not fit.
+        If the budget cannot be read, there is no sample, the planner is unknown, or (:class:`BudgetTooSmall`) its plan
+        does not fit.
     """
     budget_bytes = read_budget(budget)
-    view = SwapView(profile=profile, n_samples=n_samples, budget_bytes=budget_bytes, seed=seed)
+    view = SwapView(profile=profile, n_samples=_checked(profile, n_samples), budget_bytes=budget_bytes, seed=seed)
     plan = SWAPPING.ask(SWAPPING.build(planner), view)
     said = predict(profile, plan, n_samples, budget_bytes)
     if not said.fits:
@@ -73,7 +89,9 @@ def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: s
 
 def simulate(profile: SwapProfile, plan: SwapPlan, *, n_samples: int, budget: str | int | None = None) -> Prediction:
     """Return what the cost model expects of a step; parameters as for :func:`solve`, no budget: any number of bytes."""
-    return predict(profile, plan, n_samples, None if budget is None else read_budget(budget))
+    if not isinstance(plan, SwapPlan):
+        raise TypeError(f"plan must be a SwapPlan, such as solve returns, got {type(plan).__name__}")
+    return predict(profile, plan, _checked(profile, n_samples), None if budget is None else read_budget(budget))
 
 
 def max_batch(
@@ -88,4 +106,5 @@ def max_batch(
     min_throughput_frac
         Samples per second, relative to those of the largest batch without a plan; 0: any speed.
     """
+    _checked(profile)
     return capacity.max_batch(profile, read_budget(budget), planner, min_throughput_frac)
