@@ -179,6 +179,7 @@ def slider(name: str, label: str, track: ipywidgets.Widget, width: str = "300px"
     """
     track.description, track.readout, track.style.description_width = label, False, "initial"
     track.layout.flex, track.layout.width, track.layout.min_width = "1 1 120px", "auto", "0"
+    track.layout.flex_flow, track.layout.height = "row wrap", "auto"  # with little room its label has a line of its own
     box = ipywidgets.FloatText(value=track.value, layout={"width": "84px", "flex": "0 0 auto"})
     pair = ipywidgets.HBox([track, box], layout={"width": width, "max_width": "calc(100% - 4px)", "margin": "0 2px"})
     pair.add_class(f"drlnb-t-{name}")
@@ -189,5 +190,7 @@ def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidg
     """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
     field.layout.width, field.layout.max_width = width, "calc(100% - 4px)"  # its margins
     field.style.description_width = "initial"
+    if hasattr(field, "readout"):  # a slider, see above
+        field.layout.flex_flow, field.layout.height = "row wrap", "auto"
     field.add_class(f"drlnb-t-{name}")
     return field

@@ -229,7 +229,7 @@ class Launcher(Tasks):
         self.panel.touch()
 
     def _start(self, args: Args) -> str:
-        form, known = self.form.read(), self.fleet.trainings
+        form, known = self.form.read(), tuple(self.fleet.trainings)
         try:
             training = self.fleet.train(form.tasks())
         except Exception as error:

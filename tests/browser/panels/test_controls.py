@@ -55,7 +55,11 @@ TYPED = {
     },
     "leasing": {"window": ("2 min", None), "hold": ("last", None), "task": ("y", None)},
 }
-TYPED["distribution of a run"] = {**TYPED["distribution"], "task": ("y", None)}
+TYPED["distribution of a run"] = {
+    **TYPED["distribution"],
+    "shard": ("0", ("5", "at most 0 here")),  # its versions went out whole
+    "task": ("y", None),
+}
 TYPED["swapping of a run"] = {
     **{name: TYPED["swapping"][name] for name in ("budget_mib", "w", "epsilon", "n_trials", "planner", "show")},
     "bandwidth": ("20MB", ("fast", "must be a number of bytes")),

@@ -25,7 +25,7 @@ class FakeFleet:
         self.slots = (SimpleNamespace(slot="0/cpu0"),)
         self.pool = SimpleNamespace(n_devices=1, said=())
         self.closed = False
-        self.trainings = ()
+        self.trainings = []
         self.calls = []
         self.answer = None
         self.probed = []
@@ -39,7 +39,7 @@ class FakeFleet:
         ))
         if isinstance(self.answer, Exception):
             raise self.answer
-        self.trainings = (*self.trainings, self.answer)
+        self.trainings.append(self.answer)
         return self.answer
 
     def probe(self, env):
@@ -124,7 +124,7 @@ def test_start_trains_what_the_form_says(fleet, run):
 
 def test_tasks_that_train_already_are_shown(fleet, run):
     """The fleet gave the run that goes on: the answer says so."""
-    fleet.trainings = (run,)
+    fleet.trainings = [run]
     panel = launcher(fleet, env="CartPole-v1")
     clicked(panel.shell.widget, "start")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")

@@ -1,7 +1,7 @@
 // Head of every panel: one sentence, where its numbers come from, buttons, copy as code, messages.
 
 const SHELL_CSS = `.drlnb-say{font-size:15px;font-weight:600;flex:1 1 240px;min-height:2.9em}.drlnb-words{min-height:4.35em}.drlnb-told{display:flex;flex-wrap:wrap;gap:0 12px}
-.drlnb-chosen :is(input,select,.noUi-target),.drlnb-chosen.noUi-target{outline:2px dashed var(--jp-brand-color1,#0b63c5);outline-offset:1px}.drlnb-say,[data-testid=notes]{overflow-wrap:anywhere}.drlnb-from{border:1px solid var(--drlnb-line);border-radius:10px;padding:0 8px;font-size:12px;color:var(--drlnb-dim)}
+.drlnb-chosen :is(input,select,.noUi-target),.drlnb-chosen.noUi-target{outline:2px dashed var(--jp-brand-color1,#0b63c5)!important;outline-offset:1px}.drlnb-say,[data-testid=notes]{overflow-wrap:anywhere}.drlnb-from{border:1px solid var(--drlnb-line);border-radius:10px;padding:0 8px;font-size:12px;color:var(--drlnb-dim)}
 .drlnb-end{margin:0 0 0 auto}.drlnb-end .drlnb-row{margin:0}
 .drlnb-msg{border-left:3px solid var(--drlnb-line);padding:4px 8px;margin:3px 0;background:var(--drlnb-soft);overflow-wrap:anywhere}.drlnb-msg[data-level=error]{border-color:var(--drlnb-bad)}.drlnb-msg[data-level=warning]{border-color:#d55e00}.drlnb-msg pre{white-space:pre-wrap;max-height:200px;overflow:auto;font-size:12px}
 .drlnb-code{white-space:pre-wrap;background:var(--drlnb-soft);padding:6px 8px;border-radius:4px;user-select:all;margin:4px 0}`;
@@ -172,6 +172,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     }
     if (notes.textContent !== noted) notes.textContent = noted;
     if (refused.textContent !== (header.refused || "")) refused.textContent = header.refused || "";
+    refused.hidden = !header.refused;
     acts = header.buttons || [];
     showButtons();
     if (Date.now() - spoken > 5000) {
