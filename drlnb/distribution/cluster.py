@@ -62,7 +62,7 @@ async def install(client: Client, name: str, topic: str, *, task: str, attempt: 
 
 
 async def uninstall(client: Client, name: str, topic: str) -> None:
-    """Take the plugins off the cluster."""
+    """Remove the plugins from the cluster."""
     client.unsubscribe_topic(topic)
     with contextlib.suppress(Exception):  # it is not there
         await client.scheduler.unregister_scheduler_plugin(name=name)
