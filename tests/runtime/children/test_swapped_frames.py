@@ -185,7 +185,7 @@ def test_a_disk_without_room_is_told_and_training_goes_on(make_child):
     plain, child = make_child(), make_child()
     finish(child, swapped("all", "profile"))
     finish(plain, {})
-    child.child.models["r/a"].driven._swapper._tier.broken = "No space left on device"
+    child.child.models["r/a"].driven._engine._tier.broken = "No space left on device"
     with pytest.warns(RuntimeWarning, match="swapping does nothing from now on: tier file: No space left"):
         answer, made = finish(child, swapped("all"))
     assert made == finish(plain, {})[1]
@@ -244,9 +244,9 @@ def test_a_models_swapper_ends_with_it(make_child):
     models: Residency = child.child.models
     first = models["r/a"].driven
     child.ask("initialise", spec=child.spec.to_plain(), fence=FENCE)
-    assert first._swapper._tier.broken == "it is closed"
+    assert first._engine._tier.broken == "it is closed"
     child.version = 1
     finish(child, swapped("all", "profile"))
     second = models["r/a"].driven
     assert models.shrink(0, "r/b") == ("r/a",)
-    assert second._swapper._tier.broken == "it is closed"
+    assert second._engine._tier.broken == "it is closed"
