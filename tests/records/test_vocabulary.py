@@ -90,7 +90,7 @@ def test_what_records_have_in_common_is_not_read_from_a_journal(vocabulary):
         ((ComputeGradient, RestoreGradients), {"fence", "slot", "round", "version", "after_timesteps", "settings"}),
         ((LeaseReleased, LeaseExpired), {"fence", "task", "slots", "held_s"}),
         ((StopCollector, ParkCollector, WakeCollector), {"collector", "node", "round"}),
-        ((CollectorLost, CollectorUnanswered), {"t", "collector", "node", "reason", "detail"}),
+        ((CollectorLost, CollectorUnanswered), {"t", "collector", "node", "reason", "detail", "where"}),
     ],
 )
 def test_alike_records_say_the_same_of_what_they_share(kinds, names):
