@@ -36,7 +36,8 @@ class FakeLink:
         self.created = []
         self.started = []
         self.known = []
-        self.spaces = {"observation_space": {"kind": "box"}, "action_space": {"kind": "discrete", "n": 2}}
+        box = {"kind": "box", "shape": [4], "dtype": "float32", "low": [None], "high": [None]}
+        self.spaces = {"observation_space": box, "action_space": {"kind": "discrete", "n": 2}}
         self.failure = None
         self.n_rows = 0
 

@@ -87,8 +87,12 @@ def test_a_master_whose_directory_is_removed_ends_at_once(agent, monkeypatch, tm
 
 @pytest.mark.parametrize("moment", ["checkpoint", "end"])
 def test_a_task_whose_directory_is_removed_is_not_done(agent, monkeypatch, tmp_path, moment):
-    """Whenever the next renewal is: a checkpoint makes no folder anew, and an end is none."""
-    monkeypatch.setattr(of_master, "RENEW_S", 1000)
+    """Though no renewal has seen it: a checkpoint makes no folder anew, and an end is none."""
+
+    async def never(master):
+        return
+
+    monkeypatch.setattr(of_master.Master, "_keep_lock", never)
 
     async def no_ring(since):
         return None
