@@ -178,10 +178,11 @@ def slider(name: str, label: str, track: ipywidgets.Widget, width: str = "300px"
         The slider.
     """
     track.description, track.readout, track.style.description_width = label, False, "initial"
-    track.layout.flex, track.layout.width, track.layout.min_width = "1 1 120px", "auto", "0"
+    track.layout.flex, track.layout.width, track.layout.min_width = "1 1 190px", "auto", "0"
     track.layout.flex_flow, track.layout.height = "row wrap", "auto"  # with little room its label has a line of its own
     box = ipywidgets.FloatText(value=track.value, layout={"width": "84px", "flex": "0 0 auto"})
-    pair = ipywidgets.HBox([track, box], layout={"width": width, "max_width": "calc(100% - 4px)", "margin": "0 2px"})
+    pair = ipywidgets.HBox([track, box], layout={"width": width, "flex_flow": "row wrap"})
+    pair.layout.max_width, pair.layout.margin = "calc(100% - 4px)", "0 2px"
     pair.add_class(f"drlnb-t-{name}")
     return pair
 
