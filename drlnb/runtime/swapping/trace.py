@@ -118,7 +118,7 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is skipped
         self.ops: list[_Made] = []
         #: Storage -> the operations that wrote it.
         self.writers: defaultdict[int, list[int]] = defaultdict(list)
-        self.saved: dict[tuple[int, int], _Saved] = {}
+        self.saved: dict[int, _Saved] = {}
         self.stack: list[nn.Module] = []
         #: Path -> (first tick, tick after the last one) of each call.
         self.calls: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -157,15 +157,14 @@ class _Recorder(TorchFunctionMode):  # type: ignore[misc]  # torch is skipped
         return int(tensor.untyped_storage()._cdata)
 
     def pack(self, tensor: Tensor) -> Tensor:
-        """Record a saved tensor under its storage and the number of writes to it."""
+        """Record a saved tensor under its storage."""
         place = self._place(tensor)
         if tensor.dtype != torch.int64 and tensor.ndim > 1:
             self._plane = tensor.shape[-1] * tensor.shape[-2]
         if place not in self._held and tensor.ndim:
-            at = place, tensor._version
-            if at not in self.saved:
-                self.saved[at] = self._first(tensor, place)
-            row = self.saved[at]
+            if place not in self.saved:
+                self.saved[place] = self._first(tensor, place)
+            row = self.saved[place]
             row.ticks += [len(self.ops)] if len(self.ops) not in row.ticks else []
             row.consumers += [self._name] if self._name not in row.consumers else []
         return tensor

@@ -18,8 +18,13 @@ PLANNERS = [
     *[pytest.param(each, marks=pytest.mark.thorough) for each in ("hybrid", "greedy", "capuchin", "auto", "vdnn_all")],
     pytest.param("hybrid:actions=derive+squeeze", marks=pytest.mark.thorough),
 ]
+#: Those among them that run no module twice.
+SWAPPING = [
+    pytest.param(each, marks=pytest.mark.thorough)
+    for each in ("hybrid:actions=swap+derive+squeeze", "greedy:actions=swap", "capuchin:actions=swap", "vdnn_all")
+]
 #: Bytes above the module's own size: no step of these tests fits.
-ROOM_BYTES = 3000
+ROOM_BYTES = 1000
 
 
 class Net(nn.Module):

@@ -1,5 +1,6 @@
 """What a storage holds at the backward pass is what counts, whoever wrote it and whether that was counted or not."""
 
+import copy
 from functools import partial
 
 import numpy as np
@@ -9,10 +10,11 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
+from drlnb.planning.swapping.profile import DERIVE, SQUEEZE
 from drlnb.runtime.swapping.engine import Swapper
-from tests.runtime.swapping.autograd.compare import PLANNERS, Net, assert_plain, once
+from tests.runtime.swapping.autograd.compare import PLANNERS, SWAPPING, Net, assert_plain, once
 from tests.runtime.swapping.nets import differing, state
-from tests.runtime.swapping.rig import stepping, swapper
+from tests.runtime.swapping.rig import everywhere, stepping, swapper
 
 
 def linear(n=16):
@@ -212,28 +214,32 @@ def test_writes_that_the_counter_of_a_saved_tensor_does_not_count(function, plan
     assert assert_plain(Net(function, **layers), planner, sequence(8, 16)) > 0
 
 
-def test_a_write_that_comes_late_in_training_is_seen():
-    """A plan derives a normalisation's output; then the model writes it past its counter, in one step of many."""
+@pytest.mark.parametrize("action", [SQUEEZE, DERIVE])
+def test_a_write_that_comes_late_in_training_is_seen(action):
+    """A plan squeezes or derives what a module returns; then the model writes that past its counter, in one step."""
     torch.manual_seed(0)
     late = []
 
     def function(net, x):
-        h = net.norm(net.first(x))
+        h = net.layer(net.first(x))
         if late:
-            h.data.mul_(2.0)
-        return net.third(net.second(h).tanh())
+            h.data.sub_(0.5)
+        return net.second(h).tanh() if action == DERIVE else functional.max_pool1d(h.unsqueeze(0), 2)
 
-    net = Net(function, first=linear(), norm=nn.LayerNorm(16), second=linear(), third=linear())
-
-    def step(each, x):
-        once(each, x)
-        if each is net and len(late) == 0 and step.n == 7:
-            late.append(True)
-        step.n += each is net
-
-    step.n = 0
-    assert_plain(net, "greedy:actions=derive", sequence(8, 16), step, n_steps=9)
-    assert late
+    net = Net(function, first=linear(), layer=nn.LayerNorm(16) if action == DERIVE else nn.ReLU(), second=linear())
+    plain, x = copy.deepcopy(net), sequence(8, 16)
+    with swapper(net) as swap:
+        plan = everywhere(swap.profile(lambda n: once(net, x), batches=(8,)), action)
+        assert action in plan.actions
+        swap.apply(plan)
+        for late[:] in ([], [True], []):
+            for each in (plain, net):
+                each.zero_grad()
+            once(plain, x)
+            with swap.step() as step:
+                once(net, x)
+            assert differing(state(plain), state(net)) == []
+            assert action == SQUEEZE or step.n_fetched == (not late)
 
 
 def in_a_view(net, x):
@@ -372,7 +378,7 @@ def test_views_and_writes_in_place(function, planner):
     assert assert_plain(net, planner, sequence(8, 16)) > 0
 
 
-@pytest.mark.parametrize("planner", PLANNERS)
+@pytest.mark.parametrize("planner", ["all", *SWAPPING])
 @pytest.mark.parametrize(
     ("function", "layers"),
     [

@@ -1,13 +1,14 @@
 """Others' hooks of saved tensors within a step: what they packed is theirs to unpack, not ours to look at."""
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
 from torch.autograd.graph import allow_mutation_on_saved_tensors, save_on_cpu, saved_tensors_hooks
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointError, checkpoint
 
 from tests.runtime.swapping.autograd.compare import PLANNERS, Net, assert_plain
 from tests.runtime.swapping.rig import swapper
@@ -68,6 +69,15 @@ def test_hooks_of_the_users_own(hooks, planner):
         return functional.max_pool2d(net.last(y).relu(), 2)
 
     assert_plain(made(function), planner, images())
+
+
+def test_one_tensor_given_to_a_checkpoint_twice_comes_back_as_two():
+    """Attention asks whether query, key and value are one tensor, and saves others if not: checkpoints refuse that."""
+    x = torch.randn(2, 4, 16, requires_grad=True)
+    heads = nn.MultiheadAttention(16, 2)
+    for given, error in (((x, x, x), CheckpointError), ((x, x * 1, x * 2), None)):
+        with swapper(heads) as swap, swap.step(), pytest.raises(error) if error else nullcontext():
+            checkpoint(heads, *given, use_reentrant=False)[0].sum().backward()
 
 
 def test_allowed_mutations_within_a_step():
