@@ -1,4 +1,4 @@
-"""Put a publisher's plugins onto a Dask cluster, and take them off again."""
+"""Put a publisher's plugins onto a Dask cluster, and remove them again."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ async def install(client: Client, name: str, topic: str, *, task: str, attempt: 
 
 
 async def uninstall(client: Client, name: str, topic: str) -> None:
-    """Take the plugins off the cluster."""
+    """Remove the plugins from the cluster."""
     client.unsubscribe_topic(topic)
     with contextlib.suppress(Exception):  # it is not there
         await client.scheduler.unregister_scheduler_plugin(name=name)
