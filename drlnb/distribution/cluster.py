@@ -1,4 +1,4 @@
-"""Put a publisher's plugins onto a Dask cluster, and take them off again."""
+"""Put a publisher's plugins onto a Dask cluster, and remove them again."""
 
 import asyncio
 import contextlib

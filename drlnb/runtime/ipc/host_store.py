@@ -234,10 +234,7 @@ class HostStore:
         return None
 
     def readers(self, attempt: int, version: int) -> tuple[int, int, float]:
-        """Return how many readers live, how many have not applied a version or a newer one, and the longest pause.
-
-        That is in seconds, of those that have applied it: while they went on to it they could not act.
-        """
+        """Return the number of living readers, of those that lack a version, and the longest pause of the others, in s."""
         self._clear_dead(self._cells)
         cells = self._cells[self._cells[:, _PID] != 0]
         late = cells[:, _APPLIED] < np.uint64(attempt << 48 | version << 8)
@@ -398,8 +395,5 @@ class StoreView:
         self._cell[_PID] = 0
         self._cell = np.zeros(_CELL, np.uint64)
         self._head = self._head.copy()
-        self._cells, self._slots, self._written = (
-            self._cells[:0].copy(),
-            self._slots[:, :0].copy(),
-            self._written.copy(),
-        )
+        self._cells, self._slots = self._cells[:0].copy(), self._slots[:, :0].copy()
+        self._written = self._written.copy()
