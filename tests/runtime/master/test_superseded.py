@@ -105,7 +105,7 @@ def test_a_task_whose_directory_is_removed_is_not_done(agent, monkeypatch, tmp_p
             await master.finish("done")
         else:
             command = WriteCheckpoint(version=3, n_rounds=2, n_timesteps=64, reason="end")
-            await CheckpointEffects(master, None, no_ring).write(command)
+            await CheckpointEffects(master, None, lambda version: [], no_ring).write(command)
             assert not (tmp_path / "checkpoints" / "a" / "2").exists()
         await master.done
 
