@@ -25,6 +25,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:swapping. the budget of")
 def test_a_course_on_a_part_of_the_set_goes_on_where_it_was(monkeypatch):
     """Four fifths of the trials see four fifths of the batches, a file holds what they taught, then all come."""
     made, seen = [], []

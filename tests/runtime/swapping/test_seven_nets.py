@@ -17,6 +17,9 @@ from tests.runtime.swapping.nets import differing, state
 from tests.runtime.swapping.rig import swapper
 from tests.runtime.swapping.test_bits import pairwise
 
+#: Some planners cannot keep the budgets: here bits count.
+pytestmark = pytest.mark.filterwarnings("ignore:swapping. the budget of")
+
 #: Samples of a step of each network.
 BATCHES = {"alexnet_32": 2, "vgg16_bn_32": 2, "resnet50_32": 2, "inception_v3_32": 1, "impala": 2, "nature_cnn": 2,
            "transformer": 1}  # fmt: skip

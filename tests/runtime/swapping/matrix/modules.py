@@ -392,8 +392,13 @@ def compiled_function():
     if shutil.which("g++") is None:
         pytest.skip("there is no compiler for what torch.compile makes")
     inductor = importlib.import_module("torch._inductor.config")
-    with inductor.patch(compile_threads=1):  # or processes and threads stay behind
-        return _compiled("inductor")
+    made = _compiled("inductor")
+
+    def step(i):
+        with inductor.patch(compile_threads=1):  # or processes and threads stay behind
+            return made.step(i)
+
+    return Made(made.net, step)
 
 
 @ordinary

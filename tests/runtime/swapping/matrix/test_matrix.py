@@ -21,6 +21,8 @@ PLANNERS = [
 ROOMS = {"two thirds": 2 / 3, "tiny": 0.02}
 #: Planners of the quick matrix, by turns.
 QUICK = ["auto", "greedy:actions=block", "hybrid"]
+#: What a compiler needs half a minute for.
+LONG = {"compiled_function"}
 N_STEPS = FIRST_STEPS + 4
 
 
@@ -57,15 +59,17 @@ def compare(name, planner, room):
         swapped = run(name, lambda net: swapper(net, planner=planner, budget=budget))
     for i, (one, other) in enumerate(zip(plain, swapped, strict=True)):
         assert differing(one, other) == [], f"step {i}"
-    said = [str(each.message) for each in seen if "drlnb" in each.filename or "swap" in str(each.message)]
+    said = [str(each.message) for each in seen if "swap" in str(each.message)]
     assert len(said) == len(set(said)), said
 
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "planner"), [*zip(STEPS, itertools.cycle(QUICK), strict=False)])
+@pytest.mark.parametrize(
+    ("name", "planner"), [*zip([name for name in STEPS if name not in LONG], itertools.cycle(QUICK), strict=False)]
+)
 def test_c1_each_step_once(name, planner):
-    """Each step with one planner."""
+    """Each step with one planner, but for what takes long."""
     compare(name, planner, "two thirds")
 
 
