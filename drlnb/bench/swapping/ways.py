@@ -29,8 +29,8 @@ _T = TypeVar("_T")
 WAYS = ("plain", "save_on_cpu", "offload", "checkpoint", "vdnn_all", "capuchin", "auto")
 #: Sources that wait for their copies, and the smallest tensors that are copied (torchtune's numbers).
 _STASH, _LEAST_BYTES = 5, 1024
-#: Planners that need no profile, or whose plan is whatever is measured best.
-_ANY_PLAN = ("none", "all", "auto")
+#: Planners that need no profile, or whose plan is whatever is measured best, be it by what they learn.
+_ANY_PLAN = ("none", "all", "auto", "qtable", "qfine")
 
 
 def in_child(longest_s: float, function: Callable[..., _T], *given: object) -> _T:
@@ -129,7 +129,7 @@ class Way:
             self.forward = lambda x: checkpoint_sequential(parts, n_parts, x, use_reentrant=False)
         elif name != "plain":
             self.swapper = Swapper(net, budget=cap_bytes, planner=name, **more)  # type: ignore[arg-type]
-            self._around, self._rule = self.swapper.step, name if name not in _ANY_PLAN else ""
+            self._around, self._rule = self.swapper.step, name if name.partition(":")[0] not in _ANY_PLAN else ""
 
     def steps(self, x: Tensor, n_steps: int) -> list[float]:
         """Return the seconds of some steps, each from no gradients and seed 0."""

@@ -148,6 +148,8 @@ class ExecutorChild:
         match header["op"]:
             case "job-end":
                 return self.jobs.end(header["fence"])
+            case "job-leave":
+                return self.jobs.leave()
             case "record":
                 return self.trials.record(on=header["on"])
             case "own":

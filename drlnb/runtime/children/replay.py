@@ -12,6 +12,7 @@ from drlnb.rl.algorithms.replay import Replay
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.ipc.frames import Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
+from drlnb.runtime.ipc.step_count import StepCount
 from drlnb.runtime.protocol import Plain
 
 __all__ = ["ReplayChild"]
@@ -36,6 +37,7 @@ class ReplayChild:
         ValueError
             If the task has none, or the saved one belongs to another task.
         """
+        StepCount.at(header["steps"]).rest()  # it has no environments
         spec = TaskSpec.from_plain(header["spec"])
         become(f"drlnb replay {spec.name}")
         replay = make_replay(spec)

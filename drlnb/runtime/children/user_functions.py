@@ -192,6 +192,12 @@ class Jobs:
             self._device.free()
         return {"op": "freed"}
 
+    def leave(self) -> Plain:
+        """Leave the process groups that functions have made: one has raised, and others may wait for it there."""
+        _leave_process_groups()
+        gc.collect()
+        return {"op": "freed"}
+
     def evicted(self) -> None:
         """Collect a task's model that is gone: the collector may have been made to pass over it."""
         if self._passed_over:
@@ -232,13 +238,8 @@ class Jobs:
             self._running = False
         except BaseException as error:  # noqa: BLE001 - also SystemExit: whatever ends the function ends only it
             self._running = False
-            packed = pack_error(error)
-        else:
-            return True, data
-        if self._slot is not None and self._slot.n_slots > 1:  # the others may wait for this one in a collective
-            _leave_process_groups()
-            gc.collect()
-        return False, packed
+            return False, pack_error(error)
+        return True, data
 
     @contextlib.contextmanager
     def _holders(self) -> Iterator[None]:

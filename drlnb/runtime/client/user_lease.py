@@ -233,8 +233,11 @@ class LoopLease:
             ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             failed = (rank for rank, call in enumerate(calls) if call in ended and not call.result().get("ok"))
             first = next(failed, None)
-        if running:
-            await self._interrupt()
+        if running and first is not None:
+            # Only now may it leave: what others raise then, because it is gone, comes after its own error.
+            header = {"op": "job-leave", "task": self.task}
+            leaving = self._compute(self.slots[first], header, b"", RPC_TIMEOUT_S)
+            await asyncio.gather(leaving, self._interrupt(), return_exceptions=True)
             await asyncio.wait(running, timeout=self._lease.settings.kill_grace_s)
         answers = [(rank, call.result()) for rank, call in enumerate(calls) if call.done()]
         return sorted(answers, key=lambda answer: answer[0] != first)

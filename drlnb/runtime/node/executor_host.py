@@ -214,7 +214,7 @@ class Executor:
             If the child died (or was killed by the watchdog) before it answered, or one died in which this fence
             worked before.
         """
-        fence, works = header["fence"], header["op"] != "job-end"
+        fence, works = header["fence"], header["op"] not in {"job-end", "job-leave"}
         # Looked at twice: a stale frame need not wait for a new child, and one may die while we wait for it.
         for up in (None, self._up):
             if up is not None:

@@ -175,9 +175,10 @@ class Tenants:
             If its process died, or one died in which this fence worked before.
         """
         task, fence = str(header["task"]), header["fence"]
-        if header["op"] == "job-end":
+        if header["op"] in {"job-end", "job-leave"}:
             tenant = self._tenants.get(task)
-            self._leave(task)
+            if header["op"] == "job-end":
+                self._leave(task)
             return await tenant.ask(header, timeout_s=timeout_s) if tenant is not None else ({"op": "freed"}, b"")
         if refusal := self._gate.admit(fence):
             return {"op": "refused", "reason": refusal}, b""

@@ -140,7 +140,7 @@ def test_the_end_of_a_lease_frees_what_it_kept(owner):
 
 
 def test_no_process_group_outlives_its_lease(owner):
-    """It lasts from function to function of a lease; its end ends it, and so does an error on one slot of several."""
+    """It lasts from function to function of a lease; its end ends it, and the holder's word after an error."""
 
     def join(error=None):
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
@@ -154,10 +154,9 @@ def test_no_process_group_outlives_its_lease(owner):
     assert not joined()
     owner.run(join, token=2)
     assert not owner.run(joined, token=3)
-    owner.ask(join, ValueError(), token=4)
-    assert owner.run(joined, token=4), "nobody else waits for a function on one slot"
-    owner.jobs.end(Fence(epoch=1, token=4))
-    owner.ask(join, ValueError(), token=5, n_slots=2)
+    owner.ask(join, ValueError(), token=4, n_slots=2)
+    assert owner.run(joined, token=4, n_slots=2), "its holder says when: it has to hear of the error first"
+    owner.jobs.leave()
     assert not joined()
 
 

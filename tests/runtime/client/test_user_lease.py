@@ -388,6 +388,8 @@ def test_the_first_slot_that_fails_is_told_and_the_others_are_interrupted():
         with pytest.raises(ValueError, match="mine"):
             lease.result(*answers[0])
         assert sorted(message["slot"] for message in node.asked("interrupt")) == ["n0/cpu0", "n0/cpu1", "n0/cpu2"]
+        leaving = [message["slot"] for message in node.asked("compute") if message["header"]["op"] == "job-leave"]
+        assert leaving == ["n0/cpu2"]
         await lease.release()
         assert scheduler.asked("release")[0]["clean"] is False, "a function may still run on a slot"
 
