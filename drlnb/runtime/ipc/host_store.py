@@ -234,7 +234,7 @@ class HostStore:
         return None
 
     def readers(self, attempt: int, version: int) -> tuple[int, int, float]:
-        """Return the number of living readers, of those that lack a version, and the longest pause of the others, in s."""
+        """Return the number of living readers, of those that lack a version, and the longest pause of others, in s."""
         self._clear_dead(self._cells)
         cells = self._cells[self._cells[:, _PID] != 0]
         late = cells[:, _APPLIED] < np.uint64(attempt << 48 | version << 8)
