@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from drlnb.records.base import Facts
 from drlnb.records.journal import Journal
@@ -57,8 +57,6 @@ def _fits(hint: Any, value: object) -> bool:
         return any(_fits(argument, value) for argument in arguments)
     if origin in {Any, object}:
         return True
-    if origin is Literal:
-        return value in arguments
     if origin is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if origin is int:

@@ -60,6 +60,7 @@ def test_a_torn_last_line_is_left_out(n):
     ("broken", "message"),
     [
         ('{"k":"e","r":"Dead\n', r"j\.jsonl:2: not a line of JSON"),
+        ('{"k":"e"} {}\n', r"j\.jsonl:2: not a line of JSON \(Extra data: char 9\)"),
         ("[1]\n", r"j\.jsonl:2: it does not follow from the lines before it"),
         ('{"r":"Nonsense"}\n', r"j\.jsonl:2: unknown record 'Nonsense'"),
         ('{"r":"DeadlinePassed","t":1,"colour":2}\n', r"j\.jsonl:2: DeadlinePassed: .*'colour'"),
@@ -72,6 +73,13 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path, broken, message):
     path.write_text("".join([line_of(HEADER), broken, line_of(EVENT)]))
     with pytest.raises(JournalError, match=message):
         list(read_stream(path).records)
+
+
+def test_empty_lines_are_left_out_and_counted():
+    """Of an editor, say: what stands around them is read, and a line that is broken keeps its number."""
+    assert stream_of([line_of(HEADER), "\n", line_of(EVENT), " \n"], source="x").records == (EVENT,)
+    with pytest.raises(JournalError, match=r"x:4: unknown record 'Nonsense'"):
+        stream_of([line_of(HEADER), "\n", "  \n", '{"r":"Nonsense"}\n'], source="x")
 
 
 def test_a_file_that_is_cut_after_it_was_opened_gives_what_is_left(tmp_path):

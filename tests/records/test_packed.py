@@ -101,6 +101,13 @@ def test_a_list_that_does_not_fit_is_refused(line):
         read([first, line])
 
 
+def test_a_field_that_a_line_does_not_have_keeps_its_default():
+    """A stream of a version that did not know it yet; its further lines do not have it either (t is bit 0, value 2)."""
+    first, later = read(['{"#":0,"k":"e","r":"SettingChanged","t":1.0,"key":"a","value":1,"task":null}', "[0,5,2.0,3]"])
+    assert first == SettingChanged(t=1.0, key="a", value=1, task=None)
+    assert later == SettingChanged(t=2.0, key="a", value=3, task=None)
+
+
 @given(written)
 def test_a_stream_that_begins_anew_is_whole(records):
     """Each third line needs none before it, so that a long stream may be read from there."""

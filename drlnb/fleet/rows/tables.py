@@ -12,6 +12,7 @@ from drlnb.planning.swapping.state import NONE
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
 from drlnb.records.columns import leasing, placement, swapping
+from drlnb.records.common import ClockRelated
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream
@@ -87,10 +88,24 @@ def _pools(journal: Journal) -> Iterable[tuple[Stream, float]]:
 
 
 def _clocks(journal: Journal) -> Callable[[str], float]:
-    """Return what gives a stream's offset: what must be added to its seconds to have those since the first event."""
+    """Return what gives a stream's offset: what must be added to its seconds to have those since the first event.
+
+    Headers, first events and relations are enough where each task's clock is related to a pool's, as masters do.  In
+    other journals the messages between task and pool bound it, so all is folded.
+    """
+    entries = [(name, record) for name, stream in journal.streams.items() for record in _clock_records(stream)]
+    related = {name for name, record in entries if isinstance(record, ClockRelated)}
+    settled = all(name in related for name in journal.streams if split_stream(name) is not None)
     fold = Fold(details=False)
-    fold.feed(entries_of(journal))
+    fold.feed(entries if settled else entries_of(journal))
     return fold.offset_s
+
+
+def _clock_records(stream: Stream) -> Iterator[Record]:
+    yield stream.header
+    yield from islice(stream.each(Event), 1)
+    if split_stream(stream.header.stream) is not None:
+        yield from stream.each(ClockRelated)
 
 
 def _metrics(journal: Journal) -> Iterator[Row]:

@@ -3,6 +3,7 @@
 import csv
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,14 @@ from drlnb.records import round as rounds
 from drlnb.records.base import Event
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
+from drlnb.records.common import ClockRelated
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream, StreamOpened
 from drlnb.records.round import EvaluationFinished, ExperienceArrived, GradientComputed, LeaseReceived
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import fold_of
 
 JOURNALS = Path(__file__).parents[2] / "journals"
 NAMES = ("faults", "three-tasks-last", "two-tasks-one-slot")
@@ -191,7 +194,10 @@ def test_a_lease_has_the_bytes_that_were_brought_for_it(journal):
 
 
 def long_journal(n):
-    """Return the journal of a task that holds a slot `n` times, brings 7 bytes there, and misses each third lease."""
+    """Return the journal of a task that holds a slot `n` times, brings 7 bytes there, and misses each third lease.
+
+    Its clock is ahead of the pool's by 0.75 s, as it says in the end.
+    """
 
     def fence(k):
         return Fence(epoch=1, token=k)
@@ -207,6 +213,8 @@ def long_journal(n):
             )
 
     def of_task():
+        for offset_s in (-0.5, -0.75):
+            yield ClockRelated(t=1.0, clock="broker-e1", offset_s=offset_s, error_s=0.0)
         for k in (k for k in range(1, n + 1) if k % 3):
             yield LeaseReceived(t=float(k), request_id=f"a/1/{k}", fence=fence(k), slots=("0/cpu0",), waited_s=0.0)
             yield GradientComputed(t=k + 0.4, collector=0, round=k, fence=fence(k), elapsed_s=0.25, moved_bytes=7)
@@ -223,6 +231,28 @@ def test_a_lease_that_its_task_never_heard_of_takes_nothing_from_the_next():
     """Granted to a master that was gone: nothing is known of it, and the one after it has its own bytes."""
     rows = table_rows(long_journal(9), "leases")
     assert [row["moved_bytes"] for row in rows] == [7, 7, None] * 3
+
+
+def test_times_of_leases_count_from_the_first_event_of_any_stream():
+    """The task's, at 0.25 s on the pool's clock, so that the grant at 1 s is at 0.75 s."""
+    assert [row["granted_s"] for row in table_rows(long_journal(3), "leases")] == [0.75, 1.75, 2.75]
+    assert table_rows(long_journal(3), "pool")[0]["t_s"] == 0.75
+
+
+@pytest.mark.parametrize("offset_s", [-1e6, 0.125])
+def test_related_clocks_are_those_of_the_pictures(journal, offset_s):
+    """With a relation of each task's clock in its stream, a table has the times that the fold of all records has."""
+
+    def related(stream):
+        told = ClockRelated(t=0.0, clock=pool_of(journal).header.stream, offset_s=offset_s, error_s=0.0)
+        is_task = stream.header.machine == "round"
+        return replace(stream, records=(*stream.records, *([told] if is_task else [])))
+
+    streams = {name: related(stream) for name, stream in journal.streams.items()}
+    whole = fold_of(Journal(streams=streams))
+    pool = pool_of(journal)
+    expected = list(pool_rows(pool, whole.offset_s(pool.header.stream)))
+    assert table_rows(Journal(streams=streams), "pool") == expected
 
 
 @pytest.mark.thorough

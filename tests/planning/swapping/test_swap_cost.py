@@ -219,6 +219,13 @@ def test_a_batch_is_as_large_as_the_budget_allows():
     assert max_batch(three, 29.0, "all", 0.0) == 1
 
 
+@pytest.mark.parametrize("share", [-0.1, math.nan, math.inf, "fast"])
+def test_a_share_of_the_speed_is_a_number_from_zero_up(share):
+    """What cannot be compared with a speed is refused before anything is predicted."""
+    with pytest.raises(ValueError, match=f"^min_throughput_frac must be a number from 0 up, got {share!r}$"):
+        max_batch(chain(), 300.0, "none", share)
+
+
 def test_memory_has_a_price_per_batch():
     """Batches that fit without a plan cost nothing more, those that do not fit at all are left out."""
     curve = batch_curve(chain(link=SwapLink.of(20.0)), 60.0, (1, 2, 3, 9), "hybrid")
