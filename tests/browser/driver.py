@@ -115,8 +115,13 @@ class WatchedSheet(Sheet):
         self.patience_s = 15.0
         page.on("request", lambda request: self._note(request.url))
         page.on("websocket", lambda websocket: self._note(websocket.url))
-        page.on("pageerror", lambda error: self.page_errors.append(str(error)))
+        page.on("pageerror", self._page_error)
         page.on("console", self._console)
+
+    def _page_error(self, error: object) -> None:
+        # JupyterLab catches no error of its own questions that a restart of the kernel cuts off.
+        if "create_subshell_request" not in str(error):
+            self.page_errors.append(str(error))
 
     def _note(self, url: str) -> None:
         parts = urlsplit(url)
