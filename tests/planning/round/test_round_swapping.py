@@ -319,7 +319,7 @@ def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
     """Time is all at w = 0, memory at w = 1; each is one setting, searched for with it, journalled and replayed."""
     rows = [row(f"l{i}", i - 1, i, layer_type="abc"[i % 3], size=10.0 * (1 + i % 3)) for i in range(6)]
     of_three = profile(rows, [SECOND] * 6, link=SwapLink.of(5.0))
-    master = Swapped(budget=110, of=of_three)
+    master = Swapped(budget=110, of=of_three, n_rounds=80)  # a round per trial, of which there are 2 * 30
     master.round()
     said = []
     for name in ("qtable:n_trials=30,w=0.0", "qtable:n_trials=30,w=1.0,epsilon=0.5,alpha=0.3,gamma=0.5"):
