@@ -88,8 +88,11 @@ def _zoom(page, desk, leases, tmp_path):
     low, high = ([_seconds(end) + off for off in (-0.05, 0.0, 0.05)] for end in ends)  # they may be written in tenths
     first_s = min(lease["granted_s"] for lease in leases) - float(desk.sheet.kernel_eval(FIRST))
     spans = [(of["granted_s"] - first_s, of["ended_s"] - first_s) for of in leases]
+    first, last = min(start for start, _ in spans), max(stop for _, stop in spans)  # that long slots were there
     shares = [
-        100 * sum(max(0.0, min(stop, to) - max(start, begin)) for start, stop in spans) / (to - begin)
+        100
+        * sum(max(0.0, min(stop, to) - max(start, begin)) for start, stop in spans)
+        / (min(to, last) - max(begin, first))
         for begin, to in itertools.product(low, high)
     ]
     assert min(shares) - 1 <= float(held) <= max(shares) + 1
