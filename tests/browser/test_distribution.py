@@ -87,7 +87,7 @@ def _topology_of_the_killed_relay(notebook, page, panel, tmp_path) -> None:
     box = panel.locator(".drlnb-t-shard input")
     box.fill("3")
     box.press("Enter")
-    assert until(lambda: "1 dropped" in said.inner_text(), 20)
+    assert until(lambda: "1 dropped" in said.inner_text(), 20), said.inner_text()
     net.get_by_test_id("moment").focus()
     page.keyboard.press("Home")
     assert said.inner_text().endswith(": 16 waiting")

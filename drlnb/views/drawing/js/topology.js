@@ -44,7 +44,7 @@ function render(/** @type {Rendered} */ rendered) {
     const { cells, hosts } = of(),
       { series, moments = [] } = head(),
       counts = [0, 0, 0, 0],
-      tick = now() * END;
+      tick = Math.round(now() * END); // moments are written so
     states = [];
     for (let i = 0; i < (cells?.n || 0); i++) {
       let k = cells.done[i] <= tick ? 2 : cells.begun[i] <= tick ? 1 : 0;
