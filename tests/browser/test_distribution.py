@@ -92,7 +92,7 @@ def _topology_of_the_killed_relay(notebook, page, panel, tmp_path) -> None:
     page.keyboard.press("Home")
     assert said.inner_text().endswith(": 16 waiting")
     net.get_by_role("button", name="h11 lost").click()
-    assert said.inner_text() == "25 ms of 50 ms: 7 waiting, 1 receiving, 7 complete, 1 dropped"
+    assert said.inner_text() == "25 ms of 51 ms: 7 waiting, 1 receiving, 7 complete, 1 dropped"
     net.get_by_test_id("canvas").focus()
     page.keyboard.press("ArrowRight")
     repaired = "from 34 ms · whole at 38 ms · repair by h01 · repair by h02"

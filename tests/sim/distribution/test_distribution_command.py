@@ -15,13 +15,18 @@ def run(capsys, *words):
 
 @pytest.mark.thorough
 def test_the_table_has_every_plan_beside_the_bound(capsys):
-    """At the figures of the patent's larger experiment: nothing is below the bound, the learner sends one version."""
+    """At the figures of the patent's larger experiment: nothing is below the bound, the learner sends one version.
+
+    By hand, `multitree:m=7,c=8`: three of its trees have 42 inner hosts, which serve ceil(297 / 42) = 8 each.  The loop
+    of such a host takes 7 * 8 messages in and sends 8 * 8: 120 of 150 us.  Each of 3 levels costs 8 chunks of L / 56,
+    the learner 7 before them, and 4 messages their latency and loop: 18 + 31 * .305 + 4 * .45 = 29.3 ms.
+    """
     title, _, *lines = run(capsys)
     assert title.startswith("298 hosts, 20 MB, 10 Gbit/s, latency 300 us, 150 us per message")
     rows = {line.split()[0]: line.split()[1:] for line in lines}
     assert list(rows) == ["star", "tree", "kary", "binomial", "chain", "relay", "multitree", "auto"]
     assert all(float(ratio) >= 1.0 for _, _, _, ratio, *_ in rows.values())
-    assert float(rows["multitree"][2]) == pytest.approx(35.5, abs=0.5), "versions per second"
+    assert float(rows["multitree"][2]) == pytest.approx(1 / 0.0293, rel=0.06), "versions per second"
     assert [rows[name][5] for name in ("star", "relay", "multitree")] == ["298.00", "1.00", "1.00"]
 
 
