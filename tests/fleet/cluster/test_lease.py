@@ -225,7 +225,7 @@ def test_a_pool_that_does_not_answer_refuses_no_wait(leases, held):
 
     held.pool_size = pool_size
     with make(leases, "a"), make(leases, "b"):
-        pass
+        assert set(leases.open) == {"a", "b"}
 
 
 def test_a_lease_lost_in_its_block_is_told_at_the_end(leases, held, capsys):
