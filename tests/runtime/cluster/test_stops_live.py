@@ -27,19 +27,19 @@ def stopped_after(stream):
 
 
 def began(run, *names, version=1):
-    """Wait until the parameters of a round are where each task's collectors are, or it has ended."""
-    waiting = {f"task-{name}-a1" for name in names}
+    """Wait until a round of each task has begun, or as far as its environments let it come."""
+    waiting = {f"task-{name}-a1": "HostCompleted" if name.endswith("AtStart") else "WakeCollector" for name in names}
 
     def last(row):
-        if row["r"] == "EndTask" or (row["r"] == "HostCompleted" and row["version"] == version):
-            waiting.discard(row["s"])
+        if row["r"] == "EndTask" or (row["r"] == waiting.get(row["s"]) and row["version"] == version):
+            waiting.pop(row["s"], None)
         return not waiting
 
-    run.until(last, f"version {version} at its host")
+    run.until(last, f"round {version}")
 
 
 def stopped(bench, *names):
-    """Start tasks, stop them once their collectors act or are being made; return the broker's rows and the streams."""
+    """Start tasks, stop them once a round has begun; return the broker's rows and the streams."""
     run = bench.start([spec(bench, name) for name in names])
     began(run, *names)
     bench.link.control("r1", "stop", task=None, reason="enough")
