@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 
-from benchmarks.benches import SimulatedLeasing
+from benchmarks.efforts import SimulatedLeasing
 from benchmarks.frame.rows import Bar, Row
 from drlnb.planning.leasing import LeaseTable, LeasingSettings
 from drlnb.records.base import Event
