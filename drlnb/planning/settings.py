@@ -49,21 +49,18 @@ def _planned(kind: AnyKind, counts: str = NEXT_ROUND, unfelt: str = _UNPLAYED) -
     )
 
 
-def _size(least: str = "1", most: str = "8388607TiB") -> Kind:
-    """Return the kind of sizes within limits, or none."""
-
-    def problem(name: str, value: Any) -> str:
-        try:
-            fits = value is None or read_bytes(least) <= read_bytes(value) <= read_bytes(most)
-        except ValueError as error:
-            return f"{name}: {error}"
-        return "" if fits else f"{name} must be a size from {least} to {most}, or none, got {value!r}"
-
-    return Kind(problem)
+def _size_problem(name: str, value: Any) -> str:
+    """Return why a value is no size, and not none either; empty if it is."""
+    least, most = "1", "8388607TiB"
+    try:
+        fits = value is None or read_bytes(least) <= read_bytes(value) <= read_bytes(most)
+    except ValueError as error:
+        return f"{name}: {error}"
+    return "" if fits else f"{name} must be a size from {least} to {most}, or none, got {value!r}"
 
 
-#: Bytes that a gradient step may use, or none; and bytes per second that copies are held to, or none.
-BUDGETS, _RATES = _size(), _size("1MB", "1TB")
+#: Bytes that a gradient step may use, or none.
+BUDGETS = Kind(_size_problem)
 _PINS = fitting(
     f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
     lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),
@@ -83,7 +80,6 @@ SETTINGS: Mapping[str, Setting] = {
     "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),
     "swapping.memory_budget_bytes": _own(BUDGETS),
     "swapping.pin": _own(_PINS),
-    "swapping.bandwidth_bytes_per_s": _own(_RATES),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
     CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,

@@ -264,8 +264,6 @@ class ComputeGradient(GradientWork):
     #: median a ``profile`` or the ``link``).
     swap_budget_bytes: int | None = None
     swap_report: str = ""
-    #: What copies to a file are held to; None: they are as fast as they can.
-    swap_bytes_per_s: float | None = None
     #: Send the gradient back: it must outlive the lease.
     keep: bool = False
 
@@ -280,8 +278,6 @@ class FinishRound(SlotWork):
     #: median a ``profile`` or the ``link``).
     swap_budget_bytes: int | None = None
     swap_report: str = ""
-    #: What copies to a file are held to; None: they are as fast as they can.
-    swap_bytes_per_s: float | None = None
 
 
 class CommitParameters(Command):

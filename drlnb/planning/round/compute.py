@@ -140,9 +140,7 @@ def _swapped(state: RoundState) -> Row:
     """Return what a command says of the plan that its gradient steps follow."""
     swap = state.swap.state
     budget_bytes = int(swap.budget_bytes) if swap.active and swap.budget_bytes else None
-    rate = swap.bandwidth_bytes_per_s if swap.active else None
-    said = {"swap_plan_key": swap.plan_key, "swap_budget_bytes": budget_bytes, "swap_report": swap.report}
-    return said | {"swap_bytes_per_s": rate}
+    return {"swap_plan_key": swap.plan_key, "swap_budget_bytes": budget_bytes, "swap_report": swap.report}
 
 
 def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:

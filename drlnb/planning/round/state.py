@@ -31,7 +31,7 @@ ENV_TIMEOUT_S = 60.0
 ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
-    "swapping": {},  # those of swapping: memory_budget_bytes, pin, bandwidth_bytes_per_s
+    "swapping": {},  # those of swapping: memory_budget_bytes, pin
     "seed": 0,  # of what planners of swapping choose at random
     "unswapped": "",  # why no gradient step of this task can be swapped
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
@@ -217,5 +217,5 @@ def _swapping(config: Facts, names: Facts) -> Facts:
     own = config["swapping"]
     known = {"planner": names["swapping"], "pins": dict(own.get("pin") or {}), "never": config["unswapped"]}
     known["seed"] = config["seed"]
-    sizes = {"budget_bytes": "memory_budget_bytes", "bandwidth_bytes_per_s": "bandwidth_bytes_per_s"}
-    return known | {name: read_bytes(own[key]) for name, key in sizes.items() if own.get(key) is not None}
+    budget = own.get("memory_budget_bytes")
+    return known if budget is None else known | {"budget_bytes": read_bytes(budget)}

@@ -33,8 +33,6 @@ class Swapping:
     planner: str
     #: None: no limit, so nothing is swapped.
     budget_bytes: float | None = None
-    #: What copies to a file are held to; None: they are as fast as they can.
-    bandwidth_bytes_per_s: float | None = None
     #: Why no step of this task can be swapped; empty if one can.
     never: str = ""
     seed: int = 0

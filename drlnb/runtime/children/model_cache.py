@@ -39,9 +39,7 @@ class Model:
             return True
         self.driven = self.driven or Driven(self.module)
         self.learner.around = self.driven.around
-        given = (header[f"swap_{name}"] for name in ("budget_bytes", "report"))
-        more = (header.get(f"swap_{name}") for name in ("plan", "bytes_per_s"))
-        return self.driven.follow(key, *given, *more)
+        return self.driven.follow(key, header["swap_budget_bytes"], header["swap_report"], header.get("swap_plan"))
 
     def swaps(self) -> list[Plain]:
         """Return what is to be reported of the gradient steps since the last call."""
