@@ -196,7 +196,7 @@ def _shapes(module: Module) -> list[tuple[int, str]]:
         shape = " ".join(words)
         if not words or words[0] in {"import", "from"} or not any(word.isalpha() for word in words):
             continue
-        if shape in {"n ,", "n", "s ,", "s", "n = n ,", "@ n"}:
+        if shape in {"n ,", "n", "s ,", "s", "n = n ,", "s : n . n ,", "@ n"}:
             continue
         kept.append((number, shape))
     return kept
