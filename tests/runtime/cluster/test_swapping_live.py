@@ -27,7 +27,10 @@ def wide(make_bench):
     """Return a cluster, and what makes the spec of a task with the wide policy."""
     cloudpickle.register_pickle_by_value(swapped_net)
     bench = make_bench()
-    yield bench, lambda budget=None, **more: {**bench.spec("a", **SHAPE, **NET, **more), "memory_budget_bytes": budget}
+    yield (
+        bench,
+        lambda budget=None, **more: {**bench.spec("a", **{**SHAPE, **NET, **more}), "memory_budget_bytes": budget},
+    )
     cloudpickle.unregister_pickle_by_value(swapped_net)
 
 
@@ -83,7 +86,7 @@ def test_a_disk_that_becomes_slow_is_noticed_and_the_bits_stay(wide, tmp_path):
     bench, spec = wide
     switch = tmp_path / "bytes_per_s"
     slow_disk = {"policy": swapped_net.wide_on_a_slow_disk, "policy_kwargs": {"switch": str(switch)}}
-    run = bench.start([{**spec(1 << 30, steps=1_000_000), **slow_disk}])
+    run = bench.start([spec(1 << 30, steps=1_000_000, **slow_disk)])
     run.until(lambda row: row["r"] == "SwapStepMeasured" and row["plan_key"] == "none", "a plain step")
     bench.link.set("r1", task="a", key="swapping.planner", value="all")
     kept = run.until(lambda row: row["r"] == "SwapPlanKept", "the end of the trials")
