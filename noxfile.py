@@ -87,6 +87,7 @@ def wheel(session: nox.Session) -> None:
     """Build the wheel, install it, and run the default tier where no source tree can stand in for it."""
     session.install("build")
     out = Path(session.create_tmp()).resolve()
+    session.run("rm", "-rf", "build", external=True)  # modules of former builds would be in the wheel
     session.run("python", "-m", "build", "--wheel", "--outdir", str(out))
     (built,) = sorted(out.glob("drlnb-*.whl"))[-1:]
     session.install(*PINNED, f"{built}[test]")
