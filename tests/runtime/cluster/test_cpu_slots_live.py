@@ -61,7 +61,7 @@ def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
     run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})])
     run.round(20)
     bench.link.set_pool("agent.collector_slots", 4)
-    changed = run.round(25)["round"]
+    changed = run.until(lambda row: row["r"] == "ExperienceArrived" and row["n_cpu_slots"] == 4, "4 slots")["round"]
     run.round(changed + 12)
     bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
