@@ -1,4 +1,4 @@
-"""Say how many executors may share one device, and how the tasks of a slot are kept (ours, leasing 4.10)."""
+"""Bound how many executors share one device, and name how the tasks of a slot are kept (ours, leasing 4.10)."""
 
 from drlnb.planning.declared import count
 
