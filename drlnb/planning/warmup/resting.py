@@ -175,6 +175,6 @@ def lease_received(state: WarmupState, event: words.LeaseReceived, out: list[Rec
 
 
 def work_voided(state: WarmupState, event: words.LeaseLost | words.ExecutorDied, out: list[Record]) -> None:
-    """Take this round's times for no guide: it computes again."""
+    """Count this round as disturbed: it computes again, and its times are no guide."""
     if state.trace is not None and not state.trace.closed:
         state.trace.broken = True

@@ -172,7 +172,7 @@ def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
         "ghosts (exclusive) are the measured rounds less their waits for slots; what tasks cost each other otherwise, "
         "such as cores, is still in them",
         "ghosts (co-located) are a model of the same rounds as processes that take turns on the devices; kernels that "
-        "a device runs side by side are not in it: drlnb bench seats measures all three ways",
+        "a device runs side by side are not in it: the benchmark of seats measures all three ways",
         *_OF_VIRTUAL[:virtual],
         *_OF_SEATS[:seats],
     )  # fmt: skip
