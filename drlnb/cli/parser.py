@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from drlnb.fleet.plain import parse_seeds
-from drlnb.planning.declared import Kind
 from drlnb.records.errors import ConfigError, InputError
+from drlnb.records.settings import Kind
 
 __all__ = [
     "Command",
@@ -166,7 +166,7 @@ def number_or(word: str, kind: Kind) -> Callable[[str], float | None]:
 
     Examples
     --------
-    >>> from drlnb.planning.declared import SECONDS
+    >>> from drlnb.records.settings import SECONDS
     >>> read = number_or("none", SECONDS)
     >>> read("2.5"), read("none")
     (2.5, None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drlnb.cli.parser import Command, number_or, option
 from drlnb.cli.replay import naming_damage
-from drlnb.planning.declared import POSITIVE
+from drlnb.records.settings import POSITIVE
 
 __all__ = ["COMMAND"]
 

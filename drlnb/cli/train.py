@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drlnb.cli.parser import Command, UsageError, at_least, either, number_or, option, seed_list, words
-from drlnb.planning.declared import SECONDS
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
+from drlnb.records.settings import SECONDS
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:

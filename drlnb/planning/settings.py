@@ -9,18 +9,18 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 from drlnb.planning.batching import BATCHING
-from drlnb.planning.declared import ANYTHING, Declared, Kind, Setting, fitting, planner
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
-from drlnb.planning.registry import AnyKind
+from drlnb.planning.registry import AnyKind, planner
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.profile import ACTIONS
 from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.records.base import Facts, Row
 from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND, NEXT_STEP
+from drlnb.records.settings import ANYTHING, Declared, Kind, Setting, fitting
 from drlnb.records.units import read_bytes
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from drlnb.planning.declared import NOT_NEGATIVE, Declared, choice, declare
+from drlnb.records.settings import NOT_NEGATIVE, Declared, choice, declare
 
 __all__ = ["SHAPES", "Costs", "Durations", "RoundCosts", "Workload"]
 

@@ -5,7 +5,7 @@ import pytest
 from drlnb.cli.main import build_parser
 from drlnb.cli.parser import UsageError, at_least, number_or, parse, seed_list
 from drlnb.cli.train import key_values
-from drlnb.planning.declared import SECONDS
+from drlnb.records.settings import SECONDS
 
 
 @pytest.mark.parametrize(("text", "number"), [("5", 5), ("100_000", 100_000), ("1e5", 100_000), ("1", 1)])

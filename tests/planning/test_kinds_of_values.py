@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.declared import (
+from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.registry import planner
+from drlnb.planning.seats.rules import ISOLATIONS, isolation_problem
+from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, setting_problem
+from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
+from drlnb.planning.warmup.settings import mode_problem
+from drlnb.records.settings import (
     ANYTHING,
     FLAG,
     NOT_NEGATIVE,
@@ -17,14 +24,7 @@ from drlnb.planning.declared import (
     count,
     fitting,
     is_whole,
-    planner,
 )
-from drlnb.planning.distribution import DISTRIBUTION
-from drlnb.planning.leasing.requests import PRIORITIES
-from drlnb.planning.seats.rules import ISOLATIONS, isolation_problem
-from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, setting_problem
-from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
-from drlnb.planning.warmup.settings import mode_problem
 
 PROBED = "seats='auto' needs isolation='shared'"
 TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]]

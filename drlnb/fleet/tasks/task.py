@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from drlnb.fleet.plain import Plain, by_name, checked_plain
-from drlnb.planning.declared import count as count_within
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.settings import count as count_within
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, TaskSpec
 from drlnb.records.units import read_bytes
 from drlnb.rl.algorithms.resolve import Resolved, resolve

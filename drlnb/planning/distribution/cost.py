@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.planning.declared import FLAG, NOT_NEGATIVE, SHARE, Declared, between, declare
+from drlnb.records.settings import FLAG, NOT_NEGATIVE, SHARE, Declared, between, declare
 
 __all__ = ["HEADER_FRAC", "PRESETS", "Cost", "Link", "Seconds", "bound_s"]
 

@@ -4,10 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from drlnb.planning.declared import FLAG, NOT_NEGATIVE, SECONDS, Declared, choice, count, declare, planner
 from drlnb.planning.leasing.planners import HOLD
+from drlnb.planning.registry import planner
 from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_GRANT, NEXT_LOOK, NEXT_ROUND
+from drlnb.records.settings import FLAG, NOT_NEGATIVE, SECONDS, Declared, choice, count, declare
 
 __all__ = ["HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
 

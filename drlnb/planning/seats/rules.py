@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drlnb.planning.declared import POSITIVE, Declared, count, declare, fitting, is_whole
+from drlnb.records.settings import POSITIVE, Declared, count, declare, fitting, is_whole
 
 __all__ = [
     "ISOLATIONS",

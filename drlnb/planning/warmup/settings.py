@@ -4,10 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from drlnb.planning.declared import POSITIVE, Declared, Kind, choice, count, declare, planner
+from drlnb.planning.registry import planner
 from drlnb.planning.warmup.planner import WARMUP
 from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_ROUND
+from drlnb.records.settings import POSITIVE, Declared, Kind, choice, count, declare
 
 __all__ = ["COLLECTOR_MODES", "PARK", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
 

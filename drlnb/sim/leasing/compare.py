@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from drlnb.planning.declared import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, count, declare
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
@@ -23,6 +22,7 @@ from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, Lease
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import GradientComputed, MetricsRecorded, ParametersReady
+from drlnb.records.settings import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, count, declare
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import FAULT_KINDS, poisson_faults, rate_problems
 from drlnb.sim.leases import SlotUse, inside, leases

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 
-from drlnb.planning.declared import Declared, choice, count, declare
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import HOLD_PLANNERS
 from drlnb.records.columns.leasing import LeaseGranted
@@ -16,6 +15,7 @@ from drlnb.records.columns.swapping import SwapStepMeasured
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import MetricsRecorded
+from drlnb.records.settings import Declared, choice, count, declare
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault

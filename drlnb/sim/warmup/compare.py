@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.planning.declared import ANYTHING, SECONDS, SHARE, Declared, choice, count, declare
 from drlnb.planning.warmup import WarmupMachine, WarmupSettings
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import (
@@ -33,6 +32,7 @@ from drlnb.records.round import (
     PlacementReceived,
     StopAsked,
 )
+from drlnb.records.settings import ANYTHING, SECONDS, SHARE, Declared, choice, count, declare
 from drlnb.sim.driver import Clock, Hosted
 
 __all__ = ["SHAPES", "STARTS", "Outcome", "WarmupWorkload", "simulate_warmup"]

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from drlnb.planning.registry import OWN, AnyKind
 from drlnb.records.base import Facts
 from drlnb.records.effect import AT_ONCE
 from drlnb.records.errors import ConfigError, nearest
@@ -26,7 +25,6 @@ __all__ = [
     "declare",
     "fitting",
     "is_whole",
-    "planner",
 ]
 
 T = TypeVar("T")
@@ -95,21 +93,6 @@ def count(least: int, most: int | None = None) -> Kind:
 def choice(*values: str) -> Kind:
     """Return the kind of some words."""
     return fitting(f"one of {', '.join(values)}", lambda value: value in values, values)
-
-
-def planner(kind: AnyKind) -> Kind:
-    """Return the kind of the names of a decision's planners."""
-
-    def problem(name: str, value: object) -> str:
-        if isinstance(value, str) and value.startswith(OWN):
-            return ""  # the machine that it was given to knows it
-        try:
-            kind.build(str(value))
-        except ValueError as error:
-            return str(error)
-        return ""
-
-    return Kind(problem, kind.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
