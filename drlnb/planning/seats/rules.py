@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drlnb.records.settings import POSITIVE, Declared, count, declare, fitting, is_whole
+from drlnb.records.settings import POSITIVE, Declared, count, fitting, is_whole, setting
 
 __all__ = [
     "ISOLATIONS",
@@ -29,24 +29,24 @@ class SeatsSettings(Declared):
     """Every setting of seats (ours)."""
 
     #: Most seats of a device: each one costs a context of its own (0.25-0.7 GiB on CUDA).
-    n_most: int = declare(4, count(1))
+    n_most: int = setting(4, count(1))
     #: Seconds that a whole probe measures.
-    probe_s: float = declare(5.0, POSITIVE)
+    probe_s: float = setting(5.0, POSITIVE)
     #: Share of a device's memory that may be in use once one more seat is up.
-    memory_frac: float = declare(0.9, POSITIVE)
+    memory_frac: float = setting(0.9, POSITIVE)
     #: Fewer seats are taken if they are worse by no more than this share of the best.
-    margin_frac: float = declare(0.03, POSITIVE)
+    margin_frac: float = setting(0.03, POSITIVE)
     #: A 95th percentile of a round's compute above so many times the probe's is too slow.
-    slow_factor: float = declare(1.5, POSITIVE)
+    slow_factor: float = setting(1.5, POSITIVE)
     #: Fewest rounds that are enough to be compared with the probe's.
-    fewest: int = declare(20, count(1))
+    fewest: int = setting(20, count(1))
     #: Seconds of training over which rounds are compared with the probe's, and a number of seats with the one before.
-    settle_s: float = declare(5.0, POSITIVE)
+    settle_s: float = setting(5.0, POSITIVE)
     #: Rounds of each task before its device is probed.
-    first_rounds: int = declare(2, count(1))
+    first_rounds: int = setting(2, count(1))
     #: Least seconds between two probes of a device; doubles with each in a row that nothing came of, up to the second.
-    again_s: float = declare(60.0, POSITIVE)
-    again_max_s: float = declare(960.0, POSITIVE)
+    again_s: float = setting(60.0, POSITIVE)
+    again_max_s: float = setting(960.0, POSITIVE)
 
 
 def n_seats_problem(seats: object, n_most: int = SeatsSettings().n_most) -> str:

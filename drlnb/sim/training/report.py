@@ -15,7 +15,7 @@ from drlnb.records.columns.swapping import SwapStepMeasured
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import MetricsRecorded
-from drlnb.records.settings import Declared, choice, count, declare
+from drlnb.records.settings import Declared, choice, count, setting
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
@@ -33,12 +33,12 @@ __all__ = ["Result", "main", "simulate_train"]
 class _Shape(Declared):
     """What can be simulated: above the largest numbers a slip of the finger is likelier than a wish."""
 
-    tasks: int = declare(4, count(1, 1000))
-    gpus: int = declare(1, count(1, 1000))
-    rounds: int = declare(100, count(1, 100_000))
-    collectors: int = declare(2, count(1, 256))
-    seed: int = declare(0, count(0))
-    hold: str = declare("yield", choice(*HOLD_PLANNERS))
+    tasks: int = setting(4, count(1, 1000))
+    gpus: int = setting(1, count(1, 1000))
+    rounds: int = setting(100, count(1, 100_000))
+    collectors: int = setting(2, count(1, 256))
+    seed: int = setting(0, count(0))
+    hold: str = setting("yield", choice(*HOLD_PLANNERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
