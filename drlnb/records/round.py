@@ -3,6 +3,7 @@
 from dataclasses import field
 
 from drlnb.records.base import Command, Decision, Event, Facts
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.common import GradientWork, SlotWork
 from drlnb.records.episodes import Episode
 from drlnb.records.ids import Fence
@@ -252,20 +253,17 @@ class AskPlacement(Command):
 class InitialiseParameters(SlotWork):
     """Make version 1 on the leased slot."""
 
+    #: How gradient steps will be swapped; None: there is no budget.
+    swap: SwapOrder | None = None
+
 
 class ComputeGradient(GradientWork):
     """Hand one collector's batch to the executor of the leased slot."""
 
     collector: int
     key: str
-    #: Plan that is followed around each gradient step: ``all`` swaps whatever it can; None: there is no budget.
-    swap_plan_key: str | None
-    #: What a step may use; what is reported of the steps (their ``median``, the first few ``steps``, and with the
-    #: median a ``profile`` or the ``link``).
-    swap_budget_bytes: int | None = None
-    swap_report: str = ""
-    #: What copies to a file are held to; None: they are as fast as they can.
-    swap_bytes_per_s: float | None = None
+    #: How its gradient steps are swapped; None: there is no budget.
+    swap: SwapOrder | None = None
     #: Send the gradient back: it must outlive the lease.
     keep: bool = False
 
@@ -274,14 +272,8 @@ class FinishRound(SlotWork):
     """All batches are in: make the new parameters and the training state, and send both."""
 
     round: int
-    #: Plan that is followed around each gradient step: ``all`` swaps whatever it can; None: there is no budget.
-    swap_plan_key: str | None = None
-    #: What a step may use; what is reported of the steps (their ``median``, the first few ``steps``, and with the
-    #: median a ``profile`` or the ``link``).
-    swap_budget_bytes: int | None = None
-    swap_report: str = ""
-    #: What copies to a file are held to; None: they are as fast as they can.
-    swap_bytes_per_s: float | None = None
+    #: How its gradient steps are swapped; None: there is no budget.
+    swap: SwapOrder | None = None
 
 
 class CommitParameters(Command):

@@ -107,15 +107,13 @@ class Scripted:
         self._out += [
             words.ComputeGradient(
                 collector=i, round=1, key=key, fence=self.fence, slot=self.slot, version=1, after_timesteps=96,
-                swap_plan_key="kept", swap_budget_bytes=BUDGET, swap_report="median",
+                swap=swapping.SwapOrder("kept", BUDGET, "median"),
             )
             for i, key in sorted(self.fragments.items())
         ]  # fmt: skip
         yield [("GradientComputed", i) for i in range(N_COLLECTORS)]
         work = {"round": 1, "fence": self.fence, "slot": self.slot}
-        self._out.append(
-            words.FinishRound(**work, swap_plan_key="all", swap_budget_bytes=BUDGET, swap_report="profile")
-        )
+        self._out.append(words.FinishRound(**work, swap=swapping.SwapOrder("all", BUDGET, "profile")))
         yield [("SwapStepMeasured", "all"), ("SwapProfileTaken",), ("ParametersReady",)]
         self._out.append(
             swapping.SearchSwapPlan(

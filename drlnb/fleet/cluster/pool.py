@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import checked_plain, first_line
-from drlnb.planning.declared import count, is_whole
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.placement.seats import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError, InputError, PeerError
+from drlnb.records.settings import count, is_whole
 
 if TYPE_CHECKING:
     from drlnb.runtime.client.link import Link

@@ -266,7 +266,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
         budget_bytes = None
         for record in stream.records:
             if isinstance(record, rounds.ComputeGradient | rounds.FinishRound):
-                budget_bytes = record.swap_budget_bytes
+                budget_bytes = record.swap and record.swap.memory_budget_bytes
             elif isinstance(record, swapping.SwapPlanned) and not record.round:
                 planned[record.plan_key or NONE] = record
             elif isinstance(record, swapping.SwapStepMeasured):

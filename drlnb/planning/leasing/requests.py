@@ -1,6 +1,5 @@
 """Apply what masters ask: requests of slots, polls, cancellations, renewals and returns of leases."""
 
-from drlnb.planning.declared import count
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease, TaskBook
 from drlnb.planning.leasing.slots import free_again, refuse
@@ -8,6 +7,7 @@ from drlnb.planning.leasing.steps import ask, drain, drop, end_all, polled, rele
 from drlnb.records.base import Record, shared
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import TaskStopped
+from drlnb.records.settings import count
 
 _OfLease = records.RequestPolled | records.RequestCancelled | records.LeaseRenewed | records.LeaseReturned
 #: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.

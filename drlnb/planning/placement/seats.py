@@ -1,6 +1,6 @@
 """Bound how many executors share one device, and name how the tasks of a slot are kept (ours, leasing 4.10)."""
 
-from drlnb.planning.declared import count
+from drlnb.records.settings import count
 
 __all__ = ["ISOLATIONS", "MAX_SEATS", "isolation_problem", "n_seats_problem", "virtual_limit"]
 

@@ -76,7 +76,7 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
         _send_batches(state, out)
     else:
         enter(state, "computing", out)
-        out.append(words.InitialiseParameters(fence=event.fence, slot=slot))
+        out.append(words.InitialiseParameters(fence=event.fence, slot=slot, swap=state.swap.state.order))
 
 
 def refuse_lease(event: words.LeaseReceived, out: Out) -> None:
@@ -118,31 +118,22 @@ def _send_batches(state: RoundState, out: Out) -> None:
     fresh = hold.to_send()
     if not fresh or hold.fence is None or hold.slot is None:
         return
-    swap = state.swap.state
+    swap, order = state.swap.state, state.swap.state.order
     if len(hold.sent) == len(fresh):  # the round's first
-        planner = swap.planner if swap.active else NONE
-        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=swap.plan_key))
+        planner, plan_key = (swap.planner, order.plan_key) if order else (NONE, None)
+        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=plan_key))
     out.extend(
         words.ComputeGradient(
             **_work(state, hold.fence, hold.slot),
             collector=batch.collector,
             key=batch.key,
-            **_swapped(state),
+            swap=order,
             keep=hold.streams and state.yields and any(hold.crowd),
         )
         for batch in fresh
     )
     if state.is_complete:
         enter(state, "computing", out)
-
-
-def _swapped(state: RoundState) -> Row:
-    """Return what a command says of the plan that its gradient steps follow."""
-    swap = state.swap.state
-    budget_bytes = int(swap.budget_bytes) if swap.active and swap.budget_bytes else None
-    rate = swap.bandwidth_bytes_per_s if swap.active else None
-    said = {"swap_plan_key": swap.plan_key, "swap_budget_bytes": budget_bytes, "swap_report": swap.report}
-    return said | {"swap_bytes_per_s": rate}
 
 
 def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:
@@ -162,7 +153,7 @@ def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
     if len(hold.staged) < state.n_batches or hold.slot is None:
         return
     hold.finishing = True
-    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, **_swapped(state)))
+    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, swap=state.swap.state.order))
 
 
 # ---------------------------------------------------------------------- faults

@@ -170,9 +170,11 @@ class ExecutorChild:
 
     def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
-        model = self._model(header)
-        if model.module is not None and (
-            problem := budget_problem(model.module, model.learner.spec.memory_budget_bytes)
+        model, order = self._model(header), header.get("swap")
+        if (
+            order
+            and model.module is not None
+            and (problem := budget_problem(model.module, order["memory_budget_bytes"]))
         ):
             return {"op": "error", "kind": "ConfigError", "message": problem, "detail": ""}, []
         model.version = 1

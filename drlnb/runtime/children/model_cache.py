@@ -2,6 +2,7 @@
 
 import torch
 
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.learner import Learner, plainly
 from drlnb.runtime.protocol import Plain
@@ -33,15 +34,12 @@ class Model:
 
     def follow(self, header: Plain) -> bool:
         """Make the next gradient steps as a command's header says; false if the plan must be sent."""
-        key = header.get("swap_plan_key")
-        if key is None or self.module is None:
+        if not header.get("swap") or self.module is None:
             self.learner.around = plainly
             return True
         self.driven = self.driven or Driven(self.module)
         self.learner.around = self.driven.around
-        given = (header[f"swap_{name}"] for name in ("budget_bytes", "report"))
-        more = (header.get(f"swap_{name}") for name in ("plan", "bytes_per_s"))
-        return self.driven.follow(key, *given, *more)
+        return self.driven.follow(SwapOrder(**header["swap"]), header.get("swap_plan"))
 
     def swaps(self) -> list[Plain]:
         """Return what is to be reported of the gradient steps since the last call."""

@@ -6,7 +6,6 @@ being sent, short of stopping the whole process.
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
@@ -100,7 +99,7 @@ class LoopLease:
             If the scheduler is gone.
         """
         try:
-            grant = await asyncio.wait_for(self._granted(), wait_s)
+            grant, self._held = await asyncio.wait_for(self._granted(), wait_s)
         except BaseException:  # also a cancelled wait: Ctrl-C
             with contextlib.suppress(OSError, TimeoutError):
                 await self._ask("drlnb_loop_cancel", request_id=self._request, reason="its loop no longer waits")
@@ -108,9 +107,6 @@ class LoopLease:
         self.fence, self.slots = grant["fence"], tuple(grant["slots"])
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
         self.asked = bool(grant.get("demand"))
-        self._held = HeldLease(
-            self._ask, grant, good_t=time.monotonic(), progress=lambda: self._n_jobs, on_lost=self._on_lost
-        )
         if not self.asked:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
@@ -123,19 +119,19 @@ class LoopLease:
         assert self._held is not None
         return self._held
 
-    async def _granted(self) -> Plain:
-        def ask() -> Awaitable[Plain]:
+    async def _granted(self) -> tuple[Plain, HeldLease]:
+        def request() -> Awaitable[Plain]:
             return self._ask(
                 "drlnb_loop_acquire", timeout_s=_POLL_S, request_id=self._request, task=self.task, round=self.round,
                 n_slots=self.n_slots, priority=self.priority,
             )  # fmt: skip
 
-        reply = await poll(ask, self._on_pending)
-        if "error" in reply:
-            raise ConfigError(reply["message"])
-        if "refused" in reply:
-            raise ConfigError(f"the pool refuses: {reply['refused']}")
-        return reply
+        reply, held = await HeldLease.acquire(
+            self._ask, request, progress=lambda: self._n_jobs, on_lost=self._on_lost, on_pending=self._on_pending
+        )
+        if held is None:
+            raise ConfigError(reply["message"] if "error" in reply else f"the pool refuses: {reply['refused']}")
+        return reply, held
 
     def _on_pending(self, reply: Plain) -> None:
         """Report once that fewer slots are up than wanted."""

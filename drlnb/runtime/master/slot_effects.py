@@ -1,6 +1,7 @@
 """Compute on a slot as a master: the lease, the work on its executor, and the commit under it."""
 
 import asyncio
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from drlnb.planning.swapping.machine import RULES
@@ -69,7 +70,7 @@ class SlotEffects:
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
         m, slot, fence, given = self.m, command.slot, command.fence, (payload, flat)
-        beside = {}
+        beside, order = {}, getattr(command, "swap", None)
         if flat is not None and m.slots.get(slot) == m.link.address:
             beside = {"state": flat}  # it need not be joined to what goes nowhere
         elif flat is not None:
@@ -81,7 +82,14 @@ class SlotEffects:
             payload=payload,
             slot=slot,
             fence=fence,
-            header={**fields_of(command), **more, "op": op, "task": m.pool_name, "attempt": m.attempt},
+            header={
+                **fields_of(command),
+                **more,
+                "swap": order and asdict(order),
+                "op": op,
+                "task": m.pool_name,
+                "attempt": m.attempt,
+            },
             watchdog_s=m.leases.settings.compute_timeout_s,
             **beside,
         )
@@ -97,7 +105,7 @@ class SlotEffects:
         elif reply["op"] == "error":
             m.host.feed(words.TaskFailed, reason=f"{reply['kind']}: {reply['message']}", detail=reply["detail"])
         elif reply["op"] == "need-plan":
-            plan = plain(self._plans[getattr(command, "swap_plan_key", "")])
+            plan = plain(self._plans[order.plan_key if order else ""])
             return await self._compute(op, command, *given, **more, swap_plan=plan)
         else:
             for row in reply.get("swaps", ()):

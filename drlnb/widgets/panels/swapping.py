@@ -11,6 +11,7 @@ import ipywidgets
 from drlnb.fleet.training import Training
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
+from drlnb.records.errors import ConfigError
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import compared, computed, measured
@@ -26,7 +27,7 @@ __all__ = ["Swapping"]
 def _rate(name: str, value: object) -> str:
     """Check what a disk may copy in a second."""
     if problem := whatif.setting_problem("swapping.bandwidth_bytes_per_s", settings.text(name, value) or None):
-        raise settings.WrongSetting(problem)
+        raise ConfigError(problem)
     return str(value)
 
 

@@ -87,7 +87,7 @@ def task_round(k, t, share):
         words.ExperienceArrived(t=t + 0.01, key=f"1/{k}", collect_s=0.01, episodes=((20.0, 20),), **fragment),
         words.RequestSlot(request_id=request, round=k, n_slots=1, yields=True),
         words.LeaseReceived(t=t + 0.021, request_id=request, fence=fence, slots=("0/cpu0",), waited_s=0.0),
-        words.ComputeGradient(collector=0, key=f"1/{k}", swap_plan_key=None, **work),
+        words.ComputeGradient(collector=0, key=f"1/{k}", **work),
         words.GradientComputed(t=t + 0.03, collector=0, round=k, fence=fence, elapsed_s=0.005 + share / 1e4),
         words.FinishRound(round=k, fence=fence, slot="0/cpu0"),
         words.ParametersReady(

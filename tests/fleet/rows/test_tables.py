@@ -160,9 +160,7 @@ def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
             fence=Fence(1, 1),
             slot="s",
             round=1,
-            swap_plan_key=key,
-            swap_budget_bytes=budget_bytes,
-            swap_report="median",
+            swap=swapping.SwapOrder(key, budget_bytes, "median"),
         )
         return [finish, swapping.SwapStepMeasured(plan_key=key, peak_bytes=9, **step)]
 

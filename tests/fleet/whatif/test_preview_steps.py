@@ -84,7 +84,11 @@ def test_a_slower_disk_is_looked_at():
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("memory_budget_bytes", "much", "swapping.memory_budget_bytes: a size must be a number of bytes such as 11GiB"),
+        (
+            "memory_budget_bytes",
+            "much",
+            "swapping.memory_budget_bytes must be a size from 1B to 8388607TiB",
+        ),
         ("planner", "qtable:w=7", "swapping planner qtable:w=7.0: w must be a number from 0 to 1, got 7.0"),
         ("pin", {"l0#0": "burn"}, "swapping.pin must be rows such as"),
         ("bandwidth_bytes_per_s", 7, "swapping.bandwidth_bytes_per_s must be a size from 1MB to 1TB, or none, got 7"),

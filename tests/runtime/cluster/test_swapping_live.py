@@ -38,7 +38,8 @@ def peaks(stream):
         if isinstance(event, swapping.SwapStepMeasured):
             yield budget, event
         for record in answer:
-            budget = record.swap_budget_bytes if isinstance(record, words.FinishRound) else budget
+            if isinstance(record, words.FinishRound):
+                budget = record.swap and record.swap.memory_budget_bytes
 
 
 def change(bench, run, key, value):
@@ -113,7 +114,7 @@ def test_a_disk_that_is_held_back_is_noticed_and_the_bits_stay(wide):
     assert plain.end()["a"]["state"] == "done"
     assert _final_parameters(run.out, "a") == _final_parameters(plain.out, "a")
     stream = check_laws(run.out).streams["task-a-a1"]
-    assert {each.swap_bytes_per_s for each in stream.of(words.FinishRound)} == {None, 4e6}
+    assert {each.swap.bytes_per_s for each in stream.of(words.FinishRound)} == {None, 4e6}
 
 
 @pytest.mark.slow
