@@ -15,23 +15,16 @@ from drlnb.views.drawing.pictures import listing, picture, shown
 from drlnb.views.drawing.view import View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.grow import finite
+from drlnb.views.folds.status import STATES, TaskStatus, statuses
 from drlnb.views.folds.task import TaskFold
 
-__all__ = ["ACTIONS", "REASONS", "eta_s", "tasks", "wait_quantiles"]
+__all__ = ["ACTIONS", "REASONS", "tasks", "wait_quantiles"]
 
-#: Rounds in the median that the remaining time is guessed from, and the fewest for a guess.
-_ROUNDS, _FEWEST = 10, 3
 #: Rounds whose waits are summed up.
 _WAITS = 100
 #: Points of a sparkline: about as many as it has pixels.
 _SPARK = 40
-
-#: States in the order in which a sentence names them, and how it says them.
-_STATES = {
-    "failed": "failed", "computing": "computing", "collecting": "collecting", "waiting": "waiting for a slot",
-    "publishing": "publishing", "evaluating": "evaluating", "starting": "starting", "paused": "paused",
-    "queued": "queued", "stopped": "stopped", "done": "done",
-}  # fmt: skip
 
 #: What a row says in words, beside its task's name and state.
 _TEXTS = ("failure", "cause", "restart_label")
@@ -54,8 +47,8 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "pause": {"paused": "it is paused already", "queued": "it has not begun yet"},
     "resume": {
-        said: "it has not begun yet" if state == "queued" else "it is not paused"
-        for state, said in _STATES.items()
+        state: "it has not begun yet" if state == "queued" else "it is not paused"
+        for state in STATES
         if state not in {*ENDS, "paused"}
     },
     "stop": {"queued": "it has not begun yet"},
@@ -88,29 +81,6 @@ _COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "spark", "label": "", "kind": "spark", "minor": "1"},
     *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3 loss/3", p95="p95"),
 )
-
-
-def eta_s(round_s: Sequence[float], n_left: int) -> float | None:
-    """Guess the seconds until the budget is used.
-
-    Parameters
-    ----------
-    round_s
-        Durations of finished rounds in seconds, oldest first; shape ``(n,)``.
-    n_left
-        Rounds left.
-
-    Returns
-    -------
-    float or None
-        Rounds left times the median of the last 10; None before 3.
-
-    Examples
-    --------
-    >>> eta_s([9.0, 2.0, 4.0], 5), eta_s([1.0, 2.0], 5)
-    (20.0, None)
-    """
-    return n_left * float(np.median(round_s[-_ROUNDS:])) if len(round_s) >= _FEWEST else None
 
 
 def wait_quantiles(wait_s: Sequence[float]) -> tuple[float | None, float | None]:
@@ -153,11 +123,8 @@ def tasks(
     by_name = {str(spec["name"]): spec for spec in specs}
     styles = theme.task_styles(fold, by_name)
     names = [style.name for style in styles]
-    there, ends, states = _shown(fold, names, by_name), ends or {}, fold.states()
-    rows = [
-        {"task": i, **_row(fold, names[i], states.get(names[i], ""), by_name.get(names[i], {}), ends.get(names[i]))}
-        for i in there
-    ]
+    stand = statuses(fold, by_name, ends=ends)
+    rows = [{"task": i, **_row(fold, stand[names[i]], by_name.get(names[i], {}))} for i in _shown(fold, names, by_name)]
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
     can = [sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"]) for row in rows]
     body = listing(
@@ -182,7 +149,7 @@ def tasks(
 def _unwritten(fold: Fold) -> list[str]:
     """Return which tasks cannot save their work now."""
     latest = {name: task.latest for name, task in fold.tasks.items()}
-    return [f"{name}: {of.unwritten}" for name, of in latest.items() if of.unwritten and not of.ended]
+    return [f"{name}: {of.unsaved.text}" for name, of in latest.items() if of.unsaved is not None and not of.ended]
 
 
 def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
@@ -191,49 +158,40 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
     return [i for i, name in enumerate(names) if name in known]
 
 
-def _row(fold: Fold, name: str, state: str, spec: Plain, known_end: tuple[str, str] | None) -> Content:
-    task, end = fold.tasks.get(name), known_end or ("", "")
+def _row(fold: Fold, status: TaskStatus, spec: Plain) -> Content:
+    task = fold.tasks.get(status.name)
     latest = task.latest if task is not None else None
-    total = _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})})
-    row: Content = {"seed": spec.get("seed"), "total": total, "eta": None, "failure": "", "cause": ""}
-    if task is None or latest is None:
-        unknown = dict.fromkeys(("ret", "p50", "p95"))
-        none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
-        idle = {"state": end[0] or "queued", "allowed": (), "restart_label": "", "loss": ""}
-        return {**row, **unknown, **none, **idle}
-    reason = latest.reason
-    if state not in ENDS and end[0]:
-        state, reason = end
-    if state == "failed":
-        row["failure"] = f"{reason}\n{latest.detail}".strip()
-        row["cause"] = failure.first_cause(latest.detail) or reason
-    known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task))
-    if state not in ENDS and state != "paused" and total:
-        row["eta"] = eta_s(known["round_s"], max(0, total - known["rounds"]))
+    known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task)) if task is not None else {}
+    allowed = _ALLOWED.get(status.word, ("pause", "stop")) if task is not None else ()
+    detail = latest.detail if latest is not None and status.state == "failed" else ""
     return {
-        **row,
-        **{key: known[key] for key in ("rounds", "ret", "p50", "p95")},
-        "state": _STATES.get(state, state),
-        "attempt": latest.number,
-        "restarts": task.n_restarts,
-        "loss": task.last_loss,
-        "allowed": _ALLOWED.get(state, ("pause", "stop")),
-        "restart_label": _restart(latest.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
+        "state": status.word,
+        "rounds": known.get("rounds", 0),
+        "total": _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})}),
+        "eta": status.eta_s,
+        "ret": status.ep_rew_mean,
+        "p50": known.get("p50"),
+        "p95": known.get("p95"),
+        "attempt": latest.number if latest is not None else 0,
+        "seed": status.seed,
+        "restarts": status.n_restarts,
+        "loss": status.last_loss,
+        "failure": f"{status.failure}\n{detail}".strip(),
+        "cause": failure.first_cause(detail) or status.failure,
+        "allowed": allowed,
+        "restart_label": _restart(latest.n_kept) if latest is not None and "restart" in allowed else "",
     }
 
 
 def _rounds(task: TaskFold) -> Content:
     """Return what a task's finished rounds say; it changes once per round."""
     p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())
-    returns = task.metric("rollout/ep_rew_mean")
-    returns = returns[np.isfinite(returns)]
+    returns = finite(task.metric("rollout/ep_rew_mean"))
     few = np.linspace(0, len(returns) - 1, min(_SPARK, len(returns))).round().astype(np.int64)
     return {
         "rounds": int(np.nanmax(task.metric("round"), initial=task.latest.n_before)),
-        "round_s": task.metric("round/time_s")[-_ROUNDS:].tolist(),
         "p50": p50,
         "p95": p95,
-        "ret": float(returns[-1]) if len(returns) else None,
         "spark": returns[few],
     }
 
@@ -262,6 +220,5 @@ def _sentence(rows: Sequence[Plain]) -> str:
     if not rows:
         return "no tasks yet"
     counts = Counter(str(row["state"]) for row in rows)
-    order = list(_STATES.values())
-    said = sorted(counts, key=lambda state: (order.index(state) if state in order else len(order), state))
+    said = sorted(counts, key=lambda state: (STATES.index(state) if state in STATES else len(STATES), state))
     return f"{words.plural(len(rows), 'task')}: " + ", ".join(f"{counts[state]} {state}" for state in said)
