@@ -12,7 +12,7 @@ from drlnb.records.round import ENDS
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Plain
 from drlnb.views.drawing.pictures import listing, picture, shown
-from drlnb.views.drawing.view import View, table
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.grow import finite
@@ -56,20 +56,18 @@ REASONS: Mapping[str, Mapping[str, str]] = {
 
 TABLE = table(
     "rows",
-    """
-    task:series | task | name, with the letter that it has in every picture
-    state:name | state | what the task does now
-    rounds | rounds | finished rounds
-    total | of | rounds of the whole budget
-    eta | ETA (s) | rounds left x median of the last 10 round times; nothing before 3
-    ret | return | rollout/ep_rew_mean: mean return of the last 100 episodes
-    p50 | wait p50 (s) | median wait for a slot over the last 100 rounds
-    p95 | wait p95 (s) | 95 % of the last 100 rounds waited less
-    attempt | attempt | run of the task's master; +1 when it is started anew
-    seed | seed | seed of environments, parameters and sampling
-    restarts | restarts | collectors, executors and masters that were started again
-    loss:name | last loss | why the latest collector or executor that was started again was lost
-    """,
+    Column("task", "task", "name, with the letter that it has in every picture", kind="series"),
+    Column("state", "state", "what the task does now", kind="name"),
+    Column("rounds", "rounds", "finished rounds"),
+    Column("total", "of", "rounds of the whole budget"),
+    Column("eta", "ETA", "rounds left x median of the last 10 round times; nothing before 3", unit="s"),
+    Column("ret", "return", "rollout/ep_rew_mean: mean return of the last 100 episodes"),
+    Column("p50", "wait p50", "median wait for a slot over the last 100 rounds", unit="s"),
+    Column("p95", "wait p95", "95 % of the last 100 rounds waited less", unit="s"),
+    Column("attempt", "attempt", "run of the task's master; +1 when it is started anew"),
+    Column("seed", "seed", "seed of environments, parameters and sampling"),
+    Column("restarts", "restarts", "collectors, executors and masters that were started again"),
+    Column("loss", "last loss", "why the latest collector or executor that was started again was lost", kind="name"),
 )
 
 #: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.
