@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from drlnb.fleet.rows.board import Board
 from drlnb.fleet.rows.summary import summarise
-from drlnb.fleet.rows.task_status import Board
 from drlnb.records import round as words
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.ids import Fence

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from drlnb.fleet.rows.board import Board
 from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
-from drlnb.fleet.rows.task_status import Board
 from drlnb.records import round as rounds
 from drlnb.records.base import Event
 from drlnb.records.columns import leasing, swapping
@@ -21,8 +21,9 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream, StreamOpened
 from drlnb.records.round import EvaluationFinished, ExperienceArrived, GradientComputed, LeaseReceived
 from drlnb.records.spec import TaskSpec
+from drlnb.views import fleet
 from drlnb.views.folds.entries import entries_of
-from drlnb.views.folds.fold import fold_of
+from drlnb.views.folds.fold import Fold, fold_of
 
 JOURNALS = Path(__file__).parents[2] / "journals"
 NAMES = ("faults", "three-tasks-last", "two-tasks-one-slot")
@@ -119,6 +120,21 @@ def test_a_board_in_pieces_is_a_board_at_once(journal):
         assert status.ended
         evaluated = [e for s in journal.streams.values() for e in s.of(EvaluationFinished) if not e.failure]
         assert status.eval_mean_reward is None or evaluated
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8, 1.0])
+def test_the_board_and_the_picture_say_the_same_of_each_task(journal, share):
+    """State, remaining time, return and restarts: in run.tasks, on the command line and in the table of tasks."""
+    specs, entries = specs_of(journal), list(entries_of(journal))
+    board, fold = Board(specs), Fold()
+    for watcher in (board, fold):
+        watcher.feed(entries[: int(len(entries) * share)])
+    view = fleet.tasks(fold, [spec.to_plain() for spec in specs])
+    keys = [column.name for column in view.table]
+    for row in view.rows():
+        drawn, said = dict(zip(keys, row, strict=True)), board.statuses()[str(row[0])]
+        assert (drawn["state"], drawn["restarts"], drawn["loss"]) == (said.word, said.n_restarts, said.last_loss)
+        assert (drawn["eta"], drawn["ret"]) == (said.eta_s, said.ep_rew_mean)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 2.0])
