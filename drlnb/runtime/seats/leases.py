@@ -110,7 +110,7 @@ class SeatLeases:
     async def give_back_slot(self, slot: str) -> None:
         """Return the lease of a slot; nothing of us runs there."""
         if slot in self._held:
-            await self._held[slot].release(clean=True, computed_s=0.0)
+            await self._held[slot].release(clean=True, computed_s=(0.0,))
 
     async def give_back(self, device: str) -> None:
         """Return every lease of a device."""

@@ -130,7 +130,7 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         if record.reason not in {"returned", "yielded"}:
             self._computed.pop(task, None)
             return
-        computed_s = self._computed.pop(task, 0.0) + record.computed_s
+        computed_s = self._computed.pop(task, 0.0) + sum(record.computed_s)
         if record.reason == "yielded":
             self._computed[task] = computed_s
         elif computed_s > 0:

@@ -126,7 +126,7 @@ class World:
             await asyncio.sleep(0)
             granted = (one for one in self.records if isinstance(one, leasing.LeaseGranted))
             fence = next((one.fence for one in granted if one.request_id == request), None)
-        self.host.feed(leasing.LeaseReturned, fence=fence, clean=True, computed_s=computed_s, yielded=yielded)
+        self.host.feed(leasing.LeaseReturned, fence=fence, clean=True, computed_s=(computed_s,), yielded=yielded)
 
     def end(self, task):
         """End a task."""
@@ -188,7 +188,7 @@ def test_a_round_under_two_leases_is_one_round(tmp_path):
     async def story(world):
         world.host.feed(leasing.SlotRequested, request_id="r/a/first", task="r/a", attempt=1, round=0, node="0")
         (first,) = [one for one in world.records if isinstance(one, leasing.LeaseGranted)]
-        world.host.feed(leasing.LeaseReturned, fence=first.fence, clean=True, computed_s=9.0)
+        world.host.feed(leasing.LeaseReturned, fence=first.fence, clean=True, computed_s=(9.0,))
         await world.compute("a", 0.75, yielded_s=0.5)
 
     world = _play(story, tmp_path)
