@@ -75,6 +75,6 @@ def _traffic(n_waiting: int, holders: deque[LeaseGranted]) -> Iterator[Event]:
         yield LeaseRenewed(t=t, fence=holders[-1].fence, n_progress=1)
         holder = holders.popleft()
         t += 0.01
-        yield LeaseReturned(t=t, fence=holder.fence, clean=True, computed_s=0.01)
+        yield LeaseReturned(t=t, fence=holder.fence, clean=True, computed_s=(0.01,))
         t += 0.01
         yield request(holder.task)

@@ -2,11 +2,9 @@
 
 Exclusive allocation alone is a straw man: what a lab does today is to start N processes on one device.  So both stand
 beside every figure of leasing.  All three train the same tasks with the same seeds for a while; what counts is rounds
-per second while every task is at work, so that starts, ends and the probe of ``seats="auto"`` are left out (how long a
-probe lasted is a row of its own).
+per second while every task is at work, so that starts and ends are left out.
 """
 
-import json
 import math
 import tempfile
 import time
@@ -20,14 +18,13 @@ from statistics import fmean
 from benchmarks.efforts import Seats
 from benchmarks.frame.journals import pool_leases, rate
 from benchmarks.frame.processes import train_all
-from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
+from benchmarks.frame.rows import Row, in_turn, pair_up
 from benchmarks.frame.stage import Arguments, local_spec, virtual_devices
 from benchmarks.frame.training_child import LEAST
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.tasks.task import Task
 from drlnb.fleet.training import Training
-from drlnb.planning.seats.rules import ISOLATIONS
-from drlnb.records import seats
+from drlnb.planning.placement.seats import ISOLATIONS
 from drlnb.records.columns.leasing import LeaseReleased
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
@@ -35,7 +32,7 @@ from drlnb.rl.algorithms.registry import settings_of
 
 __all__ = ["REGIMES", "Regime", "Shared", "co_located", "exclusive", "isolation", "leased", "regime", "regime_rows"]
 
-#: Longest wait for processes, executors, or a probe, in seconds.
+#: Longest wait for processes or executors, in seconds.
 _BEGIN_S = 600.0
 
 
@@ -52,7 +49,7 @@ class Regime:
     #: On a CUDA device instead of a virtual one.
     cuda: bool = False
     #: Seats that are compared.
-    seats: tuple[int | str, ...] = (1, 2, "auto")
+    seats: tuple[int, ...] = (1, 2)
 
     def tasks(self) -> list[Task]:
         """Return the tasks, one seed each, with more steps than any of these trainings takes."""
@@ -76,7 +73,7 @@ REGIMES: dict[str, Regime] = {
     ),
     "short": Regime(name="short", settings={"n_steps": 32, "batch_size": 64, "n_epochs": 10}),
 }
-_ON_CUDA = partial(Regime, env="drlnb/Catch-v0", cuda=True, seats=(1, 2))
+_ON_CUDA = partial(Regime, env="drlnb/Catch-v0", cuda=True)
 _PIXELS: Arguments = {"n_steps": 128, "batch_size": 256, "n_epochs": 4}
 #: The same for a CUDA device: pixels through two layers of 64, and through the Atari papers' convolutions.
 REGIMES = {
@@ -95,8 +92,6 @@ class Shared:
     n_rounds: int
     #: Seats of the device; 0 where nothing was leased.
     n_seats: int = 0
-    #: How long the probe that found the seats held the device, in seconds.
-    probe_s: float = 0.0
     #: Share of the time in which a slot of the device computed; NaN where nothing was leased.
     busy: float = math.nan
 
@@ -119,7 +114,7 @@ def co_located(regime: Regime, seconds: float) -> Shared:
 def leased(
     regime: Regime,
     seconds: float,
-    n_seats: int | str,
+    n_seats: int,
     *,
     isolation: str = "shared",
     meanwhile: Callable[[], AbstractContextManager[object]] = nullcontext,
@@ -131,9 +126,9 @@ def leased(
     regime
         The tasks.
     seconds
-        Time that counts, once every task has computed (and, with ``auto``, the seats have been found).
+        Time that counts, once every task has computed.
     n_seats
-        Seats of the device, or ``auto``.
+        Seats of the device.
     isolation
         Whether the tasks share an executor process, or have one each.
     meanwhile
@@ -147,15 +142,13 @@ def leased(
         with Fleet(slots=1, seats=n_seats, isolation=isolation) as fleet:
             run = fleet.train(regime.tasks(), out=out)
             _until(run, lambda: _rounds(run) >= LEAST)
-            if n_seats == "auto":
-                _until(run, lambda: _has_seats(run))
             since = _rounds(run)
             with meanwhile():
                 time.sleep(seconds)
             _until(run, lambda: _rounds(run) >= since + LEAST)
             run.stop()
             run.wait(timeout_s=_BEGIN_S)
-        return _shared(Journal.read(out), 1 if n_seats == "auto" else int(n_seats))
+        return _shared(Journal.read(out), n_seats)
 
 
 def _until(run: Training, holds: Callable[[], bool]) -> None:
@@ -173,30 +166,16 @@ def _rounds(run: Training) -> int:
     return min(task.n_timesteps // steps[name] for name, task in run.tasks.items())
 
 
-def _has_seats(run: Training) -> bool:
-    """Return whether the number of seats has been found, or there can be one only, by the journal's text."""
-    for path in run.out.glob("journal/seats-*.jsonl"):
-        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
-        devices = json.loads(first)["snapshot"]["devices"] if rest else {}
-        if '"SeatsSet"' in rest or (devices and all(device["n_most"] == 1 for device in devices.values())):
-            return True
-    return False
-
-
 def _shared(journal: Journal, n_seats: int) -> Shared:
     ends: dict[str, list[float]] = {}
-    probes_s, computed_s = [0.0], list[float]()
+    computed_s = list[float]()
     for lease in pool_leases(journal):
-        if lease.grant.task.startswith("seats/"):
-            probes_s.append(lease.end.held_s)
-        elif isinstance(lease.end, LeaseReleased) and lease.end.reason == "returned" and lease.grant.round > 0:
+        if isinstance(lease.end, LeaseReleased) and lease.end.reason == "returned" and lease.grant.round > 0:
             ends.setdefault(lease.grant.task, []).append(lease.ended_t)
             computed_s.append(lease.computed_s)
-    seats_set = journal.of(seats.SeatsSet)
-    hz, n_rounds = rate(list(ends.values()), since=seats_set[-1].t if seats_set else 0.0)
-    n_seats = seats_set[-1].n_seats if seats_set else n_seats
+    hz, n_rounds = rate(list(ends.values()))
     busy = hz * fmean(computed_s) / n_seats
-    return Shared(rounds_per_s=hz, n_rounds=n_rounds, n_seats=n_seats, probe_s=max(probes_s), busy=busy)
+    return Shared(rounds_per_s=hz, n_rounds=n_rounds, n_seats=n_seats, busy=busy)
 
 
 # ------------------------------------------------------------------ side by side
@@ -230,12 +209,7 @@ def regime_rows(tasks: Regime, turns: Mapping[str, Sequence[Shared]]) -> Iterato
         title = f"{tasks.n_tasks} {tasks.name} tasks on one device, {way}: rounds per second"
         row = partial(Row, f"sharing-{tasks.name}-{way.rpartition(' ')[2]}", unit="rounds/s")
         paired, against = pair_up(samples, better), "the better of exclusive and co-located"
-        if way == "lease, seats auto":
-            n_seats = ", ".join(str(shared.n_seats) for shared in turns[way])
-            yield row(f"{title} (found: {n_seats})", against=against, bar=Bar("ratio", at_least=0.97), **paired)
-            probe = f"the probe that finds the seats for {tasks.name} tasks holds the device"
-            yield Row(f"sharing-{tasks.name}-probe", probe, [shared.probe_s for shared in turns[way]])
-        elif way.startswith("lease"):
+        if way.startswith("lease"):
             yield row(title, against=against, **paired)
         else:
             yield row(title, samples)

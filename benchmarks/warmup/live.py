@@ -31,7 +31,6 @@ WAYS = {
     "spawn-cold": ("cold", "respawn", "spawn"),
     "spawn-saa": ("saa", "respawn", "spawn"),
     "spawn-seed": ("seed", "respawn", "spawn"),
-    "spawn-progress": ("progress", "respawn", "spawn"),
     "zygote-cold": ("cold", "respawn", "zygote"),
     "zygote-saa": ("saa", "respawn", "zygote"),
     "park": ("saa", "park", ""),
@@ -41,14 +40,13 @@ _Pairs = Mapping[str, tuple[str, str]]
 PAIRS: _Pairs = {
     "w3-spawn-saa": ("spawn-saa", "spawn-cold"),
     "w3-spawn-seed": ("spawn-seed", "spawn-cold"),
-    "w3-spawn-progress": ("spawn-progress", "spawn-cold"),
     "w3-zygote-saa": ("zygote-saa", "zygote-cold"),
     "w3-spawn-saa-v-zygote": ("spawn-saa", "zygote-cold"),
     "w3-park": ("park", "spawn-cold"),
     "w3-park-v-zygote": ("park", "zygote-cold"),
 }
 #: Ways of the rounds that hide a start; each is compared with the first one.
-_AHEAD_WAYS = ("spawn-cold", "spawn-saa", "spawn-seed", "spawn-progress", "park")
+_AHEAD_WAYS = ("spawn-cold", "spawn-saa", "spawn-seed", "park")
 _AHEAD_PAIRS = {f"w3-ahead-{way.removeprefix('spawn-')}": (way, _AHEAD_WAYS[0]) for way in _AHEAD_WAYS[1:]}
 
 

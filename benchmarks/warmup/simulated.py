@@ -15,10 +15,10 @@ from drlnb.sim.warmup.compare import SHAPES, STARTS, Outcome, WarmupWorkload, si
 __all__ = ["cells", "plan", "wait"]
 
 #: Bars: share of cold's wait, idle seconds, cost over the best simple rule, milliseconds of a plan.
-_WAITS = {"saa": Bar("ratio", 0.30), "progress": Bar("ratio", 0.20)}
+_WAIT = Bar("ratio", 0.30)
 _IDLE_S, _CELL, _PLAN_MS = 0.75, 1.08, 2.0
 #: Rules that need no cost model; each is the best one somewhere.
-_SIMPLE = ("cold", "keep", "seed", "mean")
+_SIMPLE = ("cold", "keep", "seed")
 _NAMES = ", ".join(_SIMPLE)
 _RHOS = (1.0, 10.0)
 #: Plans that are timed.
@@ -31,14 +31,14 @@ _row = partial(Row, origin="simulated")
 def wait(effort: SimulatedWarmup) -> Iterator[Row]:
     """Compare how long rounds wait for spawned collectors at rho 1 (W1)."""
     works = [WarmupWorkload(seed=seed, n_rounds=effort.rounds) for seed in effort.seeds]
-    compared = compare(["cold", *_WAITS, "keep", "seed", "mean", "quantile"], works, simulate_warmup)
+    compared = compare(["cold", "saa", "keep", "seed"], works, simulate_warmup)
     cold_s = compared[0].samples("wait_s")
     against = "the same rounds under cold: started by the parameters' arrival"
     for runs in compared[1:]:
         name, words = f"w1-{runs.planner}", "spawn, jitter, 8 workers"
-        paired, barred = pair_up(runs.samples("wait_s"), cold_s), runs.planner in _WAITS
+        paired, barred = pair_up(runs.samples("wait_s"), cold_s), runs.planner == "saa"
         title = f"{runs.planner}: wait of a round, {words}"
-        yield _row(name, title, against=against, bar=_WAITS.get(runs.planner), **paired)
+        yield _row(name, title, against=against, bar=_WAIT if barred else None, **paired)
         title, bar = f"{runs.planner}: idle per worker, {words}", Bar("value", _IDLE_S) if barred else None
         yield _row(f"{name}-idle", title, runs.samples("idle_s"), bar=bar)
 

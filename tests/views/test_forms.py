@@ -72,7 +72,7 @@ def test_what_travels_holds_the_columns(of, name):
     for table, columns in view.columns.items():
         for column, values in columns.items():
             assert tables[table][column] == pytest.approx(values, rel=1e-6, abs=1e-4, nan_ok=True), (table, column)
-            if any(one.source == f"{table}.{column}" and one.kind == "name" for one in view.table):
+            if any((one.table, one.name) == (table, column) and one.kind == "name" for one in view.table):
                 assert np.max(values, initial=0) < len(view.names) or not len(values)
 
 
@@ -166,7 +166,7 @@ def test_a_curve_of_the_svg_stands_where_its_axes_say():
 
 def test_very_many_points_in_time_are_drawn_too():
     """Some 500 planned starts and arrivals, more than a picture has columns: merged, of their colours."""
-    outcome = simulate_warmup(WarmupWorkload(n_rounds=90, n_workers=3), "mean")
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=90, n_workers=3), "saa")
     view = VIEWS["waterfall"](Journal(streams={"warmup-sim": outcome.stream}), n_rounds=100)
     assert len(view.columns["dots"]["start"]) > 180
     picture = view.svg()

@@ -69,13 +69,19 @@ def _begin_round(state: RoundState, out: Out) -> None:
         n_envs=tuple(len(member.env_indices) for member in members.values()),
         nodes=tuple(member.node or "" for member in members.values()),
         sample_s=tuple(middle(state.paces.get(i, [])) for i in members),
+        divisible=state.config["streams"],
     )
     plan = BATCHING.ask(state.planner(BATCHING), view)
     state.n_steps = dict(zip(members, plan.n_steps, strict=True))
+    state.learners = dict(zip(members, plan.learners, strict=False))
     planner = state.planner(BATCHING).name
     out.append(
         batching.BatchPlanned(
-            round=state.version, planner=planner, collectors=view.collectors, n_steps=tuple(plan.n_steps)
+            round=state.version,
+            planner=planner,
+            collectors=view.collectors,
+            n_steps=tuple(plan.n_steps),
+            learners=tuple(plan.learners),
         )
     )
 

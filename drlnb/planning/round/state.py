@@ -117,6 +117,8 @@ class RoundState:
     evaluator: int | None = None
     #: Collector -> steps per environment that it makes in the round that has begun.
     n_steps: dict[int, int] = field(default_factory=dict)
+    #: Collector -> the learner that computes its share: their slots in a lease are dealt in the order of their numbers.
+    learners: dict[int, int] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
     paces: dict[int, list[float]] = field(default_factory=dict)
     #: Off-policy: the round's fragments, by collector.

@@ -11,6 +11,7 @@ from drlnb.planning.swapping.machine import TRIAL_STEPS
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import ALL
 from drlnb.records.base import Facts, Row
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.runtime.swapping.engine import Engine
 from drlnb.runtime.swapping.memory import StepState, device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
@@ -49,23 +50,24 @@ class Driven:
         self._n_largest, self._is_full = 0, False
         self._engine = Engine(module, self)
 
-    def follow(self, key: str, budget_bytes: int, report: str, plan: Facts | None) -> bool:
+    def follow(self, order: SwapOrder, plan: Facts | None) -> bool:
         """Follow a plan from the next step on; false if it is not here and must be sent.
 
         Parameters
         ----------
-        key, budget_bytes, report
-            As of :class:`~drlnb.records.round.FinishRound`.
+        order
+            What a command says of its steps.
         plan
             The plan itself; None: it may be known.
         """
+        key = order.plan_key
         if plan is not None:
             self._kept = (key, from_plain(SwapPlan, plan))
         if key != ALL and key != self._kept[0]:
             return False
-        self._running, self._report = key, report
+        self._running, self._report = key, order.report
         self.plan = None if key == ALL else self._kept[1]
-        self.budget_bytes = budget_bytes
+        self.budget_bytes = order.memory_budget_bytes
         return True
 
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:

@@ -44,21 +44,19 @@ def test_tasks_in_sequence_take_the_sum_of_their_times(monkeypatch):
 
 
 def test_each_lease_is_compared_with_the_better_of_the_same_turn():
-    """Turn 1: 2 beats 1; turn 2: 3 beats 1; auto with 2 and 3 is at 1.0 x, the bar of .97 holds."""
+    """Turn 1: 2 beats 1; turn 2: 3 beats 1; two seats do 2 and 3: 1.0 x."""
 
     def of(*values):
         return [Shared(rounds_per_s=value, n_rounds=9) for value in values]
 
     found = {"exclusive": of(1.0, 3.0), "co-located": of(2.0, 1.0), "lease, seats 1": of(1.0, 1.0)}
-    found["lease, seats auto"] = of(2.0, 3.0)
-    exclusive, together, one, auto, probe = regime_rows(TINY, found)
+    found["lease, seats 2"] = of(2.0, 3.0)
+    exclusive, together, one, two = regime_rows(TINY, found)
     assert (exclusive.samples, together.samples) == ([1.0, 3.0], [2.0, 1.0]), "both baselines are shown"
-    assert (one.id, auto.id, probe.id) == ("sharing-tiny-1", "sharing-tiny-auto", "sharing-tiny-probe")
-    assert "found: 0, 0" in auto.title
+    assert (one.id, two.id) == ("sharing-tiny-1", "sharing-tiny-2")
     assert one.pairs == (0.5, pytest.approx(1 / 3))
-    assert one.bar is None
-    assert auto.pairs == (1.0, 1.0)
-    assert auto.holds
+    assert two.pairs == (1.0, 1.0)
+    assert two.bar is None
 
 
 def test_regimes_differ_in_the_size_of_their_kernels_only():
@@ -102,8 +100,7 @@ def test_each_group_compares_its_regime(monkeypatch, name):
     made = list(sharing.regime(Seats(repeats=2, seconds=5.0), name))
     ways = [("exclusive",), ("co_located",), *(("leased", n_seats) for n_seats in REGIMES[name].seats)]
     assert asked == [(*words, REGIMES[name], 5.0) for words in ways] * 2
-    barred = {row.id for row in made if row.bar is not None}
-    assert barred == ({f"sharing-{name}-auto"} if "auto" in REGIMES[name].seats else set())
+    assert [row.id for row in made] == [f"sharing-{name}-{way}" for way in ("exclusive", "co-located", "1", "2")]
 
 
 def test_processes_compute_on_the_device_of_their_regime():

@@ -67,7 +67,11 @@ def test_planner_and_pins_are_looked_at_too(key, value, actions):
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("memory_budget_bytes", "much", "swapping.memory_budget_bytes: a size must be a number of bytes such as 11GiB"),
+        (
+            "memory_budget_bytes",
+            "much",
+            "swapping.memory_budget_bytes must be a size from 1B to 8388607TiB",
+        ),
         ("planner", "qtable:w=7", "swapping planner qtable:w=7.0: w must be a number from 0 to 1, got 7.0"),
         ("pin", {"l0#0": "burn"}, "swapping.pin must be rows such as"),
         ("budget", 7, "'swapping.budget' cannot be tried out"),

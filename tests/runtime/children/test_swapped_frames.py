@@ -1,5 +1,7 @@
 """An executor makes gradient steps under the plans that its frames name, and reports what they did."""
 
+from dataclasses import asdict
+
 import cloudpickle
 import pytest
 import torch
@@ -8,6 +10,7 @@ from drlnb.planning.codec import from_plain
 from drlnb.planning.swapping import SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.profile import KEEP, SWAP
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.rl.pickled import pack
 from drlnb.runtime.children.model_cache import Residency
 from drlnb.runtime.swapping.tiers.made import TIERS
@@ -51,7 +54,7 @@ def make_child():
 
 def swapped(key, report="median", plan=None, budget=BUDGET):
     """Return what a frame says of swapping."""
-    said = {"swap_plan_key": key, "swap_budget_bytes": budget, "swap_report": report}
+    said = {"swap": asdict(SwapOrder(key, budget, report))}
     return said if plan is None else said | {"swap_plan": plan}
 
 
@@ -232,11 +235,17 @@ def test_other_gradients_are_swapped_too(make_child, given, n_steps):
 def test_a_budget_below_the_networks_own_size_fails_the_task_at_once(make_child):
     """In one line that names both."""
     child = make_child()
-    spec = child.spec.to_plain() | {"memory_budget_bytes": OWN - 1000}
-    answer, _ = child.ask("initialise", spec=spec)
+    answer, _ = child.ask("initialise", spec=child.spec.to_plain(), **swapped("all", budget=OWN - 1000))
     assert (answer["op"], answer["kind"], answer["detail"]) == ("error", "ConfigError", "")
     assert answer["message"].startswith("the budget must be above the 532.")
     assert answer["message"].endswith("of the module's parameters, gradients and buffers, got 531.1 KiB")
+
+
+def test_the_budget_that_was_set_since_the_task_was_described_is_the_one_that_counts(make_child):
+    """A task of a budget that is too small trains once it was set to a larger one: there is one way of the budget."""
+    child = make_child()
+    spec = child.spec.to_plain() | {"memory_budget_bytes": OWN - 1000}
+    assert child.ask("initialise", spec=spec, **swapped("all"))[0]["op"] == "made"
 
 
 def test_a_models_swapper_ends_with_it(make_child):

@@ -9,8 +9,9 @@ import drlnb
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
+from drlnb.records.errors import ConfigError
 from drlnb.widgets import faces
-from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
+from drlnb.widgets.panels.settings import UnknownSetting
 from drlnb.widgets.transport.live import Live
 from tests.fleet.conftest import header, opened
 from tests.planning.swapping.swap_words import SECOND, chain, profile, row
@@ -60,7 +61,7 @@ def test_it_says_what_is_planned_and_every_picture_is_of_that_plan(panel):
 def test_every_control_moves_pictures_and_code(panel, moves, said):
     """By hand and by `set` it is the same picture, and the copied lines give it once more."""
     if said.startswith("show must"):
-        with pytest.raises(WrongSetting, match=said):
+        with pytest.raises(ConfigError, match=said):
             panel.set(**moves)
         return
     before = panel.view("lanes").digest()
@@ -85,9 +86,9 @@ def test_every_control_moves_pictures_and_code(panel, moves, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"batch": 0}, "batch must be a whole number from 1 to 1.67772e\\+07, got 0"),
-        ({"net": "lenet"}, "net must be one of 'alexnet_224'"),
-        ({"budget_mib": -1.0}, "budget_mib must be a number from 0.015625 to 1.04858e\\+06, got -1.0"),
+        ({"batch": 0}, "batch must be a whole number in 1..16777216, got 0"),
+        ({"net": "lenet"}, "net must be one of alexnet_224"),
+        ({"budget_mib": -1.0}, "budget_mib must be a number from 0.015625 to 1.04858e6, got -1.0"),
         ({"pins": ["a"]}, "pins must be a mapping from row to action, got \\['a'\\]"),
         ({"planner": "clever"}, "swapping planner must be one of"),
         ({"pins": {"a": 1}}, "pins must be a mapping from row to action, got \\{'a': 1\\}"),
@@ -96,7 +97,7 @@ def test_every_control_moves_pictures_and_code(panel, moves, said):
 def test_wrong_settings_are_refused_with_limit_and_value(panel, given, said):
     """Nothing is changed then."""
     before = panel.view().digest()
-    with pytest.raises(WrongSetting, match=said):
+    with pytest.raises(ConfigError, match=said):
         panel.set(**given)
     with pytest.raises(UnknownSetting, match="did you mean planner"):
         faces.swapping(planer="all")

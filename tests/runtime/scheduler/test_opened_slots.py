@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.planning.placement.devices import Device
 from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import SEATS, serve, to_wire
+from drlnb.runtime.protocol import serve, to_wire
 from drlnb.runtime.scheduler.nodes import Nodes
 
 GPU = {"uuid": "GPU-1", "index": 0, "name": "x"}
@@ -19,9 +18,6 @@ class Broker:
 
     def __init__(self):
         self.asked = []
-        self.opened = []
-        plugin = SimpleNamespace(open=lambda devices, limits: self.opened.append((devices, limits)))
-        self.scheduler = SimpleNamespace(plugins={SEATS: plugin})
 
     async def ask_node(self, node, op, timeout_s, /, **message):
         self.asked.append((node, op, message))
@@ -78,31 +74,21 @@ def test_seats_of_a_cuda_device_share_its_uuid():
     assert _given(plain) == {"0/gpu0": "cuda:GPU-1"}
 
 
-def test_auto_begins_with_one_seat_and_names_the_limits():
-    """8 cores for 2 virtual devices: at most 4 seats each; the plugin takes them on."""
-    nodes = _nodes()
-    _open(nodes, 2, "auto")
-    assert _given(nodes) == {"0/cpu0/0": "cpu:0", "0/cpu1/0": "cpu:1"}
-    ((devices, limits),) = nodes.broker.opened
-    assert list(devices) == [Device(node="0", name=f"0/cpu{k}", seen=f"cpu:{k}") for k in (0, 1)]
-    assert limits == {"0/cpu0": (4, "at most 4 seats"), "0/cpu1": (4, "at most 4 seats")}
-
-
 def test_workers_of_one_machine_share_its_cores():
     """Two workers on a machine of 4 cores, one device each: 2 seats each, not 4."""
     nodes = _nodes({"n_cpus": 4}, {"n_cpus": 4})
-    _open(nodes, 2, "auto")
-    ((_, limits),) = nodes.broker.opened
-    assert limits == dict.fromkeys(("0/cpu0", "1/cpu0"), (2, "4 CPU cores for 2 devices"))
+    said = "seats 3: a device here has room for 2 (4 CPU cores for 2 devices)"
+    assert _open(nodes, 2, 3) == {"error": "ConfigError", "message": said}
+    assert _open(nodes, 2, 2) == {"ok": True}
 
 
 @pytest.mark.parametrize(
     ("n_slots", "seats", "message"),
     [
-        (1, 0, "seats must be 'auto' or a whole number from 1 to 4, got 0"),
-        (1, -2, "seats must be 'auto' or a whole number from 1 to 4, got -2"),
-        (1, 5, "seats must be 'auto' or a whole number from 1 to 4, got 5"),
-        (1, "many", "seats must be 'auto' or a whole number from 1 to 4, got 'many'"),
+        (1, 0, "seats must be a whole number in 1..4, got 0"),
+        (1, -2, "seats must be a whole number in 1..4, got -2"),
+        (1, 5, "seats must be a whole number in 1..4, got 5"),
+        (1, "auto", "seats must be a whole number in 1..4, got 'auto'"),
         (4, 3, "seats 3: a device here has room for 2 (8 CPU cores for 4 devices)"),
         (9, 1, "--gpus 9: the cluster has 8 CPU cores for virtual slots"),
     ],
@@ -123,21 +109,8 @@ def test_a_pool_is_what_it_was_opened_as():
     assert _open(nodes, 3)["message"] == (
         "this cluster's pool has 2 devices (seats: 2) already; --gpus 3 asks for another"
     )
-    assert _open(nodes, None, "auto")["message"] == (
-        "this cluster's pool has seats 2 already; seats auto asks for another"
-    )
-    assert "from 1 to 4" in _open(nodes, None, 7)["message"]
-
-
-def test_a_slot_that_is_closed_goes_on_with_its_epoch():
-    """Given again, its next executor has a higher epoch than any before."""
-    nodes = _nodes()
-    _open(nodes, 1, 2)
-    nodes.given["0"]["0/cpu0/1"]["epoch"] = 7
-    row = nodes.pool.take("0/cpu0/1")
-    assert list(_given(nodes)) == ["0/cpu0/0"]
-    nodes.pool.give("0", "0/cpu0/1", "cpu:0", epoch=row["epoch"])
-    assert nodes.given["0"]["0/cpu0/1"] == {"slot": "0/cpu0/1", "device": "cpu:0", "up": False, "epoch": 7}
+    assert _open(nodes, None, 3)["message"] == "this cluster's pool has seats 2 already; seats 3 asks for another"
+    assert _open(nodes, None, "auto")["message"] == "seats must be a whole number in 1..4, got 'auto'"
 
 
 def test_named_devices_are_those_that_are_opened():
@@ -207,24 +180,14 @@ def test_how_tasks_share_a_slot_is_told_to_its_node():
     assert _open(apart, 1) == _open(apart, 1, isolation="process") == {"ok": True}
 
 
-@pytest.mark.parametrize(
-    ("seats", "isolation", "message"),
-    [
-        (1, "thread", "isolation must be 'shared' or 'process', got 'thread'"),
-        (
-            "auto",
-            "process",
-            "seats='auto' needs isolation='shared': its probe tries rounds of all tasks in one process",
-        ),
-    ],
-)
-def test_other_words_for_it_are_refused(seats, isolation, message):
+def test_other_words_for_it_are_refused():
     """One line, nothing is opened; an open pool refuses what it is not."""
     nodes = _nodes()
-    assert _open(nodes, 1, seats, isolation=isolation)["message"] == message
+    said = "isolation must be 'shared' or 'process', got 'thread'"
+    assert _open(nodes, 1, isolation="thread")["message"] == said
     assert (nodes.given, nodes.pool.opened) == ({}, False)
     _open(nodes, 1)
-    assert _open(nodes, 1, isolation="thread")["message"] == "isolation must be 'shared' or 'process', got 'thread'"
+    assert _open(nodes, 1, isolation="thread")["message"] == said
     assert _open(nodes, 1, isolation="process")["message"] == (
         "this cluster's pool has isolation 'shared' already; 'process' asks for another"
     )
