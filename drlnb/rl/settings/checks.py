@@ -63,8 +63,9 @@ def _is_schedule(value: object) -> bool:
 SCHEDULE = fitting("a number >= 0, lin_NUMBER, or a function of the progress that remains", _is_schedule)
 #: Whole numbers from 1.
 WHOLE = count(1)
-#: Numbers above 0, and from 0.
+#: Numbers above 0.
 ABOVE_0 = fitting("a number > 0", lambda value: is_number(value) and value > 0)
+#: Numbers from 0 on.
 WEIGHT = fitting("a number >= 0", lambda value: is_number(value) and value >= 0)
 _MAPPING = fitting("a mapping", lambda value: isinstance(value, Mapping))
 
@@ -144,7 +145,10 @@ def _normalize(name: str, value: object) -> str:
     return "" if isinstance(value, bool) else f"{name} must be {words}, got {quoted(value)}"
 
 
-NORMALIZE, POLICY = Kind(_normalize), Kind(_policy)
+#: See :func:`_normalize`.
+NORMALIZE = Kind(_normalize)
+#: See :func:`_policy`.
+POLICY = Kind(_policy)
 _NORMALIZED = parts({"norm_obs": FLAG, "norm_reward": FLAG})
 _BETAS = fitting(
     "two numbers from 0 to 1",
