@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from drlnb.cli.parser import Command, UsageError, either, option, reading, seed_list, words
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.seats.rules import ISOLATIONS, n_seats_problem
+from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS
 from drlnb.records.settings import SECONDS, count, fitting, is_whole, size
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:
     from drlnb.fleet.tasks.task import Task
 
-__all__ = ["CLUSTER", "COMMAND", "check_cluster", "device_choice", "key_values", "seat_count"]
+__all__ = ["CLUSTER", "COMMAND", "check_cluster", "device_choice", "key_values"]
 
 #: Settings that are options of their own, never hyper-parameters.
 _OPTIONS: Mapping[str, str] = {
@@ -58,20 +58,6 @@ def device_choice(text: str) -> int | list[str]:
     return names
 
 
-def seat_count(text: str) -> int | str:
-    """Read a number of seats, or ``auto``.
-
-    Examples
-    --------
-    >>> seat_count("2"), seat_count("auto")
-    (2, 'auto')
-    """
-    seats: int | str = int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else text
-    if problem := n_seats_problem(seats):
-        raise argparse.ArgumentTypeError(problem.removeprefix("seats "))
-    return seats
-
-
 #: A value with another KEY=VALUE behind it; a planner's parameters (relay:m=4,n=2), lists and mappings are one value.
 _JOINED = re.compile(r"[^:{\[,]*(,[A-Za-z_][\w.]*=[^,]*)+")
 
@@ -101,12 +87,12 @@ _GPUS = (
     "CUDA devices, or virtual CPU devices where there are none: how many, or which, as cuda:0,cuda:2 "
     "(default: all, or 2 virtual ones)"
 )
-_SEATS = "leases of a device at once, 1 to 4, or auto: as many as pay (default 1; of resume: what the run had)"
+_SEATS = f"leases of a device at once, 1 to {MAX_SEATS} (default 1; of resume: what the run had)"
 _ISOLATION = "shared: one process per slot for all tasks (default; of resume: what the run had); process: one per task"
 #: Where to train: the options that train and resume share.
 CLUSTER = (
     option("--gpus", type=device_choice, metavar="K|LIST", help=_GPUS),
-    option("--seats", type=seat_count, metavar="C", help=_SEATS),
+    option("--seats", type=reading(count(1, MAX_SEATS)), metavar="C", help=_SEATS),
     option("--isolation", choices=ISOLATIONS, help=_ISOLATION),
     option("--workers", type=reading(count(1, 256)), metavar="W", help="Dask workers of the local cluster (default 1)"),
     option("--client", metavar="ADDRESS", help="scheduler's address or file, instead of a local cluster"),

@@ -131,6 +131,8 @@ class PlannerKind(Generic[View, Plan]):
     ) -> None:
         self.decision, self.default = decision, default
         self._problem, self.recorded = problem, recorded
+        #: Name that is gone -> what to use.
+        self._gone: dict[str, str] = {}
         #: Name -> how its planners are made, and the types of their parameters.
         self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Parameters]] = {}
 
@@ -160,6 +162,10 @@ class PlannerKind(Generic[View, Plan]):
             raise ValueError(f"{self.decision} planner {name!r} is registered already")
         self._entries[name] = make, dict(params or {})
 
+    def retire(self, name: str, use: str) -> None:
+        """Refuse the name of a planner that is gone in favour of another one."""
+        self._gone[name] = use
+
     def parameters(self, name: str) -> Parameters:
         """Return the parameters of a planner, as it was registered; none of an unknown one."""
         return self._entries[name][1] if name in self._entries else {}
@@ -179,6 +185,8 @@ class PlannerKind(Generic[View, Plan]):
         'chain'
         """
         name, _, rest = str(text).partition(":")
+        if name in self._gone:
+            raise ValueError(f"{self.decision} planner {name!r} is gone: use {self._gone[name]!r}")
         if name not in self._entries:
             known = ", ".join(self._entries)
             raise ValueError(

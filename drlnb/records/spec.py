@@ -52,7 +52,7 @@ class TaskSpec:
     env_factory: str | None = None
     #: Arguments of the environment's constructor, or of the factory.
     env_kwargs: Facts = field(default_factory=dict)
-    #: Wrappers as ``{"name", "kwargs"}``, innermost first; names of :data:`drlnb.rl.envs.wrappers.KNOWN`.
+    #: Wrappers as ``{"name", "kwargs"}``, innermost first; see :mod:`drlnb.rl.envs.wrappers`.
     env_wrappers: Sequence[Facts] = field(default_factory=list)
     #: Where evaluations play: these keys, in which it differs; None: in copies of the same environment.
     eval_source: Facts | None = None

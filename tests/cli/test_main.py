@@ -56,7 +56,7 @@ def test_version_and_help_exit_with_0(capsys):
     [
         (["trian"], "unknown command 'trian'; did you mean train?"),
         (["zzz"],
-         "unknown command 'zzz'; known are train, resume, runs, replay, report, play, simulate, bench, lab, doctor"),
+         "unknown command 'zzz'; known are train, resume, runs, replay, report, play, simulate, lab, doctor"),
         (["train"], "the following arguments are required: ENV (see: drlnb train --help)"),
         (["train", "A", "--gpu", "1"], "unknown option --gpu; did you mean --gpus? (see: drlnb train --help)"),
         (["train", "A", "--gpus=0"],
@@ -85,7 +85,8 @@ def test_version_and_help_exit_with_0(capsys):
          "unknown --on-existing 'keep'; known are error, resume, restart, overwrite"),
         (["runs", "stop"], "runs stop needs RUN: a run id, or the directory of a run"),
         (["runs", "stop", "r9"], "r9 is no run directory; for a run id name its cluster with --client ADDRESS"),
-        (["bench", "runtme"], "unknown bench 'runtme'; did you mean runtime?"),
+        (["bench", "runtime", "--quick"],
+         "benchmarks are not in the package: run 'python -m benchmarks NAME' in a checkout of drlnb"),
         (["simulate", "trains"], "unknown WHAT 'trains'; did you mean train?"),
         (["replay", "a", "b"], "unexpected 'b'"),
     ],

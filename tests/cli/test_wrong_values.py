@@ -35,7 +35,7 @@ WRONG = {
     "simulate distribution --actors 1e308": "argument --actors: must be a whole number in 0..100000, got '1e308'",
     "train A --swap-budget apples":
         "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got 'apples'",
-    "train A --seats 9": "argument --seats: must be 'auto' or a whole number from 1 to 4, got 9",
+    "train A --seats 9": "argument --seats: must be a whole number in 1..4, got '9'",
     "train A --gpus cuda:0,cpu:1":
         "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind",
     "train A --gpus 1.5":

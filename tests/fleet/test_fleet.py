@@ -43,7 +43,7 @@ class SettingLink(FakeLink):
 
     def open_pool(self, n_slots, seats=1, names=(), isolation="shared", own_workers=None):
         self.named, n_devices = tuple(names), n_slots or len(names) or 2
-        n_here = 1 if seats == "auto" else seats
+        n_here = seats
         slots = ("s",) * (n_devices * n_here)
         return SimpleNamespace(
             slots=slots, n_nodes=1, notices=(), n_devices=n_devices, seats=seats, names=tuple(names),

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.placement.seats import isolation_problem, n_seats_problem, virtual_limit
 from drlnb.planning.registry import planner
-from drlnb.planning.seats.rules import ISOLATIONS, isolation_problem
 from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, read_setting, setting_problem
 from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
 from drlnb.planning.warmup.settings import mode_problem
@@ -208,25 +208,30 @@ def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
     assert said == (problem and f"warmup.{problem}")
 
 
-@pytest.mark.parametrize(
-    ("isolation", "seats", "said"),
-    [
-        ("shared", 1, ""),
-        ("shared", "auto", ""),
-        ("process", 4, ""),
-        (
-            "process",
-            "auto",
-            "seats='auto' needs isolation='shared': its probe tries rounds of all tasks in one process",
-        ),
-        ("thread", 1, "isolation must be 'shared' or 'process', got 'thread'"),
-        (None, "auto", "isolation must be 'shared' or 'process', got None"),
-    ],
-)
-def test_how_tasks_share_a_process(isolation, seats, said):
-    """A probe of seats needs one process for all tasks."""
-    assert isolation_problem(isolation, seats) == said
-    assert set(ISOLATIONS) == {"shared", "process"}
+@pytest.mark.parametrize("isolation", ["shared", "process"])
+def test_how_tasks_share_a_process(isolation):
+    """All in one, or each in its own."""
+    assert isolation_problem(isolation) == ""
+    assert isolation_problem(f"{isolation}!") == f"isolation must be 'shared' or 'process', got '{isolation}!'"
+
+
+@pytest.mark.parametrize(("seats", "good"), [
+    (1, True), (4, True), (0, False), (5, False), (-1, False), (2.0, False), (True, False), ("auto", False),
+    ("2", False), (None, False),
+])  # fmt: skip
+def test_a_number_of_seats_is_whole(seats, good):
+    """The limits and the value are named."""
+    assert n_seats_problem(seats) == ("" if good else f"seats must be a whole number in 1..4, got {seats!r}")
+
+
+@given(st.integers(1, 64), st.integers(1, 16))
+def test_virtual_devices_never_ask_for_more_cores_than_there_are(n_cpus, n_devices):
+    """Beyond one seat each; the reason says what bounds them."""
+    n_seats, why = virtual_limit(n_cpus, n_devices)
+    assert 1 <= n_seats <= 4
+    assert n_seats == 1 or n_seats * n_devices <= n_cpus
+    assert n_seats == 4 or (n_seats + 1) * n_devices > n_cpus
+    assert (why == "at most 4 seats") == (n_seats == 4)
 
 
 # ------------------------------------------------------------------ from keys to a machine's configuration and back

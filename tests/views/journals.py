@@ -213,7 +213,6 @@ def _draw_rest(draw, run, task, t, n):
         end=draw(st.sampled_from([warmup.StopCollector, warmup.ParkCollector, None])),
         candidates=draw(st.sampled_from([(), ((0.5, 0.25, 0.5), (None, 1.0, 0.0))])),
         candidate_errors=draw(st.sampled_from([(), ((0.125, 0.25, 0.5), (0.0, 0.0, 0.0))])),
-        newsvendor=draw(st.sampled_from([None, (0.75, 0.25)])),
         filtered=draw(st.sampled_from([None, (3, 0.5, 2.0)])),
     )  # fmt: skip
     run.arrived(task, t + 1.5, n + 1)

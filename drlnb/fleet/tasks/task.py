@@ -64,8 +64,8 @@ class Task:
     env_kwargs
         Arguments of the environment's constructor, or of the factory.
     env_wrappers
-        Names of :data:`drlnb.rl.envs.wrappers.KNOWN`, or ``{name: arguments}``, innermost first.  Returns of episodes
-        are counted beneath them.
+        Innermost first: names of :data:`drlnb.rl.envs.wrappers.KNOWN` or any class as ``module:Class``, or
+        ``(name, arguments)``.  Returns of episodes are counted beneath them.
     deterministic
         Same spec, same machine type, same bits, whatever arrives first.
     eval_episodes

@@ -26,7 +26,6 @@ from drlnb.rl.networks.layout import Layout
 from drlnb.runtime.children.device import Device, short
 from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
-from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.children.user_functions import Jobs
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
@@ -63,7 +62,6 @@ class ExecutorChild:
         self._broken = ""
         #: Frames that came while a user's function ran.
         self._later: deque[tuple[Plain, memoryview]] = deque()
-        self.trials = Trials(device, self._pulse, self.models)
         #: What computes under a lease.
         self._frames = {
             "job": self.jobs.run,
@@ -71,7 +69,6 @@ class ExecutorChild:
             "stage": self._stage,
             "restore": self._restore,
             "finish": self._finish,
-            **self.trials.frames,
         }
 
     def receive(self) -> tuple[Plain, memoryview]:
@@ -150,17 +147,14 @@ class ExecutorChild:
                 return self.jobs.end(header["fence"])
             case "job-leave":
                 return self.jobs.leave()
-            case "record":
-                return self.trials.record(on=header["on"])
+            case "memory":
+                return {"op": "memory", **self.device.memory()}
             case "own":
                 become(f"drlnb executor {header['slot']} {header['task']}")
             case "asked":
                 self.jobs.asked(header["fence"])
             case "revoked":
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
-            case "sharing":
-                self.device.n_sharing = header["n_sharing"]
-                self._make_room("")
             case "evict" if self.models.drop(header["task"]):
                 self.jobs.evicted()
         return {"op": "noted"}
@@ -218,7 +212,6 @@ class ExecutorChild:
         started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
         model.learner.stage(header["collector"], fragment)
-        self.trials.staged(header, payload)
         answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep"):
             return answer, []
@@ -266,7 +259,6 @@ class ExecutorChild:
             return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
         model.version, model.staging = model.version + 1, None
         model.parts.clear()
-        self.trials.finished(header["task"], model.learner.spec)
         return self._made(model, metrics, started, header)
 
     def _made(self, model: Model, metrics: Plain, started: float, header: Plain) -> Reply:

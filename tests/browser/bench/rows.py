@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drlnb.bench.frame.bench import Bench, option
-from drlnb.bench.frame.rows import Bar, Paired, Row, in_turn, pair_up
+from benchmarks.frame.bench import Bench, option
+from benchmarks.frame.rows import Bar, Paired, Row, in_turn, pair_up
 from tests.browser.bench import page as js
 from tests.browser.lab import LabServer, Sheet, chromium, missing, until
 

@@ -84,6 +84,9 @@ PLACES = """root => [...root.querySelectorAll('input, select, canvas, .noUi-targ
   .map(one => { const a = one.getBoundingClientRect(), b = root.getBoundingClientRect();
                 return Math.round(a.top - b.top); })"""
 
+#: Whether a panel is no wider than the window lets it be.
+INSIDE = "root => root.getBoundingClientRect().right <= innerWidth"
+
 
 class Fields:
     """The fields of one panel, and what the kernel takes them for."""
@@ -141,6 +144,7 @@ def test_typed_fast_a_field_shows_what_is_in_force(notebook, tmp_path, kind):
     fields.root.get_by_test_id("sentence").first.wait_for(timeout=SOON_MS)
     names = TYPED[kind].keys() | WITHOUT.get(kind, set())
     assert until(lambda: set(fields.root.evaluate(NAMES)) == names, SOON_MS / 1e3), fields.root.evaluate(NAMES)
+    assert until(lambda: fields.root.evaluate(INSIDE), SOON_MS / 1e3), "the notebook has followed the window's width"
     before = fields.root.evaluate(PLACES)
     for name, (text, wrong) in TYPED[kind].items():
         if wrong:

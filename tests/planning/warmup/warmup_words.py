@@ -32,7 +32,7 @@ def kinds(records):
 
 
 def config(n=2, *, can_respawn=True, queued=False, **settings):
-    settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "mean", **settings}
+    settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "saa", **settings}
     shares = [[i] for i in range(n)]
     return {
         "task": "a", "env_shares": shares, "settings": settings, "can_respawn": can_respawn, "queued": queued,

@@ -476,7 +476,7 @@ def test_a_death_never_overtakes_the_start_that_followed_it():
         here = Slots(link)
         executor = SimpleNamespace(slot="n/cpu0", device="cpu", device_name="cpu", epoch=2)
         here._down(executor, "killed by signal 9")
-        here.report_up(executor)
+        here._report_up(executor)
         await asyncio.wait_for(asyncio.gather(*link._background), 2.0)
         return heard
 

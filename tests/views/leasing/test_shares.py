@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from drlnb.records import round as words_of_round
-from drlnb.records import seats
 from drlnb.records.columns import leasing as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
@@ -85,17 +84,12 @@ def test_ghosts_stand_one_after_the_other():
 
 
 def test_what_the_model_leaves_out_is_said():
-    """Kernels side by side are not in it; virtual CPU devices and seats say so; a probe says what it has measured."""
+    """Kernels side by side are not in it; virtual CPU devices and seats say so."""
     run = three_leases()
     notes = gantt.shares(run.journal()).notes
     assert any("kernels that a device runs side by side are not in it" in note for note in notes)
     assert any("virtual CPU devices" in note for note in notes)
     assert not any("several seats" in note for note in notes)
-    run.open("seats-e1", "seats", {})
-    run.say("seats-e1", seats.SeatsPlanned(device="n0/gpu0", n_seats=2, rates=(1.0, 1.7), reason=""))
-    assert (
-        "a probe measured work per second on n0/gpu0: 1 at once 1x, 2 at once 1.7x" in gantt.shares(run.journal()).notes
-    )
 
 
 @pytest.mark.parametrize(("device", "virtual"), [("cuda:x", False), ("cpu:0", True)])
