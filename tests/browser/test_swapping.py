@@ -147,7 +147,7 @@ def test_the_disk_is_held_back_while_a_task_trains(notebook, page, tmp_path):
     assert notes("plan: belt, auto: ")
     typed("fast")
     refused = panel.get_by_test_id("refused").first
-    assert until(lambda: "a size must be a number of bytes such as 11GiB, got 'fast'" in refused.inner_text(), 20)
+    assert until(lambda: "must be a size from 1MB to 1TB, or none, got 'fast'" in refused.inner_text(), 20)
     assert until(lambda: disk.input_value() == "", SOON_MS / 1e3)
     assert notes("plan: belt, auto: ")
     typed("20MB")

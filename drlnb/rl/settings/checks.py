@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import (
     FLAG,
@@ -21,7 +22,6 @@ from drlnb.records.settings import (
     setting,
 )
 from drlnb.rl.networks.policies import network_shape
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import Scheduled, parse_schedule
 
 __all__ = [
@@ -202,7 +202,7 @@ class Settings(Declared, ABC):
         return cls.declared()[name].kind.problem(name, value)
 
     @classmethod
-    def convert(cls, values: Values, n_envs: int) -> list[str]:
+    def convert(cls, values: Row, n_envs: int) -> list[str]:
         """Turn the names of `CONVERTED` into fields, in place; return problems.  Nothing to convert here."""
         return []
 
@@ -221,7 +221,7 @@ class Settings(Declared, ABC):
             return []
         return [problem]
 
-    def to_plain(self) -> Values:
+    def to_plain(self) -> Row:
         """Return all settings as a mapping of plain data."""
         values = {name: getattr(self, name) for name in self.names()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
