@@ -116,7 +116,7 @@ def test_a_kind_reads_what_is_given(kind, given, value):
         (optional(count(1)), "-1", "x must be a whole number >= 1, or none, got '-1'"),
         (optional(ANYTHING), None, ""),
         (optional(planner(DISTRIBUTION)), "ring", "distribution planner must be one of auto, star"),
-        (size("1MB", "1TB"), "9kB", "x must be a size from 1MB to 1TB, or none, got '9kB'"),
+        (size("1MB", "1TB"), "9kB", "x must be a size from 1MB to 1TB, got '9kB'"),
         (choice(1, "a"), 2, "x must be one of 1, a, got 2"),
     ],
 )
