@@ -30,13 +30,13 @@ from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import DevicePeak, StepState, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
-from drlnb.runtime.swapping.saved import given_back
+from drlnb.runtime.swapping.saved import given_back, given_data
 from drlnb.runtime.swapping.squeeze import recognise, squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
-from drlnb.runtime.swapping.torch_private import transforms_allowed, unhookable
+from drlnb.runtime.swapping.torch_private import assignments_told, transforms_allowed, unhookable
 
 __all__ = ["FIRST_STEPS", "RECORDED", "Engine"]
 
@@ -176,6 +176,7 @@ class Engine:
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 if self._hooked:
                     stack.enter_context(transforms_allowed())
+                    stack.enter_context(assignments_told(given_data))
                     stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
