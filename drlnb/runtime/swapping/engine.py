@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from numbers import Integral
@@ -29,7 +28,7 @@ from drlnb.runtime.swapping.chooser import Chooser, reported
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import DevicePeak, StepState, device_of, shape_key, storages_of
-from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
+from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep, warn
 from drlnb.runtime.swapping.saved import given_back, given_data
 from drlnb.runtime.swapping.squeeze import recognise, squeeze
 from drlnb.runtime.swapping.tape import Tape
@@ -97,6 +96,8 @@ class Engine:
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self.reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
+        self._budget_bytes: int | None = None  # of the last step; how many steps were above it, and the most of them
+        self._above = 0, 0
 
     @contextmanager
     def step(self, n_samples: int | None = None) -> Iterator[SwapStep]:
@@ -227,7 +228,7 @@ class Engine:
         broken = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
         reason = unhookable(self.module, self._device) or broken
         if reason and reason != self.reason:
-            warnings.warn(f"swapping does nothing from now on: {reason}", RuntimeWarning, stacklevel=4)
+            warn(f"swapping does nothing from now on: {reason}")
         self.reason = reason
         return bool(reason)
 
@@ -267,6 +268,10 @@ class Engine:
             step.peak_bytes = self._peak.read()
         elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
+        if self._budget_bytes != self._chooser.budget_bytes:
+            self._budget_bytes, self._above = self._chooser.budget_bytes, (0, 0)
+        if self._budget_bytes is not None and step.peak_bytes > self._budget_bytes:
+            self._above = self._above[0] + 1, max(self._above[1], step.peak_bytes)
 
     def _profile_of(self, recordings: Recordings) -> SwapProfile:
         profile = profile_of(
@@ -282,7 +287,7 @@ class Engine:
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
         kept_because = self._tape.others | ({} if self._chooser.plan else self._tape.near)
-        return reported(self._chooser, self._step, self.reason, self._tier.name, kept_because)
+        return reported(self._chooser, self._step, self._above, self.reason, self._tier.name, kept_because)
 
     @property
     def device_kind(self) -> str:

@@ -6,7 +6,6 @@ too.  A trial holds for one *manner*: the same simple attributes, such as ``trai
 """
 
 import functools
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,6 +22,7 @@ from drlnb.runtime.swapping.blocks.asking import Forward, can_be_asked, instead
 from drlnb.runtime.swapping.blocks.given import Former, whole
 from drlnb.runtime.swapping.blocks.state import Unknowable, bits, draws, everything, keeps_statistics, manner
 from drlnb.runtime.swapping.memory import storages_of
+from drlnb.runtime.swapping.report import warn
 from drlnb.runtime.swapping.squeeze import tensors_in
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.torch_private import graph_task, in_transform, storage_number, submodules
@@ -102,8 +102,7 @@ class Blocks:
             for path in plan:
                 if path in self._failed and path not in self._warned:
                     self._warned.add(path)
-                    said = f"block {path!r} is not made again, what it saves stays: {self._failed[path]}"
-                    warnings.warn(said, RuntimeWarning, stacklevel=7)
+                    warn(f"block {path!r} is not made again, what it saves stays: {self._failed[path]}")
 
     def n_left_alone(self, plan: Sequence[str]) -> int:
         """Return how many blocks of a plan are not made again."""
