@@ -1,6 +1,7 @@
 """What plain PyTorch reads of a tensor that is given other data, and of a block whose tensors are written meanwhile."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -260,3 +261,18 @@ def test_a_block_that_is_written_late_raises(write):
         )
         with refused, swap.step():
             once(net, x)
+
+
+@pytest.mark.parametrize("hooks", [False, True], ids=["plain", "swapping"])
+def test_a_saved_tensor_that_is_exchanged_or_set_raises(hooks):
+    """With hooks as without."""
+    net, x = nn.Linear(8, 16), torch.randn(4, 8)
+    with swapper(net) as swap, swap.step() if hooks else nullcontext():
+        h = net(x)
+        y = h * h
+        with pytest.raises(RuntimeError, match=r"swap|use_count"):
+            torch.utils.swap_tensors(h, net(x))
+        with torch.no_grad():
+            h.set_(torch.ones(4, 16))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
