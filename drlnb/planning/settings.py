@@ -17,7 +17,6 @@ from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.registry import AnyKind
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.profile import ACTIONS
-from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.records.base import Facts, Row
 from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND, NEXT_STEP
@@ -85,7 +84,6 @@ SETTINGS: Mapping[str, Setting] = {
     "swapping.pin": _own(_PINS),
     "swapping.bandwidth_bytes_per_s": _own(_RATES),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
-    CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,
     "slot.undrain": _SLOT,
 }

@@ -23,7 +23,6 @@ from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.placement.seats import isolation_problem, n_seats_problem, virtual_limit
 from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, setting_problem
-from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
 from drlnb.planning.warmup.settings import mode_problem
 
 PROBED = "seats='auto' needs isolation='shared'"
@@ -49,7 +48,6 @@ TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]
         (count(-1, 0), [-1, 0], [-2, 1, -0.5, *NONE], "a whole number in -1..0"),
         (choice("a", "b"), ["a", "b"], ["c", "", "A", None, 1], "one of a, b"),
         (PRIORITIES, [-100, 0, 100], [-101, 101, 0.0, *NONE], "a whole number in -100..100"),
-        (CPU_SLOTS, ["auto", 1, 1024], ["Auto", 0, 1025, 1.0, *NONE[:3]], "'auto' or a whole number in 1..1024"),
         (fitting("short", lambda value: len(value) < 2), ["", "a"], ["ab"], "short"),
     ],
 )
@@ -135,7 +133,7 @@ def test_a_slot_must_be_one_of_the_pools(key, value, slots, said):
     assert setting_problem(key, value, slots=slots) == (said and f"{key}: {said}")
 
 
-@pytest.mark.parametrize("mode", ["park", "keep", "respawn"])
+@pytest.mark.parametrize("mode", ["park", "respawn"])
 @pytest.mark.parametrize("can_snapshot", [True, False])
 def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
     """It is said alike wherever the mode is asked for."""
@@ -186,7 +184,7 @@ def test_virtual_devices_never_ask_for_more_cores_than_there_are(n_cpus, n_devic
             {},
         ),
         ({"batching.planner": "proportional"}, {"batching": "proportional"}, {}),
-        ({"task.priority": 5, "leasing.ttl_s": 9.0, "agent.collector_slots": 2}, {}, {}),
+        ({"task.priority": 5, "leasing.ttl_s": 9.0}, {}, {}),
         ({"rl.gamma": 0.9, "slot.drain": "n0/a", "nonsense": 1}, {}, {}),
     ],
 )

@@ -1,6 +1,7 @@
 """Start, wake, ask and end the collector processes of a node."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,9 @@ from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
 from drlnb.runtime.ipc.step_count import StepCount
-from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
 from drlnb.runtime.protocol import Key, Payload, Plain
 
-__all__ = ["PROBE", "CollectorHost", "DiedError", "LiveCollector"]
+__all__ = ["PROBE", "CollectorHost", "DiedError", "LiveCollector", "n_cpus"]
 
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
@@ -23,8 +23,11 @@ PROBE = "probe"
 _GRACE_S, _INTERRUPTS = 0.5, 4
 #: Collectors that make their environments at the same time, for each CPU; many of them wait for a disk or a simulator.
 _STARTS_PER_CPU = 4
-#: Frames that make a collector act: it needs a CPU slot until it has answered.
-_ACTING = frozenset({"wake", "evaluate"})
+
+
+def n_cpus() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class DiedError(ConnectionError):
@@ -96,8 +99,6 @@ class CollectorHost:
 
     def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote
-        #: Who may act; of as many at the same time as there are CPUs until the broker has said otherwise.
-        self.cpu = CpuQueue(n_cpus())
         #: Called with (collector, reason, detail) when a process ends that nobody asked to end.
         self.on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None
         self.live: dict[Key, LiveCollector] = {}
@@ -120,7 +121,6 @@ class CollectorHost:
         payload: Payload = b"",
         mode: str = "zygote",
         quiet_s: float | None = None,
-        round: int = 0,
         number: int = 0,
         master: str = "",
     ) -> Plain:
@@ -128,9 +128,8 @@ class CollectorHost:
 
         Idempotent: a collector of the same attempt that lives is ended first, and so are all of earlier attempts.
         Without a `payload` it goes on from what the one before it in this attempt left.  `quiet_s` is that of
-        :meth:`ask`; it counts from when there is room for the start.  One that is started for a `round` waits for a
-        CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `number` is its own, `master`
-        the address of the agent to report its loss to.
+        :meth:`ask`; it counts from when there is room for the start.  `number` is its own, `master` the address of the
+        agent to report its loss to.
 
         Raises
         ------
@@ -144,27 +143,17 @@ class CollectorHost:
             payload = self.kept[key][1]
         started = time.perf_counter()
         self.n_starting += 1
-        event = {"n_starting": self.n_starting, "queued_s": 0.0}
+        event = {"n_starting": self.n_starting}
         live = LiveCollector(key=key, attempt=attempt, log=Path(log), number=number, master=master)
-        place = None
         try:
-            if round:
-                self._check_floor(live)
-                place, event["queued_s"] = await self.cpu.act(key, attempt, round)
             async with self._room:
                 # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
                 await asyncio.shield(self._background.go_on(self._install(live, mode)))
                 with StepCount.shared() as (live.steps, path):
                     header = {"op": "configure", "attempt": attempt, "number": number, "steps": path, **configuration}
                     answer = await self._configure(live, header, payload, quiet_s)
-        except BaseException:
-            if place is not None:
-                self.cpu.sent(place)
-            raise
         finally:
             self.n_starting -= 1
-        if place is not None:
-            self.cpu.rest(place)
         answer["event"] |= {"start_s": time.perf_counter() - started, "start_mode": live.mode, **event}
         return answer
 
@@ -227,7 +216,6 @@ class CollectorHost:
         live.ended = True
         if self.live.get(live.key) is live:
             del self.live[live.key]
-            self.cpu.leave(live.key)
         self._background.go_on(self._report(live))
 
     async def _report(self, live: LiveCollector) -> None:
@@ -276,35 +264,12 @@ class CollectorHost:
             raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
         if header["op"] == "wake":
             self.kept.pop(key, None)
-        act = self._act if header["op"] in _ACTING else self._patient
-        answer, payload = await act(live, header, payloads, quiet_s)
+        answer, payload = await self._patient(live, header, payloads, quiet_s)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
             live.error, live.message = answer["detail"], answer["message"]
             live.channel.close()
         return answer, payload
-
-    async def _act(
-        self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
-    ) -> Answer:
-        """Have a collector act once its node has a CPU slot for it; the answer describes the slot, too."""
-        place, queued_s = await self.cpu.act(live.key, live.attempt, int(header["version"]))
-        keeps = False
-        try:
-            if live.ended:
-                raise ConnectionError(f"collector {live.key[1]}#{live.key[2]} has ended")
-            answer, payload = await self._patient(live, header, payloads, quiet_s)
-            keeps = answer["op"] != "error" and bool(header.get("keeps_cpu"))
-        finally:
-            keeps = self.cpu.sent(place, keeps=keeps)
-        n_slots = self.cpu.slots.n_slots
-        slot = {"queued_s": queued_s, "keeps_cpu": keeps, "n_cpu_slots": n_slots, "n_sharing": self.n_sharing}
-        return {**answer, "slot": slot}, payload
-
-    @property
-    def n_sharing(self) -> int:
-        """Collectors of this node that share its CPU slots, those between two processes included."""
-        return len({key for key in (*self.live, *self.kept, *self.cpu.slots.places) if key[0] != PROBE and key[2] >= 0})
 
     async def _patient(
         self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
@@ -356,7 +321,6 @@ class CollectorHost:
 
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
-        self.cpu.leave(key)
         live = self.live.pop(key, None)
         if live is not None:
             await self._end(live)
@@ -380,11 +344,9 @@ class CollectorHost:
         if below_attempt is not None:
             self._floors[run, task] = max(below_attempt, self._floors.get((run, task), 0))
         self.kept = {key: left for key, left in self.kept.items() if not meant(key, left[0])}
-        self.cpu.leave_all(meant)
         keys = [key for key, live in self.live.items() if meant(key, live.attempt)]
         await asyncio.gather(*(self.stop(key) for key in keys))
 
     async def stop_all(self) -> None:
         """End every collector of this node."""
-        self.cpu.leave_all(lambda who, attempt: True)
         await asyncio.gather(*(self.stop(key) for key in list(self.live)))

@@ -15,9 +15,8 @@ from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.ipc.descriptors import raise_limit
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
-from drlnb.runtime.node.collector_host import CollectorHost
+from drlnb.runtime.node.collector_host import CollectorHost, n_cpus
 from drlnb.runtime.node.collectors import Collectors
-from drlnb.runtime.node.cpu_queue import n_cpus
 from drlnb.runtime.node.devices import find_devices
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.node.slots import Slots
@@ -63,12 +62,10 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             **table(self.slots, "compute", "interrupt", "asked", "revoke"),
             "drlnb_slots": self.slots.serve,
             "drlnb_slot_hurry": self.slots.hurry,
-            **table(self.collectors, "probe_env", "cpu_slots"),
+            **table(self.collectors, "probe_env"),
             "drlnb_collector_start": self.collectors.start,
             "drlnb_collector_stop": self.processes.rest,
             "drlnb_collector_ask": self.collectors.ask,
-            "drlnb_collector_queue": self.collectors.queue,
-            "drlnb_collector_unqueue": self.collectors.unqueue,
             **table(self.masters, "control", "collector_lost", "lease_lost", "node_lost"),
             "drlnb_yield": self.masters.yield_asked,
             **table(self, "end_task"),
@@ -104,7 +101,6 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             protocol=PROTOCOL,
         )
         if "epoch" in reply:
-            await self.collectors.cpu_slots(**reply["cpu_slots"])
             await self.slots.serve(reply["slots"])
 
     async def end_task(self, run: str, task: str, attempt: int) -> None:
