@@ -113,6 +113,7 @@ def _cpu_seconds() -> Iterator[list[float]]:
 def throughput(effort: LeasingLive) -> Iterator[Row]:
     """Train four tasks on one slot, each alone on it, and as processes at once, in turn (B5)."""
     with open_stage() as stage:
+        stage.fleet.set("agent.collector_slots", N_TASKS)  # who sleeps needs no CPU
         return throughput_rows([_turn(stage, effort.rounds, f"turn{n}") for n in range(effort.repeats)])
 
 

@@ -16,10 +16,12 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import refuse
 from drlnb.planning.machine import Out, Rule, Rules
 from drlnb.planning.placement import PLACEMENT, PlacementView
+from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.records.base import Event, Row
 from drlnb.records.columns import placement as records
 from drlnb.records.columns.leasing import SlotFailed, SlotRequested
+from drlnb.records.common import SettingChanged
 
 __all__ = ["PoolMachine"]
 
@@ -43,8 +45,10 @@ class _Pool(Ledger):
 
     #: Returns the planners of a task.
     planners_of: Callable[[str], Planners] = field(kw_only=True, metadata=TRANSIENT)
-    #: Live node -> collectors that its CPUs are enough for.
+    #: Live node -> collectors that may act there at the same time, if nobody has chosen another number for all.
     nodes: dict[str, int] = field(default_factory=dict)
+    #: CPU slots that each node lends to collectors; 0: each its share.
+    cpu_slots: int = 0
     placed: dict[str, _Placed] = field(default_factory=dict)
     #: Task -> lowest attempt that may still ask.
     floors: dict[str, int] = field(default_factory=dict)
@@ -116,7 +120,7 @@ def _place(pool: _Pool, asked: records.PlacementAsked, out: Out) -> None:
     """Answer a question of a task."""
     former = pool.placed.pop(asked.task, None)
     homes = dict.fromkeys(pool.live_slots, 0)
-    free = dict(pool.nodes)
+    free = {node: pool.cpu_slots or n for node, n in pool.nodes.items()}
     for placed in pool.placed.values():
         if placed.home in homes:
             homes[placed.home] += 1
@@ -157,6 +161,14 @@ def _slot_requested(pool: _Pool, event: SlotRequested, out: Out) -> None:
     if placed is not None and pool.settings.residency:
         event = replace(event, home=event.home or placed.home, allowed=event.allowed or placed.allowed)
     requests.slot_requested(pool, event, out)
+
+
+def _setting_changed(pool: _Pool, event: SettingChanged, out: Out) -> None:
+    """Change the CPU slots that each node lends to collectors."""
+    if problem := CPU_SLOTS.problem(event.key, event.value):
+        refuse(out, event.key, problem)
+    else:
+        pool.cpu_slots = 0 if event.value == AUTO else event.value
 
 
 #: The rules of placement; leases have nothing to do with their events.
@@ -208,7 +220,9 @@ class PoolMachine(LeaseTable):
         return self.state.n_live
 
     def _apply(self, rule: Rule[Ledger], event: Event, out: Out) -> None:
-        if type(event) in _PLACING:
+        if isinstance(event, SettingChanged) and event.key == CPU_SLOTS_KEY:
+            _setting_changed(self.state, event, out)
+        elif type(event) in _PLACING:
             rule(self.state, event, out)
         else:
             if beside := _BESIDE.get(type(event)):

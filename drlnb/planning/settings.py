@@ -14,6 +14,7 @@ from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
+from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.registry import AnyKind
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.profile import ACTIONS
@@ -84,6 +85,7 @@ SETTINGS: Mapping[str, Setting] = {
     "swapping.pin": _own(_PINS),
     "swapping.bandwidth_bytes_per_s": _own(_RATES),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
+    CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,
     "slot.undrain": _SLOT,
 }

@@ -55,6 +55,8 @@ class ExperienceArrived(Event):
     collect_s: float
     #: Episodes that ended in it: (return, length) of raw rewards.
     episodes: tuple[Episode, ...]
+    #: Seconds that it waited on its node, from the wake until it had a CPU slot.
+    queued_s: float = 0.0
 
 
 class LeaseReceived(Event):

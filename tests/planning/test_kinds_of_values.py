@@ -21,6 +21,7 @@ from drlnb.planning.declared import (
 )
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.placement.cpu_slots import CPU_SLOTS
 from drlnb.planning.placement.seats import isolation_problem, n_seats_problem, virtual_limit
 from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, setting_problem
 from drlnb.planning.warmup.settings import mode_problem
@@ -48,6 +49,7 @@ TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]
         (count(-1, 0), [-1, 0], [-2, 1, -0.5, *NONE], "a whole number in -1..0"),
         (choice("a", "b"), ["a", "b"], ["c", "", "A", None, 1], "one of a, b"),
         (PRIORITIES, [-100, 0, 100], [-101, 101, 0.0, *NONE], "a whole number in -100..100"),
+        (CPU_SLOTS, ["auto", 1, 1024], ["Auto", 0, 1025, 1.0, *NONE[:3]], "'auto' or a whole number in 1..1024"),
         (fitting("short", lambda value: len(value) < 2), ["", "a"], ["ab"], "short"),
     ],
 )
@@ -184,7 +186,7 @@ def test_virtual_devices_never_ask_for_more_cores_than_there_are(n_cpus, n_devic
             {},
         ),
         ({"batching.planner": "proportional"}, {"batching": "proportional"}, {}),
-        ({"task.priority": 5, "leasing.ttl_s": 9.0}, {}, {}),
+        ({"task.priority": 5, "leasing.ttl_s": 9.0, "agent.collector_slots": 2}, {}, {}),
         ({"rl.gamma": 0.9, "slot.drain": "n0/a", "nonsense": 1}, {}, {}),
     ],
 )

@@ -33,7 +33,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
     """A field that is new there is a key here, with its owner and its time."""
     rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
-    others = {"task.priority", "slot.drain", "slot.undrain"}
+    others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
     others |= {"batching.planner", "distribution.plan", "placement.planner"}
     others |= {f"swapping.{name}" for name in ("planner", "memory_budget_bytes", "pin", "bandwidth_bytes_per_s")}
     assert set(SETTINGS) == rooms | others
@@ -81,7 +81,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
         ("leasing.ttl_s", 7.0, "renew_s < holder_ttl_s < ttl_s must hold, got 2 s, 8 s, 7 s"),
         ("leasing.queue", "lifo", "queue must be one of fifo, drr, got 'lifo'"),
         ("task.priority", "high", "task.priority must be a whole number in"),
-        ("agent.collector_slots", 2, "unknown setting 'agent.collector_slots'"),
+        ("agent.collector_slots", 0, "agent.collector_slots must be 'auto' or a whole number in 1..1024, got 0"),
         ("warmup.collector_mode", "keep", "collector_mode must be one of park, respawn, got 'keep'"),
         ("task.priority", True, "task.priority must be a whole number in"),
         ("warmup.planner", "oracle", "planner must be one of cold, keep, seed, saa"),
@@ -178,7 +178,7 @@ def test_what_a_run_begins_with_has_the_names_of_its_settings():
         (
             "qqq",
             "; known are leasing.NAME, warmup.NAME, batching.NAME, distribution.NAME, placement.NAME, "
-            "swapping.NAME, task.NAME, slot.NAME, rl.NAME",
+            "swapping.NAME, task.NAME, agent.NAME, slot.NAME, rl.NAME",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from pool_words import (
     node_added,
     node_lost,
     of,
+    only,
     reap,
     renewed,
     requested,
@@ -110,6 +111,16 @@ class World(RuleBasedStateMachine):
     @rule(slot=slots)
     def slot_is_idle(self, slot):
         self.tell(idled(slot, t=self.t))
+
+    @rule(n=st.sampled_from(["auto", 1, 3, 0, "many"]))
+    def share_of_cpus_is_set(self, n):
+        out = self.tell(setting("agent.collector_slots", n, t=self.t))
+        if n in {0, "many"}:
+            reason = f"agent.collector_slots must be 'auto' or a whole number in 1..1024, got {n!r}"
+            assert only(RequestRefused, out).reason == reason
+        else:
+            assert out == ()
+            assert self.pool.state.cpu_slots == (0 if n == "auto" else n)
 
     # -------------------------------------------------------------- tasks
     @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans())

@@ -88,12 +88,13 @@ class CollectorEffects:
     async def _start_now(self, command: warmup.StartCollector, number: int) -> None:
         m, collector = self.m, command.collector
         begun = m.losses.begins(collector)
-        how = {"mode": command.start_mode, "number": begun, "quiet_s": m.quiet_s}
+        how = {"mode": command.start_mode, "round": command.round, "number": begun, "quiet_s": m.quiet_s}
         reply = await self.call(
             collector,
             command.node,
             "drlnb_collector_start",
-            timeout_s=None if m.quiet_s is None else _TURNS * (m.quiet_s + _START_S),
+            # One that is started for a round may wait long for a CPU slot before.
+            timeout_s=None if m.quiet_s is None or command.round else _TURNS * (m.quiet_s + _START_S),
             payload=self._env_states(command),
             configuration={"spec": m.spec_plain, "collector": collector, "env_indices": command.env_indices},
             **how,
@@ -174,6 +175,7 @@ class CollectorEffects:
             n_bytes=len(reply["payload"]),
             key=key,
             episodes=from_plain(fragment["episodes"]),
+            queued_s=reply["queued_s"],
             **{name: fragment[name] for name in ("round", "version", "n_samples", "collect_s")},
         )
 

@@ -1,9 +1,9 @@
 """Start, wake, ask and end the collector processes of a node."""
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
 from drlnb.runtime.ipc.step_count import StepCount
+from drlnb.runtime.node.cpu_slots import CpuSlots, n_cpus
 from drlnb.runtime.protocol import Key, Payload, Plain
 
-__all__ = ["PROBE", "CollectorHost", "DiedError", "LiveCollector", "n_cpus"]
+__all__ = ["PROBE", "CollectorHost", "DiedError", "LiveCollector"]
 
 #: Stands for a run in the key of a process that only tries an environment.
 PROBE = "probe"
@@ -23,11 +24,8 @@ PROBE = "probe"
 _GRACE_S, _INTERRUPTS = 0.5, 4
 #: Collectors that make their environments at the same time, for each CPU; many of them wait for a disk or a simulator.
 _STARTS_PER_CPU = 4
-
-
-def n_cpus() -> int:
-    """Return how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+#: Frames that make a collector act: it needs a CPU slot until it has answered.
+_ACTING = frozenset({"wake", "evaluate"})
 
 
 class DiedError(ConnectionError):
@@ -99,6 +97,8 @@ class CollectorHost:
 
     def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote
+        #: Whose turn it is; as many as there are CPUs until the broker has said otherwise.
+        self.cpu = CpuSlots(n_cpus())
         #: Called with (collector, reason, detail) when a process ends that nobody asked to end.
         self.on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None
         self.live: dict[Key, LiveCollector] = {}
@@ -121,6 +121,7 @@ class CollectorHost:
         payload: Payload = b"",
         mode: str = "zygote",
         quiet_s: float | None = None,
+        round: int = 0,
         number: int = 0,
         master: str = "",
     ) -> Plain:
@@ -128,8 +129,9 @@ class CollectorHost:
 
         Idempotent: a collector of the same attempt that lives is ended first, and so are all of earlier attempts.
         Without a `payload` it goes on from what the one before it in this attempt left.  `quiet_s` is that of
-        :meth:`ask`; it counts from when there is room for the start.  `number` is its own, `master` the address of the
-        agent to report its loss to.
+        :meth:`ask`; it counts from when there is room for the start.  One that is started for a `round` waits for a
+        CPU slot first; a new or a lost one (0) does not.  `number` is its own, `master` the address of the agent to
+        report its loss to.
 
         Raises
         ------
@@ -146,7 +148,7 @@ class CollectorHost:
         event = {"n_starting": self.n_starting}
         live = LiveCollector(key=key, attempt=attempt, log=Path(log), number=number, master=master)
         try:
-            async with self._room:
+            async with self.cpu.held() if round else nullcontext(), self._room:
                 # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
                 await asyncio.shield(self._background.go_on(self._install(live, mode)))
                 with StepCount.shared() as (live.steps, path):
@@ -264,12 +266,23 @@ class CollectorHost:
             raise ConnectionError(f"collector {key[1]}#{key[2]} is not up")
         if header["op"] == "wake":
             self.kept.pop(key, None)
-        answer, payload = await self._patient(live, header, payloads, quiet_s)
+        act = self._act if header["op"] in _ACTING else self._patient
+        answer, payload = await act(live, header, payloads, quiet_s)
         if answer["op"] == "error":
             # An environment that raised is in no known state: the process goes, the master decides.
             live.error, live.message = answer["detail"], answer["message"]
             live.channel.close()
         return answer, payload
+
+    async def _act(
+        self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
+    ) -> Answer:
+        """Have a collector act once its node has a CPU slot for it; the answer says how long it waited."""
+        async with self.cpu.held() as queued_s:
+            if live.ended:
+                raise ConnectionError(f"collector {live.key[1]}#{live.key[2]} has ended")
+            answer, payload = await self._patient(live, header, payloads, quiet_s)
+        return {**answer, "queued_s": queued_s}, payload
 
     async def _patient(
         self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None

@@ -31,6 +31,8 @@ class Collectors:
     def __init__(self, link: Link, processes: CollectorHost, store_path: Callable[[str, str], str]) -> None:
         self._link, self.processes, self._store_path = link, processes, store_path
         processes.on_lost = lambda *loss: link.keep(self.report_loss(*loss))
+        #: Number of the broker's latest message on CPU slots.
+        self._newest_share = 0
 
     async def start(self, key: Key, **how: Any) -> Plain:
         """Start a collector here, as :meth:`CollectorHost.start` does; where it died is told if it did."""
@@ -46,6 +48,12 @@ class Collectors:
         header = {**header, "store": self._store_path(*key[:2])}
         answer, made = await self.processes.ask(key, header, *payloads, quiet_s=quiet_s)
         return {**answer, "payload": made}
+
+    async def cpu_slots(self, n_slots: int, number: int) -> None:
+        """Lend so many CPU slots from now on; `number` tells a message that was overtaken by a later one."""
+        if number > self._newest_share:
+            self._newest_share = number
+            self.processes.cpu.resize(n_slots)
 
     # ------------------------------------------------------------------ losses
     async def report_loss(self, live: LiveCollector, reason: str, detail: str) -> None:

@@ -15,8 +15,9 @@ from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.ipc.descriptors import raise_limit
 from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
-from drlnb.runtime.node.collector_host import CollectorHost, n_cpus
+from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.collectors import Collectors
+from drlnb.runtime.node.cpu_slots import n_cpus
 from drlnb.runtime.node.devices import find_devices
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.node.slots import Slots
@@ -62,7 +63,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             **table(self.slots, "compute", "interrupt", "asked", "revoke"),
             "drlnb_slots": self.slots.serve,
             "drlnb_slot_hurry": self.slots.hurry,
-            **table(self.collectors, "probe_env"),
+            **table(self.collectors, "probe_env", "cpu_slots"),
             "drlnb_collector_start": self.collectors.start,
             "drlnb_collector_stop": self.processes.rest,
             "drlnb_collector_ask": self.collectors.ask,
@@ -101,6 +102,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             protocol=PROTOCOL,
         )
         if "epoch" in reply:
+            await self.collectors.cpu_slots(**reply["cpu_slots"])
             await self.slots.serve(reply["slots"])
 
     async def end_task(self, run: str, task: str, attempt: int) -> None:

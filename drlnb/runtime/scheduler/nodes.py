@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from drlnb.planning.placement.cpu_slots import cpu_share
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import RPC_TIMEOUT_S, SOON_S, Handler, Plain, Refusal, probe_patience_s, table
@@ -37,6 +39,8 @@ class Nodes:
         #: Every node that has been here.
         self._known: set[str] = set()
         self._changed = asyncio.Event()
+        #: Numbers the messages about CPU slots, for one may overtake another on its way.
+        self._numbers = itertools.count(1)
 
     def handlers(self) -> dict[str, Handler]:
         """Return the messages served here."""
@@ -70,12 +74,12 @@ class Nodes:
             self.lost(self.rows[node]["address"], "its worker was started anew")
         self.unused.pop(address, None)
         self.rows[node] = {"node": node, "address": address, **row}
-        self._share_cpus(self.rows[node]["host"])
+        self._share_cpus(self.rows[node]["host"], added=node)
         if self.pool.opened and node not in self._known:
             self.pool.lend_later(node)
         self._known.add(node)
         self.wake()
-        return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node)}
+        return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node), "cpu_slots": self.cpu_slots(node)}
 
     async def slot_up(self, node: str, slot: str, device: str, device_name: str, executor_epoch: int) -> None:
         """Add a slot whose executor is up (again) to the pool."""
@@ -127,12 +131,29 @@ class Nodes:
         self.broker.runs.node_lost(node)
         self._send_to_all("drlnb_node_lost", node=node, reason=reason, address=address)
 
-    def _share_cpus(self, host: str) -> None:
-        """Share the CPUs of a host anew among its agents, for placement: each has at least one."""
-        here = [node for node, row in self.rows.items() if row["host"] == host]
-        for node in here:
-            n_slots = max(1, self.rows[node]["n_cpus"] // len(here))
+    # ------------------------------------------------------------------ the CPU slots that agents lend to collectors
+    def cpu_slots(self, node: str) -> dict[str, int]:
+        """Return the message to a node about its CPU slots."""
+        return {"n_slots": self.broker.pool.state.cpu_slots or self._n_cpu_slots(node), "number": next(self._numbers)}
+
+    async def send_cpu_slots(self, nodes: Sequence[str]) -> None:
+        """Send nodes their number; one that is not reached is gone, or gets it as it comes up again."""
+        ask = self.broker.ask_node
+        await asyncio.gather(*(ask(node, "drlnb_cpu_slots", SOON_S, **self.cpu_slots(node)) for node in nodes))
+
+    def _n_cpu_slots(self, node: str) -> int:
+        """Return a node's share of the CPUs of its host."""
+        row = self.rows[node]
+        return cpu_share(row["n_cpus"], sum(other["host"] == row["host"] for other in self.rows.values()))
+
+    def _share_cpus(self, host: str, added: str = "") -> None:
+        """Share the CPUs of a host anew among its agents; one that is added gets its number with its answer."""
+        others = [node for node, row in self.rows.items() if row["host"] == host and node != added]
+        for node in (added, *others) if added else others:
+            n_slots = self._n_cpu_slots(node)
             self.broker.host.feed(placement.NodeAdded, node=node, host=host, n_collector_slots=n_slots)
+        if others:
+            self.broker.host.spawn(self.send_cpu_slots(others))
 
     # ------------------------------------------------------------------ messages to agents
     def end_task(self, run: str, task: str, attempt: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.settings import SLOT_KEYS, setting_problem, takes_effect
@@ -228,7 +229,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         change = {"key": key, "value": value, "task": task, "counts": takes_effect(key)}
         if problems := self.host.feed_for(leasing.RequestRefused, SettingChanged, **change):
             raise ConfigError(problems[0].reason)
-        if key == "slot.undrain":
+        if key == CPU_SLOTS_KEY:
+            await self.nodes.send_cpu_slots(list(self.nodes.rows))
+        elif key == "slot.undrain":
             await self.nodes.undrained(str(value))
         elif key == "leasing.reap_s":
             self._begin_watch()
