@@ -14,7 +14,7 @@ from tests.runtime.swapping.nets import differing
 from tests.runtime.swapping.rig import swapper
 
 PLANNERS = [
-    *["none", "all", "vdnn_conv", "vdnn_all", "capuchin", "types_exhaustive", "greedy", "oracle", "hybrid", "auto"],
+    *["none", "all", "vdnn_conv", "vdnn_all", "capuchin", "greedy", "hybrid", "auto"],
     *["qtable", "qfine", *(f"greedy:actions={each}" for each in ("squeeze", "derive", "block"))],
 ]
 #: Share of what a step saves that a budget leaves room for: plain is half as large again; next to nothing.
