@@ -13,6 +13,7 @@ from drlnb.records.columns.distribution import (
     SendParameters,
     VersionPublished,
 )
+from drlnb.views.folds.entries import folds
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["DistributionFold", "HostLine"]
@@ -37,6 +38,7 @@ class HostLine:
     dropped: str = ""
 
 
+@folds()
 @dataclass(slots=True)
 class DistributionFold:
     """Versions in the order of their plans."""
