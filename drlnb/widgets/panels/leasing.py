@@ -7,7 +7,6 @@ from typing import ClassVar
 import ipywidgets
 
 from drlnb.fleet.tasks.planners import CHOICES
-from drlnb.fleet.training import Training
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
@@ -145,7 +144,7 @@ class Leasing(Content):
 
     def _apply(self, args: Args) -> str:
         hold, task = self.hold.asked(args)
-        if isinstance(self.run, Training):  # a recording has refused by now
+        if self.run is not None:
             self.run.set("leasing.hold", hold, task=task)
         line = f'run.set("leasing.hold", {hold!r}' + (f", task={task!r})" if task else ")")
         self.applied, self.hold.before = [*self.applied, line], self.hold.in_force or ""

@@ -5,7 +5,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 
-from drlnb.fleet.run import Run
+from drlnb.fleet.training import Training
 from drlnb.records.errors import InputError
 from drlnb.views.drawing.payload import Content
 from drlnb.views.folds.fold import Fold
@@ -67,7 +67,7 @@ def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Conte
     return {name: checks[name](name, value) for name, value in settings.items()}
 
 
-def held(run: Run | None, fold: Fold, decision: str, key: str, task: str | None) -> str:
+def held(run: Training | None, fold: Fold, decision: str, key: str, task: str | None) -> str:
     """Return the planner that a task has now, or that all tasks have; empty where they differ or none is known.
 
     That is the last one that was set, else the one that the task (or its run) began with.
