@@ -16,7 +16,7 @@ BEGIN, END = "<!-- picture: python .ci/architecture.py --write -->\n", "<!-- end
 
 #: What each floor does, in a word.
 ROLES = {
-    "cli": "terminal", "bench": "claims", "report": "HTML file", "widgets": "panels", "fleet": "the door",
+    "cli": "terminal", "report": "HTML file", "widgets": "panels", "fleet": "the door",
     "sim": "pretends", "runtime": "acts, on Dask", "learned": "planners with weights", "planning": "decides",
     "rl": "learns", "views": "shows", "records": "says",
 }  # fmt: skip

@@ -1,1 +1,1 @@
-"""The terminal: ``drlnb train | resume | runs | replay | simulate | bench | doctor``, one file per command."""
+"""The terminal: ``drlnb train | resume | runs | replay | simulate | doctor``, one file per command."""

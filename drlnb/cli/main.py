@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import drlnb
-from drlnb.cli.parser import Command, Parser, parse
+from drlnb.cli.parser import Command, Parser, UsageError, parse
 from drlnb.fleet.plain import first_line
 from drlnb.records.errors import InputError, PeerError, TrainingFailed
 
@@ -22,9 +22,10 @@ __all__ = ["build_parser", "main"]
 #: Command -> its module, in the order of ``--help``.
 _COMMANDS = {
     name: f"drlnb.cli.{name}"
-    for name in ("train", "resume", "runs", "replay", "report", "play", "simulate", "bench", "lab", "doctor")
+    for name in ("train", "resume", "runs", "replay", "report", "play", "simulate", "lab", "doctor")
 }
-
+#: Command that has gone -> what to do instead.
+_FORMER = {"bench": "benchmarks are not in the package: run 'python -m benchmarks NAME' in a checkout of drlnb"}
 
 #: Exit codes: a task or the run failed; wrong input; stopped by Ctrl-C.
 _FAILED, _WRONG, _STOPPED = 1, 2, 130
@@ -57,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:
+        if words[:1] and words[0] in _FORMER:
+            raise UsageError(_FORMER[words[0]])
         with _sigterm_as_ctrl_c():
             args = parse(build_parser(), words)
             code: int = args.run(args)

@@ -4,7 +4,8 @@ import argparse
 from functools import partial
 from importlib import import_module
 
-from drlnb.cli.parser import Command, Option, at_least, either, option, seed_list
+from drlnb.cli.parser import Command, Option, either, option, reading, seed_list
+from drlnb.records.settings import count
 
 __all__ = ["COMMAND"]
 
@@ -13,7 +14,7 @@ def _number(
     name: str, metavar: str, default: float, help: str, least: int = 1, most: int | None = None, dest: str | None = None
 ) -> Option:
     """Return an option that takes a number: a whole one, unless its default is not."""
-    read = float if isinstance(default, float) else at_least(least, most=most)
+    read = float if isinstance(default, float) else reading(count(least, most))
     return option(name, type=read, default=default, metavar=metavar, help=f"{help} (default {default:g})", dest=dest)
 
 
@@ -43,7 +44,7 @@ _LEASING = (
     option("--hold", default="all", metavar="LIST", help="hold planners by comma, or all (default)"),
     either(
         option("--load", type=float, metavar="X", help="as many tasks as make this load (default 1.0)"),
-        option("--tasks", type=at_least(1), metavar="T", help="tasks", dest="n_tasks"),
+        option("--tasks", type=reading(count(1)), metavar="T", help="tasks", dest="n_tasks"),
     ),
     _number("--gpus", "K", 2, "slots", dest="n_slots"),
     _number("--workers", "N", 4, "collectors per task, one batch each", dest="n_workers"),

@@ -52,7 +52,7 @@ class Fleet:
         virtual ones, ``["cpu:0", "cpu:1"]``; ``"n0/gpu1"`` is that of one node.
     seats
         Slots of each device: so many leases at once, each with an executor of its own; at most 4, on virtual devices
-        never more than there are CPU cores.  ``"auto"``: as many as pay, measured while tasks train.
+        never more than there are CPU cores.
     isolation
         ``"shared"``: one executor process per slot serves all tasks, so that changing hands costs next to nothing; when
         it dies, all of them load their models anew.  ``"process"``: each task has a process of its own on each slot
@@ -104,7 +104,7 @@ class Fleet:
         *,
         n_workers: int | None = None,
         slots: int | str | Sequence[str] = "auto",
-        seats: int | str = 1,
+        seats: int = 1,
         isolation: str = "shared",
         name: str | None = None,
     ) -> Self:

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from drlnb.planning.declared import Kind, count
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import Kind, count
 
 __all__ = ["COUNT", "Plain", "Row", "by_name", "checked", "checked_plain", "first_line", "parse_seeds", "quoted"]
 

@@ -20,7 +20,7 @@ def resume(
     *,
     n_workers: int | None = None,
     slots: int | str | Sequence[str] | None = None,
-    seats: int | str | None = None,
+    seats: int | None = None,
     isolation: str | None = None,
 ) -> Training:
     """Go on with a run that was stopped or interrupted, from its last checkpoints.

@@ -12,6 +12,7 @@ from drlnb.records.base import Record, shared
 from drlnb.records.columns.distribution import MeasureLink
 from drlnb.records.errors import nearest
 from drlnb.records.round import EndTask
+from drlnb.records.settings import Kind
 
 __all__ = [
     "OWN",
@@ -29,6 +30,7 @@ __all__ = [
     "RecordedPlanners",
     "View",
     "plan_of",
+    "planner",
 ]
 
 #: What a planner of a decision may look at.
@@ -129,6 +131,8 @@ class PlannerKind(Generic[View, Plan]):
     ) -> None:
         self.decision, self.default = decision, default
         self._problem, self.recorded = problem, recorded
+        #: Name that is gone -> what to use.
+        self._gone: dict[str, str] = {}
         #: Name -> how its planners are made, and the types of their parameters.
         self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Parameters]] = {}
 
@@ -158,6 +162,10 @@ class PlannerKind(Generic[View, Plan]):
             raise ValueError(f"{self.decision} planner {name!r} is registered already")
         self._entries[name] = make, dict(params or {})
 
+    def retire(self, name: str, use: str) -> None:
+        """Refuse the name of a planner that is gone in favour of another one."""
+        self._gone[name] = use
+
     def parameters(self, name: str) -> Parameters:
         """Return the parameters of a planner, as it was registered; none of an unknown one."""
         return self._entries[name][1] if name in self._entries else {}
@@ -177,6 +185,8 @@ class PlannerKind(Generic[View, Plan]):
         'chain'
         """
         name, _, rest = str(text).partition(":")
+        if name in self._gone:
+            raise ValueError(f"{self.decision} planner {name!r} is gone: use {self._gone[name]!r}")
         if name not in self._entries:
             known = ", ".join(self._entries)
             raise ValueError(
@@ -367,3 +377,18 @@ def _typed(title: str, key: str, value: str, kind: type) -> int | float | str:
     except ValueError:
         raise ValueError(f"{title}: {key} must be {_WORDS[kind]}, got {value!r}") from None
     return typed
+
+
+def planner(kind: AnyKind) -> Kind:
+    """Return the kind of the names of a decision's planners."""
+
+    def problem(name: str, value: object) -> str:
+        if isinstance(value, str) and value.startswith(OWN):
+            return ""  # the machine that it was given to knows it
+        try:
+            kind.build(str(value))
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    return Kind(problem, kind.names)

@@ -11,8 +11,6 @@ from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Answer, Planners, RecordedPlanners
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.seats.machine import SeatsMachine
-from drlnb.planning.seats.rules import SeatsSettings
 from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.records.base import Event, Record
 from drlnb.records.errors import InvalidTransition, JournalError
@@ -48,8 +46,6 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Any
         elif header.machine == "pool":
             settings = LeasingSettings.from_mapping(header.config["settings"])
             machine = PoolMachine(settings, header.config["epoch"], lambda task: planners or Planners())
-        elif header.machine == "seats":
-            machine = SeatsMachine(SeatsSettings.from_mapping(header.config))
         elif header.machine == "distribution":
             machine = DistributionMachine(header.config, planners)
         elif header.machine == "swapping":

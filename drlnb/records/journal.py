@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from drlnb.records import common, replay, seats
+from drlnb.records import common, replay
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Facts, Record
 from drlnb.records.columns import batching, distribution, leasing, placement, swapping, warmup
@@ -41,7 +41,7 @@ Kind = TypeVar("Kind", bound=Record)
 #: Version of the records and of what they mean; a reader refuses every other one.
 JOURNAL_FORMAT = 3
 #: The columns whose records a journal may hold: what is imported here can be read back.
-COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, seats, swapping, warmup)
+COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, swapping, warmup)
 #: Bytes at the end of a stream that are read for its last records.
 _TAIL_BYTES = 8_000_000
 #: Bytes of a file that are read at once.
@@ -54,7 +54,7 @@ class StreamOpened(Record):
     letter: ClassVar[str] = "h"
 
     stream: str
-    #: ``round``, ``pool`` or ``seats``.
+    #: ``round``, ``pool``, ``distribution`` or ``swapping``.
     machine: str
     #: Constructor arguments of the machine, plain data.
     config: Facts

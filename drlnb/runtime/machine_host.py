@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.records.base import Command, Event, Record
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import StreamOpened, closed_parts
@@ -55,7 +54,7 @@ def by_class(table: EffectTable) -> _Effect:
     return lambda command: table[type(command)](command)
 
 
-def stream_header(stream: str, name: str, machine: PoolMachine | RoundMachine | SeatsMachine) -> StreamOpened:
+def stream_header(stream: str, name: str, machine: PoolMachine | RoundMachine) -> StreamOpened:
     """Return the first record of a stream of a machine's that begins between two of its events."""
     return StreamOpened(
         stream=stream,

@@ -17,7 +17,6 @@ __all__ = [
     "OWN",
     "PROTOCOL",
     "RPC_TIMEOUT_S",
-    "SEATS",
     "SOON_S",
     "Handler",
     "Key",
@@ -54,8 +53,6 @@ PROTOCOL = 1
 BROKER = "drlnb-broker"
 #: Name of the worker plugin.
 AGENT = "drlnb-agent"
-#: Name of the scheduler plugin that finds out how many seats pay.
-SEATS = "drlnb-seats"
 #: Beginning of a loop's name in the pool, before the client's id: ``own-<id>/<name>``.
 OWN = "own-"
 #: Longest wait for an answer that needs no computing, in seconds.

@@ -11,7 +11,7 @@ from typing import Any
 
 from distributed import Client
 
-from drlnb.bench.frame.stage import virtual_devices
+from benchmarks.frame.stage import virtual_devices
 from drlnb.runtime.client.link import Link
 from drlnb.runtime.client.local_cluster import LocalHandle, start_local
 

@@ -25,17 +25,17 @@ WRONG = {
         "argument --env-timeout: must be a number of seconds from 0.001 to 1e7, or none, got '1e-7'",
     "train A --workers 1e18": "argument --workers: must be a whole number in 1..256, got '1e18'",
     "train A --eval-episodes -1": "argument --eval-episodes: must be a whole number in 0..100000, got '-1'",
-    "train A --swap-budget 0": "argument --swap-budget: a size must be from 1 byte to 2**63, got '0'",
+    "train A --swap-budget 0": "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got '0'",
     "train A --swap-budget -1MiB":
-        "argument --swap-budget: a size must be a number of bytes such as 11GiB, got '-1MiB'",
+        "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got '-1MiB'",
     "train A --seeds -1-4": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got '-1-4'",
     "train A --gpus -.5":
         "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '-.5'",
     "simulate distribution --hosts -1e308": "argument --hosts: must be a whole number in 1..10000, got '-1e308'",
     "simulate distribution --actors 1e308": "argument --actors: must be a whole number in 0..100000, got '1e308'",
     "train A --swap-budget apples":
-        "argument --swap-budget: a size must be a number of bytes such as 11GiB, got 'apples'",
-    "train A --seats 9": "argument --seats: must be 'auto' or a whole number from 1 to 4, got 9",
+        "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got 'apples'",
+    "train A --seats 9": "argument --seats: must be a whole number in 1..4, got '9'",
     "train A --gpus cuda:0,cpu:1":
         "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind",
     "train A --gpus 1.5":

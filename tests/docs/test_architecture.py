@@ -56,8 +56,8 @@ def test_every_path_that_a_page_names_exists(page):
 
 #: Names of folders that are standard terms, or plain English: they need no line in the glossary.
 STANDARD = frozenset({
-    "acting", "algorithms", "bench", "callbacks", "checkpoints", "children", "cli", "client", "cluster",
-    "collecting", "drawing", "envs", "files", "frame", "gpu", "ipc", "local", "networks", "node", "objectives",
+    "acting", "algorithms", "callbacks", "checkpoints", "children", "cli", "client", "cluster",
+    "collecting", "drawing", "envs", "files", "ipc", "local", "networks", "node", "objectives",
     "panels", "planning", "policies", "recorded", "records", "report", "rl", "rows", "runtime", "scheduler",
     "settings", "sim", "tasks", "tracking", "training", "transport", "views", "whatif", "widgets", "zoo",
 })  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 #: Copied with their files; every other floor is an empty package, so that only these need be clean.
 FLOORS = ("records", "planning")
-EMPTY = ("cli", "bench", "report", "widgets", "fleet", "sim", "runtime", "rl", "views")
+EMPTY = ("cli", "report", "widgets", "fleet", "sim", "runtime", "rl", "views")
 #: Folders, empty too, in which layers inside a floor are planted.
 FOLDERS = (
     "runtime/ipc", "runtime/node", "runtime/client", "rl/networks", "rl/algorithms", "fleet/rows", "fleet/cluster",
@@ -114,6 +114,10 @@ def tree(tmp_path: Path, _cache: Path) -> Tree:
     for name in ("pyproject.toml", "drlnb/py.typed", "tests/conftest.py", "tests/test_imports.py"):
         (root / name).parent.mkdir(exist_ok=True)
         shutil.copy(REPOSITORY / name, root / name)
-    empty = ["drlnb/__init__.py", *(f"drlnb/{floor}/__init__.py" for floor in (*EMPTY, *FOLDERS))]
+    empty = [
+        "drlnb/__init__.py",
+        "benchmarks/__init__.py",
+        *(f"drlnb/{floor}/__init__.py" for floor in (*EMPTY, *FOLDERS)),
+    ]
     empty += [f"drlnb/planning/{room}/__init__.py" for room in ROOMS if not (root / "drlnb/planning" / room).exists()]
     return Tree(root, _cache).plant(dict.fromkeys(empty, '"""Empty."""\n'))

@@ -15,9 +15,6 @@ from drlnb.planning.leasing.machine import RULES as LEASING
 from drlnb.planning.machine import Machine, ignore
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.round.machine import RULES as ROUND
-from drlnb.planning.seats.machine import RULES as SEATS
-from drlnb.planning.seats.machine import SeatsMachine
-from drlnb.planning.seats.rules import SeatsSettings
 from drlnb.planning.swapping.machine import RULES as SWAPPING
 from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.planning.warmup.machine import RULES as WARMUP
@@ -25,7 +22,6 @@ from drlnb.records import round as words
 from drlnb.records.base import Event, from_plain, record_types
 from drlnb.records.common import ClockRelated, DeadlinePassed, LoopLagged
 from drlnb.records.errors import InvalidTransition
-from drlnb.records.seats import SeatsOpened, TaskLeft
 from tests.planning.swapping.swap_task import Task
 from tests.planning.warmup.warmup_words import Starts
 
@@ -169,13 +165,6 @@ def a_warmup():
     return starts.machine, lambda: Starts().machine
 
 
-def some_seats():
-    machine = SeatsMachine(SeatsSettings())
-    machine.handle(SeatsOpened(t=1.0, device="n0/gpu0", node="n0", n_most=3, limit="at most 3 seats"))
-    machine.handle(TaskLeft(t=2.0, task="a"))
-    return machine, lambda: SeatsMachine(SeatsSettings())
-
-
 def a_swapper():
     task = Task()
     task.profiled()
@@ -189,7 +178,6 @@ MACHINES = {
     "pool": a_pool,
     "round": a_round,
     "warm-up": a_warmup,
-    "seats": some_seats,
 }
 
 
@@ -256,7 +244,7 @@ def test_what_no_table_knows_is_a_defect_but_for_warm_up(pair):
             machine.handle(event)
 
 
-@pytest.mark.parametrize("rules", [LEASING, ROUND, SEATS, SWAPPING, WARMUP])
+@pytest.mark.parametrize("rules", [LEASING, ROUND, SWAPPING, WARMUP])
 def test_a_table_holds_a_rule_for_each_of_its_events(rules):
     """Keys are classes of events; each rule says what it does."""
     for kind, rule in rules.items():
@@ -267,7 +255,7 @@ def test_a_table_holds_a_rule_for_each_of_its_events(rules):
 def test_every_event_has_a_machine():
     """An event that no machine knows could be journalled and never replayed."""
     pool = PoolMachine(LeasingSettings(), 1)._rules
-    known = {*LEASING, *ROUND, *SEATS, *WARMUP, *DISTRIBUTION, *SWAPPING, *pool}
+    known = {*LEASING, *ROUND, *WARMUP, *DISTRIBUTION, *SWAPPING, *pool}
     events = {
         kind
         for kind in record_types().values()

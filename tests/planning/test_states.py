@@ -22,8 +22,7 @@ from drlnb.planning.pool import _Placed
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.collectors import Member as RoundMember
 from drlnb.planning.round.progress import Progress
-from drlnb.planning.seats.state import Device
-from drlnb.planning.warmup.history import History, Pace, RoundRow, StartBook
+from drlnb.planning.warmup.history import History, RoundRow, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.state import Member as WarmupMember
 from drlnb.planning.warmup.trace import RoundTrace
@@ -34,7 +33,7 @@ from drlnb.records.ids import Fence
 from tests.strategies import fewer, records_of
 
 STATES = [
-    Batch, Crew, Device, FenceGate, History, Hold, Lease, LoadBook, Pace, Progress, RoundMember, RoundRow,
+    Batch, Crew, FenceGate, History, Hold, Lease, LoadBook, Progress, RoundMember, RoundRow,
     RoundTrace, Slot, StartBook, StoreGate, TaskBook, WarmupMember, WarmupPlan, _Placed,
 ]  # fmt: skip
 

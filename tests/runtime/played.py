@@ -40,7 +40,7 @@ class Child:
     async def ask(self, header, *payloads):
         self.frames.append(header["op"])
         await asyncio.sleep(0)
-        if header["op"] == "record":
+        if header["op"] == "memory":
             return {"used_bytes": self.used[0], "total_bytes": self.used[1]}, b""
         if self.working is not None:
             await asyncio.shield(self.working)

@@ -166,7 +166,7 @@ def test_a_curve_of_the_svg_stands_where_its_axes_say():
 
 def test_very_many_points_in_time_are_drawn_too():
     """Some 500 planned starts and arrivals, more than a picture has columns: merged, of their colours."""
-    outcome = simulate_warmup(WarmupWorkload(n_rounds=90, n_workers=3), "mean")
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=90, n_workers=3), "saa")
     view = VIEWS["waterfall"](Journal(streams={"warmup-sim": outcome.stream}), n_rounds=100)
     assert len(view.columns["dots"]["start"]) > 180
     picture = view.svg()

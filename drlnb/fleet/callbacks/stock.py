@@ -9,8 +9,8 @@ import numpy as np
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Written, as_callback, report
 from drlnb.fleet.plain import checked
 from drlnb.fleet.tasks.arguments import moved
-from drlnb.planning.declared import count
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import count
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 
 __all__ = [

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import checked_plain, first_line
-from drlnb.planning.declared import count, is_whole
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.seats.rules import isolation_problem, n_seats_problem
+from drlnb.planning.placement.seats import isolation_problem, n_seats_problem
 from drlnb.records.errors import ConfigError, InputError, PeerError
+from drlnb.records.settings import count, is_whole
 
 if TYPE_CHECKING:
     from drlnb.runtime.client.link import Link
@@ -151,12 +151,12 @@ class Wanted:
 
     n_workers: int | None = None
     slots: int | str | Sequence[str] = "auto"
-    seats: int | str = 1
+    seats: int = 1
     isolation: str = "shared"
 
     def __post_init__(self) -> None:
         workers = "" if self.n_workers is None else _WORKERS.problem("n_workers", self.n_workers)
-        others = n_seats_problem(self.seats) or isolation_problem(self.isolation, self.seats) or workers
+        others = n_seats_problem(self.seats) or isolation_problem(self.isolation) or workers
         if problem := others or self._slots_problem():
             raise ConfigError(problem)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import COUNT, Row
-from drlnb.planning.declared import SECONDS
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.records.errors import ConfigError, LeaseLost
 from drlnb.records.ids import Fence
+from drlnb.records.settings import SECONDS
 from drlnb.runtime.protocol import OWN
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 from drlnb.fleet.plain import Plain, checked, parse_seeds, quoted
 from drlnb.fleet.tasks.task import Task
-from drlnb.planning.declared import choice
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
+from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["LaunchForm", "known_envs"]

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from drlnb.planning.declared import is_whole
 from drlnb.planning.settings import SETTINGS, as_config, owner, setting_problem
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.journal import Journal, Stream
+from drlnb.records.settings import is_whole
 from drlnb.sim.recorded.play import newest_attempts, slots_of
 from drlnb.sim.recorded.settings import Rules, pool_settings, priorities, task_rules
 from drlnb.sim.recorded.task import RecordedTask

@@ -1,7 +1,6 @@
 """Decide when each collector starts again (seed 000, claims 7 and 8)."""
 
 from drlnb.planning.warmup.machine import WarmupMachine
-from drlnb.planning.warmup.newsvendor import critical_quantile
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.saa import saa_plan
@@ -15,7 +14,6 @@ __all__ = [
     "WarmupPlan",
     "WarmupSettings",
     "WarmupView",
-    "critical_quantile",
     "saa_plan",
     "stable_window",
 ]

@@ -15,7 +15,7 @@ So who can act waits only while others act or keep, and is served in the order o
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drlnb.planning.declared import fitting, is_whole
+from drlnb.records.settings import fitting, is_whole
 
 __all__ = ["AUTO", "CPU_SLOTS", "CPU_SLOTS_KEY", "CpuSlots", "Place", "Who", "cpu_share"]
 

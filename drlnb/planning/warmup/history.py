@@ -1,4 +1,4 @@
-"""Keep former rounds: gaps and paces of the present regime, and start durations by how they were made.
+"""Keep former rounds: gaps of the present regime, and start durations by how they were made.
 
 A start takes longer while others start on the same node (4 at once on 2 cores: 3.6 times as long), so its duration is
 kept under (node, start mode, starts at once), and the workers of a node share what they learn: one worker's 32 rounds
@@ -11,7 +11,7 @@ from statistics import median
 
 from drlnb.planning.warmup.stability import stable_window
 
-__all__ = ["History", "Pace", "RoundRow", "StartBook"]
+__all__ = ["History", "RoundRow", "StartBook"]
 
 #: Start durations kept under one key: 8 workers in 32 rounds.
 _STARTS = 256
@@ -28,13 +28,6 @@ class RoundRow:
     gap_s: tuple[float, ...]
     #: From the round's start to the next one's.
     round_s: float
-    #: Arrival of each worker's experience after the round's start.
-    offset_s: tuple[float, ...]
-    #: Compute time of each gradient.
-    gradient_s: tuple[float, ...]
-    finish_s: float
-    publish_s: float
-    lease_s: float
     #: What must not change within a regime: word -> value.
     key: Mapping[str, object]
     #: Duration of each worker's start for the next round; None: none was measured.
@@ -49,23 +42,6 @@ class RoundRow:
     def whole(self) -> bool:
         """Whether every worker's start was measured."""
         return None not in self.start_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Median durations of the regime's latest rounds, in seconds."""
-
-    #: One gradient, and how many there are in a round.
-    gradient_s: float
-    n_gradients: int
-    #: From the last gradient to the new parameters.
-    finish_s: float
-    #: From the new parameters to their arrival at the last host.
-    publish_s: float
-    #: From the first experience to the lease.
-    lease_s: float
-    #: Arrival of each worker's experience after the round's start.
-    offset_s: tuple[float, ...]
 
 
 @dataclass(slots=True)
@@ -144,20 +120,6 @@ class History:
     def latest(self) -> list[RoundRow]:
         """The rounds that a plan looks at."""
         return self.rows[-self.window :]
-
-    def pace(self) -> Pace:
-        """Return the median durations of the latest rounds; there is at least one."""
-        rows = self.latest
-        n = len(rows[0].offset_s)
-        gradients = [value for row in rows for value in row.gradient_s]
-        return Pace(
-            gradient_s=median(gradients) if gradients else 0.0,
-            n_gradients=int(median(len(row.gradient_s) for row in rows)),
-            finish_s=median(row.finish_s for row in rows),
-            publish_s=median(row.publish_s for row in rows),
-            lease_s=median(row.lease_s for row in rows),
-            offset_s=tuple(median(row.offset_s[i] for row in rows) for i in range(n)),
-        )
 
     def _changed(self, row: RoundRow) -> str:
         if not self.rows:

@@ -83,8 +83,6 @@ RULES: Rules[WarmupState] = {
     words.LeaseReceived: resting.lease_received,
     words.LeaseLost: resting.work_voided,
     words.ExecutorDied: resting.work_voided,
-    words.GradientComputed: resting.gradient_computed,
-    words.ParametersReady: resting.parameters_ready,
     distribution.HostCompleted: processes.host_completed,
     words.PauseAsked: pause_asked,
     words.ResumeAsked: resume_asked,

@@ -35,15 +35,13 @@ class WarmupPlan:
     #: Mean paired saving of the best planned candidate over cold, and its standard error, in seconds.
     saved_s: float | None = None
     saved_error_s: float | None = None
-    #: The newsvendor's quantile, and the lead at it in seconds.
-    newsvendor: tuple[float, float] | None = None
     #: Latest rounds that the stability filter looked at, least and most seconds that it keeps; by worker, or one for
     #: all, or nothing if there was none.
     filtered: tuple[tuple[int, float, float], ...] = ()
 
     def repeated(self) -> "WarmupPlan":
         """Return the plan without what is journalled once per round."""
-        return replace(self, candidates=(), candidate_errors=(), saved_s=None, saved_error_s=None, newsvendor=None)
+        return replace(self, candidates=(), candidate_errors=(), saved_s=None, saved_error_s=None)
 
     def filter_of(self, worker: int) -> tuple[int, float, float] | None:
         """Return what the filter did for one worker."""

@@ -1,7 +1,6 @@
 """Plan when each collector starts, seen from its own sending: the rules, as pure functions of a view.
 
-``cold`` and ``keep`` are the ends between which the others lie; ``seed`` is claim 8 of seed 000 to the letter, ``mean``
-the same per worker, on gaps.
+``cold`` and ``keep`` are the ends between which the others lie; ``seed`` is claim 8 of seed 000 to the letter.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,21 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
-import numpy as np
-
 from drlnb.planning.registry import Answer, PlannerKind, plan_of
-from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.saa import saa_plan
 from drlnb.planning.warmup.stability import Stability, stable_window
 from drlnb.records.columns.warmup import WarmupPlanned
 
 __all__ = ["WARMUP", "WarmupView"]
-
-#: The quantiles of ``quantile``: gaps early, starts late.
-_EARLY_Q, _LATE_Q = 0.05, 0.95
-#: Decimals of what is journalled: microseconds.
-_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,26 +86,6 @@ def seed(view: WarmupView) -> WarmupPlan:
     )
 
 
-def mean(view: WarmupView) -> WarmupPlan:
-    """Plan each worker's start at the mean of its filtered gaps - its mean start (ours, after claim 8)."""
-    verdicts = [_filtered(view, column) for column in _columns(view.gap_s)]
-    filtered = _seen(verdicts)
-    for i, verdict in enumerate(verdicts):
-        if not verdict.stable:
-            return replace(_event(f"gaps of worker {i} are not stable: {verdict.reason}"), filtered=filtered)
-    times = [fmean(verdict.kept_s) - fmean(pool) for verdict, pool in zip(verdicts, view.pools_s, strict=True)]
-    plan = _each(times, fmean(map(fmean, view.pools_s)), f"mean gap - mean start: {verdicts[0].reason}")
-    return replace(plan, filtered=filtered)
-
-
-def quantile(view: WarmupView) -> WarmupPlan:
-    """Plan each worker's start at the 5 % quantile of its gaps - the 95 % quantile of its starts: for large rho."""
-    pairs = zip(_columns(view.gap_s), view.pools_s, strict=True)
-    times = [float(np.quantile(column, _EARLY_Q) - np.quantile(pool, _LATE_Q)) for column, pool in pairs]
-    lead_s = float(np.median(view.gap_s)) - fmean(times)
-    return _each(times, lead_s, f"early gap - late start over {len(view.gap_s)} rounds")
-
-
 def saa(view: WarmupView) -> WarmupPlan:
     """Plan the start that would have cost least in the latest rounds, if it pays."""
     if not view.start_s:
@@ -123,27 +94,13 @@ def saa(view: WarmupView) -> WarmupPlan:
 
 
 def _informed(rule: Callable[[WarmupView], WarmupPlan], view: WarmupView) -> WarmupPlan:
-    """Plan by a rule that needs history, with the newsvendor's lead beside it; ``cold`` while the view lacks any."""
-    if lack := view.lack():
-        return _event(lack)
-    quantile, lead_s = best_lead(view.pools_s, view.rho)
-    return replace(rule(view), newsvendor=(round(quantile, _DIGITS), round(lead_s, _DIGITS)))
+    """Plan by a rule that needs history; ``cold`` while the view lacks any."""
+    lack = view.lack()
+    return _event(lack) if lack else rule(view)
 
 
 def _event(why: str) -> WarmupPlan:
     return WarmupPlan(action="cold", reason=f"{why}: start at the arrival of the next parameters")
-
-
-def _each(times: Sequence[float], lead_s: float, reason: str) -> WarmupPlan:
-    """Return a plan with one time per worker."""
-    base = fmean(times)
-    return WarmupPlan(
-        action="start",
-        reason=reason,
-        start_after_s=base,
-        offsets_s=tuple(value - base for value in times),
-        lead_s=lead_s,
-    )
 
 
 def _seen(verdicts: Sequence[Stability]) -> tuple[tuple[int, float, float], ...]:
@@ -151,10 +108,6 @@ def _seen(verdicts: Sequence[Stability]) -> tuple[tuple[int, float, float], ...]
     return tuple(
         (len(v.kept_s) + len(v.dropped_s), min(v.kept_s, default=0.0), max(v.kept_s, default=0.0)) for v in verdicts
     )
-
-
-def _columns(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    return list(zip(*rows, strict=True))
 
 
 def _filtered(view: WarmupView, duration_s: Sequence[float]) -> Stability:
@@ -187,6 +140,7 @@ def _recorded(view: WarmupView, answer: Answer) -> WarmupPlan | None:
 WARMUP: PlannerKind[WarmupView, WarmupPlan] = PlannerKind("warmup", "saa", problem=_problem, recorded=_recorded)
 for _name, _rule in (("cold", cold), ("keep", keep)):
     WARMUP.register(_name, partial(_Rule, _name, _rule))
-# ``progress`` plans as ``saa`` does until the round's first event; the machine goes on from there.
-for _name, _rule in (("seed", seed), ("mean", mean), ("quantile", quantile), ("saa", saa), ("progress", saa)):
+for _name, _rule in (("seed", seed), ("saa", saa)):
     WARMUP.register(_name, partial(_Rule, _name, partial(_informed, _rule)))
+for _name in ("mean", "quantile", "progress"):
+    WARMUP.retire(_name, "saa")

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from drlnb.planning.warmup.history import History
-from drlnb.planning.warmup.newsvendor import best_lead
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.processes import slot_awaited
@@ -14,8 +13,6 @@ from drlnb.records import round as words
 from drlnb.records.base import Record, shared
 from drlnb.records.columns.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
 
-#: A revision that moves a start by less than this share of the lead is not worth a message.
-_REVISE_FRAC = 0.05
 _DIGITS = 6
 
 
@@ -47,7 +44,6 @@ def experience_arrived(state: WarmupState, event: words.ExperienceArrived, out: 
         _planned(state, trace, i, plan, None, out)
     else:
         _rest(state, trace, i, event, out)
-        _revise(state, event.t, out)
 
 
 def _open_round(state: WarmupState, round_: int, out: list[Record]) -> RoundTrace:
@@ -172,59 +168,13 @@ def _planned(
     out.append(WarmupPlanned(round=trace.round, collector=i, planner=state.settings.planner, **of_plan))
 
 
-# -------------------------------------------------------------------- progress
+# -------------------------------------------------------------------- what tells of other times
 def lease_received(state: WarmupState, event: words.LeaseReceived, out: list[Record]) -> None:
-    """Measure the wait for a lease."""
+    """Count the pool's slots: gaps hold waits for one."""
     state.n_slots = event.n_slots or state.n_slots
-    if state.trace is not None and state.trace.granted_t is None:
-        state.trace.granted_t = event.t
-        _revise(state, event.t, out)
-
-
-def gradient_computed(state: WarmupState, event: words.GradientComputed, out: list[Record]) -> None:
-    """Count a gradient of the round."""
-    if state.trace is not None and event.round == state.trace.round:
-        state.trace.gradient_s.append(event.elapsed_s)
-        state.trace.last_gradient_t = event.t
-        _revise(state, event.t, out)
-
-
-def parameters_ready(state: WarmupState, event: words.ParametersReady, out: list[Record]) -> None:
-    """Measure when the next parameters were made."""
-    if state.trace is not None and event.round == state.trace.round:
-        state.trace.made_t = event.t
-        _revise(state, event.t, out)
 
 
 def work_voided(state: WarmupState, event: words.LeaseLost | words.ExecutorDied, out: list[Record]) -> None:
-    """Count this round's gradients from 0 again; its times are no guide."""
+    """Count this round as disturbed: it computes again, and its times are no guide."""
     if state.trace is not None and not state.trace.closed:
-        state.trace.void()
         state.trace.broken = True
-        _revise(state, event.t, out)
-
-
-def _revise(state: WarmupState, t: float, out: list[Record]) -> None:
-    """Plan anew from what is left of the round, once something has happened that is a better guide than history."""
-    trace, plan = state.trace, state.plan
-    if state.settings.planner != "progress" or trace is None or plan is None or plan.action == "keep":
-        return
-    resting = (i for i, member in enumerate(state.members) if member.status == "resting")
-    waiting = [i for i in resting if i in trace.sent_t and trace.round != state.last_round]
-    if not waiting or not trace.has_begun or state.resting or state.ended or not state.starts_needed:
-        return
-    view = _view(state)
-    if view.lack():
-        return
-    if state.paced is None:
-        state.paced = state.history.pace(), best_lead(view.pools_s, state.settings.rho)[1]
-    pace, lead_s = state.paced
-    left_s = trace.remaining_s(pace, t)
-    after_s = max(0.0, left_s - lead_s)
-    done = f"{len(trace.gradient_s)} of {pace.n_gradients} gradients done, {left_s:.3g} s left"
-    revised = WarmupPlan(action="start", reason=done, lead_s=lead_s)
-    for i in waiting:
-        planned_t = state.members[i].planned_t
-        if planned_t is None or abs(t + after_s - planned_t) > _REVISE_FRAC * lead_s:
-            _planned(state, trace, i, revised, after_s, out)
-            start(state, i, after_s, t, trace.round + 1, out)

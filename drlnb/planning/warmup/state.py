@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.registry import Planner
-from drlnb.planning.warmup.history import History, Pace, StartBook
+from drlnb.planning.warmup.history import History, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView
 from drlnb.planning.warmup.settings import PARK, WarmupSettings
@@ -88,9 +88,8 @@ class WarmupState:
     t: float = 0.0
     #: Makes a planner by its name.
     build: Callable[[str], Planner[WarmupView, WarmupPlan]] = field(metadata=TRANSIENT)
-    #: What the planner looks at, pace and lead of ``progress``: functions of the rest, kept within a round.
+    #: What the planner looks at: a function of the rest, kept within a round.
     seen: WarmupView | None = field(default=None, metadata=TRANSIENT)
-    paced: tuple[Pace, float] | None = field(default=None, metadata=TRANSIENT)
 
     @property
     def phase(self) -> str:
@@ -130,7 +129,7 @@ class WarmupState:
 
     def unsee(self) -> None:
         """Make the next plan look again: something that it rests on has changed."""
-        self.seen = self.paced = None
+        self.seen = None
 
 
 def start(state: WarmupState, i: int, after_s: float, t: float, round_: int, out: list[Record]) -> None:

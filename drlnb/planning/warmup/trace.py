@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drlnb.planning.warmup.history import Pace, RoundRow
+from drlnb.planning.warmup.history import RoundRow
 from drlnb.records.columns.warmup import WarmupMeasured
 
 __all__ = ["RoundTrace"]
@@ -37,50 +37,9 @@ class RoundTrace:
     waited: list[int] = field(default_factory=list)
     #: Somebody was lost: its times say nothing about warm-up.
     broken: bool = False
-    granted_t: float | None = None
-    gradient_s: list[float] = field(default_factory=list)
-    last_gradient_t: float | None = None
-    made_t: float | None = None
     #: The row of this round is in the history.
     closed: bool = False
     measured: bool = False
-
-    @property
-    def first_t(self) -> float:
-        """When the first experience arrived."""
-        return min(self.sent_t.values())
-
-    @property
-    def awaited(self) -> tuple[int, ...]:
-        """Collectors that have not sent yet."""
-        return tuple(i for i in range(self.n_workers) if i not in self.sent_t)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether anything has happened that is a better guide than history."""
-        return self.granted_t is not None or bool(self.gradient_s) or self.made_t is not None
-
-    def void(self) -> None:
-        """Forget gradients: the lease under which they were made is lost."""
-        self.granted_t = self.last_gradient_t = self.made_t = None
-        self.gradient_s.clear()
-
-    def remaining_s(self, pace: Pace, t: float) -> float:
-        """Return the expected seconds from `t` to the parameters' arrival: progress beats history.
-
-        ``max(last arrival + c - t, (n - i) c) + finish + publish``, and what is expected of the wait for a lease before
-        the grant, with medians for what is to come; the task makes its next parameters itself, so it knows how many
-        gradients are done.
-        """
-        if self.made_t is not None:
-            return max(0.0, pace.publish_s - (t - self.made_t))
-        work_s = max(0, pace.n_gradients - len(self.gradient_s)) * pace.gradient_s
-        if self.awaited:
-            since_round_s = 0.0 if self.start_t is None else t - self.start_t
-            last_s = max(0.0, max(pace.offset_s[i] for i in self.awaited) - since_round_s)
-            work_s = max(work_s, last_s + pace.gradient_s)
-        lease_s = 0.0 if self.granted_t is not None else max(0.0, pace.lease_s - (t - self.first_t))
-        return lease_s + work_s + pace.finish_s + pace.publish_s
 
     @property
     def complete(self) -> bool:
@@ -93,17 +52,10 @@ class RoundTrace:
             return None
         workers = range(self.n_workers)
         end_t = max(self.arrival_t.values())
-        made_t = end_t if self.made_t is None else self.made_t
-        last_t = made_t if self.last_gradient_t is None else self.last_gradient_t
         return RoundRow(
             round=self.round,
             gap_s=tuple(_s(self.arrival_t[i] - self.sent_t[i]) for i in workers),
             round_s=_s(end_t - self.start_t),
-            offset_s=tuple(_s(self.sent_t[i] - self.start_t) for i in workers),
-            gradient_s=tuple(self.gradient_s),
-            finish_s=_s(made_t - last_t),
-            publish_s=_s(end_t - made_t),
-            lease_s=_s((self.granted_t or self.first_t) - self.first_t),
             key={**key, "samples": tuple(self.n_samples[i] for i in workers)},
             start_s=[None] * self.n_workers,
         )

@@ -138,9 +138,6 @@ class WarmupPlanned(Decision):
     #: its standard error, in seconds.  None: nothing was weighed, or the journal is older than this field.
     saved_s: float | None = None
     saved_error_s: float | None = None
-    #: The newsvendor's answer, were the arrival known: quantile of the start durations that is the best lead, and that
-    #: lead in seconds.  None: not told.
-    newsvendor: tuple[float, float] | None = None
 
 
 class WarmupMeasured(Decision):

@@ -1,10 +1,10 @@
-"""Implement the wrappers that gymnasium lacks: those of Stable-Baselines3 and its zoo, and a tally of raw returns.
+"""Implement the wrappers of Stable-Baselines3 that gymnasium lacks, and a tally of raw returns.
 
 Each follows the meaning of the class whose name it has; what differs is in its docstring.  All randomness is the
 environment's own (``np_random``), so that a seed fixes it.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,18 +13,7 @@ from gymnasium.wrappers import AtariPreprocessing
 
 from drlnb.records.episodes import Episode, success
 
-__all__ = [
-    "ActionNoiseWrapper",
-    "ActionSmoothingWrapper",
-    "AtariWrapper",
-    "DelayedRewardWrapper",
-    "FrameSkip",
-    "FrameStack",
-    "HistoryWrapper",
-    "MaskVelocityWrapper",
-    "Tally",
-    "TimeFeatureWrapper",
-]
+__all__ = ["AtariWrapper", "FrameStack", "Tally"]
 
 #: What an action or an observation is, is the environment's business.
 _Item = Any
@@ -81,26 +70,6 @@ class Tally(_Episodic):
         """Return the episodes that ended since the last call; their lengths are the steps beneath."""
         finished, self._finished = self._finished, []
         return finished
-
-
-class FrameSkip(gymnasium.Wrapper):
-    """Repeat each action `skip` times and add up the rewards; the last observation counts."""
-
-    def __init__(self, env: gymnasium.Env, skip: int = 4) -> None:
-        if skip < 1:
-            raise ValueError(f"skip must be >= 1, got {skip}")
-        super().__init__(env)
-        self._skip = skip
-
-    def step(self, action: _Item) -> _Step:
-        """Step up to `skip` times, fewer where the episode ends."""
-        total = 0.0
-        for _ in range(self._skip):
-            obs, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
-            if terminated or truncated:
-                break
-        return obs, total, terminated, truncated, info
 
 
 class FrameStack(_Episodic, gymnasium.ObservationWrapper):
@@ -212,148 +181,3 @@ class AtariWrapper(gymnasium.Wrapper):
         """Step `frame_skip` frames."""
         obs, reward, terminated, truncated, info = self._beneath(action)
         return obs, float(np.sign(reward)) if self._clip else reward, terminated, truncated, info
-
-
-class ActionNoiseWrapper(gymnasium.ActionWrapper):
-    """Add normal noise to continuous actions without telling the agent; the result is clipped to the space."""
-
-    def __init__(self, env: gymnasium.Env, noise_std: float = 0.1) -> None:
-        super().__init__(env)
-        if not isinstance(env.action_space, spaces.Box):
-            raise TypeError(f"actions must be a Box, got {env.action_space}")
-        self._space, self._std = env.action_space, float(noise_std)
-
-    def action(self, action: np.ndarray) -> np.ndarray:
-        """Return the noisy action."""
-        noisy = action + self._std * self.np_random.standard_normal(np.shape(action))
-        return np.clip(noisy, self._space.low, self._space.high).astype(self._space.dtype)
-
-
-class ActionSmoothingWrapper(_Episodic, gymnasium.ActionWrapper):
-    """Step with the exponential moving average of the actions; `smoothing_coef` 0 changes nothing, 1 never moves."""
-
-    def __init__(self, env: gymnasium.Env, smoothing_coef: float = 0.0) -> None:
-        super().__init__(env)
-        self._coef = float(smoothing_coef)
-
-    def _begin(self) -> None:
-        self._smooth: np.ndarray | float = 0.0
-
-    def action(self, action: np.ndarray) -> np.ndarray:
-        """Return the average."""
-        new = np.asarray(action)
-        self._smooth = self._coef * self._smooth + (1.0 - self._coef) * new
-        return np.asarray(self._smooth, new.dtype)
-
-
-class DelayedRewardWrapper(_Episodic):
-    """Hand rewards out every `delay` steps, and at the episode's end."""
-
-    def __init__(self, env: gymnasium.Env, delay: int = 10) -> None:
-        if delay < 1:
-            raise ValueError(f"delay must be >= 1, got {delay}")
-        super().__init__(env)
-        self._delay = delay
-
-    def _begin(self) -> None:
-        self._steps, self._kept = 0, 0.0
-
-    def step(self, action: _Item) -> _Step:
-        """Step, and keep the reward or hand all out."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._steps += 1
-        self._kept += float(reward)
-        given = 0.0
-        if terminated or truncated or self._steps % self._delay == 0:
-            given, self._kept = self._kept, 0.0
-        return obs, given, terminated, truncated, info
-
-
-class HistoryWrapper(gymnasium.Wrapper):
-    """The last `horizon` observations, then the last `horizon` actions, as one vector; oldest first, zeros before."""
-
-    def __init__(self, env: gymnasium.Env, horizon: int = 2) -> None:
-        super().__init__(env)
-        obs, action = env.observation_space, env.action_space
-        if not (isinstance(obs, spaces.Box) and isinstance(action, spaces.Box) and len(obs.shape) == 1):
-            raise TypeError(f"observations must be vectors and actions a Box, got {obs} and {action}")
-        ends = (obs.low, action.low.ravel()), (obs.high, action.high.ravel())
-        low, high = ([np.tile(end, horizon) for end in pair] for pair in ends)
-        self.observation_space = spaces.Box(np.concatenate(low), np.concatenate(high), dtype=obs.dtype)
-        self._seen, self._done = np.zeros_like(low[0]), np.zeros_like(low[1])
-
-    def _joined(self) -> np.ndarray:
-        return np.concatenate([self._seen, self._done]).astype(self.observation_space.dtype)
-
-    @staticmethod
-    def _pushed(history: np.ndarray, new: _Item) -> np.ndarray:
-        row = np.ravel(new)
-        return np.concatenate([history[len(row) :], row])
-
-    def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
-        """Reset to zeros and the first observation."""
-        obs, info = self.env.reset(seed=seed, options=options)
-        self._seen, self._done = self._pushed(np.zeros_like(self._seen), obs), np.zeros_like(self._done)
-        return self._joined(), info
-
-    def step(self, action: _Item) -> _Step:
-        """Step, and drop the oldest of both."""
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        self._seen, self._done = self._pushed(self._seen, obs), self._pushed(self._done, action)
-        return self._joined(), float(reward), terminated, truncated, info
-
-
-class MaskVelocityWrapper(gymnasium.ObservationWrapper):
-    """Show 0 where the observation holds velocities, which makes the task partially observable.
-
-    Also for the versions of an environment that the zoo's table does not list.
-    """
-
-    #: Environment without its version -> positions of velocities.
-    VELOCITIES: ClassVar[dict[str, tuple[int, ...]]] = {
-        "CartPole": (1, 3),
-        "MountainCar": (1,),
-        "MountainCarContinuous": (1,),
-        "Pendulum": (2,),
-        "LunarLander": (2, 3, 5),
-        "LunarLanderContinuous": (2, 3, 5),
-    }
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        name = env.spec.name if env.spec is not None else ""
-        if name not in self.VELOCITIES:
-            raise ValueError(f"velocities are known for {', '.join(self.VELOCITIES)}, not for {name or env}")
-        self._mask = list(self.VELOCITIES[name])
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Mask."""
-        shown = np.array(observation)
-        shown[self._mask] = 0.0
-        return shown
-
-
-class TimeFeatureWrapper(_Episodic, gymnasium.ObservationWrapper):
-    """Append the fraction of the time that remains to a vector observation; in `test_mode` always 1.
-
-    The limit is the environment's own time limit, else `max_steps`.
-    """
-
-    def __init__(self, env: gymnasium.Env, max_steps: int = 1000, test_mode: bool = False) -> None:
-        super().__init__(env)
-        space = env.observation_space
-        if not (isinstance(space, spaces.Box) and len(space.shape) == 1):
-            raise TypeError(f"observations must be vectors, got {space}")
-        low, high = np.append(space.low, 0.0), np.append(space.high, 1.0)
-        self.observation_space = spaces.Box(low.astype(space.dtype), high.astype(space.dtype), dtype=space.dtype)
-        limit = env.spec.max_episode_steps if env.spec is not None else None
-        self._limit, self._test = int(limit or max_steps), test_mode
-
-    def _begin(self) -> None:
-        self._steps = -1
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Append what remains."""
-        self._steps += 1
-        left = 1.0 if self._test else 1.0 - self._steps / self._limit
-        return np.append(observation, left).astype(self.observation_space.dtype)

@@ -1,15 +1,17 @@
 """List the wrappers that a task may name, and build the wrapped environment from plain data.
 
-A task lists ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first.  Only names of one table are
-known: nothing is imported by a name from a file.  The list is checked without gymnasium (a Dask worker may do it) and
-built in the process that steps the environment.
+A task lists ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first: names of one table, or
+classes as ``module:Class``.  The list is checked without gymnasium (a Dask worker may do it) and built in the process
+that steps the environment; only there a class is imported.
 
 Returns of episodes are counted by a :class:`~drlnb.rl.envs.wrapper_classes.Tally` beneath all wrappers of the list, so
 that clipped, delayed or skipped rewards never change ``rollout/ep_rew_mean``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,13 @@ __all__ = ["KNOWN", "Known", "check_wrappers", "make_options", "read_wrappers", 
 
 #: Where wrapper names of files may come from; the class's own name decides.
 _PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_contrib", "drlnb")
+#: Wrappers of the zoo that it alone has.
+_OF_ZOO = frozenset({
+    "ActionNoiseWrapper", "ActionSmoothingWrapper", "DelayedRewardWrapper", "FrameSkip", "HistoryWrapper",
+    "MaskVelocityWrapper", "TimeFeatureWrapper",
+})  # fmt: skip
+#: ``module:Class``.
+_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _OURS, _GYMNASIUM = "drlnb.rl.envs.wrapper_classes", "gymnasium.wrappers"
 #: Names of older gym versions, and of what does the same here.
 _OLD_NAMES = {"GrayScaleObservation": "GrayscaleObservation", "VecFrameStack": "FrameStack"}
@@ -56,23 +65,17 @@ _PIXELS = (*_ATARI, "grayscale_obs", "grayscale_newaxis", "scale_obs")
 
 #: Name -> what is known of it.
 KNOWN: Mapping[str, Known] = {
-    "ActionNoiseWrapper": Known(optional=("noise_std",), module=_OURS),
-    "ActionSmoothingWrapper": Known(optional=("smoothing_coef",), module=_OURS),
     "AtariPreprocessing": Known(optional=_PIXELS, needs_cv2=True, skips_frames=True),
     "AtariWrapper": Known(optional=(*_ATARI, "clip_reward"), module=_OURS, needs_cv2=True, skips_frames=True),
     "ClipAction": Known(),
     "ClipReward": Known(optional=("min_reward", "max_reward")),
     "DelayObservation": Known(("delay",)),
-    "DelayedRewardWrapper": Known(optional=("delay",), module=_OURS),
     "DtypeObservation": Known(("dtype",)),
     "FilterObservation": Known(("filter_keys",)),
     "FlattenObservation": Known(),
-    "FrameSkip": Known(optional=("skip",), module=_OURS),
     "FrameStack": Known(("n_stack",), module=_OURS),
     "FrameStackObservation": Known(("stack_size",), ("padding_type",)),
     "GrayscaleObservation": Known(optional=("keep_dim",)),
-    "HistoryWrapper": Known(optional=("horizon",), module=_OURS),
-    "MaskVelocityWrapper": Known(module=_OURS),
     "MaxAndSkipObservation": Known(optional=("skip",), skips_frames=True),
     "RepeatAction": Known(("num_repeats",)),
     "RescaleAction": Known(("min_action", "max_action")),
@@ -81,23 +84,23 @@ KNOWN: Mapping[str, Known] = {
     "ResizeObservation": Known(("shape",), needs_cv2=True),
     "StickyAction": Known(("repeat_action_probability",), ("repeat_action_duration",)),
     "TimeAwareObservation": Known(optional=("flatten", "normalize_time", "dict_time_key")),
-    "TimeFeatureWrapper": Known(optional=("max_steps", "test_mode"), module=_OURS),
     "TimeLimit": Known(("max_episode_steps",)),
 }
 
 
 def read_wrappers(value: object) -> list[dict[str, object]]:
-    """Read a file's ``env_wrapper``: a name, ``{name: kwargs}``, ``{"name", "kwargs"}``, or a list, innermost first.
+    """Read a name, ``{name: kwargs}``, ``{"name", "kwargs"}``, or a list of those and ``(name, kwargs)``.
 
     Parameters
     ----------
     value
-        Names may hold a module of gymnasium, Stable-Baselines3 or the zoo in front, which is dropped.
+        Innermost first.  Names may hold a module of gymnasium, Stable-Baselines3 or the zoo in front, as in the zoo's
+        files; any other class of a wrapper is ``module:Class``.
 
     Returns
     -------
     list of dict
-        ``{"name", "kwargs"}`` each; names and arguments are those of :data:`KNOWN`.
+        ``{"name", "kwargs"}`` each; names and arguments are those of :data:`KNOWN`, or a class's own.
 
     Raises
     ------
@@ -106,16 +109,18 @@ def read_wrappers(value: object) -> list[dict[str, object]]:
 
     Examples
     --------
-    >>> read_wrappers(["rl_zoo3.wrappers.FrameSkip", {"gymnasium.wrappers.ResizeObservation": {"shape": 64}}])
-    [{'name': 'FrameSkip', 'kwargs': {}}, {'name': 'ResizeObservation', 'kwargs': {'shape': [64, 64]}}]
+    >>> read_wrappers([("mine:Sparse", {"every": 4}), {"gymnasium.wrappers.ResizeObservation": {"shape": 64}}])
+    [{'name': 'mine:Sparse', 'kwargs': {'every': 4}}, {'name': 'ResizeObservation', 'kwargs': {'shape': [64, 64]}}]
     """
     listed = value if isinstance(value, list | tuple) else [] if value is None else [value]
     wrappers: list[Facts] = []
     problems: list[str] = []
     for item in listed:
         pairs = {item: {}} if isinstance(item, str) else item
+        if isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str):
+            pairs = {item[0]: item[1]}
         if not isinstance(pairs, Mapping) or not all(isinstance(name, str) for name in pairs):
-            problems.append(f"env_wrapper takes a name or {{name: arguments}}, got {item!r}")
+            problems.append(f"env_wrapper takes a name, {{name: arguments}} or (name, arguments), got {item!r}")
             continue
         named = {pairs["name"]: pairs["kwargs"]} if pairs.keys() == {"name", "kwargs"} else pairs
         for name, kwargs in named.items():
@@ -128,12 +133,14 @@ def read_wrappers(value: object) -> list[dict[str, object]]:
 
 
 def _own_name(name: str, problems: list[str]) -> str:
-    """Return a class's own name; empty, and a problem, if it is of a module that is not known."""
+    """Return a class's name in :data:`KNOWN`, or ``module:Class``; empty, and a problem, if it is neither."""
+    if ":" in name:
+        return name
     module, _, short = name.rpartition(".")
     if module and module.partition(".")[0] not in _PACKAGES:
-        problems.append(f"unknown wrapper {name!r}: only wrappers of gymnasium and of the zoo can be named in a file")
+        problems.append(f"unknown wrapper {name!r}: name a class as module:Class, such as {module}:{short}")
         return ""
-    return _OLD_NAMES.get(short, short)
+    return f"rl_zoo3.wrappers:{short}" if short in _OF_ZOO else _OLD_NAMES.get(short, short)
 
 
 def _shaped(name: str, kwargs: Facts) -> Iterator[tuple[str, object]]:
@@ -150,11 +157,13 @@ def check_wrappers(wrappers: Sequence[Facts]) -> list[str]:
         known = KNOWN.get(name)
         if refused := [why for names, why in _REFUSED.items() if name in names]:
             problems.append(f"wrapper {name} is not supported: {refused[0]}")
-        elif known is None:
+        elif ":" in name and not _CLASS.fullmatch(name):
+            problems.append(f"wrapper {name!r} must be module:Class, such as mine.wrappers:Sparse")
+        elif known is None and ":" not in name:
             problems.append(f"unknown wrapper {name!r}{nearest(name, KNOWN)}")
         elif not isinstance(kwargs, Mapping):
             problems.append(f"wrapper {name} takes a mapping of arguments, got {kwargs!r}")
-        else:
+        elif known is not None:
             problems += _check_arguments(name, known, kwargs)
     return problems
 
@@ -200,7 +209,7 @@ def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
     ConfigError
         If a name or argument is unknown.
     EnvError
-        If a wrapper refuses the environment.
+        If a wrapper's class cannot be imported, or it refuses the environment.
     MissingExtra
         If one needs OpenCV and it is not installed.
     """
@@ -209,22 +218,47 @@ def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
     problems = check_wrappers(wrappers)
     if problems:
         raise ConfigError(problems)
-    from importlib import import_module
-
     from drlnb.rl.envs.wrapper_classes import Tally
 
     wrapped: gymnasium.Env = Tally(env)
     for wrapper in wrappers:
-        name, known = wrapper["name"], KNOWN[wrapper["name"]]
-        if known.needs_cv2 and find_spec("cv2") is None:
-            raise MissingExtra(f'wrapper {name} needs OpenCV; install it with: pip install "drlnb[atari]"')
-        kwargs = {key: _argument(key, value) for key, value in wrapper.get("kwargs", {}).items()}
+        name, kwargs = wrapper["name"], wrapper.get("kwargs", {})
+        if ":" in name:
+            make = _imported(name)
+        else:
+            make = _known_class(name)
+            kwargs = {key: _argument(key, value) for key, value in kwargs.items()}
         try:
-            wrapped = getattr(import_module(known.module), name)(wrapped, **kwargs)
+            wrapped = make(wrapped, **kwargs)
         except Exception as error:  # a wrapper's constructor judges the environment and its arguments
             kind, around = type(error).__name__, env.spec.id if env.spec is not None else type(env.unwrapped).__name__
             raise EnvError(f"wrapper {name} cannot be put around {around}: {kind}: {error}") from error
     return wrapped
+
+
+def _known_class(name: str) -> "Callable[..., gymnasium.Env]":
+    """Return a class of :data:`KNOWN`, or raise MissingExtra."""
+    if KNOWN[name].needs_cv2 and find_spec("cv2") is None:
+        raise MissingExtra(f'wrapper {name} needs OpenCV; install it with: pip install "drlnb[atari]"')
+    made: Callable[..., gymnasium.Env] = getattr(import_module(KNOWN[name].module), name)
+    return made
+
+
+def _imported(name: str) -> "Callable[..., gymnasium.Env]":
+    """Return the class ``module:Class``, or raise EnvError."""
+    import gymnasium
+
+    module, _, path = name.partition(":")
+    try:
+        found: object = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except Exception as error:  # whatever the module does when it is imported
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise EnvError(f"wrapper {name} cannot be imported where environments run: {why}") from error
+    if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
+        raise EnvError(f"wrapper {name} must be a class derived from gymnasium.Wrapper, got {found!r}")
+    return found
 
 
 def _argument(key: str, value: object) -> object:

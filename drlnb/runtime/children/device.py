@@ -71,6 +71,11 @@ class Device:
             if torch.cuda.memory_reserved() > self.total_bytes / self.n_sharing:
                 self.free()
 
+    def memory(self) -> dict[str, int]:
+        """Return the bytes of its memory that anybody uses, and all of them; zeros on a CPU."""
+        free, total = torch.cuda.mem_get_info() if self.on_cuda else (0, 0)
+        return {"used_bytes": total - free, "total_bytes": total}
+
     def free(self) -> None:
         """Give back what the allocator keeps: the device's other executors may need it."""
         if self.on_cuda and torch.cuda.is_initialized():

@@ -26,7 +26,6 @@ from drlnb.rl.networks.layout import Layout
 from drlnb.runtime.children.device import Device, short
 from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
-from drlnb.runtime.children.seat_trials import Trials
 from drlnb.runtime.children.user_functions import Jobs
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
@@ -63,7 +62,6 @@ class ExecutorChild:
         self._broken = ""
         #: Frames that came while a user's function ran.
         self._later: deque[tuple[Plain, memoryview]] = deque()
-        self.trials = Trials(device, self._pulse, self.models)
         #: What computes under a lease.
         self._frames = {
             "job": self.jobs.run,
@@ -71,7 +69,6 @@ class ExecutorChild:
             "stage": self._stage,
             "restore": self._restore,
             "finish": self._finish,
-            **self.trials.frames,
         }
 
     def receive(self) -> tuple[Plain, memoryview]:
@@ -150,17 +147,14 @@ class ExecutorChild:
                 return self.jobs.end(header["fence"])
             case "job-leave":
                 return self.jobs.leave()
-            case "record":
-                return self.trials.record(on=header["on"])
+            case "memory":
+                return {"op": "memory", **self.device.memory()}
             case "own":
                 become(f"drlnb executor {header['slot']} {header['task']}")
             case "asked":
                 self.jobs.asked(header["fence"])
             case "revoked":
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
-            case "sharing":
-                self.device.n_sharing = header["n_sharing"]
-                self._make_room("")
             case "evict" if self.models.drop(header["task"]):
                 self.jobs.evicted()
         return {"op": "noted"}
@@ -176,9 +170,11 @@ class ExecutorChild:
 
     def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
-        model = self._model(header)
-        if model.module is not None and (
-            problem := budget_problem(model.module, model.learner.spec.memory_budget_bytes)
+        model, order = self._model(header), header.get("swap")
+        if (
+            order
+            and model.module is not None
+            and (problem := budget_problem(model.module, order["memory_budget_bytes"]))
         ):
             return {"op": "error", "kind": "ConfigError", "message": problem, "detail": ""}, []
         model.version = 1
@@ -204,7 +200,7 @@ class ExecutorChild:
             for name, value in header["settings"].items():
                 model.learner.set(name, value)
             model.learner.begin(header["round"], header["after_timesteps"])
-            model.staging = staging
+            model.staging, model.staged = staging, set()
         return model
 
     def _stage(self, header: Plain, payload: memoryview) -> Reply:
@@ -216,7 +212,7 @@ class ExecutorChild:
         started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
         model.learner.stage(header["collector"], fragment)
-        self.trials.staged(header, payload)
+        model.staged.add(header["collector"])
         answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep"):
             return answer, []
@@ -225,7 +221,7 @@ class ExecutorChild:
         return answer, [part]
 
     def _restore(self, header: Plain, payload: memoryview) -> Reply:
-        """Restore gradients of this round that were computed under former leases, here or elsewhere."""
+        """Restore gradients of this round that were computed elsewhere, or here under former leases."""
         started = time.perf_counter()
         model = self._ready(header, payload)
         if model is None:
@@ -239,6 +235,7 @@ class ExecutorChild:
         for key in keys:
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         model.staging = staging
+        model.staged.update(header["collectors"])
         return _done("restored", started, moved_bytes=sum(sizes) + _moved(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
@@ -246,6 +243,9 @@ class ExecutorChild:
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
+        if model.staged != set(header["collectors"]):  # dropped for want of memory, between two of them
+            staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
+            return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
 
@@ -264,7 +264,6 @@ class ExecutorChild:
             return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
         model.version, model.staging = model.version + 1, None
         model.parts.clear()
-        self.trials.finished(header["task"], model.learner.spec)
         return self._made(model, metrics, started, header)
 
     def _made(self, model: Model, metrics: Plain, started: float, header: Plain) -> Reply:

@@ -20,7 +20,6 @@ from drlnb.runtime.node.bootstrap import Bootstrap, by_value
 from drlnb.runtime.protocol import AGENT, PROTOCOL, RPC_TIMEOUT_S, Plain, drlnb_version, probe_patience_s
 from drlnb.runtime.scheduler.anchors import submit_anchor
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
-from drlnb.runtime.seats.plugin import SeatsPlugin
 
 __all__ = ["Link", "Pool", "SlotRow"]
 
@@ -58,8 +57,8 @@ class Pool:
     notices: tuple[str, ...]
     #: CUDA devices, or virtual ones, that carry the slots.
     n_devices: int
-    #: Slots of each device, or ``auto``.
-    seats: int | str
+    #: Slots of each device.
+    seats: int
     #: What its devices were named by; empty if they were not.
     names: tuple[str, ...]
     #: Whether the tasks of a slot share a process (``shared``) or have one each (``process``).
@@ -140,7 +139,7 @@ class Link:
         self,
         n_slots: int | None,
         *,
-        seats: int | str = 1,
+        seats: int = 1,
         names: Sequence[str] = (),
         isolation: str = "shared",
         own_workers: int | None = None,
@@ -153,7 +152,7 @@ class Link:
         n_slots
             How many devices; None: every CUDA device, or 2 virtual ones.
         seats
-            Slots of each device: concurrent leases, each with an executor of its own; ``"auto"``: as many as pay.
+            Slots of each device: concurrent leases, each with an executor of its own.
         names
             The devices by name instead of `n_slots`, as :func:`drlnb.planning.placement.devices.named_devices` reads
             them.
@@ -172,7 +171,7 @@ class Link:
             If the agents do not report in time.
         """
         self._is_ours = own_workers is not None
-        self._install(settings, probes=seats == "auto", own_cluster=self._is_ours)
+        self._install(settings, own_cluster=self._is_ours)
         silent = self._wait_for_nodes(own_workers)
         wanted = {"n_slots": n_slots, "seats": seats, "names": list(names), "isolation": isolation}
         self._ask("drlnb_open_slots", **wanted, timeout_s=30.0)
@@ -186,18 +185,14 @@ class Link:
             **{name: reply[name] for name in ("n_devices", "seats", "isolation")},
         )
 
-    def _install(self, settings: Mapping[str, object] | None, *, probes: bool, own_cluster: bool) -> None:
+    def _install(self, settings: Mapping[str, object] | None, *, own_cluster: bool) -> None:
         """Put the broker onto the scheduler, and the agents onto the workers that are there and that come."""
         if not own_cluster:
             self._check_scheduler()
-        plugins: list[BrokerPlugin | SeatsPlugin] = [BrokerPlugin(settings)]
-        if probes:
-            plugins.append(SeatsPlugin())
+        broker = {"plugin": cloudpickle.dumps(BrokerPlugin(settings)), "name": BrokerPlugin.name, "idempotent": True}
         fleet = {"fleet": self._fleet, "client": self.client.id} if not own_cluster else {}
         while True:
-            for plugin in plugins:
-                packed = {"plugin": cloudpickle.dumps(plugin), "name": plugin.name, "idempotent": True}
-                self._call("register_scheduler_plugin", **packed, timeout_s=_PLUGIN_S)
+            self._call("register_scheduler_plugin", **broker, timeout_s=_PLUGIN_S)
             if self._hello(**fleet):
                 break  # else: that broker was leaving with its last fleet, and has left
         kind = "drlnb.runtime.node.plugin:AgentPlugin"

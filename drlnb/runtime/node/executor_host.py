@@ -133,8 +133,8 @@ class Executor:
         except TimeoutError:
             raise ConnectionError(f"executor {self.slot} is not up after {timeout_s:g} s") from None
 
-    async def record(self, *, on: bool) -> Plain:
-        """Have the child record tasks' rounds, or forget them; return whose it has, and the device's memory.
+    async def memory(self) -> Plain:
+        """Return the bytes of the device's memory that anybody uses, and all of them; zeros where it has none.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Executor:
         """
         if self.child is None or self.child.channel is None:
             raise ConnectionError(f"executor {self.slot} is not up")
-        answer, _ = await self.child.channel.ask({"op": "record", "on": on})
+        answer, _ = await self.child.channel.ask({"op": "memory"})
         return answer
 
     async def _keep(self) -> None:
@@ -278,12 +278,6 @@ class Executor:
             await asyncio.sleep(0.01)
         self.send({"op": "job-end", "fence": fence})  # what its holder kept there
         return self._up.done()
-
-    def share(self, n_sharing: int) -> None:
-        """Have the child, and those that follow it, share the device with so many executors."""
-        if n_sharing != self.n_sharing:
-            self.n_sharing = n_sharing
-            self.send({"op": "sharing", "n_sharing": n_sharing})
 
     def forget(self, task: str) -> None:
         """Have the child forget a task's model."""

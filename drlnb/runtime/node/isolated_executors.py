@@ -25,7 +25,7 @@ __all__ = ["Tenants"]
 _NOBODY = ""
 #: Most processes of a slot: on CUDA each one has a context of its own (0.25-0.7 GiB).
 _MOST = 16
-#: Share of the memory that may be in use once one more process is up: as for seats.
+#: Share of the memory that may be in use once one more process is up.
 _MEMORY_FRAC = 0.9
 #: Longest wait for a process's start, in seconds: it imports torch, perhaps beside others.
 _UP_S = 90.0
@@ -243,6 +243,6 @@ async def _is_short(device: str, tenants: Sequence[Executor]) -> bool:
 async def _device_memory(tenant: Executor) -> tuple[int, int]:
     """Return bytes in use on the device, by anybody, and in all; zeros if nobody says."""
     with contextlib.suppress(ConnectionError, TimeoutError):
-        answer = await asyncio.wait_for(tenant.record(on=False), _MEMORY_S)
+        answer = await asyncio.wait_for(tenant.memory(), _MEMORY_S)
         return int(answer["used_bytes"]), int(answer["total_bytes"])
     return 0, 0

@@ -20,7 +20,6 @@ from drlnb.runtime.node.collectors import Collectors
 from drlnb.runtime.node.cpu_queue import n_cpus
 from drlnb.runtime.node.devices import find_devices
 from drlnb.runtime.node.masters import Masters
-from drlnb.runtime.node.seat_trials import SeatTrials
 from drlnb.runtime.node.slots import Slots
 from drlnb.runtime.protocol import AGENT, PROTOCOL, drlnb_version, pool_task, table
 
@@ -74,7 +73,6 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             "drlnb_yield": self.masters.yield_asked,
             **table(self, "end_task"),
         })
-        self.link.serve(SeatTrials(self.slots, self.link.node).handlers())
         self.link.keep(self._report_up())
 
     async def teardown(self, worker: "Worker") -> None:

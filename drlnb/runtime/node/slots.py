@@ -38,11 +38,8 @@ class Slots:
         """Start the executors of the slots that the pool gave to this node."""
         sharing = Counter(row["device"] for row in slots)
         for row in slots:
-            executor = self.executors.get(row["slot"])
-            if isinstance(executor, Executor):
-                executor.share(sharing[row["device"]])
-            elif executor is None:
-                made = self._made(row["slot"], row["device"], row.get("isolation", "shared"), sharing[row["device"]])
+            if row["slot"] not in self.executors:
+                made = self._made(row["slot"], row["device"], row["isolation"], sharing[row["device"]])
                 self.executors[row["slot"]] = made
                 made.start()
 
@@ -55,11 +52,11 @@ class Slots:
         log = self._link.directory / f"executor-{slot.replace('/', '-')}.log"
         gate = self._gates.setdefault(slot, WorkGate(slot))
         if isolation == "process":
-            return Tenants(slot, device, log, gate, self.report_up, self._tenant_lost)
-        return Executor(slot, device, log, gate, self.report_up, self._down, n_sharing)
+            return Tenants(slot, device, log, gate, self._report_up, self._tenant_lost)
+        return Executor(slot, device, log, gate, self._report_up, self._down, n_sharing)
 
     # ------------------------------------------------------------------ reports to the broker
-    def report_up(self, executor: Executor | Tenants) -> None:
+    def _report_up(self, executor: Executor | Tenants) -> None:
         """Report to the broker that an executor is up."""
         names = {"device": executor.device, "device_name": executor.device_name}
         self._report("drlnb_slot_up", slot=executor.slot, executor_epoch=executor.epoch, **names)

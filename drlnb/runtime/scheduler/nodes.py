@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from drlnb.planning.warmup.cpu_slots import cpu_share
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, SEATS, SOON_S, Handler, Plain, Refusal, probe_patience_s, table
+from drlnb.runtime.protocol import RPC_TIMEOUT_S, SOON_S, Handler, Plain, Refusal, probe_patience_s, table
 from drlnb.runtime.scheduler.pool_devices import PoolDevices
 
 if TYPE_CHECKING:
@@ -211,18 +211,15 @@ class Nodes:
     async def open_slots(
         self,
         n_slots: int | None,
-        seats: int | str = 1,
+        seats: int = 1,
         names: Sequence[str] = (),
         isolation: str = "shared",
     ) -> None:
         """Decide once which slots the pool has, as :meth:`PoolDevices.open` does, and have their executors started."""
-        limits = self.pool.open(n_slots, seats, names, isolation)
-        if limits is None:
+        if not self.pool.open(n_slots, seats, names, isolation):
             return
         for node in self.given:
             await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=self.pool.slots_of(node))
-        if seats == "auto":
-            self.broker.scheduler.plugins[SEATS].open(self.pool.devices.values(), limits)
 
     async def same_devices(self, names: Sequence[str]) -> Plain:
         """Return whether the pool's devices are those of some names; refuse names that mean none."""

@@ -31,7 +31,6 @@ from drlnb.runtime.protocol import (
     AGENT,
     BROKER,
     PROTOCOL,
-    SEATS,
     SOON_S,
     Handler,
     Plain,
@@ -167,10 +166,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Remove our plugins from the cluster: agents end with all their children, workers that join get none."""
         with contextlib.suppress(OSError, TimeoutError, ValueError):  # one that does not answer ends its own later
             await asyncio.wait_for(self.scheduler.unregister_worker_plugin(None, AGENT), _LEAVE_S)
-        for name in (SEATS, BROKER):
-            if (plugin := self.scheduler.plugins.get(name)) is not None:
-                self.scheduler.remove_plugin(name)
-                await plugin.close()
+        if BROKER in self.scheduler.plugins:
+            self.scheduler.remove_plugin(BROKER)
+            await self.close()
         for op in [op for op in self.scheduler.handlers if op.startswith("drlnb_")]:
             del self.scheduler.handlers[op]
 
@@ -224,11 +222,6 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
             raise ConfigError(problem)
         if key in SLOT_KEYS and value not in self.pool.slots:
             raise ConfigError(f"{key}: the executor of {value} is not up yet; try again in a moment")
-        if key == "slot.drain" and self.nodes.pool.seats == "auto":
-            raise ConfigError(
-                f"slot.drain: how many seats {str(value).rpartition('/')[0]} has is found out while tasks train "
-                "(seats='auto'), and that needs all of them; a fleet with a number of seats can drain each"
-            )
 
     async def pool_set(self, key: str, value: object, task: str | None = None) -> None:
         """Change a setting of the pool, or of a task in it; nothing is journalled of one that cannot be changed so."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
-from drlnb.planning.seats.rules import SeatsSettings, isolation_problem, n_seats_problem, virtual_limit
+from drlnb.planning.placement.seats import MAX_SEATS, isolation_problem, n_seats_problem, virtual_limit
 from drlnb.records.errors import ConfigError
 from drlnb.runtime.protocol import Plain
 
@@ -32,7 +32,7 @@ class PoolDevices:
         #: What was asked for when it was opened.
         self.n_devices = 0
         self.names: tuple[str, ...] = ()
-        self.seats: int | str = 1
+        self.seats = 1
         self.isolation = "shared"
         #: The devices that carry the slots, by name, and whether they are a number of devices, not all or some by name.
         self.devices: dict[str, Device] = {}
@@ -53,10 +53,8 @@ class PoolDevices:
         """Return what a node must know of its slots."""
         return [{**row, "isolation": self.isolation} for row in self.given.get(node, {}).values()]
 
-    def open(
-        self, n_slots: int | None, seats: int | str, names: Sequence[str], isolation: str
-    ) -> dict[str, tuple[int, str]] | None:
-        """Decide once which slots the pool has.
+    def open(self, n_slots: int | None, seats: int, names: Sequence[str], isolation: str) -> bool:
+        """Decide once which slots the pool has; return whether that is now, false if it was open and is like this.
 
         Parameters
         ----------
@@ -69,11 +67,6 @@ class PoolDevices:
         isolation
             Whether a slot's tasks share a process, or have one each.
 
-        Returns
-        -------
-        dict or None
-            The most seats of each device by its name, and why no more; None if the pool was open, and is like this.
-
         Raises
         ------
         ConfigError
@@ -82,12 +75,10 @@ class PoolDevices:
         named = named_devices(names, self._there()) if names else ()
         if self.opened:
             self._check_opened(n_slots, seats, named, isolation)
-            return None
+            return False
         devices = named or self._first_devices(n_slots)
         virtual = devices[0].seen.startswith("cpu:")
-        limits = self._limits(devices, virtual=virtual)
-        problem = n_seats_problem(seats) or _too_many(seats, limits) or isolation_problem(isolation, seats)
-        if problem:
+        if problem := n_seats_problem(seats) or self._too_many(seats, devices) or isolation_problem(isolation):
             raise ConfigError(problem)
         self._give_seats(devices, seats)
         self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
@@ -98,7 +89,7 @@ class PoolDevices:
             plural = "s" if len(devices) > 1 else ""
             kind = f"virtual CPU slot{plural}" if seats == 1 else f"virtual CPU device{plural} with seats: {seats}"
             self.notices.append(f"no CUDA device ({why}): training on {len(devices)} {kind}")
-        return limits
+        return True
 
     def is_of(self, names: Sequence[str]) -> bool:
         """Return whether the devices are those of some names.
@@ -148,8 +139,6 @@ class PoolDevices:
         Of all CUDA devices, or of devices by name, those that it has; of a number, what is missing of it since other
         nodes are gone, which bring that no more.
         """
-        if self.seats == "auto":
-            return
         live = {device.key for device in self.devices.values() if device.node in self.rows}
         added = [device for device in self._meant(node) if device.key not in live]
         if self.counted:
@@ -177,7 +166,7 @@ class PoolDevices:
             meant = tuple(_virtual_device(node, k) for k in range(self.rows[node]["n_cpus"]))
         return [device for device in meant if device.node == node]
 
-    def _check_opened(self, n_slots: int | None, seats: int | str, named: Sequence[Device], isolation: str) -> None:
+    def _check_opened(self, n_slots: int | None, seats: int, named: Sequence[Device], isolation: str) -> None:
         """Refuse what this pool is not; somebody who names no numbers takes it as it is.
 
         Raises
@@ -187,7 +176,7 @@ class PoolDevices:
         """
         if isolation not in {"shared", self.isolation}:
             raise ConfigError(
-                isolation_problem(isolation, self.seats)
+                isolation_problem(isolation)
                 or f"this cluster's pool has isolation {self.isolation!r} already; {isolation!r} asks for another"
             )
         if named and {device.name for device in named} != self.devices.keys():
@@ -211,32 +200,26 @@ class PoolDevices:
         turns = itertools.product(range(n_devices), sorted(self.rows))  # one device of each node, then the next
         return tuple(_virtual_device(node, k) for k, node in itertools.islice(turns, n_devices))
 
-    def _limits(self, devices: Sequence[Device], *, virtual: bool) -> dict[str, tuple[int, str]]:
-        """Return the most seats of each device by its name, and why no more."""
-        n_most = SeatsSettings().n_most
-        if not virtual:
-            return {device.name: (n_most, f"at most {n_most} seats") for device in devices}
-        rows = {device.name: self.rows[device.node] for device in devices}
-        n_on = Counter(row["host"] for row in rows.values())
-        return {name: virtual_limit(row["n_cpus"], n_on[row["host"]], n_most) for name, row in rows.items()}
+    def _too_many(self, seats: int, devices: Sequence[Device]) -> str:
+        """Return the complaint about more seats than a virtual device can have; empty if there is none."""
+        rows = [self.rows[device.node] for device in devices if device.seen.startswith("cpu:")]
+        n_on = Counter(row["host"] for row in rows)
+        limits = (virtual_limit(row["n_cpus"], n_on[row["host"]]) for row in rows)
+        few, why = min(limits, default=(MAX_SEATS, ""))
+        return f"seats {seats}: a device here has room for {few} ({why})" if seats > few else ""
 
-    def _give_seats(self, devices: Sequence[Device], seats: int | str) -> None:
+    def _give_seats(self, devices: Sequence[Device], seats: int) -> None:
         """Make the slots: one per device, named as it, or one per seat with its number behind."""
         for device in devices:
             if seats == 1:
                 self.give(device.node, device.name, device.seen if device.seen.startswith("cuda:") else "cpu")
             else:
-                for seat in range(1 if seats == "auto" else int(seats)):
+                for seat in range(seats):
                     self.give(device.node, f"{device.name}/{seat}", device.seen)
 
-    def give(self, node: str, slot: str, device: str, epoch: int = 0) -> None:
+    def give(self, node: str, slot: str, device: str) -> None:
         """Give a slot to a node; it is in the pool once its executor is up."""
-        self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": epoch}
-
-    def take(self, slot: str) -> Plain:
-        """Remove a slot from its node, and return its row."""
-        given = next(slots for slots in self.given.values() if slot in slots)
-        return given.pop(slot)
+        self.given.setdefault(node, {})[slot] = {"slot": slot, "device": device, "up": False, "epoch": 0}
 
 
 def _virtual_device(node: str, k: int) -> Device:
@@ -246,9 +229,3 @@ def _virtual_device(node: str, k: int) -> Device:
 def _carries(device: Device, slot: str) -> bool:
     """Whether a slot is a device's: named as it, or with the number of a seat behind."""
     return slot == device.name or slot.rpartition("/")[0] == device.name
-
-
-def _too_many(seats: int | str, limits: Mapping[str, tuple[int, str]]) -> str:
-    """Return the complaint about more seats than a device can have; empty if there is none."""
-    few, why = min(limits.values(), default=(0, ""))
-    return f"seats {seats}: a device here has room for {few} ({why})" if isinstance(seats, int) and seats > few else ""

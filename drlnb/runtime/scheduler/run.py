@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from drlnb.planning.pool import PoolMachine
-from drlnb.planning.seats.machine import SeatsMachine
 from drlnb.planning.settings import as_config, begun_with, owner, setting_problem, unknown_setting
 from drlnb.records.base import Record
 from drlnb.records.errors import ConfigError
@@ -122,7 +121,7 @@ class LiveRun:
         """Whether nothing of a task runs any more."""
         return self.tasks[task]["state"] in ENDS
 
-    def open_stream(self, kind: str, name: str, machine: PoolMachine | SeatsMachine) -> None:
+    def open_stream(self, kind: str, name: str, machine: PoolMachine) -> None:
         """Begin a stream of a machine's records with what the machine is between two events.
 
         A run that is resumed on the same broker opens another stream; a name that is taken gets a number behind.

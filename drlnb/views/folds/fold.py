@@ -14,7 +14,6 @@ from drlnb.records.base import Event, Record
 from drlnb.records.common import ClockRelated, Defect, JournalFailed
 from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.round import ENDS
-from drlnb.records.seats import SeatsPlanned
 from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.distribution import DistributionFold
 from drlnb.views.folds.entries import Entry, Rules, entries_of, folds, handlers_of, split_stream
@@ -38,8 +37,6 @@ class _Line:
 
     name: str
     handlers: Mapping[type[Record], Sequence[Callable[..., object]]]
-    #: Whether its seconds are on a clock that is asked about.
-    counts: bool
     #: NaN before its first event.
     first: float = math.nan
     latest: float = 0.0
@@ -96,8 +93,6 @@ class Fold:
         #: Training steps under swap plans, likewise.
         self.swappings: dict[str, SwapFold] = {}
         self.reasons = Reasons()
-        #: Device -> work per second with 1, 2, ... executors at once, relative to one, where a probe has measured it.
-        self.rates: dict[str, tuple[float, ...]] = {}
         self.n_rows = 0
         #: Lines of the journal that could not be read, as far as it says so.
         self.defects: list[str] = []
@@ -115,7 +110,7 @@ class Fold:
         for stream, record in entries:
             self.n_rows += 1
             line = self._lines.get(stream) or self._opened(stream)
-            if line.counts and isinstance(record, Event):
+            if isinstance(record, Event):
                 line.saw(record.t)
             for handler in line.handlers.get(type(record), ()):
                 handler(record, line.latest)
@@ -123,7 +118,6 @@ class Fold:
     def _opened(self, stream: str) -> _Line:
         """Return a stream that is new, with the handlers of its kind."""
         named = split_stream(stream)
-        counts = not stream.startswith("seats-")  # on the pool's clock; slots that come and go are in the pool's stream
         rules = [*handlers_of(self, stream)]
         if stream.startswith("warmup-"):  # a simulated task that has nothing but its warm-up
             self.clocks.pool(stream)
@@ -139,13 +133,13 @@ class Fold:
             rules += handlers_of(self.swappings.setdefault(task.name, SwapFold()))
             if self._details:
                 rules += [*self._warmup(*named, stream), *self.reasons.task(task.name).items()]
-        elif counts:
+        else:
             rules += self.pool.stream(stream)
             rules += self.reasons.pool().items() if self._details else ()
         handlers: dict[type[Record], list[Callable[..., object]]] = defaultdict(list)
         for kind, handler in rules:
             handlers[kind].append(handler)
-        line = self._lines[stream] = _Line(name=stream, handlers=handlers, counts=counts)
+        line = self._lines[stream] = _Line(name=stream, handlers=handlers)
         return line
 
     def _warmup(self, task: str, attempt: int, stream: str) -> Rules:
@@ -157,10 +151,6 @@ class Fold:
 
     def _related(self, stream: str, event: ClockRelated, t: float) -> None:
         self.clocks.related(stream, event.clock, event.offset_s, event.error_s)
-
-    def _planned_seats(self, stream: str, decision: SeatsPlanned, t: float) -> None:
-        if decision.rates:
-            self.rates[decision.device] = decision.rates
 
     def _defect(self, stream: str, notice: Defect | JournalFailed, t: float) -> None:
         self.defects.append(notice.text)

@@ -54,8 +54,11 @@ class Attempt:
     #: Version -> round, of checkpoints that are being written.
     writing: dict[int, int] = field(default_factory=dict)
     rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
-    #: One row per piece of work on a slot, the newest ones: when it ended, how long it took, fence of its lease.
-    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token"))
+    #: One row per piece of work on a slot, the newest ones: when it ended, how long it took, fence of its lease, slot.
+    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token", "slot"))
+    #: Slot -> its number in that column; and the first slot of the newest lease, which makes the parameters.
+    slots: dict[str, int] = field(default_factory=dict)
+    lead: str = ""
     #: Bytes that had to be brought to slots, NaN where no record says so.
     moved_bytes: float = math.nan
     #: Evaluations that did not fail, with the environment steps before them.
@@ -121,7 +124,9 @@ class Attempt:
 
     def _worked(self, event: of_round.GradientComputed | of_round.ParametersReady, t: float) -> None:
         if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
-            self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token)
+            name = event.slot if isinstance(event, of_round.GradientComputed) else self.lead
+            slot = self.slots.setdefault(name, len(self.slots))
+            self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token, slot)
             if len(self.work) >= 2 * _WORK:
                 self.work.take(slice(self._cut(), None))
 
@@ -136,6 +141,7 @@ class Attempt:
         self.moved_bytes = event.moved_bytes + (0.0 if math.isnan(self.moved_bytes) else self.moved_bytes)
 
     def _received(self, event: of_round.LeaseReceived, t: float) -> None:
+        self.lead = event.slots[0]
         self.task.clocks.seen("grant", event.fence, self.stream, t)
 
     def _returns(self, command: of_round.ReturnLease, t: float) -> None:

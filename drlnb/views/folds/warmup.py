@@ -22,7 +22,7 @@ NEWEST = 8_192
 #: was ended, 2: its CPU slot was given back), seconds from sending to the planned start, lead; texts.
 REST = (
     "collector", "round", "began", "sent", "planned", "ready", "start_s", "arrival", "ended", "after",
-    "lead", "action", "planner", "reason", "revised",
+    "lead", "action", "planner", "reason",
 )  # fmt: skip
 
 
@@ -46,8 +46,6 @@ class WarmupFold:
     weighed: warmup.WarmupPlanned | None = None
     #: The newest plan whose filter was asked.
     filtered: warmup.WarmupPlanned | None = None
-    #: The newest newsvendor's answer: quantile of the starts, and the lead at it in seconds.
-    newsvendor: tuple[float, float] | None = None
     #: Text -> its number in the columns of texts.
     texts: dict[str, int] = field(default_factory=lambda: {"": 0})
     #: Settings of warm-up that the stream names, without ``warmup.``.
@@ -83,7 +81,7 @@ class WarmupFold:
             return  # an old round's, or sent twice
         unknown = (math.nan,) * 4
         self._latest[event.collector] = self.rests.append(
-            event.collector, event.round, t - event.collect_s, t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0, 0
+            event.collector, event.round, t - event.collect_s, t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0
         )
         if len(self.rests) >= 2 * NEWEST:
             self._forget()
@@ -104,16 +102,11 @@ class WarmupFold:
         at = self._of_round(plan.collector, plan.round)
         if at is None:
             return
-        if self.rests.get(at, "action"):
-            self.rests.set(at, "revised", self.rests.get(at, "revised") + 1)
         for name in ("action", "planner", "reason"):
             self.rests.set(at, name, self._text(getattr(plan, name)))
-        # The plan counts from its own event, which for a revised plan is later than the sending.
-        after = math.nan if plan.start_after_s is None else t - self.rests.get(at, "sent") + plan.start_after_s
-        self.rests.set(at, "after", after)
+        self.rests.set(at, "after", math.nan if plan.start_after_s is None else plan.start_after_s)
         self.rests.set(at, "lead", math.nan if plan.lead_s is None else plan.lead_s)
         self.weighed = plan if plan.candidates else self.weighed
-        self.newsvendor = plan.newsvendor or self.newsvendor
         self.filtered = self.filtered if plan.filtered is None else plan
 
     def _ended(self, command: warmup.StopCollector | warmup.ParkCollector, t: float) -> None:

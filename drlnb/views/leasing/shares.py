@@ -186,10 +186,6 @@ def _sentence(numbers: Numbers) -> str:
 def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
     if not parts:
         return ()
-    rates = []
-    for device, of in sorted(line.fold.rates.items()):
-        rates_by_number = ", ".join(f"{n} at once {words.number(rate)}x" for n, rate in enumerate(of, 1))
-        rates.append(f"a probe measured work per second on {device}: {rates_by_number}")
     slots = {life.name: life for life in line.fold.pool.lives.values()}
     virtual = any(life.device.startswith("cpu") for life in slots.values())
     seats = len(slots) > n_devices(line)
@@ -197,10 +193,9 @@ def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
         "ghosts (exclusive) are the measured rounds less their waits for slots; what tasks cost each other otherwise, "
         "such as cores, is still in them",
         "ghosts (co-located) are a model of the same rounds as processes that take turns on the devices; kernels that "
-        "a device runs side by side are not in it: drlnb bench seats measures all three ways",
+        "a device runs side by side are not in it: the benchmark of seats measures all three ways",
         *_OF_VIRTUAL[:virtual],
         *_OF_SEATS[:seats],
-        *rates,
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     fold = fold_of(journal, until_s)
     name, of = newest(fold, task)
     y_axis, factor, twin = _KINDS[kind]
-    lines, x, tried, origin = Lines(), of.steps["step"], of.steps["trial"] > 0, of.origin(fold.origin)
+    lines, x, tried, origin = Lines(), of.steps["step"], of.steps["trial"] > 0, fold.origin
     drawn = [("budget", "#D55E00", ("B", ""), "budget", x > 0)] if kind == "peak" else []
     for label, colour, look, key, mine in (
         *drawn,

@@ -35,13 +35,12 @@ STARTS = table(
     "points",
     Column("line", "starts", "node, start mode, starts at the same time there", kind="name"),
     Column("x", "from", "lower edge of the bar; measured from the command at the node to ready", unit="s"),
-    Column("y", "starts in it", "how many; a line of L* is upright"),
+    Column("y", "starts in it", "how many"),
 )
 NUMBERS = {
     "starts": ("starts", "", "starts of a collector's process that were measured"),
     "p50": ("p50", "s", "median duration of a start, over all kinds"),
     "p95": ("p95", "s", "95 % of the starts took less"),
-    "lead": ("L*", "s", "lead that costs least if the arrival is known; nothing: no plan, or several tasks"),
 }
 
 
@@ -115,7 +114,7 @@ def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
     if line.filtered is not None:
         notes.append("the band reaches from the least to the most seconds of the rounds that the newest plan kept")
     elif len(line):
-        notes.append("planners seed and mean filter the history; saa and progress look at all rounds of a regime")
+        notes.append("planner seed filters the history; saa looks at all rounds of a regime")
     if line.cuts:
         last = line.cuts[-1]
         notes.append(f"{words.plural(len(line.cuts), 'regime')} ended; the last in round {last.round}: {last.reason}")
@@ -124,9 +123,7 @@ def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
 
 # -- durations of starts ----------------------------------------------------------------------------------------------
 def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
-    """Return how long starts take: a histogram per node, start mode and number of starts at the same time, and L*.
-
-    L* is the newsvendor's lead of each task's newest plan: what would cost least if the arrival were known.
+    """Return how long starts take: a histogram per node, start mode and number of starts at the same time.
 
     Parameters
     ----------
@@ -145,19 +142,11 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     made = Lines()
     everything = np.array([value for values in by_key.values() for value in values])
     edges = np.linspace(0.0, float(everything.max()), _BINS + 1) if len(everything) else np.zeros(0)
-    top = 1.0
     kinds = theme.styles(f"node {node}, {mode}, {n} at once" for node, mode, n in sorted(by_key))
     for key, style in zip(sorted(by_key), kinds, strict=True):
         counts, _ = np.histogram(by_key[key], bins=edges)
-        top = max(top, float(counts.max()))
         made.add(style.name, style.colour, edges, [*counts.tolist(), 0], step=True, style=("", style.hatch))
-    leads = _leads(fold, made, top)
     notes = ["starts of new and of lost collectors are counted, too"] if len(everything) else []
-    if leads:
-        notes.append(
-            "L*: the lead that costs least if the parameters' arrival is known, a quantile of the starts that the "
-            "task's newest plan looked at (newsvendor)"
-        )
     n = len(everything)
     p50, p95 = np.quantile(everything, (0.5, 0.95)).tolist() if n else (None, None)
     said = f"{words.plural(n, 'start')}{f', of {len(by_key)} kinds' if len(by_key) > 1 else ''}"
@@ -165,17 +154,5 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     return picture(
         "warmup.starts", fold, said if n else "no start has been measured yet", STARTS,
         made.body(axis("from the command to ready", "s"), axis("starts")), notes=notes,
-        numbers=numbered(NUMBERS, starts=float(n), p50=p50, p95=p95, lead=leads[0][1] if len(leads) == 1 else None),
+        numbers=numbered(NUMBERS, starts=float(n), p50=p50, p95=p95),
     )  # fmt: skip
-
-
-def _leads(fold: Fold, made: Lines, top: float) -> list[tuple[float, float]]:
-    """Draw every task's L* as an upright line of this height, and return them: quantile, seconds."""
-    leads = []
-    for name in fold.task_names():
-        lead = WarmupLine(fold, name).newsvendor
-        if lead is not None:
-            label = f"L* of {name}: {words.duration(lead[1])}, longer than {words.percent(lead[0])} of its starts"
-            made.add(label, _COLOURS["cut"], [lead[1]] * 2, [0.0, top], style=("", "/"))
-            leads.append(lead)
-    return leads

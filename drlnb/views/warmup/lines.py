@@ -71,11 +71,6 @@ class WarmupLine:
         return next((attempt.filtered for attempt in reversed(self.attempts) if attempt.filtered is not None), None)
 
     @property
-    def newsvendor(self) -> tuple[float, float] | None:
-        """The newest lead that would be best if the arrival were known: its quantile of the starts, and seconds."""
-        return next((attempt.newsvendor for attempt in reversed(self.attempts) if attempt.newsvendor is not None), None)
-
-    @property
     def cuts(self) -> tuple[WarmupRegimeEnded, ...]:
         """Ends of regimes, oldest first."""
         return tuple(cut for attempt in self.attempts for cut in attempt.cuts)

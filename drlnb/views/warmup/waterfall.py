@@ -161,17 +161,15 @@ def _bars(
 def _causes(rests: Table) -> list[str]:
     """Return, in words, what started each collector; empty while nothing has, or where nothing had to."""
     causes = []
-    for planned, arrival, after, revised in zip(
-        *(rests[name].tolist() for name in ("planned", "arrival", "after", "revised")), strict=True
-    ):
+    times = (rests[name].tolist() for name in ("planned", "arrival", "after"))
+    for planned, arrival, after in zip(*times, strict=True):
         if math.isnan(planned):
             causes.append("")
         elif planned >= arrival - _SAME_S:
             late = "sooner than the planned time" if after >= 0 else "no time was planned"
             causes.append(f"the parameters' arrival: {late}")
         else:
-            moved = f", moved {words.plural(int(revised), 'time')} by progress" if revised else ""
-            causes.append(f"its planned time{moved}")
+            causes.append("its planned time")
     return causes
 
 

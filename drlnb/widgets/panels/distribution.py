@@ -10,6 +10,7 @@ from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.fleet import client_of
 from drlnb.fleet.training import Training
 from drlnb.fleet.whatif.distribution import parts
+from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import measured
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
@@ -88,7 +89,7 @@ class Distribution(Timings):
 
     def _can_apply(self, args: Args) -> None:
         if self._off():
-            raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
+            raise ConfigError(f"{self._off()}: nothing can be changed")
         self.case.check(args)
 
     def _apply(self, args: Args) -> str:

@@ -174,7 +174,7 @@ class Panel:
         ------
         UnknownSetting
             If there is no such setting.
-        WrongSetting
+        ConfigError
             If a value is wrong; nothing is changed then.
         """
         new = checked(self.content.NAME, self.content.CHECKS, settings)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drlnb.bench.frame.bench import Bench, option
-from drlnb.bench.frame.rows import Bar, Paired, Row, in_turn, pair_up
+from benchmarks.frame.bench import Bench, option
+from benchmarks.frame.rows import Bar, Paired, Row, in_turn, pair_up
 from tests.browser.bench import page as js
 from tests.browser.lab import LabServer, Sheet, chromium, missing, until
 
@@ -312,7 +312,7 @@ GROUPS: dict[str, tuple[_Measure, Sequence[str]]] = {
 LAB = Bench(
     "lab",
     "Measure panels and reports in a real JupyterLab.",
-    {name: (__name__, "group", name) for name in GROUPS},
+    {name: partial(group, name=name) for name in GROUPS},
     Effort,
 )
 

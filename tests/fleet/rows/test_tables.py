@@ -176,9 +176,8 @@ def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
             fence=Fence(1, 1),
             slot="s",
             round=1,
-            swap_plan_key=key,
-            swap_budget_bytes=budget_bytes,
-            swap_report="median",
+            collectors=(0,),
+            swap=swapping.SwapOrder(key, budget_bytes, "median"),
         )
         return [finish, swapping.SwapStepMeasured(plan_key=key, peak_bytes=9, **step)]
 
@@ -223,9 +222,9 @@ def long_journal(n):
             grant = {"request_id": f"r/a/1/{k}", "task": "r/a", "attempt": 1, "round": k}
             yield leasing.SlotRequested(t=float(k), node="0", **grant)
             yield LeaseGranted(fence=fence(k), slots=("0/cpu0",), waited_s=0.0, **grant)
-            yield leasing.LeaseReturned(t=k + 0.5, fence=fence(k), clean=True, computed_s=0.25)
+            yield leasing.LeaseReturned(t=k + 0.5, fence=fence(k), clean=True, computed_s=(0.25,))
             yield LeaseReleased(
-                fence=fence(k), task="r/a", slots=("0/cpu0",), held_s=0.5, computed_s=0.25, reason="returned"
+                fence=fence(k), task="r/a", slots=("0/cpu0",), held_s=0.5, computed_s=(0.25,), reason="returned"
             )
 
     def of_task():
@@ -233,7 +232,9 @@ def long_journal(n):
             yield ClockRelated(t=1.0, clock="broker-e1", offset_s=offset_s, error_s=0.0)
         for k in (k for k in range(1, n + 1) if k % 3):
             yield LeaseReceived(t=float(k), request_id=f"a/1/{k}", fence=fence(k), slots=("0/cpu0",), waited_s=0.0)
-            yield GradientComputed(t=k + 0.4, collector=0, round=k, fence=fence(k), elapsed_s=0.25, moved_bytes=7)
+            yield GradientComputed(
+                t=k + 0.4, collector=0, round=k, fence=fence(k), slot="0/cpu0", elapsed_s=0.25, moved_bytes=7
+            )
 
     def stream(name, machine, read):
         header = StreamOpened(stream=name, machine=machine, config={}, origin="measured", version="0")

@@ -63,7 +63,7 @@ def test_wrappers_travel_in_the_spec(tmp_path):
     file.write_text("CartPole-v1: {env_wrapper: rl_zoo3.wrappers.MaskVelocityWrapper, frame_stack: 4}\n", "utf-8")
     spec = Task.from_zoo(file, "CartPole-v1", env_wrappers=[{"TimeLimit": {"max_episode_steps": 9}}]).spec
     assert spec.env_wrappers == [
-        {"name": "MaskVelocityWrapper", "kwargs": {}},
+        {"name": "rl_zoo3.wrappers:MaskVelocityWrapper", "kwargs": {}},
         {"name": "FrameStack", "kwargs": {"n_stack": 4}},
         {"name": "TimeLimit", "kwargs": {"max_episode_steps": 9}},
     ]

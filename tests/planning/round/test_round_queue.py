@@ -30,7 +30,7 @@ def a_round(master, **queue):
 
 def queuing(n_rounds=30, **warmup):
     """Return a task whose parked collectors have waited so long for CPU slots that they are asked for ahead."""
-    master = Master(n_rounds=n_rounds, warmup={"planner": "quantile", **warmup})
+    master = Master(n_rounds=n_rounds, warmup={"planner": "saa", **warmup})
     master.at_version_1()
     for _ in range(10):
         a_round(master, queued_s=1.0, **CROWDED)
@@ -116,7 +116,7 @@ def test_no_start_is_planned_for_a_round_that_does_not_come(mode):
 # ------------------------------------------------------------------ a stop, or a pause, while processes are ended
 def respawning(**config):
     """Return a task whose collectors' processes end after they have sent, and are started ahead."""
-    warmup = {"collector_mode": "respawn", "planner": "quantile"}
+    warmup = {"collector_mode": "respawn", "planner": "saa"}
     master = Master(n_rounds=30, can_respawn=True, warmup=warmup, **config)
     master.at_version_1()
     for _ in range(10):

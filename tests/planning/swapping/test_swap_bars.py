@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from drlnb.bench.swapping import contest
-from drlnb.bench.swapping.contest import costs_of_types, first_met, gray_sweep, random_walk
+from benchmarks.swapping import contest
+from benchmarks.swapping.contest import costs_of_types, first_met, gray_sweep, random_walk
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.learned import QTable, cost, learn, predicted_cost, swapped_types

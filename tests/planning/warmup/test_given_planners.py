@@ -56,11 +56,11 @@ def test_a_plan_is_read_back_from_a_journal():
     """The first collector's record holds what the plan was; without one there is none."""
     planned = WarmupPlanned(
         round=3, collector=1, action="start", planner="saa", reason="saves 1 s", start_after_s=2.0, lead_s=1.0,
-        candidates=((None, 1.0, 0.0),), filtered=(8, 5.0, 6.0), saved_s=1.0, newsvendor=(0.5, 1.0),
+        candidates=((None, 1.0, 0.0),), filtered=(8, 5.0, 6.0), saved_s=1.0,
     )  # fmt: skip
     view = WarmupView()
     assert WARMUP.recorded(view, Answer([planned])) == WarmupPlan(
         action="start", reason="saves 1 s", start_after_s=2.0, lead_s=1.0, candidates=((None, 1.0, 0.0),),
-        filtered=((8, 5.0, 6.0),), saved_s=1.0, newsvendor=(0.5, 1.0),
+        filtered=((8, 5.0, 6.0),), saved_s=1.0,
     )  # fmt: skip
     assert WARMUP.recorded(view, Answer()) is None

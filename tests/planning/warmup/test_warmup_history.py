@@ -5,17 +5,16 @@ import json
 import pytest
 
 from drlnb.planning.codec import from_plain, to_plain
-from drlnb.planning.warmup.history import History, Pace, RoundRow, StartBook
+from drlnb.planning.warmup.history import History, RoundRow, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
-from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import from_plain as header_of
 
 
 def row(round_, gap_s=6.0, start_s=(1.0, 2.0), **key):
     return RoundRow(
-        round=round_, gap_s=(gap_s, gap_s - 1.0), round_s=gap_s + 2.0, offset_s=(2.0, 3.0), gradient_s=(1.0, 2.0),
-        finish_s=0.5, publish_s=0.25, lease_s=0.125, key={"hold": "round", "nodes": ("n0", "n0"), **key},
+        round=round_, gap_s=(gap_s, gap_s - 1.0), round_s=gap_s + 2.0,
+        key={"hold": "round", "nodes": ("n0", "n0"), **key},
         start_s=list(start_s),
     )  # fmt: skip
 
@@ -86,15 +85,6 @@ def test_rounds_without_starts_borrow_them_in_turn():
     assert history_of(row(1, start_s=(None, 1.0))).starts() == []
 
 
-def test_pace_is_of_medians():
-    """By hand: gradients 1 and 2 s, two a round."""
-    pace = history_of(row(1), row(2)).pace()
-    assert pace == Pace(gradient_s=1.5, n_gradients=2, finish_s=0.5, publish_s=0.25, lease_s=0.125, offset_s=(2.0, 3.0))
-    bare = row(1)
-    bare.gradient_s = ()
-    assert (history_of(bare).pace().gradient_s, history_of(bare).pace().n_gradients) == (0.0, 0)
-
-
 def test_a_history_survives_json():
     """As lists, and as the tuples that a journal's header makes of them."""
     history = history_of(row(1), row(2, start_s=(None, 1.5)))
@@ -105,44 +95,6 @@ def test_a_history_survives_json():
         copy.rows[-1].start_s[0] = 1.0  # still a list
     history.end()
     assert history.rows == []
-
-
-# ------------------------------------------------------------------ progress
-PACE = Pace(gradient_s=0.5, n_gradients=4, finish_s=0.25, publish_s=0.25, lease_s=1.0, offset_s=(2.0, 3.0))
-
-
-def trace_of(*sent, n_done=0, **has):
-    """Return a round of two collectors that began at 0 s; those `sent` at 1 s, and `n_done` gradients are made."""
-    return RoundTrace(
-        round=1, n_workers=2, start_t=0.0, sent_t=dict.fromkeys(sent, 1.0), gradient_s=[0.5] * n_done, **has
-    )
-
-
-@pytest.mark.parametrize(
-    ("trace", "t", "left_s"),
-    [
-        (trace_of(0, 1, granted_t=1.0), 3.0, 2.5),  # 4 x .5 + .25 + .25
-        (trace_of(0, 1, granted_t=1.0, n_done=3), 9.0, 1.0),
-        (trace_of(0, 1, granted_t=1.0, n_done=9), 9.0, 0.5),  # more gradients than ever: finish and publish are left
-        (trace_of(0, granted_t=1.0), 1.0, 3.0),  # last arrival in 2 s, then .5 + .5; the four gradients take no longer
-        (trace_of(0, granted_t=1.0, n_done=2), 2.5, 1.5),
-        (trace_of(0, granted_t=1.0), 9.0, 2.5),  # the other is late: the work is what is left
-        (trace_of(0, 1), 1.25, 3.25),  # .75 of the wait for a lease is left
-        (trace_of(0, 1), 6.0, 2.5),
-        (trace_of(0, 1, n_done=4, made_t=9.0), 9.0, 0.25),
-        (trace_of(0, 1, n_done=4, made_t=9.0), 18.0, 0.0),
-    ],
-)
-def test_what_is_left_of_a_round(trace, t, left_s):
-    """max(last arrival + c - t, (n - i) c) + finish + publish, and the lease before it is granted: by hand."""
-    assert trace.remaining_s(PACE, t) == left_s
-
-
-def test_a_round_whose_start_is_not_known_is_taken_to_begin_now():
-    """The other collector is expected 3 s after the start, whenever that was."""
-    trace = trace_of(0, granted_t=1.0)
-    trace.start_t = None
-    assert trace.remaining_s(PACE, 9.0) == 4.0
 
 
 # ------------------------------------------------------------------ planners by hand
@@ -162,34 +114,12 @@ def test_cold_and_keep_look_at_nothing():
     assert WARMUP.build("keep").plan(empty) == WarmupPlan(action="keep", reason="collectors are never stopped")
 
 
-def test_mean_is_per_worker():
-    """Gaps 6 and 4 s, mean start 2 s: after 4 and 2 s."""
-    plan = WARMUP.build("mean").plan(view_of([[6.0, 4.0]] * 8, []))
-    assert [plan.start_s(i) for i in (0, 1)] == [4.0, 2.0]
-    assert plan.lead_s == 2.0
-
-
-def test_mean_waits_for_stability():
-    """Worker 1's gaps have no centre: event start, and which worker's they are."""
-    plan = WARMUP.build("mean").plan(view_of([[6.0, 4.0], [6.0, 8.0]] * 4, []))
-    assert plan.action == "cold"
-    assert plan.reason.startswith("gaps of worker 1 are not stable: spread")
-
-
 def test_seed_is_one_value_for_all():
     """Rounds of 8 s, mean start 2 s: 6 s after the round's start."""
     plan = WARMUP.build("seed").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[8.0] * 8))
     assert (plan.since, plan.start_s(0), plan.start_s(1), plan.lead_s) == ("round", 6.0, 6.0, 2.0)
     wild = WARMUP.build("seed").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[2.0, 9.0] * 4))
     assert wild.reason.startswith("round times are not stable: ")
-
-
-def test_quantile_is_early_on_both_sides():
-    """Gaps 1..21 s: 5 % at 2; starts 0..1 in twentieths: 95 % at .95; started after 1.05 s."""
-    gaps = [[float(g)] for g in range(1, 22)]
-    plan = WARMUP.build("quantile").plan(view_of(gaps, [], pools=[[i / 20 for i in range(21)]]))
-    assert plan.start_s(0) == pytest.approx(1.05)
-    assert plan.lead_s == pytest.approx(11.0 - 1.05)
 
 
 def test_saa_needs_starts_beside_gaps():
@@ -199,7 +129,7 @@ def test_saa_needs_starts_beside_gaps():
     assert WARMUP.build("saa").plan(view_of([[6.0]] * 8, [[1.0]] * 8)).start_after_s == 5.0
 
 
-@pytest.mark.parametrize("name", ["seed", "mean", "quantile", "saa", "progress"])
+@pytest.mark.parametrize("name", ["seed", "saa"])
 def test_no_start_without_a_sample(name):
     """As long as nobody has been started, nobody knows how long that takes."""
     plan = WARMUP.build(name).plan(view_of([[6.0]] * 8, [], pools=[()]))
@@ -208,5 +138,12 @@ def test_no_start_without_a_sample(name):
 
 def test_an_unknown_planner():
     """The known ones are listed."""
-    with pytest.raises(ValueError, match="must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'"):
+    with pytest.raises(ValueError, match="must be one of cold, keep, seed, saa, got 'x'"):
         WARMUP.build("x")
+
+
+@pytest.mark.parametrize("name", ["mean", "quantile", "progress"])
+def test_a_planner_that_is_gone_names_the_one_to_use(name):
+    """One line."""
+    with pytest.raises(ValueError, match=f"^warmup planner '{name}' is gone: use 'saa'$"):
+        WARMUP.build(name)

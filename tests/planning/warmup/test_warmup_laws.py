@@ -31,7 +31,7 @@ class World(RuleBasedStateMachine):
         self.task = None
 
     @initialize(
-        planner=st.sampled_from(["mean", "saa", "progress", "seed", "quantile", "cold"]),
+        planner=st.sampled_from(["saa", "seed", "cold"]),
         known=st.sampled_from([True, True, True, False]),
     )
     def open(self, planner, known):
@@ -172,7 +172,7 @@ class World(RuleBasedStateMachine):
         self.paused = False
         self.take(self.task.resume())
 
-    @rule(kind=st.sampled_from(["cold", "mean", "saa", "progress", "quantile"]))
+    @rule(kind=st.sampled_from(["cold", "seed", "saa"]))
     def tune(self, kind):
         self.take(self.task.set("warmup.planner", kind))
 

@@ -49,7 +49,7 @@ def test_s8_a_start_is_commanded_before_the_parameters_are_ready():
     """After 8 rounds of 6 s and starts of 1 s the start is commanded 5 s after sending, 1 s ahead (S8, claim 7)."""
     task = learned()
     planned, stop, start = task.arrived(0, at=task.t + 2.0)
-    assert planned == WarmupPlanned.match(action="start", planner="mean", start_after_s=5.0, lead_s=1.0)
+    assert planned == WarmupPlanned.match(action="start", planner="saa", start_after_s=5.0, lead_s=1.0)
     assert stop == StopCollector(collector=0, node="n0", round=9)
     assert start == StartCollector.match(collector=0, node="n0", env_indices=(0,), after_s=5.0, round=10)
 
@@ -60,7 +60,7 @@ def test_nothing_is_planned_before_eight_rounds():
     reasons = [of(WarmupPlanned, task.whole_round())[0].reason for _ in range(9)]
     assert reasons[0] == "0 rounds of this regime known, 8 needed: start at the arrival of the next parameters"
     assert reasons[7].startswith("7 rounds of this regime known, 8 needed")
-    assert reasons[8] == "mean gap - mean start: 8 of the last 8 kept, median 6 s"
+    assert reasons[8] == "saves 1 s +- 0 s a round over 8 rounds"
 
 
 def test_parked_collectors_have_nothing_to_start():
@@ -291,7 +291,7 @@ def test_o9_a_setting_counts_from_the_next_round_on():
     task = learned()
     task.arrived(0, at=task.t + 2.0)
     task.set("warmup.planner", "cold")
-    assert task.arrived(1)[0].planner == "mean"
+    assert task.arrived(1)[0].planner == "saa"
     task.publish(task.t + 6.0)
     task.round += 1
     assert task.arrived(0, at=task.t + 3.0)[0] == WarmupPlanned.match(planner="cold", action="cold")
@@ -340,7 +340,7 @@ def test_gaps_that_have_moved_end_the_regime():
         (
             "warmup.planner",
             "x",
-            "warmup planner must be one of cold, keep, seed, mean, quantile, saa, progress, got 'x'",
+            "warmup planner must be one of cold, keep, seed, saa, got 'x'",
         ),
         ("warmup.roh", 1.0, "unknown setting 'warmup.roh'"),
     ],
@@ -471,58 +471,12 @@ def test_what_was_weighed_is_told_once_per_round():
 
 
 def test_errors_are_told_once_per_round():
-    """Sure times have no error; two workers at rho 1 are ready in time with q = 1 - q^2, and all starts take 1 s."""
+    """Sure times have no error."""
     task = learned(planner="saa")
     first, second = of(WarmupPlanned, task.send(task.t + 2.0))
     assert first.candidate_errors == ((0.0, 0.0, 0.0),) * 3
     assert (first.saved_s, first.saved_error_s) == (1.0, 0.0)
-    assert first.newsvendor == (0.618034, 1.0)
-    assert (second.candidate_errors, second.saved_s, second.newsvendor) == ((), None, None)
-
-
-def test_every_planner_that_looks_at_starts_tells_the_newsvendors_lead():
-    """Whatever plans, L* stands beside; cold and keep look at nothing."""
-    for planner in ("mean", "seed", "quantile", "progress"):
-        task = learned(planner=planner)
-        assert of(WarmupPlanned, task.send(task.t + 2.0))[0].newsvendor == (0.618034, 1.0), planner
-    assert of(WarmupPlanned, learned(planner="cold").send())[0].newsvendor is None
-
-
-def test_progress_beats_history():
-    """Gradients that take twice as long put the start off; the last one done, it is due at once (S8)."""
-    task = learned(planner="progress")
-    planned = task.send(task.t + 2.0)[0]
-    assert (planned.planner, planned.start_after_s) == ("progress", 5.0)  # saa until something has happened
-    t0 = task.t
-    assert task.granted(t0 + 0.6) == ()  # as expected: 5.4 s left, 1 s lead
-    late = task.computed(0, t0 + 4.2, elapsed_s=3.6)  # expected at 2.4
-    assert [(p.start_after_s, p.reason) for p in of(WarmupPlanned, late)] == [
-        (2.6, "1 of 2 gradients done, 3.6 s left")
-    ] * 2
-    assert [start.after_s for start in of(StartCollector, late)] == [2.6, 2.6]
-    early = task.computed(1, t0 + 4.3, elapsed_s=0.1)
-    assert {start.after_s for start in of(StartCollector, early)} == {0.8}
-    made = task.made(t0 + 4.4)
-    assert {start.after_s for start in of(StartCollector, made)} == {0.0}
-    assert task.publish(t0 + 5.0) == ()
-
-
-def test_progress_says_nothing_where_nothing_can_be_revised():
-    """Kept, paused, ended, in the last round, unknown, or everybody has been started: no revision."""
-    for spoil in (lambda task: task.pause(), lambda task: task.stop(), lambda task: task.machine.last(task.round)):
-        task = learned(planner="progress")
-        task.send(task.t + 2.0)
-        spoil(task)
-        assert task.granted(task.t + 3.0) == ()
-    kept = learned(planner="progress", collector_mode="keep")
-    kept.send(kept.t + 2.0)
-    assert kept.granted(kept.t + 1.0) == ()
-    young = Starts(planner="progress").open()
-    young.send(young.t + 2.0)
-    assert young.granted(young.t + 1.0) == ()
-    started = learned(planner="progress")
-    started.send(started.t + 2.0)
-    assert started.granted(started.t + 5.5) == ()
+    assert (second.candidate_errors, second.saved_s) == ((), None)
 
 
 # ------------------------------------------------------------------ trap 5

@@ -85,7 +85,7 @@ def test_another_task_that_comes_or_goes_counts_from_the_next_round_on():
     assert kinds(task.arrived(0, 18.0, **ROOMY)) == ["WarmupPlanned"]
 
 
-@pytest.mark.parametrize("planner", ["mean", "progress", "quantile"])
+@pytest.mark.parametrize("planner", ["saa"])
 def test_every_planner_plans_for_parked_collectors(planner):
     """They see gaps and waits, whatever is waited for."""
     task = learned(planner)

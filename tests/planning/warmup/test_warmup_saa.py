@@ -1,4 +1,4 @@
-"""The newsvendor's lead and the sample average approximation (S9b, S9c)."""
+"""The sample average approximation (S9b, S9c)."""
 
 import math
 import statistics
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drlnb.planning.warmup import critical_quantile, saa_plan
-from drlnb.planning.warmup.newsvendor import best_lead
+from drlnb.planning.warmup import saa_plan
 from drlnb.planning.warmup.saa import stopping_pays
 
 #: Rounds of 1 to 5 workers with one gap each, in hundredths of a second.
@@ -34,36 +33,6 @@ def outcome(gaps, starts, u):
         waits.append(max(0.0, *ready))
         idles.append(sum(max(0.0, -x) for x in ready) / len(row))
     return statistics.fmean(waits), statistics.fmean(idles)
-
-
-# ------------------------------------------------------------------ newsvendor
-@pytest.mark.parametrize(("n", "rho", "late"), [(1, 1.0, 0.5), (8, 1.0, 0.188), (8, 10.0, 0.0129)])
-def test_the_best_chance_to_be_late(n, rho, late):
-    """By hand: one worker at equal prices is late every second time, one of eight .188 or, at rho 10, .0129."""
-    assert 1 - critical_quantile(n, rho) == pytest.approx(late, abs=5e-4)
-    assert critical_quantile(n=8, rho=1.0) == pytest.approx(0.8117, abs=5e-5)
-
-
-def test_no_other_lead_is_cheaper():
-    """On 40,000 drawn rounds of 8 starts, leads 2 % of a quantile off cost more than the critical one."""
-    starts = np.random.default_rng(3).lognormal(0.3, 0.35, size=(40_000, 8))
-
-    def cost(q):
-        lead = np.quantile(starts, q)
-        return np.maximum(starts - lead, 0).max(axis=1).mean() + np.maximum(lead - starts, 0).mean()
-
-    best = critical_quantile(8, 1.0)
-    assert cost(best) < min(cost(best - 0.05), cost(best + 0.05))
-
-
-@pytest.mark.parametrize(
-    ("n", "rho", "message"),
-    [(0, 1.0, "n must be >= 1, got 0"), (1, 0.0, "rho must be finite and > 0, got 0.0"), (1, math.inf, "got inf")],
-)
-def test_the_newsvendor_refuses(n, rho, message):
-    """Name, limit, value."""
-    with pytest.raises(ValueError, match=message):
-        critical_quantile(n, rho)
 
 
 # ------------------------------------------------------------------ SAA by hand
@@ -199,15 +168,6 @@ def test_errors_are_free_of_rho(history, rho):
         expected = statistics.variance(savings) / len(savings)
         # Half a unit of the third digit of each error, and of the third decimal of the correlation.
         assert variance == pytest.approx(expected, abs=0.011 * (rho * of_wait + of_idle) ** 2 + 1e-9)
-
-
-def test_the_newsvendors_lead_is_a_quantile_of_all_starts():
-    """Two workers at rho 1: q = 1 - q^2, so .618; of the starts 0, 1 .. 10 s that is 6.18 s."""
-    quantile, lead_s = best_lead([[0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [1.0, 3.0, 5.0, 7.0, 9.0]], 1.0)
-    assert quantile == pytest.approx(0.618034, abs=1e-6)
-    assert lead_s == pytest.approx(6.18034, abs=1e-5)
-    with pytest.raises(ValueError, match="pools_s must hold at least one start, got none for 2 workers"):
-        best_lead([[], []], 1.0)
 
 
 # ------------------------------------------------------------------ laws

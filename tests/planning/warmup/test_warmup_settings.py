@@ -27,7 +27,7 @@ def test_everything_that_is_wrong_is_told_at_once():
         WarmupSettings.from_mapping(wrong)
     assert caught.value.problems == (
         "unknown key 'planer'; did you mean 'planner'?",
-        "warmup planner must be one of cold, keep, seed, mean, quantile, saa, progress, got 'ssa'; did you mean 'saa'?",
+        "warmup planner must be one of cold, keep, seed, saa, got 'ssa'; did you mean 'saa'?",
         "collector_mode must be one of park, respawn, keep, got 'stop'",
         "start_mode must be one of zygote, spawn, got 'fork'",
         "rho must be a number from 1e-9 to 1e9, got 0",

@@ -32,7 +32,7 @@ def kinds(records):
 
 
 def config(n=2, *, can_respawn=True, queued=False, **settings):
-    settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "mean", **settings}
+    settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "saa", **settings}
     shares = [[i] for i in range(n)]
     return {
         "task": "a", "env_shares": shares, "settings": settings, "can_respawn": can_respawn, "queued": queued,
@@ -105,7 +105,9 @@ class Starts:
         )
 
     def computed(self, i, at=None, elapsed_s=0.5):
-        return self.feed(words.GradientComputed, at=at, collector=i, round=self.round, fence=FENCE, elapsed_s=elapsed_s)
+        return self.feed(
+            words.GradientComputed, at=at, collector=i, round=self.round, fence=FENCE, slot="s", elapsed_s=elapsed_s
+        )
 
     def made(self, at=None):
         return self.feed(

@@ -61,7 +61,7 @@ class Endless(gymnasium.Env):
         return np.array([self._t], np.float32), 1.0, False, False, {}
 
 
-@pytest.mark.parametrize("wrappers", [(), [{"name": "FrameSkip", "kwargs": {"skip": 3}}]])
+@pytest.mark.parametrize("wrappers", [(), [{"name": "RepeatAction", "kwargs": {"num_repeats": 3}}]])
 def test_an_episode_without_an_end_is_cut(make_spec, wrappers):
     """After `eval_max_steps` steps of the policy; beneath a wrapper of 3 frames its return is three times that."""
     spec = replace(make_spec("rl/Clock-v0"), eval_max_steps=7)
@@ -87,7 +87,7 @@ def test_environments_that_have_acted_play_the_same_episodes(make_spec, monkeypa
 
 def test_an_episode_under_way_counts_for_nothing(make_spec):
     """Its raw return beneath wrappers is forgotten when the environment plays an evaluation."""
-    spec = replace(make_spec("rl/Clock-v0"), env_wrappers=[{"name": "FrameSkip", "kwargs": {"skip": 2}}])
+    spec = replace(make_spec("rl/Clock-v0"), env_wrappers=[{"name": "RepeatAction", "kwargs": {"num_repeats": 2}}])
     collector = Collector(spec, env_indices=[0])
     collector.envs[0].step(0)
     found = evaluate(spec, make_learner(spec).published(), n_episodes=2, envs=collector.envs)

@@ -70,18 +70,9 @@ def test_a_stack_is_the_last_frames(length, seed, n):
 
 
 @given(_LENGTHS, _SEEDS, _FEW)
-def test_a_history_is_the_last_observations_and_actions(length, seed, n):
-    """Zeros before the first of both."""
-    (plain, *_), (seen, _, actions), _ = both(length, seed, "HistoryWrapper", horizon=n)
-    observed, done = [np.zeros(2)] * (n - 1) + plain, [np.zeros(1)] * n + actions
-    for t, row in enumerate(seen):
-        assert row.tolist() == np.concatenate([*observed[t : t + n], *done[t : t + n]]).tolist()
-
-
-@given(_LENGTHS, _SEEDS, _FEW)
-def test_skipped_frames_add_up_and_the_last_is_seen(length, seed, n):
+def test_repeated_actions_add_up_and_the_last_is_seen(length, seed, n):
     """The last step of an episode may be shorter; the tally beneath has the environment's own return and length."""
-    (plain, rewards, _), (seen, sums, _), env = both(length, seed, "FrameSkip", skip=n)
+    (plain, rewards, _), (seen, sums, _), env = both(length, seed, "RepeatAction", num_repeats=n)
     parts = [rewards[t : t + n] for t in range(0, length, n)]
     assert sums == pytest.approx([sum(part) for part in parts])
     ends = [0, *(min(t + n, length) for t in range(0, length, n))]
@@ -90,41 +81,12 @@ def test_skipped_frames_add_up_and_the_last_is_seen(length, seed, n):
     assert (raw, steps) == (pytest.approx(sum(rewards)), length)
 
 
-@given(_LENGTHS, _SEEDS, _FEW)
-def test_delayed_rewards_are_none_the_less(length, seed, n):
-    """What is handed out at each multiple of the delay, and at the end, is what was earned since."""
-    (_, rewards, _), (_, handed, _), env = both(length, seed, "DelayedRewardWrapper", delay=n)
-    due = [(t + 1) % n == 0 or t + 1 == length for t in range(length)]
-    assert [given != 0 for given in handed] == due
-    assert sum(handed) == pytest.approx(sum(rewards))
-    assert np.cumsum(handed)[due] == pytest.approx(np.cumsum(rewards)[due])
-    env.reset()
-    env.step(np.zeros(1))
-    assert played(env, seed)[1] == handed, "a reward kept back by a reset in mid-episode is gone"
-
-
-@given(st.integers(1, 12), _SEEDS)
-def test_what_remains_of_the_time_falls_to_zero(length, seed):
-    """Without a limit of the environment's own the argument counts."""
-    _, (seen, *_), _ = both(length, seed, "TimeFeatureWrapper", max_steps=length)
-    assert [row[-1] for row in seen] == pytest.approx([1 - t / length for t in range(length + 1)])
-
-
 @pytest.mark.parametrize(
     ("name", "kwargs", "env", "said"),
     [
-        ("FrameSkip", {"skip": 0}, Noise(1), "ValueError: skip must be >= 1, got 0"),
         ("FrameStack", {"n_stack": 0}, Noise(1), "ValueError: n_stack must be >= 1, got 0"),
-        ("DelayedRewardWrapper", {"delay": 0}, Noise(1), "ValueError: delay must be >= 1, got 0"),
         ("FrameStack", {"n_stack": 2}, gymnasium.make("FrozenLake-v1"),
          "TypeError: observations must be a Box, got Discrete(16)"),
-        ("ActionNoiseWrapper", {}, gymnasium.make("CartPole-v1"), "TypeError: actions must be a Box, got Discrete(2)"),
-        ("TimeFeatureWrapper", {}, gymnasium.make("FrozenLake-v1"),
-         "TypeError: observations must be vectors, got Discrete(16)"),
-        ("HistoryWrapper", {}, gymnasium.make("CartPole-v1"), "TypeError: observations must be vectors and actions a "),
-        ("MaskVelocityWrapper", {}, gymnasium.make("Acrobot-v1"),
-         "ValueError: velocities are known for CartPole, MountainCar, MountainCarContinuous, Pendulum, LunarLander, "
-         "LunarLanderContinuous, not for Acrobot"),
     ],
 )  # fmt: skip
 def test_a_wrapper_says_what_it_needs(name, kwargs, env, said):

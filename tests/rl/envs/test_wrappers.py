@@ -51,6 +51,39 @@ class Pixels(gymnasium.Env):
         return np.full(self.observation_space.shape, self.t, np.uint8), 1.0, False, False, {}
 
 
+class Delayed(gymnasium.Wrapper):
+    """A user's own wrapper: rewards are handed out every `delay` steps, and at the end."""
+
+    def __init__(self, env, delay=10):
+        super().__init__(env)
+        self._delay, self._kept = delay, []
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._kept.append(reward)
+        given = 0.0
+        if terminated or truncated or len(self._kept) == self._delay:
+            given, self._kept = sum(self._kept), []
+        return obs, given, terminated, truncated, info
+
+
+class Vectors(gymnasium.ObservationWrapper):
+    """A user's own wrapper that judges what it is put around."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        if len(env.observation_space.shape) != 1:
+            raise TypeError(f"observations must be vectors, got {env.observation_space}")
+
+    def observation(self, observation):
+        return observation
+
+
+def no_class(env):
+    """Return it as it is."""
+    return env
+
+
 def built(env, *wrappers):
     named = [{"name": name, "kwargs": kwargs} for name, kwargs in wrappers]
     return wrap(env, named)
@@ -81,8 +114,8 @@ def test_without_wrappers_nothing_is_added():
     ("name", "kwargs", "seen"),
     [
         ("ClipReward", {"min_reward": -1, "max_reward": 1}, [1, 1, 1, 1, 1]),
-        ("DelayedRewardWrapper", {"delay": 2}, [0, 3, 0, 7, 5]),
-        ("FrameSkip", {"skip": 2}, [3, 7, 5]),
+        (f"{__name__}:Delayed", {"delay": 2}, [0, 3, 0, 7, 5]),
+        ("RepeatAction", {"num_repeats": 2}, [3, 7, 5]),
         ("TimeLimit", {"max_episode_steps": 3}, [1, 2, 3]),
     ],
 )
@@ -157,80 +190,16 @@ def test_vectors_are_stacked_end_to_end():
     assert env.step(np.zeros(2))[0].tolist() == [0, 5, 1, 5]
 
 
-def test_history_holds_observations_then_actions():
-    """Two observations, then two actions, oldest first, zeros before the first."""
-    env = built(Counting(), ("HistoryWrapper", {"horizon": 2}))
-    assert env.reset()[0].tolist() == [0, 0, 0, 5, 0, 0, 0, 0]
-    assert env.step(np.array([0.5, -0.5]))[0].tolist() == [0, 5, 1, 5, 0, 0, 0.5, -0.5]
-    assert env.step(np.array([0.25, 0.75]))[0].tolist() == [1, 5, 2, 5, 0.5, -0.5, 0.25, 0.75]
-    assert env.reset()[0].tolist() == [0, 0, 0, 5, 0, 0, 0, 0]
-
-
-def test_smoothing_is_the_moving_average():
-    """With coefficient 0.5, the actions 1, 1, 0 reach the environment as 0.5, 0.75, 0.375."""
-    base = Counting()
-    env = built(base, ("ActionSmoothingWrapper", {"smoothing_coef": 0.5}))
-    env.reset()
-    for value in (1.0, 1.0, 0.0):
-        env.step(np.full(2, value, np.float32))
-    assert [float(action[0]) for action in base.taken] == [0.5, 0.75, 0.375]
-
-
-def test_action_noise_comes_from_the_environments_own_seed():
-    """The same seed gives the same noise, another one another; the result stays inside the space."""
-    taken = {}
-    for seed in (1, 1, 2):
-        np.random.seed(len(taken))  # noqa: NPY002 - the global generator must not matter
-        base = Counting(50)
-        env = built(base, ("ActionNoiseWrapper", {"noise_std": 0.7}))
-        env.reset(seed=seed)
-        for _ in range(50):
-            env.step(np.zeros(2, np.float32))
-        noise = np.array(base.taken)
-        assert np.abs(noise).max() <= 1
-        assert 0.3 < noise.std() < 0.8
-        assert seed not in taken or np.array_equal(taken[seed], noise)
-        taken[seed] = noise
-    assert not np.array_equal(taken[1], taken[2])
-
-
-def test_velocities_are_masked():
-    """CartPole's positions 1 and 3 are 0, the others are not touched; an unknown environment is refused."""
-    env = built(gymnasium.make("CartPole-v1"), ("MaskVelocityWrapper", {}))
-    plain = gymnasium.make("CartPole-v1")
-    obs, want = env.reset(seed=3)[0], plain.reset(seed=3)[0]
-    assert obs.tolist() == [want[0], 0, want[2], 0]
-    with pytest.raises(EnvError, match="MaskVelocityWrapper cannot be put around Counting: ValueError: velocities"):
-        built(Counting(), ("MaskVelocityWrapper", {}))
-
-
-def test_time_that_remains_is_a_feature():
-    """CartPole's own limit of 500 wins over the argument; each step takes 1/500; test mode says 1."""
-    env = built(gymnasium.make("CartPole-v1"), ("TimeFeatureWrapper", {"max_steps": 7}))
-    assert env.reset(seed=0)[0][4] == 1.0
-    assert env.step(0)[0][4] == pytest.approx(0.998)
-    assert env.observation_space.contains(env.step(1)[0])
-    still = built(Counting(), ("TimeFeatureWrapper", {"max_steps": 7, "test_mode": True}))
-    still.reset()
-    assert still.step(np.zeros(2))[0].tolist() == [1, 5, 1]
-
-
 #: Wrapper -> arguments, and an environment that it fits.
 FITS = {
-    "ActionNoiseWrapper": ({}, Counting),
-    "ActionSmoothingWrapper": ({}, Counting),
     "ClipAction": ({}, Counting),
     "ClipReward": ({"min_reward": -1}, Counting),
     "DelayObservation": ({"delay": 1}, Counting),
-    "DelayedRewardWrapper": ({}, Counting),
     "DtypeObservation": ({"dtype": "int32"}, Counting),
     "FlattenObservation": ({}, Counting),
-    "FrameSkip": ({}, Counting),
     "FrameStack": ({"n_stack": 2}, Counting),
     "FrameStackObservation": ({"stack_size": 2}, Counting),
     "GrayscaleObservation": ({"keep_dim": True}, lambda: Pixels((4, 6, 3))),
-    "HistoryWrapper": ({}, Counting),
-    "MaskVelocityWrapper": ({}, lambda: gymnasium.make("CartPole-v1")),
     "MaxAndSkipObservation": ({}, Counting),
     "RepeatAction": ({"num_repeats": 2}, Counting),
     "RescaleAction": ({"min_action": -2, "max_action": [2, 3]}, Counting),
@@ -238,7 +207,6 @@ FITS = {
     "ReshapeObservation": ({"shape": [1, 2]}, Counting),
     "StickyAction": ({"repeat_action_probability": 0.5}, Counting),
     "TimeAwareObservation": ({}, lambda: gymnasium.make("CartPole-v1")),
-    "TimeFeatureWrapper": ({}, Counting),
     "TimeLimit": ({"max_episode_steps": 2}, Counting),
 }
 
@@ -301,7 +269,7 @@ def test_images_are_resized():
 
 def test_a_wrapped_environment_pickles_in_mid_episode():
     """A copy taken in mid-episode goes on alike: frames, tally and delayed rewards included."""
-    env = built(Counting(), ("DelayedRewardWrapper", {"delay": 3}), ("FrameStack", {"n_stack": 3}))
+    env = built(Counting(), (f"{__name__}:Delayed", {"delay": 3}), ("FrameStack", {"n_stack": 3}))
     env.reset(seed=0)
     env.step(np.zeros(2))
     copy = pickle.loads(pickle.dumps(env))
@@ -312,28 +280,66 @@ def test_a_wrapped_environment_pickles_in_mid_episode():
     assert tally_of(copy).drain() == tally_of(env).drain() == [(15.0, 5)]
 
 
-def test_names_are_of_one_table_only():
-    """Modules are never imported by a name in a file; what would fight the learner is refused with the way out."""
+def test_what_cannot_be_named_is_told_at_once():
+    """All of it in one error; what would fight the learner is refused with the way out."""
     with pytest.raises(ConfigError) as caught:
-        read_wrappers(["os.system", {"gymnasium.wrappers.NormalizeReward": {}}, "TimeLimit", 3, {"FrameStack": 4}])
-    told = "\n".join(caught.value.problems)
-    for part in (
-        "unknown wrapper 'os.system': only wrappers of gymnasium and of the zoo can be named in a file",
-        "env_wrapper takes a name or {name: arguments}, got 3",
+        read_wrappers([
+            "os.system", {"gymnasium.wrappers.NormalizeReward": {}}, "TimeLimit", 3, {"FrameStack": 4}, "a b:C", "a:",
+            ("mine:Sparse", 3),
+        ])  # fmt: skip
+    assert sorted(caught.value.problems) == [
+        "env_wrapper takes a name, {name: arguments} or (name, arguments), got 3",
+        "unknown wrapper 'os.system': name a class as module:Class, such as os:system",
+        "wrapper 'a b:C' must be module:Class, such as mine.wrappers:Sparse",
+        "wrapper 'a:' must be module:Class, such as mine.wrappers:Sparse",
+        "wrapper FrameStack takes a mapping of arguments, got 4",
         "wrapper NormalizeReward is not supported: statistics are merged over all collectors; say normalize: true",
         "wrapper TimeLimit needs max_episode_steps",
-        "wrapper FrameStack takes a mapping of arguments, got 4",
-    ):
-        assert part in told
-    assert len(caught.value.problems) == 5
+        "wrapper mine:Sparse takes a mapping of arguments, got 3",
+    ]
     with pytest.raises(ConfigError, match="did you mean 'FrameStack'"):
         wrap(Counting(), [{"name": "FrameStak", "kwargs": {}}])
 
 
+def test_a_class_is_named_with_its_module():
+    """Alone, with arguments as a mapping or a pair; the zoo's own are those of its package."""
+    assert read_wrappers(["mine:A", ("mine.b:C.D", {"x": 1}), {"e:F": None}, "rl_zoo3.wrappers.FrameSkip"]) == [
+        {"name": "mine:A", "kwargs": {}},
+        {"name": "mine.b:C.D", "kwargs": {"x": 1}},
+        {"name": "e:F", "kwargs": {}},
+        {"name": "rl_zoo3.wrappers:FrameSkip", "kwargs": {}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere_to_be_found:A", "cannot be imported where environments run: No module named 'nowhere_to_be_found'"),
+        (f"{__name__}:Nothing", f"cannot be imported where environments run: module '{__name__}' has no attribute"),
+        (f"{__name__}:no_class", "must be a class derived from gymnasium.Wrapper, got <function no_class"),
+        (f"{__name__}:Counting", "must be a class derived from gymnasium.Wrapper, got <class"),
+    ],
+)
+def test_a_class_that_is_no_wrapper_is_one_line(name, said):
+    """Whether its module, its name or what it is is wrong."""
+    with pytest.raises(EnvError) as caught:
+        built(Counting(), (name, {}))
+    assert str(caught.value).startswith(f"wrapper {name} {said}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_raises_when_it_is_imported_is_one_line(tmp_path, monkeypatch):
+    """Whatever it raises, over however many lines."""
+    (tmp_path / "breaks_here.py").write_text("raise RuntimeError('a\\nb')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(EnvError, match=r"^wrapper breaks_here:A cannot be imported where environments run: a b$"):
+        built(Counting(), ("breaks_here:A", {}))
+
+
 def test_one_mapping_may_hold_several():
     """``{A: .., B: ..}`` means A, then B around it; None stands for no arguments."""
-    assert read_wrappers({"FrameSkip": None, "ClipReward": {"min_reward": -1}}) == [
-        {"name": "FrameSkip", "kwargs": {}},
+    assert read_wrappers({"ClipAction": None, "ClipReward": {"min_reward": -1}}) == [
+        {"name": "ClipAction", "kwargs": {}},
         {"name": "ClipReward", "kwargs": {"min_reward": -1}},
     ]
     assert read_wrappers(None) == []
@@ -341,8 +347,10 @@ def test_one_mapping_may_hold_several():
 
 def test_a_wrapper_that_does_not_fit_is_an_environment_error():
     """The constructor's own words are told with the wrapper's and the environment's names."""
-    with pytest.raises(EnvError, match="HistoryWrapper cannot be put around CartPole-v1: TypeError: observations must"):
-        built(gymnasium.make("CartPole-v1"), ("HistoryWrapper", {}))
+    named = f"{__name__}:Vectors"
+    with pytest.raises(EnvError, match=f"^wrapper {named} cannot be put around FrozenLake-v1: TypeError: observations"):
+        built(gymnasium.make("FrozenLake-v1"), (named, {}))
+    assert built(gymnasium.make("CartPole-v1"), (named, {})).reset(seed=0)[0].shape == (4,)
 
 
 def test_games_are_told_not_to_skip_frames_twice():

@@ -86,7 +86,7 @@ def test_car_racings_wrappers_keep_their_order_and_arguments():
     """Old module paths and names of wrappers are understood, arguments included, the frame stack outermost."""
     found = read_entry(PPO, "CarRacing-v2")
     assert found.wrappers == (
-        {"name": "FrameSkip", "kwargs": {"skip": 2}},
+        {"name": "rl_zoo3.wrappers:FrameSkip", "kwargs": {"skip": 2}},
         {"name": "ResizeObservation", "kwargs": {"shape": [64, 64]}},
         {"name": "GrayscaleObservation", "kwargs": {"keep_dim": True}},
         {"name": "FrameStack", "kwargs": {"n_stack": 2}},
@@ -205,7 +205,7 @@ def test_everything_wrong_is_told_at_once(entry):
         entry(
             "CartPole-v1:\n"
             "  policy_kwargs: os.getcwd()\n"
-            "  env_wrapper: [FrameSkipp, {gymnasium.wrappers.TimeLimit: {steps: 3}}]\n"
+            "  env_wrapper: [FrameStak, {gymnasium.wrappers.TimeLimit: {steps: 3}}]\n"
             "  n_envs: 0\n"
             "  callback: my.Callback\n"
             "  frame_stack: many\n"
@@ -213,7 +213,7 @@ def test_everything_wrong_is_told_at_once(entry):
     told = "\n".join(caught.value.problems)
     for part in (
         "ppo.yml:2: policy_kwargs is not data: os.getcwd()",
-        "ppo.yml:3: unknown wrapper 'FrameSkipp'; did you mean 'FrameSkip'?",
+        "ppo.yml:3: unknown wrapper 'FrameStak'; did you mean 'FrameStack'?",
         "ppo.yml:3: wrapper TimeLimit takes max_episode_steps, not steps",
         "ppo.yml:3: wrapper TimeLimit needs max_episode_steps",
         "ppo.yml:4: n_envs must be a whole number >= 1, got 0",

@@ -197,17 +197,6 @@ def test_models_take_what_computing_leaves(cuda):
     assert cuda.n_freed == 1
 
 
-def test_who_shares_a_device_with_one_more_makes_room(child, cuda):
-    """The first executor held models for the whole device; told of a second one it drops what is too much."""
-    assert initialise(child, "r/b") == "made"
-    child.child.device.total_bytes = 1.1 * child.child.models.n_bytes / MEMORY_FRAC
-    child.child.answer({"op": "sharing", "n_sharing": 1}, memoryview(b""))
-    assert set(child.child.models) == {"r/a", "r/b"}
-    child.child.answer({"op": "sharing", "n_sharing": 2}, memoryview(b""))
-    assert set(child.child.models) == {"r/b"}
-    assert cuda.n_freed >= 1
-
-
 # -- on a real device ------------------------------------------------------------------------------------------------
 
 

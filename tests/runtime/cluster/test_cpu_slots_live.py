@@ -61,7 +61,7 @@ def test_parked_collectors_are_planned_where_slots_are_few(make_bench):
     run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})])
     run.round(20)
     bench.link.set_pool("agent.collector_slots", 4)
-    changed = run.round(25)["round"]
+    changed = run.until(lambda row: row["r"] == "ExperienceArrived" and row["n_cpu_slots"] == 4, "4 slots")["round"]
     run.round(changed + 12)
     bench.link.control("r1", "stop")
     assert run.end()["a"]["state"] == "stopped"
@@ -85,7 +85,7 @@ def test_slots_are_asked_for_ahead_and_taken_back(make_bench):
     """A planned start of a parked collector: a slot, used when the parameters are there; a pause takes it back."""
     bench = make_bench()
     bench.link.set_pool("agent.collector_slots", 1)
-    run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})], planners={"warmup": "quantile"})
+    run = bench.start([bench.spec("a", steps=400_000, **{**GPF, "n_steps": 32})], planners={"warmup": "saa"})
     for n in (14, 18, 22):
         run.round(n)
         bench.link.control("r1", "pause")

@@ -1,38 +1,23 @@
-"""Several executors on one device, in real processes: fixed, found by a probe, closed again and opened again."""
+"""Several executors on one device, in real processes."""
 
 import os
-import time
 
-import numpy as np
 import pytest
-from distributed import Client
 
 import drlnb
-from drlnb.records import round as words
-from drlnb.records import seats
 from drlnb.records.columns import leasing
-from drlnb.records.errors import ConfigError, JournalError
-from drlnb.rl.local.train import LocalLoop
-from drlnb.rl.networks.same_bits import one_thread
-from drlnb.runtime.scheduler.plugin import BrokerPlugin
-from drlnb.runtime.seats.plugin import SeatsPlugin
+from drlnb.records.errors import ConfigError
 from drlnb.views.leasing.gantt import gantt
 from tests.runtime.laws import check_laws
-from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 
-#: A probe needs room for a second seat.
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU core carries one seat")
 
 
 def _tasks(n, steps=4096, first=0):
     small = {"n_steps": 32, "n_envs": 8, "batch_size": 64, "n_epochs": 10}
     return [drlnb.Task("CartPole-v1", total_timesteps=steps, seed=first + i, **small) for i in range(n)]
-
-
-def _of(journal, *kinds):
-    return [record for name, one in journal.streams.items() if name.startswith("seats-") for record in one.of(*kinds)]
 
 
 @two_cores
@@ -64,96 +49,3 @@ def test_more_seats_than_cores_are_refused_in_one_line():
         ConfigError, match=r"^seats 4: a device here has room for 1 \(\d+ CPU cores?( for \d+ devices)?\)$"
     ):
         drlnb.Fleet(slots=n, seats=4)
-
-
-@two_cores
-def test_a_probe_finds_seats_and_changes_nothing_of_what_is_learnt(tmp_path):
-    """`seats="auto"`: measured, planned, journalled, replayed; parameters are bitwise those of a training alone."""
-    with drlnb.Fleet(slots=1, seats="auto") as fleet:
-        run = fleet.train(_tasks(2, steps=1_000_000), out=tmp_path / "r")
-        wait_until(lambda: _has(run, seats.SeatsSet), "the seats that the probe has found")
-        run.stop()
-        run.wait(timeout_s=60)
-        assert not [text for text in run.notices if "Traceback" in text]
-        learnt = {name: run.load(name).parameters for name in run.tasks}
-        specs = dict(run.specs)
-    journal = check_laws(tmp_path / "r")
-    (planned,) = _of(journal, seats.ProbePlanned)
-    assert (planned.device, planned.n_most) == ("0/cpu0", 2)
-    assert [one.n_seats for one in _of(journal, seats.SeatsMeasured)] == [1, 2, 2, 1]
-    (chosen,) = _of(journal, seats.SeatsPlanned)
-    assert chosen.rates[0] == 1.0
-    assert len(chosen.rates) == 2
-    assert [one.n_seats for one in _of(journal, seats.SeatsSet)] == [chosen.n_seats]
-    held = [one for one in journal.of(leasing.LeaseReleased) if one.task.startswith("seats/")]
-    assert {one.reason for one in held} == {"returned"}
-    name = next(iter(specs))
-    n_rounds = max(one.round for one in journal.streams[f"task-{name}-a1"].of(words.MetricsRecorded))
-    assert np.array_equal(_alone(specs[name], n_rounds), learnt[name])
-
-
-def _has(run, kind):
-    time.sleep(0.3)  # a journal that grows is read as a whole each time
-    try:
-        return bool(run.journal().of(kind))
-    except JournalError:
-        return False  # nothing has been written yet
-
-
-def _alone(spec, n_rounds):
-    loop = LocalLoop(spec)
-    try:
-        with one_thread():
-            for _ in range(n_rounds):
-                loop.round()
-        return loop.parameters
-    finally:
-        loop.close()
-
-
-@two_cores
-def test_seats_are_closed_when_one_task_is_left_and_opened_again_for_others(foreign_cluster, tmp_path):
-    """A seat leaves the pool while nobody holds it, its process ends; when tasks come, it is probed and comes back."""
-    with Client(_address(foreign_cluster), set_as_default=False) as client:
-        client.register_plugin(BrokerPlugin())
-        # Any second executor pays, and a probe may follow another at once.
-        client.register_plugin(SeatsPlugin({"again_s": 0.5, "again_max_s": 0.5, "margin_frac": 1e-9, "probe_s": 1.0}))
-        with drlnb.Fleet(client, slots=1, seats="auto") as fleet:
-            run = fleet.train([*_tasks(1, steps=10**7), *_tasks(1, steps=10**7, first=7)], out=tmp_path / "a")
-            node = next(iter({slot.node for slot in fleet.slots}))
-            wait_until(lambda: _plans(run), "a first plan, for two tasks")
-            run.stop("CartPole-v1-s7")
-            wait_until(lambda: len(_plans(run)) >= 2, "two plans")
-            executors = lambda: titled(f"drlnb executor {node}/cpu0", os.getpid())  # noqa: E731
-            wait_until(lambda: len(executors()) == 1, "one executor left", 30.0)
-            other = fleet.train(_tasks(1, steps=10**7, first=9), out=tmp_path / "b")
-            wait_until(lambda: len(_plans(run)) >= 3, "a third plan")
-            wait_until(lambda: len(executors()) == _plans(run)[2].n_seats, "its executors", 30.0)
-            for one in (run, other):
-                one.stop()
-                one.wait(timeout_s=60)
-                assert not [text for text in one.notices if "Traceback" in text]
-    journal = check_laws(tmp_path / "a")
-    plans = _of(journal, seats.SeatsPlanned)
-    assert plans[1].reason == "one seat: one task computes here"
-    second = f"{node}/cpu0/1"
-    assert [one.slot for one in journal.of(leasing.SlotClosed)][:1] == ([second] if plans[0].n_seats == 2 else [])
-    added = [one.slot for one in journal.of(leasing.SlotAdded) if one.slot == second]
-    assert len(added) >= (plans[0].n_seats == 2) + (plans[2].n_seats == 2)
-    for one in journal.of(leasing.LeaseReleased):
-        assert one.reason in {"returned", "yielded", "task-stopped"}, one
-
-
-def _plans(run):
-    time.sleep(0.3)  # a journal that grows is read as a whole each time
-    try:
-        return _of(run.journal(), seats.SeatsPlanned)
-    except JournalError:
-        return []  # nothing has been written yet
-
-
-def _address(scheduler_file):
-    import json
-    from pathlib import Path
-
-    return json.loads(Path(scheduler_file).read_text())["address"]

@@ -100,6 +100,6 @@ def test_only_streams_of_the_pool_tell_an_epoch(tmp_path):
     """What else lies there tells none."""
     assert journalled_epoch(journalled(tmp_path)) == 0
     (tmp_path / "journal").mkdir()
-    for name in ("broker-e7", "broker-e12-2", "broker-e3", "broker-exx", "task-broker-e99-a1", "seats-e88"):
+    for name in ("broker-e7", "broker-e12-2", "broker-e3", "broker-exx", "task-broker-e99-a1"):
         (tmp_path / "journal" / f"{name}.jsonl").touch()
     assert journalled_epoch(journalled(tmp_path)) == 12

@@ -144,15 +144,3 @@ def test_the_first_later_worker_takes_over_what_it_has_cores_for():
     first, second, every = play(scene)
     assert (first, second) == (["n1/cpu0", "n1/cpu1", "n1/cpu2"], [])
     assert every == first
-
-
-def test_where_seats_are_found_out_by_probes_no_later_worker_lends():
-    """Their devices are fixed when the pool is opened."""
-
-    async def scene(world):
-        await world.come("n0")
-        world.broker.scheduler.plugins = {"drlnb-seats": SimpleNamespace(open=lambda rows, limits: None)}
-        await world.open(seats="auto")
-        return await world.come("n1")
-
-    assert play(scene, GPUS) == []

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from drlnb.bench.swapping.ways import made, samples
+from benchmarks.swapping.ways import made, samples
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.memory import fixed_bytes
 from drlnb.runtime.swapping.tiers.slab import SlabTier

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from drlnb.bench.swapping.ways import made, samples
+from benchmarks.swapping.ways import made, samples
 from drlnb.planning.swapping.profile import ACTIONS, KEEP
 from drlnb.runtime.swapping.client.swapper import Swapper
 from drlnb.runtime.swapping.engine import FIRST_STEPS

@@ -121,7 +121,7 @@ def test_a_plan_is_that_of_the_rounds_before_it():
 def test_planners_see_the_same_workload():
     """Each collector's starts take as long whatever was decided, and as long as was drawn."""
     for i in range(3):
-        starts = [[e.start_s for e in _of(name, i, CollectorReady)][1:] for name in ("cold", "quantile")]
+        starts = [[e.start_s for e in _of(name, i, CollectorReady)][1:] for name in ("cold", "saa")]
         assert starts[0] == starts[1] == pytest.approx(SHORT.starts_s[:, i], abs=1e-6)
     again = WarmupWorkload(n_rounds=40, n_workers=3)
     assert (again.gaps_s == SHORT.gaps_s).all()
@@ -133,13 +133,13 @@ def _of(planner, collector, *kinds):
 
 def test_the_same_seed_gives_the_same_journal():
     """Line by line; another seed gives another one."""
-    first, again = (lines(simulate_warmup(SHORT, "progress")) for _ in range(2))
+    first, again = (lines(simulate_warmup(SHORT, "saa")) for _ in range(2))
     assert first == again
-    assert first != lines(simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=1), "progress"))
+    assert first != lines(simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=1), "saa"))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("planner", ["seed", "saa", "progress"])
+@pytest.mark.parametrize("planner", ["seed", "saa"])
 def test_a_journal_replays_exactly(planner):
     """A fresh machine, given the events from the lines, decides the same again."""
     outcome = simulate_warmup(SHORT, planner)
@@ -151,7 +151,7 @@ def test_a_journal_replays_exactly(planner):
 
 def test_a_shift_is_noticed_within_a_few_rounds():
     """Gaps grow by half in round 101: the regime ends by round 104, and once for this shift."""
-    outcome = simulate_warmup(WarmupWorkload(n_rounds=130, n_workers=2, shape="shifts", jitter_frac=0.05), "mean")
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=130, n_workers=2, shape="shifts", jitter_frac=0.05), "saa")
     ends = [record.round for record in outcome.stream.of(WarmupRegimeEnded)]
     assert len(ends) == 1
     assert 103 <= ends[0] <= 106
@@ -171,8 +171,7 @@ def test_pre_warming_pays_for_slow_starts_and_is_refused_for_fast_ones():
 @pytest.mark.parametrize(
     ("planner", "rho", "wait_s", "idle_s"),
     [
-        ("cold", 1, 1.98, 0.0), ("keep", 1, 0.0, 6.0), ("mean", 1, 0.69, 0.29), ("saa", 1, 0.49, 0.45),
-        ("progress", 1, 0.30, 0.45), ("saa", 10, 0.05, 1.42),
+        ("cold", 1, 1.98, 0.0), ("keep", 1, 0.0, 6.0), ("saa", 1, 0.49, 0.45), ("saa", 10, 0.05, 1.42),
     ],
 )  # fmt: skip
 def test_the_prototypes_table(planner, rho, wait_s, idle_s):
@@ -216,7 +215,7 @@ def start(collector, after_s):
 def test_parked_collectors_ask_for_their_slots_ahead():
     """A wait for a CPU slot is a start like another: the same planner waits and idles just as long as for processes."""
     work = WarmupWorkload(n_rounds=40, n_workers=3, start_mode="spawn")
-    for planner in ("cold", "mean", "saa"):
+    for planner in ("cold", "saa"):
         parked = simulate_warmup(work, planner, settings={"collector_mode": "park"}, validate=True)
         ended = simulate_warmup(work, planner, validate=True)
         assert parked.wait_s == pytest.approx(ended.wait_s, rel=0.25), planner

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from drlnb.records import round as words_of_round
-from drlnb.records import seats
 from drlnb.records.columns import leasing as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
@@ -85,17 +84,12 @@ def test_ghosts_stand_one_after_the_other():
 
 
 def test_what_the_model_leaves_out_is_said():
-    """Kernels side by side are not in it; virtual CPU devices and seats say so; a probe says what it has measured."""
+    """Kernels side by side are not in it; virtual CPU devices and seats say so."""
     run = three_leases()
     notes = gantt.shares(run.journal()).notes
     assert any("kernels that a device runs side by side are not in it" in note for note in notes)
     assert any("virtual CPU devices" in note for note in notes)
     assert not any("several seats" in note for note in notes)
-    run.open("seats-e1", "seats", {})
-    run.say("seats-e1", seats.SeatsPlanned(device="n0/gpu0", n_seats=2, rates=(1.0, 1.7), reason=""))
-    assert (
-        "a probe measured work per second on n0/gpu0: 1 at once 1x, 2 at once 1.7x" in gantt.shares(run.journal()).notes
-    )
 
 
 @pytest.mark.parametrize(("device", "virtual"), [("cuda:x", False), ("cpu:0", True)])
@@ -136,8 +130,8 @@ def test_a_gang_alone_has_all_its_slots():
         words.LeaseGranted(
             fence=fence, request_id=request, task="run/a", attempt=1, round=0, slots=slots, waited_s=0.0
         ),
-        words.LeaseReturned(t=4.0, fence=fence, clean=True, computed_s=2.0),
-        words.LeaseReleased(fence=fence, task="run/a", slots=slots, held_s=4.0, computed_s=2.0, reason="returned"),
+        words.LeaseReturned(t=4.0, fence=fence, clean=True, computed_s=(2.0,)),
+        words.LeaseReleased(fence=fence, task="run/a", slots=slots, held_s=4.0, computed_s=(2.0,), reason="returned"),
     )
     ghosts = [row for row in gantt.shares(run.journal()).rows() if row[0].startswith("exclusive")]
     assert [(row[0], row[3]) for row in ghosts] == [("exclusive 1", 4.0), ("exclusive 2", 4.0)]
@@ -239,7 +233,7 @@ def test_moved_bytes_are_those_that_the_records_tell():
         "task-a-a1",
         words.GradientsRestored(t=9.0, round=0, fence=fence, elapsed_s=0.1, moved_bytes=1_000_000),
         words_of_round.GradientComputed(
-            t=9.5, collector=1, round=0, fence=fence, elapsed_s=0.0, moved_bytes=2_000_000
+            t=9.5, collector=1, round=0, fence=fence, slot="n0/cpu0", elapsed_s=0.0, moved_bytes=2_000_000
         ),
     )  # fmt: skip
     journal = run.journal()

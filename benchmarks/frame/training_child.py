@@ -1,0 +1,56 @@
+"""Train a task in a process of its own, without a cluster, and print what was measured.
+
+The first line of standard input is the work: the task's ``spec``; optionally ``seconds`` after which it ends,
+``n_eval_episodes`` that are played afterwards, and the ``device`` of the learner.  It prints ``ready`` when everything
+has been imported, and begins at the second line.
+"""
+
+import json
+import sys
+import time
+
+__all__ = ["LEAST", "main"]
+
+#: Rounds that a training of limited seconds takes at least, however long they are.
+LEAST = 4
+
+
+def main() -> None:
+    """Train, evaluate, print."""
+    work = json.loads(sys.stdin.readline())
+    import torch
+
+    torch.set_num_threads(1)
+    from drlnb.records.spec import TaskSpec
+    from drlnb.rl.collecting.evaluation import evaluate_parameters
+    from drlnb.rl.local.train import train_local
+
+    spec = TaskSpec.from_plain(work["spec"])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began, ends = time.monotonic(), []
+    longest_s = work.get("seconds", float("inf"))
+
+    def goes_on(metrics: dict[str, float]) -> bool:
+        del metrics
+        ends.append(time.monotonic())
+        return ends[-1] < began + longest_s or len(ends) < LEAST
+
+    result = train_local(spec, callback=goes_on, device=work.get("device", "cpu"))
+    seconds = time.monotonic() - began
+    n, mean = work.get("n_eval_episodes", 0), float("nan")
+    if n:
+        mean = evaluate_parameters(spec, result.parameters, n_episodes=n, seed=10_000 + spec.seed).mean
+    measured = {
+        "seconds": seconds,
+        "n_timesteps": result.n_timesteps,
+        "collect_s": sum(row["round/collect_s"] for row in result.metrics),
+        "update_s": sum(row["round/update_s"] for row in result.metrics),
+        "mean_reward": mean,
+        "ends": ends,
+    }
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Decide how many executors share one device."""

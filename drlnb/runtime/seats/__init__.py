@@ -1,1 +1,0 @@
-"""Find how many executors share one device while tasks train."""
