@@ -131,6 +131,10 @@ class ParametersCommitted(Event):
 
     version: int
     fence: Fence
+    #: Version that was sent to the hosts last, and the ranges (start, stop) of bytes in which this one may differ from
+    #: it; 0 and none: all of it is new.
+    base: int = 0
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class CheckpointGathered(Event):

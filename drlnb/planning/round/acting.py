@@ -15,7 +15,11 @@ __all__ = ["evaluate", "go_on", "publish", "wake"]
 def publish(state: RoundState, out: Out) -> None:
     """Send the present version to the hosts that do not hold it."""
     sent: Out = []
-    if not state.crew.publication.begin(state.version, state.n_bytes, state.planner(DISTRIBUTION), state.t, sent):
+    planner, publication = state.planner(DISTRIBUTION), state.crew.publication
+    is_sent = publication.begin(
+        state.version, state.n_bytes, planner, state.t, sent, base=state.base, changed=state.changed
+    )
+    if not is_sent:
         return
     if not state.arrived and state.phase != "paused":
         enter(state, "publishing", out)

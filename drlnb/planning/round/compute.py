@@ -219,6 +219,7 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     state.hold.request_id = None  # its grant, if it comes, is returned
     state.n_executor_deaths = 0
     made_round, state.n_bytes = state.n_bytes > 0, state.n_bytes_next
+    state.base, state.changed = event.base, event.changed
     next_round(state, event.t, out, made_round=made_round)
 
 

@@ -202,6 +202,7 @@ RULES: Rules[RoundState] = {
     distribution.HostUnreachable: collect.host_unreachable,
     distribution.RangesMissing: collect.ranges_missing,
     distribution.MessageLost: collect.message_lost,
+    distribution.BaseMissing: collect.base_missing,
     distribution.LinkMeasured: collect.link_measured,
     placement.NodeLost: collect.node_lost,
     words.LeaseReceived: compute.lease_received,

@@ -6,6 +6,7 @@ from drlnb.planning.batching import BATCHING, env_shares
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.distribution.changes import Ranges
 from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -76,6 +77,9 @@ class RoundState:
     #: Bytes of one published version; 0 until there are parameters.
     n_bytes: int = 0
     n_bytes_next: int = 0
+    #: Version that was sent before, and the ranges of bytes in which this one may differ from it; none: all of it.
+    base: int = 0
+    changed: Ranges = ()
     #: ``train/...`` scalars of the parameters that wait for their commit.
     metrics: dict[str, object] = field(default_factory=dict)
     #: Time of the last event, in seconds.

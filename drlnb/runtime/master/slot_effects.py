@@ -204,5 +204,7 @@ class SlotEffects:
         if refusal:
             m.host.feed(words.LeaseLost, fence=command.fence, reason=f"the store refused: {refusal}")
             return
+        base, changed = m.sender.changes(made.published)
         m.committed = made
-        m.host.feed(words.ParametersCommitted, version=command.version, fence=command.fence)
+        which = {"version": command.version, "fence": command.fence}
+        m.host.feed(words.ParametersCommitted, **which, base=base, changed=changed)
