@@ -112,6 +112,7 @@ def _alone(spec, n_rounds):
 
 
 @two_cores
+@pytest.mark.timeout(300)  # two probes, each of which starts an executor
 def test_seats_are_closed_when_one_task_is_left_and_opened_again_for_others(foreign_cluster, tmp_path):
     """A seat leaves the pool while nobody holds it, its process ends; when tasks come, it is probed and comes back."""
     with Client(_address(foreign_cluster), set_as_default=False) as client:
