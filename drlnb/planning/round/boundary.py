@@ -75,6 +75,7 @@ def write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None
             collectors=() if state.unfinished else _at_rest(state),
             unfinished=state.unfinished,
             swapping=state.swap.snapshot() if state.swap.state.active else None,
+            memories=dict(state.memories),
         )
     )
 
