@@ -447,6 +447,7 @@ def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n
 
 
 @settings(max_examples=30)
+@example(78, 78, "last", 3, True)  # a user who has stopped a task that rests asks it to go on
 @example(0, 78, "round", 3, False)  # a collector of the present round is being started when the stop comes
 @given(*LIVES, st.booleans())
 def test_a_task_that_is_stopped_ends_and_starts_nobody_for_another_round(seed, n_unkind, hold, n_collectors, hangs):
