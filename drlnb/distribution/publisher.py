@@ -206,14 +206,10 @@ class Publisher:
             self.unused[message["address"]] = message["why"]
         elif message["attempt"] == self._attempt:
             about = {key: value for key, value in message.items() if key not in {"run", "task", "attempt"}}
-            if op == "drlnb_arrived":
-                self._sender.arrived(**about)
-            elif op == "drlnb_applied":
-                self._sender.applied(**about)
-            elif op == "drlnb_taken":
+            if op == "drlnb_taken":
                 self._taken(**about)
             else:
-                self._sender.lost(about)
+                self._sender.heard(op.removeprefix("drlnb_"), about)
         self._changed.set()
 
     def _up(self, host: str, address: str) -> None:
@@ -305,7 +301,9 @@ class Publisher:
             return
         self._payloads[publication.version] = payload
         self._waiting[publication.version] = publication
-        self._host.feed(PublishAsked, version=publication.version, n_bytes=len(payload), planner=plan)
+        base, changed = self._sender.changes(payload)
+        what = {"version": publication.version, "n_bytes": len(payload), "planner": plan}
+        self._host.feed(PublishAsked, **what, base=base, changed=changed)
         self._link.keep(self._ask_back())
 
     async def _ask_back(self) -> None:

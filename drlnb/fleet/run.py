@@ -11,13 +11,13 @@ from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
-from drlnb.fleet.rows.task_status import TaskStatus
 from drlnb.fleet.watch import Watch, known, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
 from drlnb.records.attributes import fixed
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Run"]
 

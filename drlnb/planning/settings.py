@@ -49,8 +49,8 @@ def _planned(kind: AnyKind, counts: str = NEXT_ROUND, unfelt: str = _UNPLAYED) -
     )
 
 
-#: Bytes that a gradient step may use, or none; and bytes per second that copies are held to, or none.
-BUDGETS, _RATES = optional(size()), optional(size("1MB", "1TB"))
+#: Bytes that a gradient step may use, or none.
+BUDGETS = optional(size())
 _PINS = fitting(
     f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
     lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),
@@ -70,7 +70,6 @@ SETTINGS: Mapping[str, Setting] = {
     "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),
     "swapping.memory_budget_bytes": _own(BUDGETS),
     "swapping.pin": _own(_PINS),
-    "swapping.bandwidth_bytes_per_s": _own(_RATES),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
     CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,

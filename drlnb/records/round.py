@@ -107,6 +107,8 @@ class GradientComputed(Event):
     collector: int
     round: int
     fence: Fence
+    #: The slot of the lease that has it.
+    slot: str
     elapsed_s: float
     #: Its gradient lies at the master, too; empty if it does not.
     key: str = ""
@@ -132,6 +134,10 @@ class ParametersCommitted(Event):
 
     version: int
     fence: Fence
+    #: Version that was sent to the hosts last, and the ranges (start, stop) of bytes in which this one may differ from
+    #: it; 0 and none: all of it is new.
+    base: int = 0
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class CheckpointGathered(Event):
@@ -258,7 +264,7 @@ class InitialiseParameters(SlotWork):
 
 
 class ComputeGradient(GradientWork):
-    """Hand one collector's batch to the executor of the leased slot."""
+    """Hand one collector's batch to the executor of one slot of the lease."""
 
     collector: int
     key: str
@@ -269,9 +275,11 @@ class ComputeGradient(GradientWork):
 
 
 class FinishRound(SlotWork):
-    """All batches are in: make the new parameters and the training state, and send both."""
+    """All batches are at the lease's lead, its first slot: make the new parameters and training state, send both."""
 
     round: int
+    #: Whose batches the update is made of: an executor that has others refuses.
+    collectors: tuple[int, ...]
     #: How its gradient steps are swapped; None: there is no budget.
     swap: SwapOrder | None = None
 
@@ -286,11 +294,12 @@ class CommitParameters(Command):
 
 
 class ReturnLease(Command):
-    """Give the slot back."""
+    """Give the slots of a lease back."""
 
     fence: Fence
     clean: bool
-    computed_s: float
+    #: Seconds that the executor of each slot computed under this lease, in the lease's order of slots.
+    computed_s: tuple[float, ...]
     #: The round is not done: somebody else waits for the slot.
     yielded: bool = False
 

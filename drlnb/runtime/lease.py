@@ -179,7 +179,7 @@ class HeldLease:
             ended.cancel()
             working.cancel()
 
-    async def release(self, **stats: float) -> None:
+    async def release(self, **stats: object) -> None:
         """Give it back; if the pool cannot be reached, the lease's time to live does it."""
         held = not self.over
         self.close("it was given back")

@@ -31,7 +31,6 @@ from drlnb.records.settings import (
     size,
 )
 
-PROBED = "seats='auto' needs isolation='shared'"
 TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]]
 
 
@@ -152,10 +151,9 @@ def test_every_default_is_a_value_of_its_kind(key):
     assert setting_problem(key, SETTINGS[key].default, can_snapshot=True) == ""
 
 
-#: What takes a setting back that nothing has been set to: no budget, no rate, no pins.
+#: What takes a setting back that nothing has been set to: no budget, no pins.
 TAKEN_BACK = {
     "swapping.memory_budget_bytes": [None],
-    "swapping.bandwidth_bytes_per_s": [None],
     "swapping.pin": [None, {}],
 }
 

@@ -112,7 +112,7 @@ class Scripted:
             for i, key in sorted(self.fragments.items())
         ]  # fmt: skip
         yield [("GradientComputed", i) for i in range(N_COLLECTORS)]
-        work = {"round": 1, "fence": self.fence, "slot": self.slot}
+        work = {"round": 1, "fence": self.fence, "slot": self.slot, "collectors": tuple(range(N_COLLECTORS))}
         self._out.append(words.FinishRound(**work, swap=swapping.SwapOrder("all", BUDGET, "profile")))
         yield [("SwapStepMeasured", "all"), ("SwapProfileTaken",), ("ParametersReady",)]
         self._out.append(
@@ -147,7 +147,7 @@ class Scripted:
         self._out.append(
             words.CommitParameters(version=round_ + 1, round=round_, fence=self.fence, key=self.made),
         )
-        self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=0.0))
+        self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=(0.0,)))
         return [("ParametersCommitted",), ("LeaseClosed",)]
 
     def _send(self, version, *hosts, source=""):

@@ -146,7 +146,7 @@ def _leases(journal: Journal) -> Iterator[Row]:
                 "resident": grant.resident,
                 "ended_s": ended_s + offset_s,
                 "held_s": end.held_s,
-                "computed_s": getattr(end, "computed_s", None),
+                "computed_s": sum(end.computed_s) if isinstance(end, leasing.LeaseReleased) else None,
                 "reason": getattr(end, "reason", "expired"),
                 "expired": isinstance(end, leasing.LeaseExpired),
                 "moved_bytes": dict([latest.get(key, _NO_LEASE)]).get(grant.fence),
@@ -231,7 +231,7 @@ class _Pool:
                 self.held[record.fence] = record.slots
             case leasing.LeaseReleased():
                 self.held.pop(record.fence, None)
-                self.computed_s += record.computed_s
+                self.computed_s += sum(record.computed_s)
             case leasing.LeaseExpired():
                 self.held.pop(record.fence, None)
                 self.expired += 1

@@ -33,8 +33,6 @@ class Swapping:
     planner: str
     #: None: no limit, so nothing is swapped.
     budget_bytes: float | None = None
-    #: What copies to a file are held to; None: they are as fast as they can.
-    bandwidth_bytes_per_s: float | None = None
     #: Why no step of this task can be swapped; empty if one can.
     never: str = ""
     seed: int = 0
@@ -86,7 +84,6 @@ class Swapping:
             plan_key=ALL if unknown else self.running,
             memory_budget_bytes=int(self.budget_bytes),
             report="profile" if self.profile is None else asked.get(self.phase, "median"),
-            bytes_per_s=self.bandwidth_bytes_per_s,
         )
 
     def predicted(self, name: str) -> Prediction | None:

@@ -20,8 +20,6 @@ class SwapOrder:
     #: What is reported of the steps: their ``median``, the first few ``steps``, and with the median a ``profile`` or
     #: the ``link``.
     report: str
-    #: What copies to a file are held to; None: they are as fast as they can.
-    bytes_per_s: float | None = None
 
 
 class SwapProfileTaken(Event):

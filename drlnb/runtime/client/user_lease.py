@@ -82,7 +82,8 @@ class LoopLease:
     _serial: tuple[asyncio.Lock, ...] = field(default=(), init=False)
     #: Address of a node -> whether this client can speak with it itself.
     _reached: dict[str, bool] = field(default_factory=dict, init=False)
-    _computed_s: float = field(default=0.0, init=False)
+    #: Seconds computed on each slot.
+    _computed_s: list[float] = field(default_factory=list, init=False)
     _n_jobs: int = field(default=0, init=False)
 
     # ------------------------------------------------------------------ asking and giving back
@@ -105,6 +106,7 @@ class LoopLease:
                 await self._ask("drlnb_loop_cancel", request_id=self._request, reason="its loop no longer waits")
             raise
         self.fence, self.slots = grant["fence"], tuple(grant["slots"])
+        self._computed_s = [0.0] * len(self.slots)
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
         self.asked = bool(grant.get("demand"))
         if not self.asked:
@@ -158,7 +160,7 @@ class LoopLease:
         if ours:
             self.lost = "it was given back"
         if self._held is not None:
-            await self._held.release(clean=clean, computed_s=self._computed_s / max(1, len(self.slots)))
+            await self._held.release(clean=clean, computed_s=self._computed_s)
         if self._listener is not None:
             # The end of the lease ends its question, too: to cut it off would cost the connection.
             await asyncio.wait({self._listener}, timeout=_LAST_WORD_S if ours else 0)
@@ -247,7 +249,7 @@ class LoopLease:
             self._n_jobs += 1
             answer = await self._compute(slot, header, payload, self._patience_s)
         if answer["op"] == "ran":
-            self._computed_s += float(answer["elapsed_s"])
+            self._computed_s[rank] += float(answer["elapsed_s"])
             if answer["interrupted"]:
                 await self._lease.renew()  # because it gave no sign of life, or because the lease is over?
         else:

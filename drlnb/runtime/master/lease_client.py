@@ -136,7 +136,7 @@ class LeaseClient:
         """Return whether a lease is ours and alive."""
         return fence in self._held
 
-    async def release(self, fence: Fence, **stats: float) -> None:
+    async def release(self, fence: Fence, **stats: object) -> None:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
         held = self._held.pop(fence, None)
         if held is not None:

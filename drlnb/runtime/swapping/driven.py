@@ -15,9 +15,6 @@ from drlnb.records.columns.swapping import SwapOrder
 from drlnb.runtime.swapping.engine import Engine
 from drlnb.runtime.swapping.memory import StepState, device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
-from drlnb.runtime.swapping.tiers.base import Meter, Tier
-from drlnb.runtime.swapping.tiers.file import FileTier
-from drlnb.runtime.swapping.tiers.made import made_tier
 
 __all__ = ["Driven"]
 
@@ -41,12 +38,6 @@ class Driven:
         self.said: dict[str, str] = {}  # and says what there is to say
         self.plan: SwapPlan | None = None
         self._device = device = device_of(module)
-        tiers = list[Tier]()
-
-        def made(meter: Meter) -> Tier:
-            tiers.append(made_tier("auto", device, meter, None))
-            return tiers[-1]
-
         if device.type == "cpu":  # there memory is what this process maps
             fix_malloc()
         self._kept = ("", SwapPlan())
@@ -57,8 +48,7 @@ class Driven:
         self._link: SwapLink | None = None
         #: Samples of the largest step, and whether the present one is as large.
         self._n_largest, self._is_full = 0, False
-        self._engine = Engine(module, self, tier=made)
-        self._file = tiers[0] if isinstance(tiers[0], FileTier) else None
+        self._engine = Engine(module, self)
 
     def follow(self, order: SwapOrder, plan: Facts | None) -> bool:
         """Follow a plan from the next step on; false if it is not here and must be sent.
@@ -71,8 +61,6 @@ class Driven:
             The plan itself; None: it may be known.
         """
         key = order.plan_key
-        if self._file is not None:
-            self._file.throttle(order.bytes_per_s)
         if plan is not None:
             self._kept = (key, from_plain(SwapPlan, plan))
         if key != ALL and key != self._kept[0]:

@@ -156,7 +156,7 @@ def _slower(tasks: Sequence[Task]) -> float:
 def _load(pool: Stream) -> tuple[float, float, float, float]:
     """Return the seconds that were computed and held, and the times of the first grant and of the last release."""
     ended = list(leases(pool))
-    computed_s, held_s = sum(lease.computed_s for lease in ended), sum(lease.end.held_s for lease in ended)
+    computed_s, held_s = sum(lease.computed_s for lease in ended), sum(lease.held_s for lease in ended)
     return computed_s, held_s, min(lease.granted_t for lease in ended), ended[-1].ended_t
 
 

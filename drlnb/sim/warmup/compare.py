@@ -246,7 +246,7 @@ class _Task:
 
     def _computed(self, i: int) -> None:
         elapsed_s = round(float(self.workload.gradients_s[self.round - 1, i]), 6)
-        self.host.feed(GradientComputed, collector=i, round=self.round, fence=_FENCE, elapsed_s=elapsed_s)
+        self.host.feed(GradientComputed, collector=i, round=self.round, fence=_FENCE, slot="s", elapsed_s=elapsed_s)
         self._compute(i + 1)
 
     def _make(self) -> None:

@@ -10,7 +10,7 @@ from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds.distribution import DistributionFold, HostLine
 from drlnb.views.folds.fold import Fold, fold_of
 
@@ -23,39 +23,41 @@ _LATEST = 64
 
 VERSIONS = table(
     "points",
-    """
-    line:name | what | predicted by the planner, or measured under a planner
-    x | version | of the parameters
-    y | time (ms) | from the first send until the sender knew that every live host holds it
-    lo | first host (ms) | until the first host held it
-    hi | last host (ms) | until the last host held it
-    """,
+    Column("line", "what", "predicted by the planner, or measured under a planner", kind="name"),
+    Column("x", "version", "of the parameters"),
+    Column("y", "time", "from the first send until the sender knew that every live host holds it", unit="ms"),
+    Column("lo", "first host", "until the first host held it", unit="ms"),
+    Column("hi", "last host", "until the last host held it", unit="ms"),
 )
 HOSTS = table(
     "rows",
-    """
-    row:series | host | node that runs collectors, or waits for versions
-    version | newest version | that it holds
-    behind | behind | versions that were planned since
-    n_versions | versions | that it has held
-    publish | held after (s) | mean seconds from the first send until the sender knew
-    arrival | arrival (s) | mean seconds from the first byte at the host to the last
-    n_lost | lost messages | messages that it did not take
-    dropped:name | dropped | why it takes no part any more; empty: it does
-    """,
+    Column("row", "host", "node that runs collectors, or waits for versions", kind="series"),
+    Column("version", "newest version", "that it holds"),
+    Column("behind", "behind", "versions that were planned since"),
+    Column("n_versions", "versions", "that it has held"),
+    Column("publish", "held after", "mean seconds from the first send until the sender knew", unit="s"),
+    Column("arrival", "arrival", "mean seconds from the first byte at the host to the last", unit="s"),
+    Column("n_lost", "lost messages", "messages that it did not take"),
+    Column("dropped", "dropped", "why it takes no part any more; empty: it does", kind="name"),
 )
-NUMBERS = meanings(
-    """
-    versions | versions | that were planned
-    measured | measured (s) | median over the latest 64 versions under the newest planner, until the last host held it
-    predicted | predicted (s) | median of what was expected: the closed form, corrected by what versions took before
-    correction | predicted / closed form (x) | median over the same versions
-    ratio | measured / predicted (x) | median over the same versions
-    behind | most behind | versions that the slowest live host lacks
-    repairs | repairs | plans that were made because messages were lost
-    lost | lost messages | messages that a host did not take
-    """
-)
+NUMBERS = {
+    "versions": ("versions", "", "that were planned"),
+    "measured": (
+        "measured",
+        "s",
+        "median over the latest 64 versions under the newest planner, until the last host held it",
+    ),
+    "predicted": (
+        "predicted",
+        "s",
+        "median of what was expected: the closed form, corrected by what versions took before",
+    ),
+    "correction": ("predicted / closed form", "x", "median over the same versions"),
+    "ratio": ("measured / predicted", "x", "median over the same versions"),
+    "behind": ("most behind", "", "versions that the slowest live host lacks"),
+    "repairs": ("repairs", "", "plans that were made because messages were lost"),
+    "lost": ("lost messages", "", "messages that a host did not take"),
+}
 
 
 def newest(fold: Fold, task: str | None = None) -> tuple[str, DistributionFold]:

@@ -62,7 +62,6 @@ TYPED["distribution of a run"] = {
 }
 TYPED["swapping of a run"] = {
     **{name: TYPED["swapping"][name] for name in ("budget_mib", "w", "epsilon", "n_trials", "planner", "show")},
-    "bandwidth": ("20MB", ("fast", "must be a number of bytes")),
     "task": ("y", None),
 }
 #: What has nothing to choose yet.
@@ -72,7 +71,7 @@ LABELLED = {"show", "chunks", "window"}
 MARKED = {
     "leasing": {"hold"},
     "distribution of a run": {"plan", "m", "chunks"},
-    "swapping of a run": {"budget_mib", "planner", "bandwidth"},
+    "swapping of a run": {"budget_mib", "planner"},
 }
 #: Names of the fields of a panel that are seen, in order.
 NAMES = """root => [...root.querySelectorAll('[class*=drlnb-t-]')].filter(one => one.offsetParent

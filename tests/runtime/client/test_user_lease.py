@@ -108,7 +108,7 @@ def test_a_lease_is_asked_used_and_given_back():
         assert (job["op"], job["rank"], job["n_slots"], end["op"]) == ("job", 0, 1, "job-end")
         assert [message["fence"] for message in node.asked("compute")] == [(9, 4)] * 2
         assert unpack(node.asked("compute")[0]["payload"].data)[0] is len
-        assert scheduler.asked("release") == [{"fence": (9, 4), "clean": True, "computed_s": 0.5}]
+        assert scheduler.asked("release") == [{"fence": (9, 4), "clean": True, "computed_s": [0.5]}]
         assert said == []
 
     act(work, compute=[ran(2), {"op": "freed"}])

@@ -416,35 +416,6 @@ def test_what_a_run_has_learned_is_measured_and_reset_forgets_it(belted, link):
     until(lambda: belted.view("values").sentence == "nothing yet: press Learn")
 
 
-def test_the_disk_of_a_run_is_held_back_and_freed(belted, link):
-    """The plan for the slower disk is looked at first; what is no rate is one line; figures since then are emulated."""
-    disk, before = belted.content.fields["bandwidth"], belted.view("lanes").digest()
-    for wrong, said in (("slow", "must be a size from 1MB to 1TB, or none, got 'slow'"),):
-        disk.value = wrong
-        assert list(belted.fields.refusals.values()) == [f"swapping.bandwidth_bytes_per_s {said}"]
-        belted.refresh()
-        assert disk.value == ""
-        assert belted.content.facts()["notes"][0].startswith("plan: a, auto: ")
-    disk.value = "2MB"
-    assert belted.view("lanes").digest() != before
-    assert belted.content.facts()["notes"][0].startswith("preview: a, auto: ")
-    assert link.asked == []
-    press(belted, "apply")
-    assert link.asked == [("set", "swapping.bandwidth_bytes_per_s", "2MB", "a")]
-    told(link, "a", SettingChanged(t=3.0, key="swapping.bandwidth_bytes_per_s", value="2MB", task="a"))
-    until(lambda: belted.view().origin == "emulated")
-    belted.refresh()
-    assert disk.value == "2MB"
-    assert belted.content.facts()["origin"] == "emulated and computed"
-    assert {one["name"]: one["reason"] for one in belted.content.facts()["buttons"]}["apply"] == "nothing was moved"
-    assert [mark["label"] for mark in belted.view().facts["marks"]][-1] == "disk held back"
-    disk.value = ""
-    press(belted, "apply")
-    assert link.asked[1:] == [("set", "swapping.bandwidth_bytes_per_s", None, "a")]
-    told(link, "a", SettingChanged(t=4.0, key="swapping.bandwidth_bytes_per_s", value=None, task="a"))
-    until(lambda: belted.view().origin == "measured")
-
-
 def test_pins_of_a_run_are_one_setting(belted, link):
     """A row, all rows as they are, or a compared plan: each is one change of the task."""
     said = "changed, from the next training step on"
