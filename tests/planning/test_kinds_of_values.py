@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.placement.cpu_slots import CPU_SLOTS
 from drlnb.planning.placement.seats import ISOLATION, SEATS, virtual_limit
 from drlnb.planning.registry import planner
 from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, read_setting, setting_problem
-from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
 from drlnb.planning.warmup.settings import mode_problem
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import (
@@ -196,7 +196,7 @@ def test_a_slot_must_be_one_of_the_pools(key, value, slots, said):
     assert setting_problem(key, value, slots=slots) == (said and f"{key}: {said}")
 
 
-@pytest.mark.parametrize("mode", ["park", "keep", "respawn"])
+@pytest.mark.parametrize("mode", ["park", "respawn"])
 @pytest.mark.parametrize("can_snapshot", [True, False])
 def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
     """It is said alike wherever the mode is asked for."""

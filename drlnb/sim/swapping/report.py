@@ -16,7 +16,7 @@ from drlnb.sim.swapping.nets import net_names, net_trace, plain_batch
 __all__ = ["main"]
 
 #: What ``all`` stands for: each planner that needs no limit on the number of rows.
-_COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "types_exhaustive", "capuchin", "greedy", "hybrid", "auto")
+_COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "greedy", "hybrid", "auto")
 
 
 def main(arguments: argparse.Namespace) -> int:
