@@ -23,6 +23,7 @@ from drlnb.fleet.training import Training
 from drlnb.fleet.trainings import STOP_S, change_all, going_on, stop_all
 from drlnb.fleet.watch import refuse_task
 from drlnb.planning.settings import owner
+from drlnb.records.attributes import fixed
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.journal import Journal
 from drlnb.rl.checkpoints.trained import Trained
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Fleet", "client_of", "current_fleet"]
 
 
+@fixed("closed")
 class Fleet:
     """A pool of slots on a Dask cluster, and the runs that share it.
 
@@ -246,8 +248,7 @@ class Fleet:
         ConfigError
             If there is no such run, or its directory cannot be read from here.
         """
-        known = (run for run in reversed(self.trainings) if run.id == run_id and not run.watch.closed)
-        training = next(known, None)
+        training = next((run for run in self.trainings[::-1] if run.id == run_id and not run.watch.closed), None)
         if training is None:
             return self._watched(*known_run(self.pool.link, run_id), guest=True)
         if training.ended:  # a task may have been started again elsewhere
