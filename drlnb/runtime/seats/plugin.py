@@ -227,10 +227,12 @@ class SeatsPlugin(SchedulerPlugin):  # type: ignore[misc]
         await self.leases.give_back_slot(slot)
         self.broker.host.feed(leasing.SlotFailed, slot=slot, reason="seat closed")
         self._closed[slot] = self.broker.nodes.pool.take(slot)
+        self.broker.host.feed(leasing.SlotsOpened, slots=tuple(self.broker.nodes.pool.slot_names))
 
     def _give(self, device: str, slot: str) -> None:
         epoch = self._closed.get(slot, {}).get("epoch", 0)
         self.broker.nodes.pool.give(self.devices[device].node, slot, self.devices[device].seen, epoch=epoch)
+        self.broker.host.feed(leasing.SlotsOpened, slots=tuple(self.broker.nodes.pool.slot_names))
 
     async def _reopened(self, slots: Sequence[str]) -> None:
         """Wait until adopted slots are in the pool; take back that they were closed."""
