@@ -18,6 +18,13 @@ class Broker:
 
     def __init__(self):
         self.asked = []
+        #: What the pool is made of, as it was told.
+        self.slots = ()
+        self.host = SimpleNamespace(feed=self.feed)
+
+    def feed(self, kind, **fields):
+        assert kind is leasing.SlotsOpened
+        self.slots = fields["slots"]
 
     async def ask_node(self, node, op, timeout_s, /, **message):
         self.asked.append((node, op, message))
@@ -61,6 +68,7 @@ def test_seats_of_a_virtual_device_share_its_name():
     assert _given(nodes) == {f"0/cpu{k}/{seat}": f"cpu:{k}" for k in range(2) for seat in range(3)}
     assert nodes.pool.notices == ["no CUDA device (none): training on 2 virtual CPU devices with seats: 3"]
     (asked,) = nodes.broker.asked
+    assert nodes.broker.slots == tuple(nodes.pool.slot_names)
     assert [row["slot"] for row in asked[2]["slots"]] == list(_given(nodes))
 
 
