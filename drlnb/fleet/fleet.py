@@ -248,8 +248,7 @@ class Fleet:
         ConfigError
             If there is no such run, or its directory cannot be read from here.
         """
-        known = (run for run in reversed(self.trainings) if run.id == run_id and not run.watch.closed)
-        training = next(known, None)
+        training = next((run for run in self.trainings[::-1] if run.id == run_id and not run.watch.closed), None)
         if training is None:
             return self._watched(*known_run(self.pool.link, run_id), guest=True)
         if training.ended:  # a task may have been started again elsewhere

@@ -12,10 +12,9 @@ from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.files import refuse_code
 from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
-from drlnb.fleet.watch import Watch, known, status_of
+from drlnb.fleet.watch import Watch, known, outcome, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
 from drlnb.records.attributes import fixed
-from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.tracking.sinks import Sink
@@ -31,23 +30,15 @@ class Training:
     Made by :meth:`drlnb.fleet.fleet.Fleet.train`, :func:`drlnb.resume` and :func:`drlnb.play`.  A thread brings the
     rows.  Nothing blocks but :meth:`wait`, :meth:`close` and, until the cluster has answered, the steering methods; of
     a recording, these raise ConfigError.
-
-    Attributes
-    ----------
-    id
-        Of the run.
-    specs
-        Its tasks, by name.
-    out
-        Its directory.
-    planners
-        Decision -> name, as the run began.
     """
 
     watch: Watch
     id: str
+    #: Its tasks, by name.
     specs: Mapping[str, TaskSpec]
+    #: Its directory.
     out: Path
+    #: Decision -> name, as the run began.
     planners: Mapping[str, str]
     fleet: Any
 
@@ -110,7 +101,7 @@ class Training:
             ended = self.watch.settle(timeout_s)
         if not ended:
             raise TimeoutError(f"run {self.id} is still {self.status} after {timeout_s:g} s")
-        return _outcome(self.tasks)
+        return outcome(self.tasks)
 
     def __await__(self) -> Generator[object, None, dict[str, TaskStatus]]:
         """Wait without blocking the loop: panels stay alive meanwhile."""
@@ -118,7 +109,7 @@ class Training:
             yield from self.fleet.leases.refuse_endless_await(f"run {self.id}").__await__()
         with _interruptible(self):
             yield from self.watch.end().__await__()
-        return _outcome(self.tasks)
+        return outcome(self.tasks)
 
     def close(self, timeout_s: float = 7.0) -> None:
         """Stop watching (or playing); a run goes on if its cluster does.
@@ -400,11 +391,3 @@ def _interruptible(run: Training) -> Iterator[None]:
         if faces.notebook() and not run.ended:
             say(f"interrupted: this cell waits no more, run {run.id} goes on (run.stop() ends it)")
         raise
-
-
-def _outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
-    failed = [task for task in tasks.values() if task.state == "failed"]
-    if failed:
-        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-        raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
-    return tasks
