@@ -24,7 +24,7 @@ def quick(tmp_path):
     def fleet(n_slots=1, **settings):
         Link(client).open_pool(n_slots, own_workers=1, settings={**QUICK, **settings})
         fleets.append(drlnb.Fleet(client, slots=n_slots))
-        fleets[-1].pid = handle.pid
+        vars(fleets[-1])["pid"] = handle.pid
         return fleets[-1]
 
     yield fleet

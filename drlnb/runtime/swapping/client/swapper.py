@@ -54,8 +54,7 @@ class Swapper(Engine):
     """
 
     module: torch.nn.Module
-    #: Why nothing is swapped; empty if something is.
-    reason: str
+    reason: str  # why nothing is swapped; empty if something is
 
     def __init__(
         self,
