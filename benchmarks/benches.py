@@ -1,278 +1,93 @@
-"""Declare every bench: its name, its options, and its groups of rows, each measured by a function of its own module."""
+"""List every benchmark: its name, its groups of rows, each with the function that measures it, and its options."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
-from benchmarks.frame.bench import Bench, option
-from drlnb.records.errors import ConfigError
+from benchmarks.distribution import handover, hops, network, staleness
+from benchmarks.efforts import (
+    CASES,
+    Distribution,
+    Gpu,
+    LeasingLive,
+    Peers,
+    Returns,
+    Runtime,
+    Seats,
+    SimulatedLeasing,
+    SimulatedWarmup,
+    Swapping,
+    WarmupLive,
+)  # fmt: skip
+from benchmarks.frame.bench import Bench
+from benchmarks.gpu import device, failures
+from benchmarks.leasing import events as lease_events
+from benchmarks.leasing import live as leasing_live
+from benchmarks.leasing import simulated as leasing
+from benchmarks.rl import peers, returns
+from benchmarks.runtime import messages, recovery, starts, training
+from benchmarks.seats import sharing
+from benchmarks.swapping import contest, cpu, cuda, subset
+from benchmarks.swapping import training as swapped_training
+from benchmarks.warmup import live as warmup_live
+from benchmarks.warmup import simulated as warmup
 
-__all__ = [
-    "BENCHES",
-    "CASES",
-    "Distribution",
-    "Gpu",
-    "LeasingLive",
-    "Peers",
-    "Returns",
-    "Runtime",
-    "Seats",
-    "SimulatedLeasing",
-    "SimulatedWarmup",
-    "Swapping",
-    "WarmupLive",
-]
-
-
-class Case(NamedTuple):
-    """One environment and algorithm under the shipped settings, and what every seed must earn."""
-
-    algo: str
-    env: str
-    #: Mean raw return of 40 deterministic episodes, of the worst seed.
-    at_least: float
-    #: ``ci`` takes seconds a seed, ``nightly`` minutes.
-    tier: str
-
-
-#: Row of ``python -m benchmarks returns`` -> case.
-CASES = {
-    "ppo-cartpole": Case("ppo", "CartPole-v1", 475, "ci"),
-    "gpf-cartpole": Case("gpf", "CartPole-v1", 475, "ci"),
-    "dqn-cartpole": Case("dqn", "CartPole-v1", 475, "ci"),
-    "ppo-acrobot": Case("ppo", "Acrobot-v1", -100, "nightly"),
-    "gpf-acrobot": Case("gpf", "Acrobot-v1", -120, "nightly"),
-    "ppo-mountaincar": Case("ppo", "MountainCar-v0", -130, "nightly"),
-    "dqn-mountaincar": Case("dqn", "MountainCar-v0", -130, "nightly"),
-    "ppo-pendulum": Case("ppo", "Pendulum-v1", -250, "nightly"),
-    "ppo-lunarlander": Case("ppo", "LunarLander-v3", 200, "nightly"),
-    "ppo-halfcheetah": Case("ppo", "HalfCheetah-v5", 1300, "nightly"),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
-    """How much ``python -m benchmarks runtime`` measures."""
-
-    repeats: int = option(3, "interleaved pairs per row", least=1)
-    steps: int = option(50_000, "steps of overhead-train", least=1)
-    quick: bool = option(False, "leave out the baseline of reclaim: it takes 30-40 s by its rules")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peers:
-    """How much ``python -m benchmarks rl`` measures."""
-
-    #: The returns are compared under every relabelling: more pairs would take for ever.
-    pairs: int = option(5, "interleaved pairs per row, at most 10", least=1, most=10)
-    steps: int | None = option(None, "environment steps per training (default: the row's)", least=1)
-    seed: int = option(0, "seed of the first pair", least=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returns:
-    """How much ``python -m benchmarks returns`` measures."""
-
-    tier: str = option("ci", "which rows, without --rows", choices=("ci", "nightly"))
-    seeds: int = option(3, "seeds per row", least=1)
-    seed: int = option(0, "the first seed", least=0)
-    jobs: int = option(1, "trainings at once", least=1)
-    steps: int | None = option(None, "environment steps per training (default: shipped)", least=1)
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The rows of the tier."""
-        return [name for name, case in CASES.items() if case.tier == self.tier]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Simulated:
-    repeats: int = option(5, "seeds per row, at most 5", least=1, most=5)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds of each row."""
-        return tuple(range(self.repeats))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedLeasing(_Simulated):
-    """How much ``python -m benchmarks leasing`` simulates: rounds per task, of which a tenth does not count."""
-
-    rounds: int = option(60, "rounds per simulated run", least=20)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedWarmup(_Simulated):
-    """How much ``python -m benchmarks warmup`` simulates: rounds per run, of which a tenth does not count."""
-
-    rounds: int = option(400, "rounds per simulated run", least=20)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeasingLive:
-    """How much ``python -m benchmarks leasing-live`` measures."""
-
-    repeats: int = option(3, "turns of every way", least=1)
-    rounds: int = option(40, "rounds of each task", least=8)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmupLive:
-    """How much ``python -m benchmarks warmup-live`` measures."""
-
-    repeats: int = option(3, "trainings of each way", least=1)
-    rounds: int = option(16, "rounds of each that count", least=2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seats:
-    """How much ``python -m benchmarks seats`` measures."""
-
-    repeats: int = option(3, "turns of every way", least=1)
-    seconds: float = option(30.0, "that count, per way", least=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """How much ``python -m benchmarks distribution`` measures, and on which links.
-
-    Raises
-    ------
-    ConfigError
-        If there are not as many rates as numbers of hosts.
-    """
-
-    rig: str = option("netns", "links: shaped (needs root), or emulated", choices=("netns", "emulated"))
-    hosts: tuple[int, ...] = option((8, 16), "hosts beside the learner, of each rig", least=2, most=200)
-    rate_mbit: tuple[float, ...] = option((200.0, 100.0), "Mbit/s of every card, of each rig", least=1)
-    model_mb: float = option(20.0, "megabytes of one version", least=0.1, most=1000)
-    repeats: int = option(3, "turns of every plan", least=1)
-
-    def __post_init__(self) -> None:
-        if len(self.hosts) != len(self.rate_mbit):
-            raise ConfigError(f"--rate-mbit must have {len(self.hosts)} numbers as --hosts, got {len(self.rate_mbit)}")
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of one version."""
-        return round(self.model_mb * 1e6)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """How much ``python -m benchmarks gpu`` measures: by default some minutes on one device.
-
-    Raises
-    ------
-    ConfigError
-        If there is no CUDA device here.
-    """
-
-    repeats: int = option(2, "turns of every way", least=1)
-    seconds: float = option(8.0, "that count, per way", least=1)
-
-    def __post_init__(self) -> None:
-        _need_cuda("bench gpu")
-
-
-def _need_cuda(bench: str) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise ConfigError(f"{bench} needs a CUDA device, and torch {torch.__version__} sees none here")
-
-
-#: What ``python -m benchmarks swapping`` measures on a CPU, and in each phase on a CUDA device.
-_SWAPPING = {
-    "cpu": ["gradients memory hooks predicted overlap squeezed subset contest table"],
-    "cuda": ["copies", "batches", "steps", "drift task"],
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swapping:
-    """How much ``python -m benchmarks swapping`` measures, and on which device.
-
-    Raises
-    ------
-    ConfigError
-        If CUDA is asked for and there is none, or a phase without it.
-    """
-
-    device: str = option("cpu", "where steps are made: other rows for each", choices=tuple(_SWAPPING))
-    phase: int | None = option(
-        None, "part of --device cuda: 1 copies, 2 batches, 3 steps, 4 drift, task", least=1, most=4
-    )
-    mode: str = option("fp32", "arithmetic of --device cuda", choices=("fp32", "tf32"))
-    repeats: int = option(3, "turns of every way", least=1)
-
-    def __post_init__(self) -> None:
-        if self.device == "cuda":
-            _need_cuda("bench swapping --device cuda")
-        elif self.phase or self.mode != "fp32":
-            raise ConfigError("--phase and --mode need --device cuda")
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The groups of the device, or of the phase."""
-        parts = _SWAPPING[self.device]
-        return " ".join(parts[self.phase - 1 : self.phase] if self.phase else parts).split()
-
-
-def _groups(package: str, **modules: str) -> dict[str, tuple[str, ...]]:
-    """Return groups by the modules that measure them: the function has the group's name, or is called with it."""
-    groups: dict[str, tuple[str, ...]] = {}
-    for module, names in modules.items():
-        for name in names.split():
-            function, _, argument = name.partition(":")
-            where = (f"benchmarks.{package}.{module}", function.replace("-", "_"))
-            groups[argument or function] = (*where, argument) if argument else where
-    return groups
-
+__all__ = ["BENCHES"]
 
 _LEASING_LIVE = Bench(
     "leasing-live",
     "Lease one slot to four tasks, in real processes and modelled time.",
-    _groups("leasing", live="throughput grants"),
+    {"throughput": leasing_live.throughput, "grants": leasing_live.grants},
     LeasingLive,
 )
 _WARMUP_LIVE = Bench(
     "warmup-live",
     "Train with collectors that come back in each way, in real processes.",
-    _groups("warmup", live="starts ahead"),
+    {"starts": warmup_live.starts, "ahead": warmup_live.ahead},
     WarmupLive,
 )
 _ALL = (
     Bench(
         "runtime",
         "Measure what drlnb's processes, messages and leases cost, each against a named baseline.",
-        _groups(
-            "runtime",
-            messages="hops handover",
-            training="overhead overhead-train first-step",
-            starts="startup",
-            recovery="reclaim failover",
-        ),
+        {
+            "hops": messages.hops,
+            "handover": messages.handover,
+            "overhead": training.overhead,
+            "overhead-train": training.overhead_train,
+            "first-step": training.first_step,
+            "startup": starts.startup,
+            "reclaim": recovery.reclaim,
+            "failover": recovery.failover,
+        },
         Runtime,
     ),
     Bench(
         "rl",
         "Train with the same settings here and in Stable-Baselines3, in turn.",
-        _groups("rl", peers="single:cartpole single:acrobot single:pendulum four four:neighbour"),
+        {
+            "cartpole": partial(peers.single, name="cartpole"),
+            "acrobot": partial(peers.single, name="acrobot"),
+            "pendulum": partial(peers.single, name="pendulum"),
+            "four": peers.four,
+            "neighbour": partial(peers.four, beside="neighbour"),
+        },
         Peers,
     ),
     Bench(
         "returns",
         "Train under the shipped settings and play 40 deterministic episodes.",
-        _groups("rl", returns=" ".join(f"returns:{name}" for name in CASES)),
+        {name: partial(returns.returns, name=name) for name in CASES},
         Returns,
         unasked=lambda effort: effort.names,
     ),
     Bench(
         "leasing",
         "Share slots by each hold planner, in simulation; time the lease table.",
-        _groups("leasing", simulated="utilisation throughput fairness", events="events"),
+        {
+            "utilisation": leasing.utilisation,
+            "throughput": leasing.throughput,
+            "fairness": leasing.fairness,
+            "events": lease_events.events,
+        },
         SimulatedLeasing,
         live=_LEASING_LIVE,
     ),
@@ -280,13 +95,14 @@ _ALL = (
     Bench(
         "seats",
         "Share one device exclusively, by processes at once, and by leases with seats.",
-        _groups("seats", sharing="regime:small regime:large regime:short isolation"),
+        {name: partial(sharing.regime, name=name) for name in ("small", "large", "short")}
+        | {"isolation": sharing.isolation},
         Seats,
     ),
     Bench(
         "warmup",
         "Start collectors by each planner, in simulation, on the same rounds.",
-        _groups("warmup", simulated="wait cells plan"),
+        {"wait": warmup.wait, "cells": warmup.cells, "plan": warmup.plan},
         SimulatedWarmup,
         live=_WARMUP_LIVE,
     ),
@@ -294,28 +110,52 @@ _ALL = (
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",
-        _groups(
-            "distribution", network="network emulated", hops="payload", handover="handover pack", staleness="staleness"
-        ),
+        {
+            "network": network.network,
+            "emulated": network.emulated,
+            "payload": hops.payload,
+            "handover": handover.handover,
+            "pack": handover.pack,
+            "staleness": staleness.staleness,
+        },
         Distribution,
     ),
     Bench(
         "swapping",
         "Make training steps under swap plans: the same gradients, fewer bytes, and at which price.",
-        _groups("swapping", cpu="gradients memory hooks predicted overlap squeezed", subset="subset")
-        | _groups("swapping", contest="contest table")
-        | _groups("gpu", device="copies")
-        | _groups("swapping", cuda="batches steps drift", training="task"),
+        {
+            "gradients": cpu.gradients,
+            "memory": cpu.memory,
+            "hooks": cpu.hooks,
+            "predicted": cpu.predicted,
+            "overlap": cpu.overlap,
+            "squeezed": cpu.squeezed,
+            "subset": subset.subset,
+            "contest": contest.contest,
+            "table": contest.table,
+            "copies": device.copies,
+            "batches": cuda.batches,
+            "steps": cuda.steps,
+            "drift": cuda.drift,
+            "task": swapped_training.task,
+        },
         Swapping,
         unasked=lambda effort: effort.names,
     ),
     Bench(
         "gpu",
         "Measure what one CUDA device costs and carries, and what happens when it is full or breaks.",
-        _groups("gpu", device="copies context utilisation", failures="full broken")
-        | _groups("seats", sharing="regime:mlp regime:cnn"),
+        {
+            "copies": device.copies,
+            "context": device.context,
+            "utilisation": device.utilisation,
+            "full": failures.full,
+            "broken": failures.broken,
+            "mlp": partial(sharing.regime, name="mlp"),
+            "cnn": partial(sharing.regime, name="cnn"),
+        },
         Gpu,
     ),
 )
-#: Every bench by its name, in the order in which they are listed.
+#: Every benchmark by its name, in the order in which they are listed.
 BENCHES = {bench.name: bench for bench in _ALL}

@@ -4,7 +4,7 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from hypothesis import settings
@@ -61,4 +61,6 @@ def _of_type(hint):
         return st.one_of(*map(_of_type, arguments))
     if origin is Mapping:
         return st.dictionaries(st.text("abc/_", max_size=5), _of_type(arguments[1]), max_size=3)
+    if is_dataclass(hint):
+        return records_of(hint)
     raise TypeError(f"no strategy for {hint}")

@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.benches import Distribution
+from benchmarks.efforts import Distribution
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.distribution.flat import pack as pack_flat
 from drlnb.runtime.ipc.host_store import HostStore, StoreView

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.benches import Distribution
 from benchmarks.distribution.hub import Spec
 from benchmarks.distribution.rig import open_rig
+from benchmarks.efforts import Distribution
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 
 __all__ = ["payload"]

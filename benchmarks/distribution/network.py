@@ -11,9 +11,9 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.benches import Distribution
 from benchmarks.distribution.hub import Spec
 from benchmarks.distribution.rig import NoRig, open_rig
+from benchmarks.efforts import Distribution
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView, Link
 from drlnb.planning.distribution.cost import HEADER_FRAC

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.benches import Distribution
 from benchmarks.distribution.handover import actors
+from benchmarks.efforts import Distribution
 from benchmarks.frame.rows import Row, in_turn, pair_up
 from drlnb.runtime.ipc.host_store import StoreView
 

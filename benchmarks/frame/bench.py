@@ -1,7 +1,6 @@
 """Declare a bench as data, and run it: choose groups of rows; measure, print and write each row once it is there."""
 
 import argparse
-import importlib
 import math
 import sys
 import time
@@ -17,8 +16,8 @@ from drlnb.records.errors import ConfigError, nearest
 __all__ = ["Bench", "Effort", "Groups", "measure", "option", "write_line"]
 
 T = TypeVar("T")
-#: Group of rows -> module, function, and arguments that follow the effort; the function returns rows.
-Groups = Mapping[str, tuple[str, ...]]
+#: Group of rows -> the function that measures them, given the effort.
+Groups = Mapping[str, Callable[..., Iterable[Row]]]
 
 
 class Effort(Protocol):
@@ -213,12 +212,10 @@ def _chosen(text: str | None, parts: Iterable[tuple[Bench, Effort]]) -> list[str
     return names
 
 
-def measure(name: str, group: Sequence[str], effort: Effort) -> Iterator[Row]:
+def measure(name: str, group: Callable[..., Iterable[Row]], effort: Effort) -> Iterator[Row]:
     """Yield a group's rows; one that cannot be measured becomes a row with the reason, and other groups go on."""
-    module, function, *arguments = group
-    measured: Callable[..., Iterable[Row]] = getattr(importlib.import_module(module), function)
     try:
-        yield from measured(effort, *arguments)
+        yield from group(effort)
     except (OSError, RuntimeError, ValueError, TimeoutError) as error:
         text = str(error).strip() or type(error).__name__
         yield Row(name, "could not be measured", not_measured=f"{type(error).__name__}: {text}")

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import torch
 
-from benchmarks.benches import Gpu
+from benchmarks.efforts import Gpu
 from benchmarks.frame.rows import Row, in_turn, pair_up
 from benchmarks.seats.sharing import REGIMES, leased
 from drlnb.records.errors import TrainingFailed

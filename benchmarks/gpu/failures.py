@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import torch
 
-from benchmarks.benches import Gpu
+from benchmarks.efforts import Gpu
 from benchmarks.frame.rows import Bar, Row, pair_up
 from benchmarks.frame.stage import Arguments, Stage, open_stage
 from benchmarks.leasing.live import parameters

@@ -6,7 +6,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 
-from benchmarks.benches import SimulatedLeasing
+from benchmarks.efforts import SimulatedLeasing
 from benchmarks.frame.rows import Bar, Row
 from drlnb.planning.leasing import LeaseTable, LeasingSettings
 from drlnb.records.base import Event
@@ -75,6 +75,6 @@ def _traffic(n_waiting: int, holders: deque[LeaseGranted]) -> Iterator[Event]:
         yield LeaseRenewed(t=t, fence=holders[-1].fence, n_progress=1)
         holder = holders.popleft()
         t += 0.01
-        yield LeaseReturned(t=t, fence=holder.fence, clean=True, computed_s=0.01)
+        yield LeaseReturned(t=t, fence=holder.fence, clean=True, computed_s=(0.01,))
         t += 0.01
         yield request(holder.task)

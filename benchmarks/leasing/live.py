@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.benches import LeasingLive
+from benchmarks.efforts import LeasingLive
 from benchmarks.frame.journals import pool_leases, rate
 from benchmarks.frame.padded import GRADIENT_S, STEP_S
 from benchmarks.frame.processes import train_all

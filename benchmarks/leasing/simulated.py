@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from benchmarks.benches import SimulatedLeasing
+from benchmarks.efforts import SimulatedLeasing
 from benchmarks.frame.rows import Bar, Row, pair_up
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.sim.leasing.compare import LeasingWorkload, simulate_leasing, tasks_for_load

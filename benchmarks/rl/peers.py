@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from itertools import combinations
 
-from benchmarks.benches import Peers
+from benchmarks.efforts import Peers
 from benchmarks.frame.processes import Trained, drlnb_train, train_all
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 from benchmarks.frame.stage import Arguments, local_spec

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.benches import CASES, Returns
+from benchmarks.efforts import CASES, Returns
 from benchmarks.frame.bench import write_line
 from benchmarks.frame.rows import Bar, Row
 from benchmarks.rl.peers import N_EPISODES, run_own

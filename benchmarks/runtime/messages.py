@@ -7,7 +7,7 @@ from functools import partial
 
 from distributed import Client, Scheduler, Worker
 
-from benchmarks.benches import Runtime
+from benchmarks.efforts import Runtime
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 from benchmarks.frame.stage import open_stage
 from benchmarks.runtime.turns import WARM, Hold, gaps, on_one, turns_in_worker

@@ -10,7 +10,7 @@ from functools import partial
 
 from distributed import Client, Scheduler, Semaphore
 
-from benchmarks.benches import Runtime
+from benchmarks.efforts import Runtime
 from benchmarks.frame.rows import Bar, Row, pair_up
 from benchmarks.frame.stage import open_stage, until
 from benchmarks.runtime.turns import turns_in_worker

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from benchmarks.benches import Runtime
+from benchmarks.efforts import Runtime
 from benchmarks.frame.rows import Bar, Row, pair_up
 from benchmarks.frame.stage import local_spec
 from drlnb.fleet.tasks.task import Task

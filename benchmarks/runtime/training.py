@@ -2,7 +2,7 @@
 
 import time
 
-from benchmarks.benches import Runtime
+from benchmarks.efforts import Runtime
 from benchmarks.frame.journals import round_ends, round_stream
 from benchmarks.frame.processes import drlnb_train, train_all
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up

@@ -52,7 +52,7 @@ async def _turns(acquire: _Ask, release: _Ask, task: str, node: str, n: int, hol
         fence = reply["fence"]
         holds.append(Hold(fence[1], task, asked_t, got_t, time.monotonic()))
         if not keep or turn < n - 1:
-            await release(fence=tuple(fence), clean=True, computed_s=0.0)
+            await release(fence=tuple(fence), clean=True, computed_s=(0.0,))
     return holds
 
 

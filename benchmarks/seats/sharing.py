@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from benchmarks.benches import Seats
+from benchmarks.efforts import Seats
 from benchmarks.frame.journals import pool_leases, rate
 from benchmarks.frame.processes import train_all
 from benchmarks.frame.rows import Row, in_turn, pair_up

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row, pair_up
 from benchmarks.swapping.rivals import planner_of
 from drlnb.planning.swapping import SWAPPING, SwapView

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 from benchmarks.swapping.ways import Way, in_child, made, samples
 from drlnb.runtime.swapping.engine import FIRST_STEPS

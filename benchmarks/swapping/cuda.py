@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row
 from benchmarks.swapping.ways import WAYS, Way, in_child, made, offloaded, samples
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Row, in_turn, pair_up
 from benchmarks.swapping.ways import Way, made, samples
 from drlnb.planning.swapping.machine import TRIAL_STEPS

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row
 from benchmarks.frame.stage import Arguments, Stage, open_stage
 from drlnb.fleet.tasks.task import Task

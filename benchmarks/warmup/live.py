@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.benches import WarmupLive
+from benchmarks.efforts import WarmupLive
 from benchmarks.frame.journals import round_ends, round_stream
 from benchmarks.frame.padded import LONG_GRADIENT_S
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up, quantile

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.benches import SimulatedWarmup
+from benchmarks.efforts import SimulatedWarmup
 from benchmarks.frame.rows import Bar, Row, pair_up
 from drlnb.planning.warmup import saa_plan
 from drlnb.sim.report import Comparison, compare

@@ -4,24 +4,22 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from drlnb.fleet.plain import parse_seeds
-from drlnb.planning.declared import Kind
 from drlnb.records.errors import ConfigError, InputError
+from drlnb.records.settings import Kind, fitting
 
 __all__ = [
     "Command",
     "Option",
     "Parser",
     "UsageError",
-    "at_least",
     "either",
-    "number_or",
     "option",
     "parse",
+    "reading",
     "seed_list",
     "words",
 ]
@@ -138,47 +136,23 @@ def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def at_least(least: int, others: str = "", most: int | None = None) -> Callable[[str], int]:
-    """Return a reader of whole numbers within limits (``100_000`` and ``1e5`` are read, too).
-
-    Parameters
-    ----------
-    least, most
-        The limits; None: no upper one.
-    others
-        What the option takes beside such numbers, for the message.
-    """
-    words = f">= {least}" if most is None else f"in {least}..{most}"
-
-    def read(text: str) -> int:
-        for number_of in (int, float):
-            with suppress(ValueError, OverflowError):  # no number, or an infinite one
-                number = number_of(text)
-                if least <= number <= (most or number) and number == int(number):
-                    return int(number)
-        raise argparse.ArgumentTypeError(f"must be a whole number {words}{others}, got {text!r}")
-
-    return read
-
-
-def number_or(word: str, kind: Kind) -> Callable[[str], float | None]:
-    """Return a reader of numbers of a kind; `word`, which may be given instead, is None.
+def reading(kind: Kind, none: str = "") -> Callable[[str], Any]:
+    """Return a reader of what an option can be; the word `none`, if there is one, is None.
 
     Examples
     --------
-    >>> from drlnb.planning.declared import SECONDS
-    >>> read = number_or("none", SECONDS)
-    >>> read("2.5"), read("none")
-    (2.5, None)
+    >>> from drlnb.records.settings import SECONDS, count
+    >>> read = reading(SECONDS, "all")
+    >>> read("2.5"), read("all"), reading(count(1))("1e5")
+    (2.5, None, 100000)
     """
+    offered = fitting(f"{kind.words}, or {none}", lambda value: not kind.problem("", value)) if none else kind
 
-    def read(text: str) -> float | None:
-        if text.lower() == word:
-            return None
-        with suppress(ValueError):
-            if not kind.problem("", number := float(text)):
-                return number
-        raise argparse.ArgumentTypeError(f"must be {kind.words}, or {word}, got {text!r}")
+    def read(text: str) -> Any:
+        try:
+            return None if none and text.lower() == none else offered.read("", text)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error).strip()) from None
 
     return read
 

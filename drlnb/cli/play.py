@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from drlnb.cli.parser import Command, number_or, option
+from drlnb.cli.parser import Command, option, reading
 from drlnb.cli.replay import naming_damage
-from drlnb.planning.declared import POSITIVE
+from drlnb.records.settings import POSITIVE
 
 __all__ = ["COMMAND"]
 
@@ -48,6 +48,6 @@ COMMAND = Command(
     run,
     (
         option("dir", metavar="DIR", type=Path, help="run directory"),
-        option("--speed", metavar="X", type=number_or("all", POSITIVE), default=4.0, help=_SPEED_HELP),
+        option("--speed", metavar="X", type=reading(POSITIVE, "all"), default=4.0, help=_SPEED_HELP),
     ),
 )

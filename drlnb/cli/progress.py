@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from drlnb.fleet.plain import Plain
-from drlnb.fleet.rows.task_status import TaskStatus
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
+from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "summary_lines", "table"]
 

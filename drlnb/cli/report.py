@@ -10,12 +10,12 @@ __all__ = ["COMMAND", "run"]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the report; print its path, size, and how many addresses outside it could ask (0)."""
+    """Write the report; print its path and its size."""
     from drlnb.report.build import build
 
     with naming_damage(arguments.dir):
         written = build(arguments.dir, arguments.out or arguments.dir / "report.html")
-    print(f"{written.path}: {written.n_bytes:,} bytes, {written.n_external_urls} external URLs")
+    print(f"{written.path}: {written.n_bytes:,} bytes")
     return 0
 
 

@@ -83,10 +83,9 @@ def _steer(args: argparse.Namespace) -> int:
 def _asked(link: "Link", run_id: str, args: argparse.Namespace) -> str:
     """Ask the cluster; return in words what was asked."""
     if args.action == "set":
-        from drlnb.planning.settings import owner, takes_effect
-        from drlnb.rl.algorithms.resolve import parse_text
+        from drlnb.planning.settings import owner, read_setting, takes_effect
 
-        link.set(run_id, args.key, parse_text(args.value), task=args.task)
+        link.set(run_id, args.key, read_setting(args.key, args.value), task=args.task)
         whose = " (of the pool: for all who share it)" if owner(args.key) == "pool" else ""
         return f"{args.key} = {args.value} {takes_effect(args.key)}{whose}"
     link.control(run_id, args.action, task=args.task, reason="asked for from the command line")

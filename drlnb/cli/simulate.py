@@ -4,7 +4,8 @@ import argparse
 from functools import partial
 from importlib import import_module
 
-from drlnb.cli.parser import Command, Option, at_least, either, option, seed_list
+from drlnb.cli.parser import Command, Option, either, option, reading, seed_list
+from drlnb.records.settings import count, size
 
 __all__ = ["COMMAND"]
 
@@ -13,7 +14,7 @@ def _number(
     name: str, metavar: str, default: float, help: str, least: int = 1, most: int | None = None, dest: str | None = None
 ) -> Option:
     """Return an option that takes a number: a whole one, unless its default is not."""
-    read = float if isinstance(default, float) else at_least(least, most=most)
+    read = float if isinstance(default, float) else reading(count(least, most))
     return option(name, type=read, default=default, metavar=metavar, help=f"{help} (default {default:g})", dest=dest)
 
 
@@ -24,6 +25,7 @@ _JSON = option(
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
 _P95 = "95%% quantile of a start (default: measured for the mode)"
+_SIZE = {"type": reading(size()), "metavar": "SIZE"}
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
 
 _TRAIN = (
@@ -34,7 +36,10 @@ _TRAIN = (
     _number("--seed", "S", 0, "of the durations", least=0),
     option("--hold", **_HOLD, help="hold planner: yield (default), round (the seed's) or last"),
     option(
-        "--swap-budget", metavar="SIZE", help="bytes that a gradient step may use, such as 1GiB (default any number)"
+        "--swap-budget",
+        type=reading(size()),
+        metavar="SIZE",
+        help="bytes that a gradient step may use, such as 1GiB (default any number)",
     ),
     option("--out", metavar="DIR", help="write the journal there"),
     _JSON,
@@ -43,7 +48,7 @@ _LEASING = (
     option("--hold", default="all", metavar="LIST", help="hold planners by comma, or all (default)"),
     either(
         option("--load", type=float, metavar="X", help="as many tasks as make this load (default 1.0)"),
-        option("--tasks", type=at_least(1), metavar="T", help="tasks", dest="n_tasks"),
+        option("--tasks", type=reading(count(1)), metavar="T", help="tasks", dest="n_tasks"),
     ),
     _number("--gpus", "K", 2, "slots", dest="n_slots"),
     _number("--workers", "N", 4, "collectors per task, one batch each", dest="n_workers"),
@@ -93,7 +98,7 @@ _SWAPPING = (
     option("--planner", nargs="+", default=["compared"], metavar="NAME",
            help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind"),
     option("--preset", choices=["2080ti", "h200_tf32"], default="2080ti", help="device (default 2080ti)"),
-    option("--budget", default="11GiB", metavar="SIZE", help="of the device's memory (default 11GiB)"),
+    option("--swap-budget", **_SIZE, default="11GiB", help="of the device's memory (default 11GiB)"),
     _number("--seed", "S", 0, "of searches", least=0),
     _JSON,
 )  # fmt: skip

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drlnb.cli.parser import Command, UsageError, at_least, either, number_or, option, seed_list, words
-from drlnb.planning.declared import SECONDS
+from drlnb.cli.parser import Command, UsageError, either, option, reading, seed_list, words
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS
+from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS, SEATS
+from drlnb.records.settings import SECONDS, count, fitting, is_whole, size
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ _OPTIONS: Mapping[str, str] = {
 }
 
 
+_HOW_MANY = reading(
+    fitting("a whole number in 1..1000 or devices such as cuda:0,cuda:2", lambda value: is_whole(value, 1, 1000))
+)
+
+
 def device_choice(text: str) -> int | list[str]:
     """Read how many devices, or which ones by their names.
 
@@ -47,7 +52,7 @@ def device_choice(text: str) -> int | list[str]:
     """
     names = [part.strip() for part in text.split(",")]
     if not any(is_device_name(name) for name in names):
-        return at_least(1, " or devices such as cuda:0,cuda:2", most=1000)(text)
+        return int(_HOW_MANY(text))
     if problem := devices_problem(names):
         raise argparse.ArgumentTypeError(problem.replace("slots ", "", 1))
     return names
@@ -87,9 +92,9 @@ _ISOLATION = "shared: one process per slot for all tasks (default; of resume: wh
 #: Where to train: the options that train and resume share.
 CLUSTER = (
     option("--gpus", type=device_choice, metavar="K|LIST", help=_GPUS),
-    option("--seats", type=at_least(1, most=MAX_SEATS), metavar="C", help=_SEATS),
+    option("--seats", type=reading(SEATS), metavar="C", help=_SEATS),
     option("--isolation", choices=ISOLATIONS, help=_ISOLATION),
-    option("--workers", type=at_least(1, most=256), metavar="W", help="Dask workers of the local cluster (default 1)"),
+    option("--workers", type=reading(count(1, 256)), metavar="W", help="Dask workers of the local cluster (default 1)"),
     option("--client", metavar="ADDRESS", help="scheduler's address or file, instead of a local cluster"),
     option("--json", action="store_true", help="last line of standard output: the summary as JSON"),
 )
@@ -148,14 +153,14 @@ def run(args: argparse.Namespace) -> int:
     from drlnb.fleet.tasks.planners import chosen
     from drlnb.fleet.tasks.run_spec import default_out, run_spec
     from drlnb.fleet.tasks.task import task_specs
+    from drlnb.planning.settings import read_setting
     from drlnb.rl.algorithms.registry import settings_class
-    from drlnb.rl.algorithms.resolve import parse_text
     from drlnb.rl.tracking.sinks import sinks_of
 
     tasks, sinks = _tasks(args), sinks_of(args.track)
     specs = task_specs(tasks)
     planners = _planners(args.planners)
-    settings = {key: parse_text(value) for key, value in key_values("--set", args.set).items()}
+    settings = {key: read_setting(key, value) for key, value in key_values("--set", args.set).items()}
     out = args.out or default_out()
     check(out, run_spec(specs, chosen(planners), settings=settings), args.on_existing)  # before a cluster is started
 
@@ -174,21 +179,6 @@ def run(args: argparse.Namespace) -> int:
         session.fleet = fleet
         given = {"planners": planners, "track": sinks, "env_timeout_s": args.env_timeout, "settings": settings}
         return session.follow(fleet.train(tasks, out=out, on_existing=args.on_existing, **given))
-
-
-def _whole(field: str) -> Callable[[str], int]:
-    """Return a reader of what a field of a task can be."""
-    least, most = LIMITS[field]
-    return at_least(least, most=most)
-
-
-def _size(text: str) -> str:
-    """Return a size as it was typed, if it is one."""
-    from drlnb.planning.settings import BUDGETS
-
-    if problem := BUDGETS.problem("size", text):
-        raise argparse.ArgumentTypeError(problem.removeprefix("size: "))
-    return text
 
 
 _SWAP_BUDGET = (
@@ -218,28 +208,40 @@ COMMAND = Command(
         *CLUSTER,
         option(
             "--collectors",
-            type=_whole("n_collectors"),
+            type=reading(LIMITS["n_collectors"]),
             metavar="N",
             help="collector processes per task (default min(2, n_envs))",
         ),
-        option("--n-envs", type=_whole("n_envs"), metavar="N", help="environments per task, over all collectors"),
-        option("--total-timesteps", type=_whole("total_timesteps"), metavar="N", help="environment steps per task"),
         option(
-            "--eval-episodes", type=_whole("eval_episodes"), default=EVAL_EPISODES, metavar="N", help=_EVAL_EPISODES
+            "--n-envs", type=reading(LIMITS["n_envs"]), metavar="N", help="environments per task, over all collectors"
         ),
         option(
-            "--eval-max-steps", type=_whole("eval_max_steps"), default=EVAL_MAX_STEPS, metavar="N", help=_EVAL_MAX_STEPS
+            "--total-timesteps", type=reading(LIMITS["total_timesteps"]), metavar="N", help="environment steps per task"
+        ),
+        option(
+            "--eval-episodes",
+            type=reading(LIMITS["eval_episodes"]),
+            default=EVAL_EPISODES,
+            metavar="N",
+            help=_EVAL_EPISODES,
+        ),
+        option(
+            "--eval-max-steps",
+            type=reading(LIMITS["eval_max_steps"]),
+            default=EVAL_MAX_STEPS,
+            metavar="N",
+            help=_EVAL_MAX_STEPS,
         ),
         either(
-            option("--seed", type=_whole("seed"), default=0, metavar="S", help="seed (default 0)"),
+            option("--seed", type=reading(LIMITS["seed"]), default=0, metavar="S", help="seed (default 0)"),
             option("--seeds", type=seed_list, metavar="LIST", help="one task per seed: 0-4 or 1,5,9"),
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
-        option("--swap-budget", type=_size, metavar="SIZE", help=_SWAP_BUDGET),
+        option("--swap-budget", type=reading(size()), metavar="SIZE", help=_SWAP_BUDGET),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
-        option("--env-timeout", type=number_or("none", SECONDS), default=60.0, metavar="S", help=_ENV_TIMEOUT),
+        option("--env-timeout", type=reading(SECONDS, "none"), default=60.0, metavar="S", help=_ENV_TIMEOUT),
         option("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)"),
         option("--on-existing", choices=_ACTIONS, default="error", metavar="ACTION", help=_ON_EXISTING),
     ),

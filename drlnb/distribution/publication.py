@@ -29,6 +29,10 @@ class PublishReport:
     #: Hosts that hold it.
     n_hosts: int
     n_bytes: int
+    #: Bytes of it that travelled to each host, and those that hosts kept, since they held them already; repairs and who
+    #: came late apart.
+    sent_bytes: int
+    kept_bytes: int
     #: Name of the planner, and what it chose: strategy with its numbers, as far as they count for so many hosts, or the
     #: name of a user's own planner; empty if there was no host, or a newer version took this one's place.
     planner: str
@@ -55,8 +59,8 @@ class PublishReport:
     #: known to have applied it.
     n_actors: int
     applied_s_of: dict[str, float]
-    #: Longest time for which one of them could not act because of the version: while it went on to it, its module was
-    #: bound or its copy made.
+    #: Longest time for which an actor could not act because of a version: while it went on to it, its module was bound
+    #: or its copy made.  Of this version where actors are waited for; else of the one that they had when it arrived.
     pause_s: float
     #: Host that was waited for no longer, and not dropped -> number of actors that had not applied the version; None if
     #: it has not said: it does not answer, or its readers hold every slot.
@@ -85,7 +89,14 @@ class PublishReport:
         )
         said += f"; {self.correction:.2g} times the closed form, as before)" if self.correction != 1.0 else ")"
         sent = [f"the learner sent {self.egress_bytes['learner'] / self.n_bytes:.2f} models"]
-        sent += [f"{self.n_actors} actors paused for {1e3 * self.pause_s:.3g} ms at most"] * (self.n_actors > 0)
+        if self.kept_bytes:
+            size = f"{self.sent_bytes / 1e6:.3g} of {self.n_bytes / 1e6:.3g} MB to each host"
+            sent = [f"the learner sent {self.egress_bytes['learner'] / 1e6:.3g} MB, {size}, which kept the rest"]
+        paused = f"paused for {1e3 * self.pause_s:.3g} ms at most"
+        if self.n_actors:
+            sent.append(f"{self.n_actors} actors {paused}")
+        elif self.pause_s:
+            sent.append(f"actors {paused} for the one before")
         return "; ".join([said, *sent, *lost])
 
     @classmethod
@@ -103,6 +114,8 @@ class PublishReport:
             version=version,
             n_hosts=end.n_hosts if end else 0,
             n_bytes=first.n_bytes if first else 0,
+            sent_bytes=first.n_bytes - first.kept_bytes if first else 0,
+            kept_bytes=first.kept_bytes if first else 0,
             planner=first.planner if first else "",
             plan=(first.plan or first.planner) if first else "",
             superseded=end is None,
@@ -116,7 +129,7 @@ class PublishReport:
             arrival_s={host: record.arrival_s for host, record in held.items()},
             n_actors=sum(record.n_actors for record in installed.values()),
             applied_s_of={host: record.publish_s for host, record in installed.items() if not record.n_late},
-            pause_s=max((record.pause_s for record in installed.values()), default=0.0),
+            pause_s=max((record.pause_s for record in (installed or held).values()), default=0.0),
             late_actors={host: installed[host].n_late if host in installed else None for host in late},
             trace=tuple(trace),
             link=link,

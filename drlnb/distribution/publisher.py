@@ -21,6 +21,7 @@ from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
 from drlnb.planning.distribution.machine import DistributionMachine
 from drlnb.planning.registry import AnyPlanner, PlannerFailed, Planners
+from drlnb.records.attributes import fixed
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     AskMissing,
@@ -54,6 +55,7 @@ __all__ = ["Publisher"]
 _UP_S = 15.0
 
 
+@fixed("link", "link_origin")
 class Publisher:
     """Publishes parameters to the workers of a Dask cluster.
 
@@ -91,6 +93,13 @@ class Publisher:
     Seed 001; paragraph 72: processes by a distributed engine, bytes by a fast path beside it.
     """
 
+    task: str
+    #: The network that the next version is planned with; and where it comes from, in a word or two.
+    link: Link
+    link_origin: str
+    #: Host -> why it is not used.
+    unused: dict[str, str]
+
     def __init__(
         self,
         client: Client | None = None,
@@ -114,7 +123,6 @@ class Publisher:
         self.plan = plan
         config: Plain = {"planner": self.plan, "deadline_s": deadline_s, "confirm": confirm}
         self._cards = asdict(link) if isinstance(link, Emulated) else None
-        #: Where :attr:`link` comes from, in a word or two.
         self.link_origin = "emulated" if self._cards else "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
         if isinstance(link, Emulated):
             link = Link(
@@ -124,7 +132,6 @@ class Publisher:
             )
         if link is not None:
             config["link"] = asdict(link)
-        #: The network that the next version is planned with.
         self.link = link or PRESETS["10GbE"]
         #: A publisher that is made later has a higher number.
         self._attempt = time.time_ns()
@@ -199,14 +206,10 @@ class Publisher:
             self.unused[message["address"]] = message["why"]
         elif message["attempt"] == self._attempt:
             about = {key: value for key, value in message.items() if key not in {"run", "task", "attempt"}}
-            if op == "drlnb_arrived":
-                self._sender.arrived(**about)
-            elif op == "drlnb_applied":
-                self._sender.applied(**about)
-            elif op == "drlnb_taken":
+            if op == "drlnb_taken":
                 self._taken(**about)
             else:
-                self._sender.lost(about)
+                self._sender.heard(op.removeprefix("drlnb_"), about)
         self._changed.set()
 
     def _up(self, host: str, address: str) -> None:
@@ -298,7 +301,9 @@ class Publisher:
             return
         self._payloads[publication.version] = payload
         self._waiting[publication.version] = publication
-        self._host.feed(PublishAsked, version=publication.version, n_bytes=len(payload), planner=plan)
+        base, changed = self._sender.changes(payload)
+        what = {"version": publication.version, "n_bytes": len(payload), "planner": plan}
+        self._host.feed(PublishAsked, **what, base=base, changed=changed)
         self._link.keep(self._ask_back())
 
     async def _ask_back(self) -> None:

@@ -21,6 +21,7 @@ from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.fleet.training import STOP_S, Training, change_all, going_on, stop_all
 from drlnb.fleet.watch import refuse_task
 from drlnb.planning.settings import owner
+from drlnb.records.attributes import fixed
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.journal import Journal
 from drlnb.rl.checkpoints.trained import Trained
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Fleet", "client_of", "current_fleet"]
 
 
+@fixed("closed")
 class Fleet:
     """A pool of slots on a Dask cluster, and the runs that share it.
 

@@ -164,9 +164,7 @@ class Follower(Watch):
         self.feed.add(entries, gap=gap)
         self.tracking.feed()
         with self._lock:
-            if gap:
-                self._board.fold = None
-            self._count(entries)
+            self._count(entries, gap=gap)
             self._rows = [] if _has_files(self.folder) else (self._rows + entries)[-_MOST_ROWS:]
         return len(rows)
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from drlnb.fleet.policies.files import refuse_code
 from drlnb.fleet.policies.policy import Model
-from drlnb.fleet.rows.task_status import Board
+from drlnb.fleet.rows.board import Board
 from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.fleet.watch import Watch, known

@@ -11,15 +11,18 @@ from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
-from drlnb.fleet.rows.task_status import TaskStatus
 from drlnb.fleet.watch import Watch, known, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
+from drlnb.records.attributes import fixed
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
+from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Run"]
 
 
+@fixed()
 class Run:
     """A run of one or more tasks, as far as its `watch` has brought its rows; it keeps its fleet alive.
 
@@ -34,6 +37,13 @@ class Run:
     planners
         Decision -> name, as the run began.
     """
+
+    watch: Watch
+    id: str
+    specs: Mapping[str, TaskSpec]
+    out: Path
+    planners: Mapping[str, str]
+    fleet: Any
 
     def __init__(self, watch: Watch, *, planners: Mapping[str, str] | None = None, fleet: Any = None) -> None:
         self.watch = watch

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from drlnb.fleet.plain import Row
+from drlnb.fleet.rows.board import Board
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.summary import summarise
-from drlnb.fleet.rows.task_status import Board, TaskStatus
 from drlnb.planning.settings import owner
 from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
@@ -20,6 +20,7 @@ from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
 from drlnb.records.spec import TaskSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
+from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Watch", "known", "refuse_task", "status_of"]
 
@@ -121,9 +122,9 @@ class Watch(ABC):
             self._wake_waiters()
         return future
 
-    def _count(self, entries: Sequence[Entry]) -> None:
+    def _count(self, entries: Sequence[Entry], *, gap: bool = False) -> None:
         """Bring tasks and defects up to date; the lock is held."""
-        self._board.feed(entries)
+        self._board.feed(entries, gap=gap)
         said = [r.text for _, r in entries if isinstance(r, _TOLD)]
         self._defects += [text for text in dict.fromkeys(said) if text and text not in self._defects]
 

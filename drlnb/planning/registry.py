@@ -12,6 +12,7 @@ from drlnb.records.base import Record, shared
 from drlnb.records.columns.distribution import MeasureLink
 from drlnb.records.errors import nearest
 from drlnb.records.round import EndTask
+from drlnb.records.settings import Kind
 
 __all__ = [
     "OWN",
@@ -29,6 +30,7 @@ __all__ = [
     "RecordedPlanners",
     "View",
     "plan_of",
+    "planner",
 ]
 
 #: What a planner of a decision may look at.
@@ -375,3 +377,18 @@ def _typed(title: str, key: str, value: str, kind: type) -> int | float | str:
     except ValueError:
         raise ValueError(f"{title}: {key} must be {_WORDS[kind]}, got {value!r}") from None
     return typed
+
+
+def planner(kind: AnyKind) -> Kind:
+    """Return the kind of the names of a decision's planners."""
+
+    def problem(name: str, value: object) -> str:
+        if isinstance(value, str) and value.startswith(OWN):
+            return ""  # the machine that it was given to knows it
+        try:
+            kind.build(str(value))
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    return Kind(problem, kind.names)

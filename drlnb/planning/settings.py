@@ -6,22 +6,21 @@ A value is judged beside what is in force, never beside the defaults: `leasing.t
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from drlnb.planning.batching import BATCHING
-from drlnb.planning.declared import ANYTHING, Declared, Kind, Setting, fitting, planner
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
-from drlnb.planning.registry import AnyKind
+from drlnb.planning.registry import AnyKind, planner
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.profile import ACTIONS
 from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.records.base import Facts, Row
 from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND, NEXT_STEP
-from drlnb.records.units import read_bytes
+from drlnb.records.settings import ANYTHING, Declared, Kind, Setting, fitting, optional, parse_text, size
 
 __all__ = [
     "BUDGETS",
@@ -31,6 +30,7 @@ __all__ = [
     "as_config",
     "begun_with",
     "owner",
+    "read_setting",
     "setting_problem",
     "settings_problems",
     "takes_effect",
@@ -49,21 +49,8 @@ def _planned(kind: AnyKind, counts: str = NEXT_ROUND, unfelt: str = _UNPLAYED) -
     )
 
 
-def _size(least: str = "1", most: str = "8388607TiB") -> Kind:
-    """Return the kind of sizes within limits, or none."""
-
-    def problem(name: str, value: Any) -> str:
-        try:
-            fits = value is None or read_bytes(least) <= read_bytes(value) <= read_bytes(most)
-        except ValueError as error:
-            return f"{name}: {error}"
-        return "" if fits else f"{name} must be a size from {least} to {most}, or none, got {value!r}"
-
-    return Kind(problem)
-
-
-#: Bytes that a gradient step may use, or none; and bytes per second that copies are held to, or none.
-BUDGETS, _RATES = _size(), _size("1MB", "1TB")
+#: Bytes that a gradient step may use, or none.
+BUDGETS = optional(size())
 _PINS = fitting(
     f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
     lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),
@@ -83,7 +70,6 @@ SETTINGS: Mapping[str, Setting] = {
     "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),
     "swapping.memory_budget_bytes": _own(BUDGETS),
     "swapping.pin": _own(_PINS),
-    "swapping.bandwidth_bytes_per_s": _own(_RATES),
     "task.priority": Setting(kind=PRIORITIES, default=0, owner="task"),
     CPU_SLOTS_KEY: Setting(kind=CPU_SLOTS, default=AUTO, unfelt=_UNPLAYED),
     "slot.drain": _SLOT,
@@ -119,6 +105,17 @@ def takes_effect(key: str) -> str:
     ('at once', 'from the next grant on', 'from the next round on')
     """
     return SETTINGS[key].counts if key in SETTINGS else NEXT_ROUND
+
+
+def read_setting(key: str, text: str) -> object:
+    """Return what a text means for a setting: a value that is wrong as it was written, for who judges it.
+
+    Examples
+    --------
+    >>> read_setting("swapping.planner", "none"), read_setting("warmup.rho", "2"), read_setting("rl.target_kl", "none")
+    ('none', 2, None)
+    """
+    return SETTINGS[key].kind.wanted(text) if key in SETTINGS else parse_text(text)
 
 
 def unknown_setting(key: str, more: Iterable[str] = ()) -> str:

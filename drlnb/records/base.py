@@ -2,18 +2,34 @@
 
 An :class:`Event` is what the world said, a :class:`Decision` what a machine settled, a :class:`Command` what a
 driver must do.  All are frozen, slotted, keyword-only dataclasses of plain data: numbers, text, booleans, ``None``,
-tuples, mappings with text keys, and :class:`~drlnb.records.ids.Fence`.  A tensor never enters a record; a key does.
+tuples, mappings with text keys, and values of a few fields (:func:`tagged`) such as
+:class:`~drlnb.records.ids.Fence`.  A tensor never enters a record; a key does.
 
 A module of records has no ``__all__``: its classes are the vocabulary, and :func:`record_types` lists them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self, cast, dataclass_transform
+from typing import Any, ClassVar, Self, TypeVar, cast, dataclass_transform
 
 from drlnb.records.ids import Fence
 
-__all__ = ["NESTED", "Command", "Decision", "Event", "Facts", "Match", "Record", "Row", "record_types", "shared"]
+__all__ = [
+    "NESTED",
+    "Command",
+    "Decision",
+    "Event",
+    "Facts",
+    "Match",
+    "Record",
+    "Row",
+    "is_tagged",
+    "record_types",
+    "shared",
+    "tagged",
+]
+
+T = TypeVar("T")
 
 #: Plain data with text keys, to be read.  Any, because numbers, texts, lists and mappings stand side by side.
 Facts = Mapping[str, Any]
@@ -24,6 +40,24 @@ Row = dict[str, Any]
 NESTED = frozenset({list, dict})
 
 _TYPES: dict[str, type["Record"]] = {}
+#: Tag -> class of the values that a record's field may hold beside plain data: dataclasses of numbers and text.
+_VALUES: dict[str, type[Any]] = {"fence": Fence}
+_TAGS: dict[type, str] = {Fence: "fence"}
+
+
+def tagged(tag: str) -> Callable[[type[T]], type[T]]:
+    """Return a decorator of a class whose values records may hold; JSON has them as ``{tag: [its fields]}``."""
+
+    def register(kind: type[T]) -> type[T]:
+        _VALUES[tag], _TAGS[kind] = kind, tag
+        return kind
+
+    return register
+
+
+def is_tagged(plain: Facts) -> bool:
+    """Return whether a mapping that JSON held is a value of a :func:`tagged` class."""
+    return len(plain) == 1 and next(iter(plain)) in _VALUES
 
 
 def record_types() -> Mapping[str, type["Record"]]:
@@ -33,8 +67,8 @@ def record_types() -> Mapping[str, type["Record"]]:
 
 def to_plain(value: object) -> object:
     """Turn a field's value into what JSON holds: fences become ``{"fence": [epoch, token]}``, tuples lists."""
-    if isinstance(value, Fence):
-        return {"fence": [value.epoch, value.token]}
+    if tag := _TAGS.get(type(value)):
+        return {tag: [getattr(value, each.name) for each in fields(cast("Any", value))]}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -47,9 +81,10 @@ def from_plain(value: object) -> Any:
     if isinstance(value, list):
         return tuple([from_plain(item) if type(item) in NESTED else item for item in value])
     if isinstance(value, dict):
-        if len(value) == 1 and "fence" in value:
-            epoch, token = value["fence"]
-            return Fence(epoch=epoch, token=token)
+        if len(value) == 1:
+            ((tag, parts),) = value.items()
+            if tag in _VALUES:
+                return _VALUES[tag](*parts)
         return {key: from_plain(item) for key, item in value.items()}
     return value
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from drlnb.records.base import NESTED, Facts, Record, from_plain
+from drlnb.records.base import NESTED, Facts, Record, from_plain, is_tagged
 
 __all__ = ["BEGIN", "Packer", "Unpacker"]
 
@@ -29,7 +29,7 @@ _Path = tuple[str, ...]
 def _parts(row: Facts) -> Iterator[tuple[_Path, object]]:
     """Yield the fields of a row with their values, entry by entry where that is a mapping."""
     for name, value in row.items():
-        if isinstance(value, dict) and value and "fence" not in value:
+        if isinstance(value, dict) and value and not is_tagged(value):
             yield from (((name, key), item) for key, item in value.items())
         elif name not in {"k", "r"}:
             yield (name,), value

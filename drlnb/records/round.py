@@ -3,6 +3,7 @@
 from dataclasses import field
 
 from drlnb.records.base import Command, Decision, Event, Facts
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.common import GradientWork, SlotWork
 from drlnb.records.episodes import Episode
 from drlnb.records.ids import Fence
@@ -101,6 +102,8 @@ class GradientComputed(Event):
     collector: int
     round: int
     fence: Fence
+    #: The slot of the lease that has it.
+    slot: str
     elapsed_s: float
     #: Its gradient lies at the master, too; empty if it does not.
     key: str = ""
@@ -126,6 +129,10 @@ class ParametersCommitted(Event):
 
     version: int
     fence: Fence
+    #: Version that was sent to the hosts last, and the ranges (start, stop) of bytes in which this one may differ from
+    #: it; 0 and none: all of it is new.
+    base: int = 0
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class CheckpointGathered(Event):
@@ -247,36 +254,29 @@ class AskPlacement(Command):
 class InitialiseParameters(SlotWork):
     """Make version 1 on the leased slot."""
 
+    #: How gradient steps will be swapped; None: there is no budget.
+    swap: SwapOrder | None = None
+
 
 class ComputeGradient(GradientWork):
-    """Hand one collector's batch to the executor of the leased slot."""
+    """Hand one collector's batch to the executor of one slot of the lease."""
 
     collector: int
     key: str
-    #: Plan that is followed around each gradient step: ``all`` swaps whatever it can; None: there is no budget.
-    swap_plan_key: str | None
-    #: What a step may use; what is reported of the steps (their ``median``, the first few ``steps``, and with the
-    #: median a ``profile`` or the ``link``).
-    swap_budget_bytes: int | None = None
-    swap_report: str = ""
-    #: What copies to a file are held to; None: they are as fast as they can.
-    swap_bytes_per_s: float | None = None
+    #: How its gradient steps are swapped; None: there is no budget.
+    swap: SwapOrder | None = None
     #: Send the gradient back: it must outlive the lease.
     keep: bool = False
 
 
 class FinishRound(SlotWork):
-    """All batches are in: make the new parameters and the training state, and send both."""
+    """All batches are at the lease's lead, its first slot: make the new parameters and training state, send both."""
 
     round: int
-    #: Plan that is followed around each gradient step: ``all`` swaps whatever it can; None: there is no budget.
-    swap_plan_key: str | None = None
-    #: What a step may use; what is reported of the steps (their ``median``, the first few ``steps``, and with the
-    #: median a ``profile`` or the ``link``).
-    swap_budget_bytes: int | None = None
-    swap_report: str = ""
-    #: What copies to a file are held to; None: they are as fast as they can.
-    swap_bytes_per_s: float | None = None
+    #: Whose batches the update is made of: an executor that has others refuses.
+    collectors: tuple[int, ...]
+    #: How its gradient steps are swapped; None: there is no budget.
+    swap: SwapOrder | None = None
 
 
 class CommitParameters(Command):
@@ -289,11 +289,12 @@ class CommitParameters(Command):
 
 
 class ReturnLease(Command):
-    """Give the slot back."""
+    """Give the slots of a lease back."""
 
     fence: Fence
     clean: bool
-    computed_s: float
+    #: Seconds that the executor of each slot computed under this lease, in the lease's order of slots.
+    computed_s: tuple[float, ...]
     #: The round is not done: somebody else waits for the slot.
     yielded: bool = False
 

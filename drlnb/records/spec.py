@@ -1,12 +1,13 @@
 """Describe one training task as plain data that travels."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Self
 
 from drlnb.records.base import Facts, Row
 from drlnb.records.kinds import kind_problems
+from drlnb.records.settings import FLAG, Kind, choice, count
 
 __all__ = ["ALGORITHMS", "EVAL_EPISODES", "EVAL_MAX_STEPS", "LIMITS", "SOURCE_KEYS", "TaskSpec"]
 
@@ -14,14 +15,15 @@ __all__ = ["ALGORITHMS", "EVAL_EPISODES", "EVAL_MAX_STEPS", "LIMITS", "SOURCE_KE
 ALGORITHMS = ("ppo", "gpf", "dqn")
 
 #: Limits of a task's whole numbers: above, a slip of the finger is likelier than a wish, and seeds have 32 bits.
-LIMITS = {
-    "total_timesteps": (1, 10**15),
-    "n_envs": (1, 100_000),
-    "n_collectors": (1, 1000),
-    "seed": (0, 2**32 - 1),
-    "eval_episodes": (0, 100_000),
-    "eval_max_steps": (1, 10**15),
+LIMITS: Mapping[str, Kind] = {
+    "total_timesteps": count(1, 10**15),
+    "n_envs": count(1, 100_000),
+    "n_collectors": count(1, 1000),
+    "seed": count(0, 2**32 - 1),
+    "eval_episodes": count(0, 100_000),
+    "eval_max_steps": count(1, 10**15),
 }
+_OTHERS = {"deterministic": FLAG, "algo": choice(*ALGORITHMS)}
 
 #: Fields of a task that say how its environments are made.
 SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
@@ -85,16 +87,11 @@ class TaskSpec:
     can_snapshot: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, (least, most) in LIMITS.items():
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-                raise ValueError(f"{name} must be a whole number in {least}..{most}, got {value!r}")
+        for name, kind in {**LIMITS, **_OTHERS}.items():
+            if problem := kind.problem(name, getattr(self, name)):
+                raise ValueError(problem)
         if self.n_collectors > self.n_envs:
             raise ValueError(f"n_collectors must be <= n_envs = {self.n_envs}, got {self.n_collectors}")
-        if not isinstance(self.deterministic, bool):
-            raise ValueError(f"deterministic must be true or false, got {self.deterministic!r}")
-        if self.algo not in ALGORITHMS:
-            raise ValueError(f"algo must be one of {', '.join(ALGORITHMS)}, got {self.algo!r}")
 
     def to_plain(self) -> Row:
         """Return the fields as a mapping that JSON and msgpack hold."""

@@ -14,7 +14,6 @@ from drlnb.records.journal import Journal
 from drlnb.report.download import Download, Names, archive, scrub
 from drlnb.report.page import THEMES, Section, controls, facts_table, journal_part, page, pairs_table
 from drlnb.report.parts import NAMES, pictures
-from drlnb.report.verify import verify
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content, Plain
@@ -41,8 +40,6 @@ class Report(NamedTuple):
 
     path: Path
     n_bytes: int
-    #: Addresses outside the page that it could ask: 0, or the page is not what it promises.
-    n_external_urls: int
 
 
 def build(
@@ -93,8 +90,7 @@ def build(
             break
     text = made(archive(journal, names, MAX_BYTES - len(without.encode()) - _SPARE, fold.n_rows))
     target = Path(path)
-    n_bytes = _write(target, text)
-    return Report(path=target, n_bytes=n_bytes, n_external_urls=verify(text).n_external_urls)
+    return Report(path=target, n_bytes=_write(target, text))
 
 
 def _read(source: Journal | Path | str) -> tuple[Journal, Content]:

@@ -80,6 +80,48 @@ class HeldLease:
         self._ended = asyncio.Event()
         self._renewals = asyncio.get_running_loop().create_task(self._renew())
 
+    @classmethod
+    async def acquire(
+        cls,
+        ask: Ask,
+        request: Callable[[], Awaitable[Plain]],
+        *,
+        progress: Callable[[], int],
+        on_lost: Callable[[Fence, str], object],
+        on_pending: Callable[[Plain], None] = lambda reply: None,
+    ) -> "tuple[Plain, HeldLease | None]":
+        """Wait for slots for as long as it takes; return the pool's answer and the lease, None if it refuses.
+
+        Parameters
+        ----------
+        ask, progress, on_lost
+            As of the class.
+        request, on_pending
+            Asks for the slots, and is called while they are not there: as of :func:`poll`.
+        """
+        sent_t = 0.0
+
+        async def timed() -> Plain:
+            nonlocal sent_t
+            sent_t = time.monotonic()
+            return await request()
+
+        while True:
+            reply = await poll(timed, on_pending)
+            if "fence" not in reply:
+                return reply, None
+            held = cls(ask, reply, good_t=sent_t, progress=progress, on_lost=lambda fence, reason: None)
+            try:
+                # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.
+                fresh = time.monotonic() - sent_t <= held.settings.renew_s or await held.renew()
+            except BaseException:  # nobody waits any more
+                held.close()
+                raise
+            if fresh and not held.over:
+                held._on_lost = on_lost
+                return reply, held
+            held.close()  # the same request again: its lease, if that lives, or a refusal
+
     async def _renew(self) -> None:
         while not self.over:  # wait_for may swallow a cancellation
             await asyncio.sleep(self.settings.renew_s)
@@ -137,7 +179,7 @@ class HeldLease:
             ended.cancel()
             working.cancel()
 
-    async def release(self, **stats: float) -> None:
+    async def release(self, **stats: object) -> None:
         """Give it back; if the pool cannot be reached, the lease's time to live does it."""
         held = not self.over
         self.close("it was given back")

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from drlnb.planning.declared import NOT_NEGATIVE, Declared, choice, declare
+from drlnb.records.settings import NOT_NEGATIVE, Declared, choice, setting
 
 __all__ = ["SHAPES", "Costs", "Durations", "RoundCosts", "Workload"]
 
@@ -25,33 +25,33 @@ class Costs(Declared):
     """Means and spread of the durations of one task, in seconds; the defaults give a duty of about 0.2."""
 
     #: Acting for one round, per collector.
-    collect_s: float = declare(4.0, NOT_NEGATIVE)
+    collect_s: float = setting(4.0, NOT_NEGATIVE)
     #: Gradients of one round's whole batch; each collector's share costs its part.
-    compute_s: float = declare(1.0, NOT_NEGATIVE)
+    compute_s: float = setting(1.0, NOT_NEGATIVE)
     #: Making the new parameters once all batches are in.
-    finish_s: float = declare(0.02, NOT_NEGATIVE)
+    finish_s: float = setting(0.02, NOT_NEGATIVE)
     #: Latency of one message with parameters to one host.
-    publish_s: float = declare(0.01, NOT_NEGATIVE)
+    publish_s: float = setting(0.01, NOT_NEGATIVE)
     #: Bytes per second that one sender puts on the network, whatever the number of receivers; 0: any number.
-    bandwidth_bytes_per_s: float = declare(0.0, NOT_NEGATIVE)
+    bandwidth_bytes_per_s: float = setting(0.0, NOT_NEGATIVE)
     #: Starting a collector (a forked process; a cold one takes 1.4 s).
-    start_s: float = declare(0.04, NOT_NEGATIVE)
+    start_s: float = setting(0.04, NOT_NEGATIVE)
     #: One small message.
-    rpc_s: float = declare(0.001, NOT_NEGATIVE)
+    rpc_s: float = setting(0.001, NOT_NEGATIVE)
     #: Making a slot ready for a task that was not the last one on it: its parameters, its gradients so far.
-    switch_s: float = declare(0.0, NOT_NEGATIVE)
+    switch_s: float = setting(0.0, NOT_NEGATIVE)
     #: Copying the state that a checkpoint needs.
-    gather_s: float = declare(0.002, NOT_NEGATIVE)
+    gather_s: float = setting(0.002, NOT_NEGATIVE)
     #: Writing a checkpoint.
-    write_s: float = declare(0.05, NOT_NEGATIVE)
+    write_s: float = setting(0.05, NOT_NEGATIVE)
     #: One episode of the final evaluation.
-    episode_s: float = declare(0.02, NOT_NEGATIVE)
+    episode_s: float = setting(0.02, NOT_NEGATIVE)
     #: Coefficient of variation of acting, dimensionless.
-    collect_cv: float = declare(0.2, NOT_NEGATIVE)
+    collect_cv: float = setting(0.2, NOT_NEGATIVE)
     #: Coefficient of variation of everything else, dimensionless.
-    service_cv: float = declare(0.05, NOT_NEGATIVE)
+    service_cv: float = setting(0.05, NOT_NEGATIVE)
     #: One of :data:`SHAPES`; ``exponential`` ignores both coefficients.
-    shape: str = declare("lognormal", choice(*SHAPES))
+    shape: str = setting("lognormal", choice(*SHAPES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

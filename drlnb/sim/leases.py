@@ -38,8 +38,13 @@ class Lease(NamedTuple):
 
     @property
     def computed_s(self) -> float:
-        """Seconds of it that were computed, as its holder reported them; an expired one reports nothing."""
-        return self.end.computed_s if isinstance(self.end, LeaseReleased) else 0.0
+        """Seconds computed on all of its slots, as its holder reported them; an expired one reports nothing."""
+        return sum(self.end.computed_s) if isinstance(self.end, LeaseReleased) else 0.0
+
+    @property
+    def held_s(self) -> float:
+        """Seconds that it was held, over all of its slots."""
+        return self.end.held_s * len(self.end.slots)
 
 
 def inside(begin_t: float, end_t: float, start: float, stop: float) -> float:

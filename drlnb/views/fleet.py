@@ -12,26 +12,19 @@ from drlnb.records.round import ENDS
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Plain
 from drlnb.views.drawing.pictures import listing, picture, shown
-from drlnb.views.drawing.view import View, table
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.grow import finite
+from drlnb.views.folds.status import STATES, TaskStatus, statuses
 from drlnb.views.folds.task import TaskFold
 
-__all__ = ["ACTIONS", "REASONS", "eta_s", "tasks", "wait_quantiles"]
+__all__ = ["ACTIONS", "REASONS", "tasks", "wait_quantiles"]
 
-#: Rounds in the median that the remaining time is guessed from, and the fewest for a guess.
-_ROUNDS, _FEWEST = 10, 3
 #: Rounds whose waits are summed up.
 _WAITS = 100
 #: Points of a sparkline: about as many as it has pixels.
 _SPARK = 40
-
-#: States in the order in which a sentence names them, and how it says them.
-_STATES = {
-    "failed": "failed", "computing": "computing", "collecting": "collecting", "waiting": "waiting for a slot",
-    "publishing": "publishing", "evaluating": "evaluating", "starting": "starting", "paused": "paused",
-    "queued": "queued", "stopped": "stopped", "done": "done",
-}  # fmt: skip
 
 #: What a row says in words, beside its task's name and state.
 _TEXTS = ("failure", "cause", "restart_label")
@@ -54,8 +47,8 @@ _ALLOWED: Mapping[str, tuple[str, ...]] = {
 REASONS: Mapping[str, Mapping[str, str]] = {
     "pause": {"paused": "it is paused already", "queued": "it has not begun yet"},
     "resume": {
-        said: "it has not begun yet" if state == "queued" else "it is not paused"
-        for state, said in _STATES.items()
+        state: "it has not begun yet" if state == "queued" else "it is not paused"
+        for state in STATES
         if state not in {*ENDS, "paused"}
     },
     "stop": {"queued": "it has not begun yet"},
@@ -63,20 +56,18 @@ REASONS: Mapping[str, Mapping[str, str]] = {
 
 TABLE = table(
     "rows",
-    """
-    task:series | task | name, with the letter that it has in every picture
-    state:name | state | what the task does now
-    rounds | rounds | finished rounds
-    total | of | rounds of the whole budget
-    eta | ETA (s) | rounds left x median of the last 10 round times; nothing before 3
-    ret | return | rollout/ep_rew_mean: mean return of the last 100 episodes
-    p50 | wait p50 (s) | median wait for a slot over the last 100 rounds
-    p95 | wait p95 (s) | 95 % of the last 100 rounds waited less
-    attempt | attempt | run of the task's master; +1 when it is started anew
-    seed | seed | seed of environments, parameters and sampling
-    restarts | restarts | collectors, executors and masters that were started again
-    loss:name | last loss | why the latest collector or executor that was started again was lost
-    """,
+    Column("task", "task", "name, with the letter that it has in every picture", kind="series"),
+    Column("state", "state", "what the task does now", kind="name"),
+    Column("rounds", "rounds", "finished rounds"),
+    Column("total", "of", "rounds of the whole budget"),
+    Column("eta", "ETA", "rounds left x median of the last 10 round times; nothing before 3", unit="s"),
+    Column("ret", "return", "rollout/ep_rew_mean: mean return of the last 100 episodes"),
+    Column("p50", "wait p50", "median wait for a slot over the last 100 rounds", unit="s"),
+    Column("p95", "wait p95", "95 % of the last 100 rounds waited less", unit="s"),
+    Column("attempt", "attempt", "run of the task's master; +1 when it is started anew"),
+    Column("seed", "seed", "seed of environments, parameters and sampling"),
+    Column("restarts", "restarts", "collectors, executors and masters that were started again"),
+    Column("loss", "last loss", "why the latest collector or executor that was started again was lost", kind="name"),
 )
 
 #: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.
@@ -88,29 +79,6 @@ _COLUMNS: tuple[Mapping[str, str], ...] = (
     {"key": "spark", "label": "", "kind": "spark", "minor": "1"},
     *shown(TABLE, "p50/2 p95/2 attempt/3 seed/3 restarts/3 loss/3", p95="p95"),
 )
-
-
-def eta_s(round_s: Sequence[float], n_left: int) -> float | None:
-    """Guess the seconds until the budget is used.
-
-    Parameters
-    ----------
-    round_s
-        Durations of finished rounds in seconds, oldest first; shape ``(n,)``.
-    n_left
-        Rounds left.
-
-    Returns
-    -------
-    float or None
-        Rounds left times the median of the last 10; None before 3.
-
-    Examples
-    --------
-    >>> eta_s([9.0, 2.0, 4.0], 5), eta_s([1.0, 2.0], 5)
-    (20.0, None)
-    """
-    return n_left * float(np.median(round_s[-_ROUNDS:])) if len(round_s) >= _FEWEST else None
 
 
 def wait_quantiles(wait_s: Sequence[float]) -> tuple[float | None, float | None]:
@@ -153,11 +121,8 @@ def tasks(
     by_name = {str(spec["name"]): spec for spec in specs}
     styles = theme.task_styles(fold, by_name)
     names = [style.name for style in styles]
-    there, ends, states = _shown(fold, names, by_name), ends or {}, fold.states()
-    rows = [
-        {"task": i, **_row(fold, names[i], states.get(names[i], ""), by_name.get(names[i], {}), ends.get(names[i]))}
-        for i in there
-    ]
+    stand = statuses(fold, by_name, ends=ends)
+    rows = [{"task": i, **_row(fold, stand[names[i]], by_name.get(names[i], {}))} for i in _shown(fold, names, by_name)]
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
     can = [sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"]) for row in rows]
     body = listing(
@@ -182,7 +147,7 @@ def tasks(
 def _unwritten(fold: Fold) -> list[str]:
     """Return which tasks cannot save their work now."""
     latest = {name: task.latest for name, task in fold.tasks.items()}
-    return [f"{name}: {of.unwritten}" for name, of in latest.items() if of.unwritten and not of.ended]
+    return [f"{name}: {of.unsaved.text}" for name, of in latest.items() if of.unsaved is not None and not of.ended]
 
 
 def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
@@ -191,49 +156,40 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
     return [i for i, name in enumerate(names) if name in known]
 
 
-def _row(fold: Fold, name: str, state: str, spec: Plain, known_end: tuple[str, str] | None) -> Content:
-    task, end = fold.tasks.get(name), known_end or ("", "")
+def _row(fold: Fold, status: TaskStatus, spec: Plain) -> Content:
+    task = fold.tasks.get(status.name)
     latest = task.latest if task is not None else None
-    total = _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})})
-    row: Content = {"seed": spec.get("seed"), "total": total, "eta": None, "failure": "", "cause": ""}
-    if task is None or latest is None:
-        unknown = dict.fromkeys(("ret", "p50", "p95"))
-        none = dict.fromkeys(("rounds", "attempt", "restarts"), 0)
-        idle = {"state": end[0] or "queued", "allowed": (), "restart_label": "", "loss": ""}
-        return {**row, **unknown, **none, **idle}
-    reason = latest.reason
-    if state not in ENDS and end[0]:
-        state, reason = end
-    if state == "failed":
-        row["failure"] = f"{reason}\n{latest.detail}".strip()
-        row["cause"] = failure.first_cause(latest.detail) or reason
-    known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task))
-    if state not in ENDS and state != "paused" and total:
-        row["eta"] = eta_s(known["round_s"], max(0, total - known["rounds"]))
+    known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task)) if task is not None else {}
+    allowed = _ALLOWED.get(status.word, ("pause", "stop")) if task is not None else ()
+    detail = latest.detail if latest is not None and status.state == "failed" else ""
     return {
-        **row,
-        **{key: known[key] for key in ("rounds", "ret", "p50", "p95")},
-        "state": _STATES.get(state, state),
-        "attempt": latest.number,
-        "restarts": task.n_restarts,
-        "loss": task.last_loss,
-        "allowed": _ALLOWED.get(state, ("pause", "stop")),
-        "restart_label": _restart(latest.n_kept) if "restart" in _ALLOWED.get(state, ()) else "",
+        "state": status.word,
+        "rounds": known.get("rounds", 0),
+        "total": _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})}),
+        "eta": status.eta_s,
+        "ret": status.ep_rew_mean,
+        "p50": known.get("p50"),
+        "p95": known.get("p95"),
+        "attempt": latest.number if latest is not None else 0,
+        "seed": status.seed,
+        "restarts": status.n_restarts,
+        "loss": status.last_loss,
+        "failure": f"{status.failure}\n{detail}".strip(),
+        "cause": failure.first_cause(detail) or status.failure,
+        "allowed": allowed,
+        "restart_label": _restart(latest.n_kept) if latest is not None and "restart" in allowed else "",
     }
 
 
 def _rounds(task: TaskFold) -> Content:
     """Return what a task's finished rounds say; it changes once per round."""
     p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())
-    returns = task.metric("rollout/ep_rew_mean")
-    returns = returns[np.isfinite(returns)]
+    returns = finite(task.metric("rollout/ep_rew_mean"))
     few = np.linspace(0, len(returns) - 1, min(_SPARK, len(returns))).round().astype(np.int64)
     return {
         "rounds": int(np.nanmax(task.metric("round"), initial=task.latest.n_before)),
-        "round_s": task.metric("round/time_s")[-_ROUNDS:].tolist(),
         "p50": p50,
         "p95": p95,
-        "ret": float(returns[-1]) if len(returns) else None,
         "spark": returns[few],
     }
 
@@ -262,6 +218,5 @@ def _sentence(rows: Sequence[Plain]) -> str:
     if not rows:
         return "no tasks yet"
     counts = Counter(str(row["state"]) for row in rows)
-    order = list(_STATES.values())
-    said = sorted(counts, key=lambda state: (order.index(state) if state in order else len(order), state))
+    said = sorted(counts, key=lambda state: (STATES.index(state) if state in STATES else len(STATES), state))
     return f"{words.plural(len(rows), 'task')}: " + ", ".join(f"{counts[state]} {state}" for state in said)

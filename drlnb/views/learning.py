@@ -10,7 +10,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, table
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
@@ -24,13 +24,11 @@ _RETURN = "rollout/ep_rew_mean"
 
 TABLE = table(
     "points",
-    """
-    line:name | curve | task, or group of tasks that differ by their seeds alone
-    x | timesteps | environment steps over all environments
-    y | value | the metric; for a group, its mean over the seeds
-    lo | lowest | lowest of the group's seeds at this step
-    hi | highest | highest of the group's seeds at this step
-    """,
+    Column("line", "curve", "task, or group of tasks that differ by their seeds alone", kind="name"),
+    Column("x", "timesteps", "environment steps over all environments"),
+    Column("y", "value", "the metric; for a group, its mean over the seeds"),
+    Column("lo", "lowest", "lowest of the group's seeds at this step"),
+    Column("hi", "highest", "highest of the group's seeds at this step"),
 )
 
 

@@ -6,7 +6,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, Table
 from drlnb.views.drawing.pictures import axis, lanes_of, picture, timeline
-from drlnb.views.drawing.view import View, table
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
@@ -21,13 +21,11 @@ _PUSH, _CONTROL = 3, 4
 
 TABLE = table(
     "bars",
-    """
-    lane:lane | task | task, with its letter
-    series:series | part | what the time went into
-    mean | mean (s) | mean seconds per finished round
-    share*100 | share (%) | of the mean round
-    count | rounds | finished rounds
-    """,
+    Column("lane", "task", "task, with its letter", kind="lane"),
+    Column("series", "part", "what the time went into", kind="series"),
+    Column("mean", "mean", "mean seconds per finished round", unit="s"),
+    Column("share", "share", "of the mean round", unit="%", factor=100),
+    Column("count", "rounds", "finished rounds"),
 )
 
 

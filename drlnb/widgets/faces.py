@@ -4,13 +4,14 @@ from collections.abc import Mapping
 
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.run import Run
+from drlnb.records.errors import ConfigError
 from drlnb.widgets.panels.desk import Desk
 from drlnb.widgets.panels.distribution import Distribution
 from drlnb.widgets.panels.fleet import Tasks
 from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
-from drlnb.widgets.panels.settings import WrongSetting, nearest
+from drlnb.widgets.panels.settings import nearest
 from drlnb.widgets.panels.swapping import Swapping
 from drlnb.widgets.panels.swaps import Swaps
 from drlnb.widgets.panels.timings import Timings
@@ -41,7 +42,7 @@ def panel(training: Run, name: str | None = None, **settings: object) -> Panel |
 
     Raises
     ------
-    WrongSetting
+    ConfigError
         If there is no such panel, or a value is wrong.
     UnknownSetting
         If the panel has no such setting.
@@ -49,7 +50,7 @@ def panel(training: Run, name: str | None = None, **settings: object) -> Panel |
     if name is None:
         return desk(training, **settings)
     if name not in PANELS:
-        raise WrongSetting(f"there is no panel {name!r}{nearest(name, PANELS)}")
+        raise ConfigError(f"there is no panel {name!r}{nearest(name, PANELS)}")
     return _panel(training, name, **settings)
 
 
@@ -81,7 +82,7 @@ def distribution(client: object = None, **settings: object) -> Panel:
     ------
     UnknownSetting
         If there is no such setting.
-    WrongSetting
+    ConfigError
         If a value is out of range.
     """
     content = Timings()
@@ -101,7 +102,7 @@ def swapping(**settings: object) -> Panel:
     ------
     UnknownSetting
         If there is no such setting.
-    WrongSetting
+    ConfigError
         If a value is out of range.
     """
     return _without_run(Swaps(), settings)

@@ -37,7 +37,7 @@ def _leases() -> list[dict]:
         task, token = granted.task.rpartition("/")[2], granted.fence.token
         found[token] = {"task": task, "token": token, "waited_s": granted.waited_s, "granted_s": granted_s}
     for ended_s, released in stream.timed(LeaseReleased):
-        found[released.fence.token] |= {"computed_s": released.computed_s, "ended_s": ended_s}
+        found[released.fence.token] |= {"computed_s": sum(released.computed_s), "ended_s": ended_s}
     return list(found.values())
 
 

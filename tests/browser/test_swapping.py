@@ -1,4 +1,4 @@
-"""The swapping panel's controls: the parameters of a planner, wrong values, and a disk that is held back."""
+"""The swapping panel's controls: the parameters of a planner, and wrong values."""
 
 from tests.browser.lab import until
 from tests.browser.scenes import SOON_MS
@@ -124,42 +124,5 @@ def test_a_task_learns_and_its_table_is_forgotten(notebook, page, tmp_path):
     assert until(lambda: notebook.kernel_eval(ASKED) == ["swapping.planner=qtable:n_trials=500,w=0.4"], 30)
     assert until(lambda: notebook.kernel_eval(trials).count(1) == 2, 60), "it begins with its first trial"
     assert panel.get_by_test_id("message").count() == 0
-    notebook.kernel_eval("run.stop()")
-    notebook.kernel_eval("fleet.close()")
-
-
-def test_the_disk_is_held_back_while_a_task_trains(notebook, page, tmp_path):
-    """It is looked at, applied by one event, and emulated from then on; what is no rate is one line."""
-    notebook.open([TRAIN])
-    notebook.run_all()
-    panel = page.locator(".drlnb-t-swapping").first
-    cells, disk = panel.get_by_test_id("cell-action"), panel.locator(".drlnb-t-bandwidth input").first
-    origin = panel.get_by_test_id("origin").first
-
-    def typed(value: str) -> None:
-        disk.fill(value)
-        disk.press("Enter")
-
-    def notes(words: str) -> bool:
-        return until(lambda: words in panel.get_by_test_id("notes").first.inner_text(), SOON_MS / 1e3)
-
-    assert until(lambda: cells.count() > 0, 60)
-    assert notes("plan: belt, auto: ")
-    typed("fast")
-    refused = panel.get_by_test_id("refused").first
-    assert until(lambda: "a size must be a number of bytes such as 11GiB, got 'fast'" in refused.inner_text(), 20)
-    assert until(lambda: disk.input_value() == "", SOON_MS / 1e3)
-    assert notes("plan: belt, auto: ")
-    typed("20MB")
-    assert notes("preview: belt, auto: ")
-    assert notebook.kernel_eval(ASKED) == []
-    panel.get_by_test_id("apply-button").click()
-    assert until(lambda: notebook.kernel_eval(ASKED) == ["swapping.bandwidth_bytes_per_s=20MB"], 30)
-    assert until(lambda: "emulated and computed" in origin.inner_text(), 30)
-    assert until(lambda: disk.input_value() == "20MB", SOON_MS / 1e3)
-    marked = "[label for _, label, _ in run.panel('swapping').content.source.of.marks]"
-    assert until(lambda: "link measured" in notebook.kernel_eval(marked), 120), notebook.kernel_eval(marked)
-    page.set_viewport_size({"width": 900, "height": 1400})
-    notebook.screenshot(tmp_path / "slow.png")
     notebook.kernel_eval("run.stop()")
     notebook.kernel_eval("fleet.close()")

@@ -39,13 +39,13 @@ def granted(token, attempt=1, slot="s"):
 
 def released(token, slot="s"):
     return leasing.LeaseReleased(
-        fence=F(token), task="r/a", slots=(slot,), held_s=1.0, computed_s=1.0, reason="returned"
+        fence=F(token), task="r/a", slots=(slot,), held_s=1.0, computed_s=(1.0,), reason="returned"
     )
 
 
 def stopped(token):
     return leasing.LeaseReleased(
-        fence=F(token), task="r/a", slots=("s",), held_s=1.0, computed_s=0.0, reason="task-stopped"
+        fence=F(token), task="r/a", slots=("s",), held_s=1.0, computed_s=(0.0,), reason="task-stopped"
     )
 
 
@@ -72,7 +72,7 @@ def committed(t, version, token):
 
 
 def returned(token):
-    return words.ReturnLease(fence=F(token), clean=True, computed_s=1.0)
+    return words.ReturnLease(fence=F(token), clean=True, computed_s=(1.0,))
 
 
 def used(round_):

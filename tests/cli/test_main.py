@@ -76,7 +76,7 @@ def test_version_and_help_exit_with_0(capsys):
         (["train", "A", "--algo", "pppo"], "unknown --algo 'pppo'; did you mean ppo?"),
         (["train", "A", "--hyper", "B"], "--hyper takes KEY=VALUE, got 'B' (name environments before --hyper)"),
         (["train", "A", "--hyper", "seed=3"], "seed is not a hyper-parameter; give it as --seed"),
-        (["train", "A", "--hyper", "gamma=2"], "gamma must be a number in [0, 1], got 2"),
+        (["train", "A", "--hyper", "gamma=2"], "gamma must be a number from 0 to 1, got 2"),
         (["train", "A", "--hyper", "n_step=3"], "unknown hyper-parameter 'n_step'; did you mean 'n_steps'?"),
         (["train", "A", "--planners", "hold=x"], "hold planner must be one of round, yield, last, got 'x'"),
         (["train", "A", "--client", "h:1", "--workers", "2"],

@@ -3,28 +3,28 @@ import argparse
 import pytest
 
 from drlnb.cli.main import build_parser
-from drlnb.cli.parser import UsageError, at_least, number_or, parse, seed_list
+from drlnb.cli.parser import UsageError, parse, reading, seed_list
 from drlnb.cli.train import key_values
-from drlnb.planning.declared import SECONDS
+from drlnb.records.settings import SECONDS, count
 
 
 @pytest.mark.parametrize(("text", "number"), [("5", 5), ("100_000", 100_000), ("1e5", 100_000), ("1", 1)])
 def test_whole_numbers_are_read_in_each_common_form(text, number):
     """A person may write 1e5."""
-    assert at_least(1)(text) == number
+    assert reading(count(1))(text) == number
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "abc", "1.5", "nan", "inf", "", "0x10"])
 def test_other_numbers_are_refused_with_limit_and_value(text):
     """The message holds what was typed."""
     with pytest.raises(argparse.ArgumentTypeError, match=f"must be a whole number >= 1, got '{text}'"):
-        at_least(1)(text)
+        reading(count(1))(text)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1e-7", "1e300", "soon", "nan", "inf", ""])
 def test_a_time_limit_is_a_number_of_seconds_that_a_clock_can_keep(text):
     """Or none, for all time; anything else is told with its value."""
-    seconds = number_or("none", SECONDS)
+    seconds = reading(SECONDS, "none")
     assert (seconds("2.5"), seconds("1e2"), seconds("None")) == (2.5, 100.0, None)
     with pytest.raises(
         argparse.ArgumentTypeError, match=f"must be a number of seconds from 0.001 to 1e7, or none, got '{text}'"

@@ -4,8 +4,8 @@ import pytest
 
 from drlnb.cli import progress
 from drlnb.cli.progress import Live, leases_line, settings_lines, span, status_line, table
-from drlnb.fleet.rows.task_status import TaskStatus
 from drlnb.records.spec import TaskSpec
+from drlnb.views.folds.status import TaskStatus
 
 
 def status(name="a", **changes):

@@ -149,7 +149,7 @@ def test_train_prints_json_and_its_run_replays(command, tmp_path):
 def test_ctrl_c_and_resume(command, tmp_path, n_signals):
     """Ctrl-C once stops with a checkpoint, twice at once; both exit 130, leave nothing, and the run can go on."""
     running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "20000", "--out", "r")
-    running.until(lambda: _rounds(tmp_path / "r") >= 15, "15 rounds")
+    running.until(lambda: _rounds(tmp_path / "r") >= 5, "5 rounds")
     for _ in range(n_signals):
         running.process.send_signal(signal.SIGINT)
         time.sleep(0.3)
@@ -167,7 +167,7 @@ def test_ctrl_c_and_resume(command, tmp_path, n_signals):
 def test_kill_of_the_command_loses_nothing_and_leaves_nothing(command, tmp_path):
     """SIGKILL of the command saves its run and ends its cluster; a resume waits for that, and loses no round."""
     running = command("train", "CartPole-v1", "--gpus", "1", "--total-timesteps", "20000", "--out", "r")
-    running.until(lambda: _rounds(tmp_path / "r") >= 15, "15 rounds")
+    running.until(lambda: _rounds(tmp_path / "r") >= 5, "5 rounds")
     running.process.kill()
     code, out, err = command("resume", "r").end()
     assert code == 0, out + err
@@ -221,7 +221,7 @@ def test_wrong_input_is_one_line(command, tmp_path, words, expected):
     began = time.monotonic()
     code, _, err = command(*words).end()
     assert code == 2
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < LIMIT_S
     lines = [line for line in err.splitlines() if line.startswith("drlnb: ") and "no CUDA device" not in line]
     assert len(lines) == 1
     assert expected in lines[0]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -156,6 +157,105 @@ def test_the_newest_version_wins_and_plans_change_between_versions(client):
         # L = .1 s: one card passes four models after one another; as a chain of halves, one and a half and three hops.
         assert reports[0].publish_s > 4 * 0.1
         assert reports[3].egress_bytes["learner"] == reports[3].n_bytes
+
+
+def count_received():
+    """Count the bytes of parameters that come to this worker, from here on."""
+    from distributed import get_worker
+
+    from drlnb.runtime.distribution.relay import _RELAYS
+
+    relay = _RELAYS[get_worker()]
+    card, relay.n_received = relay._card, 0
+
+    async def receive(n_bytes, *about):
+        relay.n_received += n_bytes
+        await card.receive(n_bytes, *about)
+
+    relay._card = SimpleNamespace(receive=receive, send=card.send)
+
+
+def n_received():
+    """Return how many that were."""
+    from distributed import get_worker
+
+    from drlnb.runtime.distribution.relay import _RELAYS
+
+    return _RELAYS[get_worker()].n_received
+
+
+def test_a_frozen_part_travels_once(make_foreign):
+    """Of 24 MB beside 1 MB that is trained the megabyte is sent: to hosts that lack the rest all is, in every byte."""
+    backbone, head = np.random.default_rng(0).random(3_000_000), np.zeros(125_000)
+    foreign = make_foreign()
+    foreign.add_workers(3)
+    with Client(scheduler_file=str(foreign.file)) as client:
+        client.wait_for_workers(3, 60)
+        with Publisher(client, plan="relay:m=3") as publisher:
+
+            def publish(value, n_hosts=3):
+                head[:] = value
+                report = publisher.publish({"backbone": backbone, "head": head}).result(30.0)
+                found = on_each(client, read)
+                assert len(found) == n_hosts
+                for version, arrays in found.values():
+                    assert version == report.version
+                    np.testing.assert_array_equal(arrays["backbone"], backbone)
+                    np.testing.assert_array_equal(arrays["head"], head)
+                return report
+
+            first = publish(1.0)
+            assert (first.sent_bytes, first.kept_bytes) == (first.n_bytes, 0)
+            on_each(client, count_received)
+            report = publish(2.0)
+            assert 1_000_000 <= report.sent_bytes <= 1_000_000 + 4 * (64 << 10)
+            assert report.sent_bytes + report.kept_bytes == report.n_bytes == first.n_bytes
+            assert set(on_each(client, n_received).values()) == {report.sent_bytes}
+            assert sum(report.egress_bytes.values()) == 3 * report.sent_bytes
+            megabytes = f"the learner sent {report.sent_bytes / 1e6:.3g} MB, {report.sent_bytes / 1e6:.3g} of 25 MB"
+            assert megabytes + " to each host, which kept the rest" in str(report)
+            unchanged = publish(2.0)
+            assert (unchanged.version, unchanged.sent_bytes) == (3, 64 << 10)
+            # A worker that was started anew holds nothing, and gets all; the others keep what they hold afterwards.
+            address = next(iter(client.nthreads()))
+            (pid,) = client.run(os.getpid, workers=[address]).values()
+            os.kill(pid, signal.SIGKILL)
+            publication = publisher._host.machine.state.publication
+            head[:] = 3.0
+            publisher.publish({"backbone": backbone, "head": head}).result(30.0)
+            wait_until(lambda: sorted(publication.hosts.values()) == [4] * 3, "the new worker holds the version")
+            assert publish(4.0).kept_bytes > 23_000_000
+            backbone[1_500_000] += 1.0
+            late = publish(5.0)
+            assert 1_000_000 <= late.sent_bytes <= 1_000_000 + 6 * (64 << 10)
+            backbone[:] = np.random.default_rng(1).random(3_000_000)
+            assert publish(6.0).kept_bytes == 0
+
+
+def test_without_confirmation_the_pause_of_readers_is_reported_with_the_next_version(client):
+    """A reader that has gone on to a version says for how long it did not act meanwhile."""
+    with Publisher(client, plan="star", task="paused") as publisher:
+        assert publisher.publish({"w": np.ones(9)}).result(20.0).pause_s == 0.0
+        views = [client.submit(hold_view, "paused", pure=False, workers=[at]) for at in list(client.nthreads())[:1]]
+        wait(views)
+        report = publisher.publish({"w": np.zeros(9)}).result(20.0)
+        assert 0.0 < report.pause_s < 1.0
+        assert report.n_actors == 0
+        assert "actors paused for" in str(report)
+        on_each(client, let_go)
+
+
+def hold_view(task):
+    """Attach a reader that stays, and have it go on to the newest version."""
+    hold_view.kept = drlnb.distribution.HostView.attach(task=task)
+    return hold_view.kept.refresh()
+
+
+def let_go():
+    """Close a reader that stayed."""
+    kept = getattr(hold_view, "kept", None)
+    if kept is not None:
+        kept.close()
 
 
 def test_workers_come_and_go(make_foreign):

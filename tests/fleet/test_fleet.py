@@ -393,11 +393,11 @@ def journal():
     granted = {"request_id": "r", "task": "r1/a", "attempt": 1, "round": 4, "slots": ("0/cpu0",)}
     pool = stream(
         "broker-e7", "pool",
-        LeaseReturned(t=1.0, fence=fence, clean=True, computed_s=0.0),
+        LeaseReturned(t=1.0, fence=fence, clean=True, computed_s=(0.0,)),
         LeaseGranted(fence=fence, waited_s=0.5, **granted),
         LeaseGranted(fence=late, waited_s=0.0, resident=True, **granted),
-        LeaseReturned(t=3.0, fence=fence, clean=True, computed_s=1.5),
-        LeaseReleased(fence=fence, task="r1/a", slots=("0/cpu0",), held_s=2.0, computed_s=1.5, reason="done"),
+        LeaseReturned(t=3.0, fence=fence, clean=True, computed_s=(1.5,)),
+        LeaseReleased(fence=fence, task="r1/a", slots=("0/cpu0",), held_s=2.0, computed_s=(1.5,), reason="done"),
         LeaseExpired(fence=late, task="r1/a", slots=("0/cpu0",), held_s=9.0, silent_s=8.0),
     )  # fmt: skip
     task = stream(
@@ -408,7 +408,7 @@ def journal():
         ),
         LeaseReceived(t=1.5, request_id="r", fence=fence, slots=("0/cpu0",), waited_s=0.5),
         GradientsRestored(t=1.6, round=4, fence=fence, elapsed_s=0.1, moved_bytes=70),
-        GradientComputed(t=1.7, collector=1, round=4, fence=fence, elapsed_s=0.1, moved_bytes=5),
+        GradientComputed(t=1.7, collector=1, round=4, fence=fence, slot="0/cpu0", elapsed_s=0.1, moved_bytes=5),
         MetricsRecorded(round=4, n_timesteps=64, metrics={"round/time_s": 2.5, "train/loss": 0.25}),
     )  # fmt: skip
     return Journal(streams=dict([pool, task]))

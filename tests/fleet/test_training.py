@@ -142,7 +142,7 @@ def test_what_was_missed_is_not_summed_up(training, link):
 
 def test_a_journal_can_begin_later(training, link):
     """Answers go with their event: what came before `since` is left out."""
-    late = LeaseReturned(t=9.0, fence=Fence(epoch=1, token=1), clean=True, computed_s=0.0)
+    late = LeaseReturned(t=9.0, fence=Fence(epoch=1, token=1), clean=True, computed_s=(0.0,))
     link.say(header("a"), opened("a"), finished("a", 3), {"s": "task-a-a1", **late.to_row()}, ended("a"), ended("b"))
     training.wait(5)
     records = training.journal(since=1.0).streams["task-a-a1"].records

@@ -55,7 +55,7 @@ def cancelled(request_id, *, t):
     return RequestCancelled(t=t, request_id=request_id, reason="test")
 
 
-def returned(fence, *, t, clean=True, computed_s=0.5, yielded=False):
+def returned(fence, *, t, clean=True, computed_s=(0.5,), yielded=False):
     return LeaseReturned(t=t, fence=fence, clean=clean, computed_s=computed_s, yielded=yielded)
 
 

@@ -160,12 +160,13 @@ class Master:
             **queue,
         )
 
-    def computed(self, i, *, token=None, elapsed_s=0.5, key="", moved_bytes=0):
+    def computed(self, i, *, token=None, elapsed_s=0.5, key="", moved_bytes=0, slot="n0/cpu0"):
         return self.feed(
             words.GradientComputed,
             collector=i,
             round=self.version,
             fence=fence(token or self.token),
+            slot=slot,
             elapsed_s=elapsed_s,
             key=key,
             moved_bytes=moved_bytes,

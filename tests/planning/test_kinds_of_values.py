@@ -1,12 +1,21 @@
 """The kinds of values that settings have, at their bounds, and what is said of a value that is none."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.declared import (
+from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.planning.placement.cpu_slots import CPU_SLOTS
+from drlnb.planning.placement.seats import ISOLATION, SEATS, virtual_limit
+from drlnb.planning.registry import planner
+from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, read_setting, setting_problem
+from drlnb.planning.warmup.settings import mode_problem
+from drlnb.records.errors import ConfigError
+from drlnb.records.settings import (
     ANYTHING,
     FLAG,
     NOT_NEGATIVE,
@@ -17,16 +26,11 @@ from drlnb.planning.declared import (
     count,
     fitting,
     is_whole,
-    planner,
+    optional,
+    quoted,
+    size,
 )
-from drlnb.planning.distribution import DISTRIBUTION
-from drlnb.planning.leasing.requests import PRIORITIES
-from drlnb.planning.placement.cpu_slots import CPU_SLOTS
-from drlnb.planning.placement.seats import isolation_problem, n_seats_problem, virtual_limit
-from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, setting_problem
-from drlnb.planning.warmup.settings import mode_problem
 
-PROBED = "seats='auto' needs isolation='shared'"
 TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]]
 
 
@@ -56,7 +60,7 @@ TINY, NONE = 5e-324, [math.nan, math.inf, -math.inf, "1", None, True, False, [1]
 def test_a_kind_takes_what_lies_within_its_bounds_and_names_what_does_not(kind, good, bad, words):
     """The bounds themselves, their nearest neighbours, and what is no number at all."""
     assert [value for value in good if kind.problem("x", value)] == []
-    assert [kind.problem("x", value) for value in bad] == [f"x must be {words}, got {value!r}" for value in bad]
+    assert [kind.problem("x", value) for value in bad] == [f"x must be {words}, got {quoted(value)}" for value in bad]
 
 
 @given(st.integers(), st.integers(), st.integers())
@@ -64,6 +68,64 @@ def test_a_count_is_a_range(value, least, most):
     """It is that of Python."""
     assert is_whole(value, least, most) == (value in range(least, most + 1))
     assert (count(least, most).problem("x", value) == "") == (value in range(least, most + 1))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("swapping.planner", "none", "none"),
+        ("swapping.memory_budget_bytes", "none", None),
+        ("swapping.memory_budget_bytes", "20MiB", "20MiB"),
+        ("warmup.window", "1e2", 100),
+        ("warmup.rho", "1", 1),
+        ("leasing.quarantine", "False", False),
+        ("leasing.queue", "drr", "drr"),
+        ("warmup.rho", "much", "much"),
+        ("rl.clip_range", "lin_0.2", "lin_0.2"),
+        ("rl.target_kl", "none", None),
+        ("unknown", "5", 5),
+    ],
+)
+def test_a_text_means_what_its_setting_can_be(key, text, value):
+    """The planner that swaps nothing is called none; a budget of none is no budget; 1e2 is a count where counts go."""
+    read = read_setting(key, text)
+    assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "value"),
+    [
+        (count(1), 3.0, 3),
+        (SECONDS, 3.0, 3.0),
+        (count(1), "7", 7),
+        (optional(FLAG), "none", None),
+        (size(), "2 GB", "2 GB"),
+    ],
+)
+def test_a_kind_reads_what_is_given(kind, given, value):
+    """As text, or as a float where only whole numbers are good; what is right stays as it is."""
+    assert (kind.read("x", given), type(kind.read("x", given))) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said"),
+    [
+        (count(1), "0", "x must be a whole number >= 1, got '0'"),
+        (count(1), 2.5, "x must be a whole number >= 1, got 2.5"),
+        (optional(count(1)), "-1", "x must be a whole number >= 1, or none, got '-1'"),
+        (optional(ANYTHING), None, ""),
+        (optional(planner(DISTRIBUTION)), "ring", "distribution planner must be one of auto, star"),
+        (size("1MB", "1TB"), "9kB", "x must be a size from 1MB to 1TB, got '9kB'"),
+        (choice(1, "a"), 2, "x must be one of 1, a, got 2"),
+    ],
+)
+def test_what_cannot_be_read_is_said_as_it_was_given(kind, given, said):
+    """One form for all: name, limit, value."""
+    if not said:
+        assert kind.read("x", given) == given
+        return
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}"):
+        kind.read("x", given)
 
 
 def test_words_are_listed_for_forms():
@@ -89,10 +151,9 @@ def test_every_default_is_a_value_of_its_kind(key):
     assert setting_problem(key, SETTINGS[key].default, can_snapshot=True) == ""
 
 
-#: What takes a setting back that nothing has been set to: no budget, no rate, no pins.
+#: What takes a setting back that nothing has been set to: no budget, no pins.
 TAKEN_BACK = {
     "swapping.memory_budget_bytes": [None],
-    "swapping.bandwidth_bytes_per_s": [None],
     "swapping.pin": [None, {}],
 }
 
@@ -148,8 +209,10 @@ def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
 @pytest.mark.parametrize("isolation", ["shared", "process"])
 def test_how_tasks_share_a_process(isolation):
     """All in one, or each in its own."""
-    assert isolation_problem(isolation) == ""
-    assert isolation_problem(f"{isolation}!") == f"isolation must be 'shared' or 'process', got '{isolation}!'"
+    assert ISOLATION.problem("isolation", isolation) == ""
+    assert ISOLATION.problem("isolation", f"{isolation}!") == (
+        f"isolation must be one of shared, process, got '{isolation}!'"
+    )
 
 
 @pytest.mark.parametrize(("seats", "good"), [
@@ -158,7 +221,7 @@ def test_how_tasks_share_a_process(isolation):
 ])  # fmt: skip
 def test_a_number_of_seats_is_whole(seats, good):
     """The limits and the value are named."""
-    assert n_seats_problem(seats) == ("" if good else f"seats must be a whole number in 1..4, got {seats!r}")
+    assert SEATS.problem("seats", seats) == ("" if good else f"seats must be a whole number in 1..4, got {seats!r}")
 
 
 @given(st.integers(1, 64), st.integers(1, 16))

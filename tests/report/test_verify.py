@@ -2,7 +2,8 @@
 
 import pytest
 
-from drlnb.report import build, verify
+from drlnb.report import build
+from tests.report.verify import verify
 from tests.views.journals import two_tasks
 
 PLANTS = [

@@ -107,15 +107,13 @@ class Scripted:
         self._out += [
             words.ComputeGradient(
                 collector=i, round=1, key=key, fence=self.fence, slot=self.slot, version=1, after_timesteps=96,
-                swap_plan_key="kept", swap_budget_bytes=BUDGET, swap_report="median",
+                swap=swapping.SwapOrder("kept", BUDGET, "median"),
             )
             for i, key in sorted(self.fragments.items())
         ]  # fmt: skip
         yield [("GradientComputed", i) for i in range(N_COLLECTORS)]
-        work = {"round": 1, "fence": self.fence, "slot": self.slot}
-        self._out.append(
-            words.FinishRound(**work, swap_plan_key="all", swap_budget_bytes=BUDGET, swap_report="profile")
-        )
+        work = {"round": 1, "fence": self.fence, "slot": self.slot, "collectors": tuple(range(N_COLLECTORS))}
+        self._out.append(words.FinishRound(**work, swap=swapping.SwapOrder("all", BUDGET, "profile")))
         yield [("SwapStepMeasured", "all"), ("SwapProfileTaken",), ("ParametersReady",)]
         self._out.append(
             swapping.SearchSwapPlan(
@@ -149,7 +147,7 @@ class Scripted:
         self._out.append(
             words.CommitParameters(version=round_ + 1, round=round_, fence=self.fence, key=self.made),
         )
-        self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=0.0))
+        self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=(0.0,)))
         return [("ParametersCommitted",), ("LeaseClosed",)]
 
     def _send(self, version, *hosts, source=""):

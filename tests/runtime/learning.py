@@ -36,6 +36,10 @@ class LearningChild:
 
     def ask(self, op, payload=b"", **header):
         fence = header.pop("fence", FENCE)
+        if op == "finish":
+            header.setdefault("collectors", list(range(len(self.collectors))))
+        elif op == "restore":
+            header.setdefault("collectors", [int(key.split("/")[1]) for key in header["keys"]])
         answer, payloads = self.child.answer({"op": op, "task": "r/a", "fence": fence, **header}, memoryview(payload))
         return answer, b"".join(bytes(memoryview(one).cast("B")) for one in payloads)
 

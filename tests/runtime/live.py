@@ -116,24 +116,30 @@ class LiveRun:
     def __init__(self, bench: Bench, run: str, out: Path) -> None:
         self.bench, self.run, self.out = bench, run, out
         self.rows: list[dict[str, Any]] = []
-        self._since = 0
+        self._since = self._n_seen = 0
 
     def until(self, holds: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
-        """Read rows until one holds; return it."""
+        """Read on behind the row that was found last until a row holds; return it.
+
+        A row may be older than the call: who means what follows an action waits for the action's own row first.
+        """
         deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
-            self._since, rows, _ = self.bench.link.rows(self.run, self._since, 1.0)
-            self.rows += rows
-            for row in rows:
+            for row in self.rows[self._n_seen :]:
+                self._n_seen += 1
                 if holds(row):
                     return row
+            self._since, rows, _ = self.bench.link.rows(self.run, self._since, 1.0)
+            self.rows += rows
         last = [row["r"] for row in self.rows[-5:]]
         raise AssertionError(f"not within {LIMIT_S:g} s: {what}; last rows {last}")
 
     def round(self, number: int, task: str = "") -> dict[str, Any]:
-        """Wait for the end of a round."""
+        """Wait for the end of a round, of any task or of one."""
+        stream = f"task-{task}-" if task else ""
         return self.until(
-            lambda r: r["r"] == "MetricsRecorded" and r["round"] >= number and task in r["s"], f"round {number}"
+            lambda r: r["r"] == "MetricsRecorded" and r["round"] >= number and r["s"].startswith(stream),
+            f"round {number} {task}",
         )
 
     def end(self) -> dict[str, dict[str, Any]]:

@@ -44,7 +44,7 @@ def test_training_survives_the_death_of_any_process(make_bench, title, loss):
     """Both tasks reach their budget after one SIGKILL; the journal shows what was lost and replays."""
     bench = make_bench()
     run = bench.start([bench.spec("a", steps=8192), bench.spec("b", steps=8192)])
-    run.round(5)
+    run.round(5, "a")
     _kill(bench, title)
     assert {row["state"] for row in run.end().values()} == {"done"}
     journal = check_laws(run.out)
@@ -59,9 +59,9 @@ def test_a_node_and_a_collector_die_and_the_bits_stay(make_bench):
     bench = make_bench(n_workers=2, n_slots=2)
     tasks = [bench.spec(name, steps=8192, n_collectors=4) for name in ("a", "b")]
     run = bench.start(tasks)
-    run.round(5)
+    run.round(5, "a")
     _kill(bench, "drlnb collector a#1")
-    run.round(12)
+    run.round(12, "a")
     _kill(bench, "drlnb worker")
     assert {row["state"] for row in run.end().values()} == {"done"}
     journal = check_laws(run.out)
@@ -91,12 +91,11 @@ def test_resume_after_the_whole_cluster_was_killed(make_bench):
     bench = make_bench()
     task = bench.spec("a", steps=16384)
     run = bench.start([task], settings={"checkpoint_min_s": 0.0, "checkpoint_every": 5})
-    run.round(12)
+    newest = run.out / "checkpoints" / "a" / "LATEST"
+    wait_until(lambda: newest.is_file() and int(newest.read_text()) >= 10, "a checkpoint of round 10")
     bench.handle.kill()
     bench.client.close(timeout=1)
-    # It was killed some time after round 12 had been heard of.
-    latest = int((run.out / "checkpoints" / "a" / "LATEST").read_text())
-    assert latest >= 10
+    latest = int(newest.read_text())  # it was killed some time after round 10
     again = make_bench()
     rerun = again.start([task], resume=True, attempts={"a": 1})
     assert rerun.end()["a"]["state"] == "done"

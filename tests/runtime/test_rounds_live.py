@@ -114,7 +114,7 @@ def test_pause_holds_nothing_and_resume_goes_on(make_bench):
     """A paused task rests with a checkpoint while the other goes on; resumed, it ends as if never paused."""
     bench = make_bench()
     run = bench.start([bench.spec("a"), bench.spec("b", steps=8192)])
-    run.round(3, "task-a")
+    run.round(3, "a")
     bench.link.control("r1", "pause", task="a")
     run.until(lambda r: r["r"] == "PhaseEntered" and r["phase"] == "paused" and "task-a" in r["s"], "pause")
     run.until(lambda r: r["r"] == "MetricsRecorded" and "task-b" in r["s"], "the other task")

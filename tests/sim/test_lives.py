@@ -128,7 +128,7 @@ def test_what_a_pool_has_settled_stays_settled(seed):
                 ended += 1
                 again = {"t": event.t, "fence": record.fence}
                 for word in (
-                    leasing.LeaseReturned(**again, clean=True, computed_s=1.0),
+                    leasing.LeaseReturned(**again, clean=True, computed_s=(1.0,)),
                     leasing.LeaseRenewed(**again, n_progress=1),
                 ):
                     (refused,) = machine.handle(word)

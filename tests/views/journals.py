@@ -83,19 +83,22 @@ class Run:
             ))  # fmt: skip
         return fence
 
-    def work(self, task, fence, stop, elapsed):
+    def work(self, task, fence, stop, elapsed, slot="n0/cpu0"):
         self.say(
             f"task-{task}-a1",
-            round.GradientComputed(t=self.own(task, stop), collector=0, round=0, fence=fence, elapsed_s=elapsed),
+            round.GradientComputed(
+                t=self.own(task, stop), collector=0, round=0, fence=fence, slot=slot, elapsed_s=elapsed
+            ),
         )
 
     def give_back(self, task, fence, t, granted, computed, slot="n0/cpu0"):
         if f"task-{task}-a1" in self.streams:
             self.say(f"task-{task}-a1", round.ParametersCommitted(t=self.own(task, t), version=1, fence=fence))
-            self.say(f"task-{task}-a1", round.ReturnLease(fence=fence, clean=True, computed_s=computed))
-        self.say(self.pool, leasing.LeaseReturned(t=self.start + t, fence=fence, clean=True, computed_s=computed))
+            self.say(f"task-{task}-a1", round.ReturnLease(fence=fence, clean=True, computed_s=(computed,)))
+        self.say(self.pool, leasing.LeaseReturned(t=self.start + t, fence=fence, clean=True, computed_s=(computed,)))
         self.say(self.pool, leasing.LeaseReleased(
-            fence=fence, task=f"run/{task}", slots=(slot,), held_s=t - granted, computed_s=computed, reason="returned"
+            fence=fence, task=f"run/{task}", slots=(slot,), held_s=t - granted, computed_s=(computed,),
+            reason="returned",
         ))  # fmt: skip
 
     def lease(self, task, asked, granted, returned, computed=0.0, slot="n0/cpu0", n=0):

@@ -72,7 +72,7 @@ def test_what_travels_holds_the_columns(of, name):
     for table, columns in view.columns.items():
         for column, values in columns.items():
             assert tables[table][column] == pytest.approx(values, rel=1e-6, abs=1e-4, nan_ok=True), (table, column)
-            if any(one.source == f"{table}.{column}" and one.kind == "name" for one in view.table):
+            if any((one.table, one.name) == (table, column) and one.kind == "name" for one in view.table):
                 assert np.max(values, initial=0) < len(view.names) or not len(values)
 
 

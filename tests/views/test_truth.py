@@ -86,7 +86,10 @@ class _Walk:
             self._answered(row.request_id)
             self.leases[row.fence] = [row.task, row.slots, self.now, None, None, row.request_id]
         elif isinstance(row, leasing.LeaseReleased | leasing.LeaseExpired):
-            self.leases[row.fence][3:5] = [self.now, getattr(row, "computed_s", None)]
+            self.leases[row.fence][3:5] = [
+                self.now,
+                sum(row.computed_s) if isinstance(row, leasing.LeaseReleased) else None,
+            ]
 
     def _gone(self, slot):
         if self.there[slot] and self.there[slot][-1][1] is None:

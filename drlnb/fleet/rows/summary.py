@@ -3,9 +3,10 @@
 import numpy as np
 
 from drlnb.fleet.plain import Row
-from drlnb.fleet.rows.task_status import Board, TaskStatus
+from drlnb.fleet.rows.board import Board
 from drlnb.views.drawing.payload import picked
 from drlnb.views.folds.fold import Fold
+from drlnb.views.folds.status import TaskStatus
 from drlnb.views.leasing.lines import LeaseLine, expected, inflation, sharing
 
 __all__ = ["summarise"]
@@ -33,8 +34,8 @@ def summarise(run: str, board: Board) -> Row:
     board
         What its rows have come to; where some were missed, nothing is said of the slots.
     """
-    tasks, fold = board.statuses(), board.fold
-    leases = dict.fromkeys(_LEASES) if fold is None else _leases(run, set(tasks), fold)
+    tasks = board.statuses()
+    leases = dict.fromkeys(_LEASES) if board.missed else _leases(run, set(tasks), board.fold)
     return {"run": run, "tasks": [_task(status) for status in tasks.values()], "leases": leases}
 
 

@@ -146,7 +146,7 @@ def _leases(journal: Journal) -> Iterator[Row]:
                 "resident": grant.resident,
                 "ended_s": ended_s + offset_s,
                 "held_s": end.held_s,
-                "computed_s": getattr(end, "computed_s", None),
+                "computed_s": sum(end.computed_s) if isinstance(end, leasing.LeaseReleased) else None,
                 "reason": getattr(end, "reason", "expired"),
                 "expired": isinstance(end, leasing.LeaseExpired),
                 "moved_bytes": dict([latest.get(key, _NO_LEASE)]).get(grant.fence),
@@ -231,7 +231,7 @@ class _Pool:
                 self.held[record.fence] = record.slots
             case leasing.LeaseReleased():
                 self.held.pop(record.fence, None)
-                self.computed_s += record.computed_s
+                self.computed_s += sum(record.computed_s)
             case leasing.LeaseExpired():
                 self.held.pop(record.fence, None)
                 self.expired += 1
@@ -266,7 +266,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
         budget_bytes = None
         for record in stream.records:
             if isinstance(record, rounds.ComputeGradient | rounds.FinishRound):
-                budget_bytes = record.swap_budget_bytes
+                budget_bytes = record.swap and record.swap.memory_budget_bytes
             elif isinstance(record, swapping.SwapPlanned) and not record.round:
                 planned[record.plan_key or NONE] = record
             elif isinstance(record, swapping.SwapStepMeasured):

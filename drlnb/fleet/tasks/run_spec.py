@@ -13,12 +13,12 @@ import numpy as np
 from drlnb.fleet.plain import Plain, by_name
 from drlnb.fleet.tasks.planners import Chosen
 from drlnb.planning.decisions import kind_of
-from drlnb.planning.declared import SECONDS
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.registry import OWN
 from drlnb.planning.settings import BUDGETS, SETTINGS, as_config, owner, settings_problems
 from drlnb.records.errors import ConfigError
 from drlnb.records.kinds import kind_problems
+from drlnb.records.settings import SECONDS
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.rl.envs.wrappers import check_wrappers

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from drlnb.fleet.plain import Plain, by_name, checked_plain
-from drlnb.planning.declared import count as count_within
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError, EnvError
@@ -117,7 +116,7 @@ class Task:
             problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
         counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors, "seed": seed}
         given = {key: value for key, value in counts.items() if value is not None or key == "seed"}
-        problems += filter(None, [count_within(*LIMITS[key]).problem(key, value) for key, value in given.items()])
+        problems += filter(None, [LIMITS[key].problem(key, value) for key, value in given.items()])
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
         if group is not None and not isinstance(group, str):

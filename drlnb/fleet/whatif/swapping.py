@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -93,12 +93,7 @@ class Case(NamedTuple):
             return self._replace(budget_bytes=None if value is None else read_bytes(value))
         if key == "swapping.planner":
             return self._replace(planner=value)
-        if key == "swapping.pin":
-            return self._replace(pins=value or {})
-        if value is None:
-            raise ConfigError(f"{key}: how fast the disk is by itself is measured once it is not held back")
-        link = self.profile.link.changed(partial(min, read_bytes(value)))
-        return self._replace(profile=replace(self.profile, link=link))
+        return self._replace(pins=value or {})
 
 
 def parameters(planner: str) -> dict[str, float]:

@@ -22,6 +22,8 @@ class BatchView:
     nodes: tuple[str, ...]
     #: Seconds per sample on each collector's node, as measured last; None where nothing has been measured.
     sample_s: tuple[float | None, ...]
+    #: The gradient of each share can be computed apart from the others': on a slot of its own.
+    divisible: bool = True
 
     @property
     def n_samples(self) -> int:
@@ -31,9 +33,11 @@ class BatchView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """Steps per environment of each collector, in the order of the view."""
+    """Steps per environment of each collector, and who computes its gradient, in the order of the view."""
 
     n_steps: tuple[int, ...]
+    #: Number of the learner of each collector's share: a lease has a slot for each learner.  Empty: one learner.
+    learners: tuple[int, ...] = ()
 
 
 class Equal:
@@ -55,6 +59,18 @@ def _problem(view: BatchView, plan: object) -> str:
     for collector, steps in zip(view.collectors, plan.n_steps, strict=True):
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
             return f"n_steps of collector {collector} must be a whole number >= 1, got {steps!r}"
+    return _learners_problem(view, plan.learners)
+
+
+def _learners_problem(view: BatchView, learners: tuple[int, ...]) -> str:
+    """Return why shares cannot be computed by these learners; empty if they can."""
+    if len(learners) not in {0, len(view.collectors)}:
+        return f"learners must be {len(view.collectors)} numbers, one per collector, or none, got {len(learners)}"
+    for collector, learner in zip(view.collectors, learners, strict=False):
+        if not isinstance(learner, int) or isinstance(learner, bool) or learner < 0:
+            return f"the learner of collector {collector} must be a whole number >= 0, got {learner!r}"
+    if len(set(learners)) > 1 and not view.divisible:
+        return "this task's gradient cannot be computed in parts, so all shares need the same learner"
     return ""
 
 

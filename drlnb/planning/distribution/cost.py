@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.planning.declared import FLAG, NOT_NEGATIVE, SHARE, Declared, between, declare
+from drlnb.records.settings import FLAG, NOT_NEGATIVE, SHARE, Declared, between, setting
 
 __all__ = ["HEADER_FRAC", "PRESETS", "Cost", "Link", "Seconds", "bound_s"]
 
@@ -29,17 +29,17 @@ _RATE = between(1.0, 1e15, "a number of bytes per second")
 class Link(Declared):
     """The network between learner and hosts; each card sends and receives at the same time."""
 
-    learner_bytes_per_s: float = declare(10 * _GBIT, _RATE)
-    egress_bytes_per_s: float = declare(10 * _GBIT, _RATE)
-    ingress_bytes_per_s: float = declare(10 * _GBIT, _RATE)
+    learner_bytes_per_s: float = setting(10 * _GBIT, _RATE)
+    egress_bytes_per_s: float = setting(10 * _GBIT, _RATE)
+    ingress_bytes_per_s: float = setting(10 * _GBIT, _RATE)
     #: One way, in seconds.
-    latency_s: float = declare(300e-6, NOT_NEGATIVE)
+    latency_s: float = setting(300e-6, NOT_NEGATIVE)
     #: Time of the event loop that one message takes at its sender, and at its receiver, in seconds.
-    overhead_s: float = declare(150e-6, NOT_NEGATIVE)
+    overhead_s: float = setting(150e-6, NOT_NEGATIVE)
     #: Bytes of headers per byte, where the rates count them.
-    header_frac: float = declare(0.0, SHARE)
+    header_frac: float = setting(0.0, SHARE)
     #: Learner and hosts are one machine, whose cores carry every byte of every plan: none is faster than direct sends.
-    one_machine: bool = declare(False, FLAG)
+    one_machine: bool = setting(False, FLAG)
 
     @classmethod
     def of(cls, bytes_per_s: float, **others: float) -> Self:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.distribution.changes import Ranges
 from drlnb.planning.distribution.cost import Link
 from drlnb.planning.distribution.planner import DISTRIBUTION
 from drlnb.planning.distribution.publication import Publication
@@ -12,6 +13,7 @@ from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.records.base import Facts
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
+    BaseMissing,
     HostCompleted,
     HostDropped,
     HostsChanged,
@@ -43,8 +45,8 @@ class Publishing:
     publication: Publication = field(default_factory=Publication)
     #: A version is under way.
     busy: bool = False
-    #: (version, bytes) of the version that goes out next; the newest one wins.
-    pending: tuple[int, int] | None = None
+    #: (version, bytes, base, changed ranges) of the version that goes out next; the newest one wins.
+    pending: tuple[int, int, int, Ranges] | None = None
     #: Host to which the version was sent and whose actors are not known to have it -> they are waited for no longer.
     actors: dict[str, bool] = field(default_factory=dict)
     #: Every host holds the version, and the deadline of actors has been set.
@@ -108,17 +110,17 @@ def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
     if state.busy:
         if state.pending is not None:
             out.append(VersionSuperseded(version=state.pending[0]))
-        state.pending = event.version, event.n_bytes
+        state.pending = event.version, event.n_bytes, event.base, event.changed
     else:
-        _begin(state, event.version, event.n_bytes, out)
+        _begin(state, event.version, event.n_bytes, out, event.base, event.changed)
 
 
-def _begin(state: Publishing, version: int, n_bytes: int, out: Out) -> None:
+def _begin(state: Publishing, version: int, n_bytes: int, out: Out, base: int = 0, changed: Ranges = ()) -> None:
     state.busy, state.actors_due = True, False
     publication = state.publication
     planner, n_before = state.planners.make(DISTRIBUTION, state.planner), len(publication.waiting)
     try:
-        publication.begin(version, n_bytes, planner, state.t, out)
+        publication.begin(version, n_bytes, planner, state.t, out, base=base, changed=changed)
     except PlannerFailed as error:
         state.busy = bool(publication.waiting)
         out.append(VersionFailed(version=version, reason=str(error)))
@@ -151,8 +153,8 @@ def _go_on(state: Publishing, out: Out) -> None:
         out.append(VersionPublished(version=version, publish_s=publish_s, n_hosts=n_hosts, late=tuple(state.actors)))
         state.busy, state.actors = False, {}
     if state.pending is not None:
-        (version, n_bytes), state.pending = state.pending, None
-        _begin(state, version, n_bytes, out)
+        (version, n_bytes, base, changed), state.pending = state.pending, None
+        _begin(state, version, n_bytes, out, base, changed)
     publication.measure(state.planners.make(DISTRIBUTION, state.planner), out)
 
 
@@ -197,6 +199,11 @@ def _message_lost(state: Publishing, event: MessageLost, out: Out) -> None:
     _go_on(state, out)
 
 
+def _base_missing(state: Publishing, event: BaseMissing, out: Out) -> None:
+    """Send a host what it was to keep of the former version, and does not hold."""
+    state.publication.base_missing(event, out)
+
+
 def _unreachable(state: Publishing, event: HostUnreachable, out: Out) -> None:
     """Drop a host that does not answer; have others send where it cannot."""
     if state.publication.unreachable(event, out):
@@ -236,6 +243,7 @@ RULES: Rules[Publishing] = {
     HostCompleted: _completed,
     ActorsInstalled: _actors_installed,
     HostUnreachable: _unreachable,
+    BaseMissing: _base_missing,
     MessageLost: _message_lost,
     RangesMissing: _misses,
     DeadlinePassed: _deadline_passed,

@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 
 import numpy as np
 
+from drlnb.planning.distribution.changes import Ranges, gathered
 from drlnb.planning.distribution.cost import PRESETS, Cost, Link
 from drlnb.planning.distribution.plans import Plan, Send
 from drlnb.planning.distribution.trees import STRATEGIES, star
@@ -25,6 +26,7 @@ class DistributionView:
 
     version: int
     hosts: tuple[str, ...]
+    #: Bytes that travel: all of the version, or those of :attr:`changed`, as if they lay one after the other.
     model_bytes: int
     #: Number of changes of the hosts so far.
     epoch: int = 0
@@ -32,6 +34,10 @@ class DistributionView:
     link: Link = PRESETS["10GbE"]
     #: Kind of plan, as of :func:`kind_of`, that was tried -> how many times the closed form versions took by it.
     took: Mapping[str, float] = field(default_factory=dict)
+    #: Version that all of the hosts hold, and the ranges of bytes in which this one differs from it; 0 and none: all
+    #: of it travels.
+    base: int = 0
+    changed: Ranges = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,16 +167,19 @@ class Fixed(Auto):
 
 
 def command(plan: Plan, view: DistributionView, deadline_s: float, confirm_s: float = 0.0) -> SendParameters:
-    """Return the command to the learner that carries out a plan."""
+    """Return the command to the learner that carries out a plan; it names places in the version."""
+    placed = plan.placed(view.changed)
     return SendParameters(
         version=view.version,
         source="",
         hosts=view.hosts,
         routes=plan.routes,
-        sends=tuple([(send.start, send.stop, send.route) for send in plan.sends]),
+        sends=tuple([(send.start, send.stop, send.route) for send in placed.sends]),
         n_in_flight=plan.n_in_flight,
         deadline_s=deadline_s,
         confirm_s=confirm_s,
+        base=view.base,
+        changed=view.changed,
     )
 
 
@@ -199,7 +208,7 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
         n_hosts=len(view.hosts),
         model_bytes=view.model_bytes,
         routes=sent.routes,
-        sends=tuple([Send(*send) for send in sent.sends]),
+        sends=tuple([Send(*send) for send in (gathered(sent.sends, sent.changed) if sent.changed else sent.sends)]),
         n_in_flight=sent.n_in_flight,
         predicted_s=planned.predicted_s,
         name=planned.plan,

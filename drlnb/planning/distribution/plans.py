@@ -5,13 +5,14 @@ learner; it is written as pairs (sender, receiver), each sender's in the order o
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 
+from drlnb.planning.distribution.changes import Ranges, spread
 from drlnb.records.columns.distribution import LEARNER, Route
 
 __all__ = ["LEARNER", "Plan", "Route", "Send"]
@@ -77,6 +78,13 @@ class Plan:
         for route, n_bytes in zip(self.routes, self.carried, strict=True):
             np.add.at(sums, np.asarray(route, dtype=np.int64).reshape(-1, 2)[:, end], n_bytes)
         return sums
+
+    def placed(self, changed: Ranges) -> "Plan":
+        """Return it with messages that name places in the version of which `changed` ranges travel; none: all of it."""
+        if not changed:
+            return self
+        sends = spread(((send.start, send.stop, send.route) for send in self.sends), changed)
+        return replace(self, sends=tuple([Send(*send) for send in sends]))
 
     def n_messages(self) -> int:
         """Return the number of messages, forwarded ones included."""

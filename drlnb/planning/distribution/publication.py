@@ -6,8 +6,9 @@ holds the version, the learner last.  Who does not answer, refuses a message twi
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
+from drlnb.planning.distribution.changes import Ranges, common, size
 from drlnb.planning.distribution.cost import PRESETS, Link
 from drlnb.planning.distribution.planner import DISTRIBUTION, DistributionView, command, kind_of
 from drlnb.planning.distribution.plans import LEARNER, Plan
@@ -16,6 +17,7 @@ from drlnb.planning.machine import Out
 from drlnb.planning.registry import Planner
 from drlnb.records.columns.distribution import (
     AskMissing,
+    BaseMissing,
     DistributionPlanned,
     HostCompleted,
     HostUnreachable,
@@ -44,8 +46,8 @@ DEADLINE, _CHANCES = "version", 2
 _TELLING = 2
 #: What a host that comes late, or missed something, gets in one message at most, in bytes.
 _PIECE_BYTES = 2 << 20
-
-Ranges = tuple[tuple[int, int], ...]
+#: Hosts copy and check at least so many bytes per second.
+_COPIED_BYTES_PER_S = 100e6
 
 
 @dataclass(slots=True, kw_only=True)
@@ -72,6 +74,9 @@ class Publication:
     confirm_s: float = 0.0
     version: int = 0
     n_bytes: int = 0
+    #: Version to whose hosts the ranges `changed` alone are sent; 0: all of it is sent to all.
+    base: int = 0
+    changed: Ranges = ()
     #: What was sent of the version, as it was commanded.
     sent: list[SendParameters] = field(default_factory=list)
     #: Hosts to which it was sent and that do not hold it yet.
@@ -104,13 +109,27 @@ class Publication:
             self.epoch += 1
         self.hosts = {host: self.hosts.get(host, 0) for host in kept}
 
-    def begin(self, version: int, n_bytes: int, planner: Planner[DistributionView, Plan], t: float, out: Out) -> bool:
-        """Send a version to the hosts that do not hold it; false if nobody is left to send it to."""
+    def begin(
+        self,
+        version: int,
+        n_bytes: int,
+        planner: Planner[DistributionView, Plan],
+        t: float,
+        out: Out,
+        *,
+        base: int = 0,
+        changed: Ranges = (),
+    ) -> bool:
+        """Send a version to the hosts that do not hold it; false if nobody is left to send it to.
+
+        Where all of them are known to hold the version `base`, the ranges in which the new one may differ travel alone.
+        """
         is_new = n_bytes != self.n_bytes
         if version > self.version:
             self.version, self.n_bytes, self.begun_t, self.publish_s = version, n_bytes, t, 0.0
             self.sent, self.waiting, self.unfit = [], [], []
             self.asked, self.missing, self.late, self.full = {}, {}, {}, {}
+            self.base, self.changed = (base, changed) if changed and not is_new else (0, ())
         hosts = tuple(host for host in self.behind(version) if host not in self.waiting)
         if not hosts:
             return False
@@ -119,21 +138,28 @@ class Publication:
             self.predicted_s, self.kind = 0.0, ""  # they tell nothing of how long a version takes
             self._say("late", hosts, self._sends(dict.fromkeys(hosts, ((0, n_bytes),))), out)
             return True
+        keeps = self.base > 0 and {self.hosts[host] for host in hosts} == {self.base}
+        base, changed = (self.base, self.changed) if keeps else (0, ())
+        n_sent = size(changed) or n_bytes
         view = DistributionView(
-            version=version, hosts=hosts, model_bytes=n_bytes, epoch=self.epoch, link=self.link, took=dict(self.took)
+            version=version, hosts=hosts, model_bytes=n_sent, epoch=self.epoch, link=self.link, took=dict(self.took)
         )
+        view = replace(view, base=base, changed=changed)
         plan = DISTRIBUTION.ask(planner, view)
         correction = self.took.get(kind_of(plan.name), 1.0)
         is_new = is_new or not all(self.hosts[host] for host in hosts)  # its memory is made, which takes long
-        self.kind = "" if is_new else kind_of(plan.name)
+        self.kind = "" if is_new or keeps else kind_of(plan.name)
         self.waiting += hosts
         self.begun_t = self.begun_t if self.sent else t  # there may have been no host before
         forwards = any(len(route) > 1 for route in plan.routes)
-        self.predicted_s = plan.predicted_s
+        self.predicted_s = 0.0 if keeps else plan.predicted_s  # no plan says how long hosts copy what they keep
         least_s = FORWARDED_S if forwards and self.pace is not None else DIRECT_S
-        deadline_s = self.deadline_s or max(least_s, _PATIENCE * plan.predicted_s * max(self.pace or 1.0, correction))
+        expected_s = plan.predicted_s * max(self.pace or 1.0, correction)
+        expected_s += (n_bytes - n_sent) / _COPIED_BYTES_PER_S
+        deadline_s = self.deadline_s or max(least_s, _PATIENCE * expected_s)
         self.confirm_s = deadline_s if self.confirms else 0.0
-        self._say(planner.name, hosts, (command(plan, view, deadline_s, self.confirm_s),), out, plan, correction)
+        sent = command(plan, view, deadline_s, self.confirm_s)
+        self._say(planner.name, hosts, (sent,), out, plan.placed(changed), correction)
         return True
 
     # ------------------------------------------------------------------ the network
@@ -184,6 +210,7 @@ class Publication:
                 predicted_s=plan.predicted_s if plan else 0.0,
                 plan=plan.name if plan else "",
                 correction=correction,
+                kept_bytes=self.n_bytes - plan.model_bytes if plan else 0,
             )
         )
         out.extend(commands)
@@ -233,6 +260,13 @@ class Publication:
             self._say("repair", hosts, commands, out)
         return drop
 
+    def base_missing(self, event: BaseMissing, out: Out) -> None:
+        """Send a host what it was to keep of the former version, and does not hold."""
+        host = event.host
+        if event.version == self.version and host in self.waiting and self.base and self.hosts[host] == self.base:
+            self.hosts[host] = 0
+            self._say("repair", (host,), self._sends({host: event.missing}), out)
+
     def unreachable(self, event: HostUnreachable, out: Out) -> bool:
         """Return whether a host is to be dropped: it does not answer.  One that cannot send what it holds is spared."""
         host = event.host
@@ -266,7 +300,7 @@ class Publication:
         if event.version != self.version or event.host not in self.asked:
             return
         wanted = (*self.asked.pop(event.host), *self.missing.get(event.host, ()))
-        self.missing[event.host] = _both(event.missing, wanted)
+        self.missing[event.host] = common(event.missing, wanted)
         self.full[event.host] = not event.missing
         self._mend(out)
 
@@ -326,7 +360,9 @@ class Publication:
             if route not in routes:
                 routes.append(route)
             sends.append((start, stop, routes.index(route)))
-        n_bytes = sum(stop - start for ranges in missing.values() for start, stop in ranges)
+        n_bytes = sum(map(size, missing.values()))
+        # Whoever gets its first message so hears of it.
+        base = self.base if any(self.hosts.get(host) == self.base for host in hosts) else 0
         took_s = n_bytes / self.link.egress_bytes_per_s * (self.pace or 1.0)
         deadline_s = max(FORWARDED_S if self.pace is not None else DIRECT_S, _PATIENCE * took_s)
         return tuple([
@@ -340,6 +376,8 @@ class Publication:
                 deadline_s=deadline_s,
                 again=True,
                 confirm_s=self.confirm_s,
+                base=base,
+                changed=self.changed if base else (),
             )
             for source, (routes, sends) in by_source.items()
         ])
@@ -358,15 +396,3 @@ def _behind(sent: SendParameters, host: str) -> dict[str, Ranges]:
                 name = sent.hosts[receiver]
                 later[name] = (*later.get(name, ()), *ranges)
     return later
-
-
-def _both(first: Ranges, second: Ranges) -> Ranges:
-    """Return what two sets of ranges have in common: ascending, disjoint, neighbours joined."""
-    common = sorted((max(low, start), min(high, stop)) for low, high in first for start, stop in second)
-    joined: list[tuple[int, int]] = []
-    for start, stop in common:
-        if joined and start <= joined[-1][1] and start < stop:
-            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
-        elif start < stop:
-            joined.append((start, stop))
-    return tuple(joined)

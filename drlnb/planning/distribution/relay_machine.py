@@ -69,6 +69,10 @@ class RelayAssembly:
         ends = [0, *(end for pair in held for end in pair), total]
         return tuple([(start, stop) for start, stop in zip(ends[::2], ends[1::2], strict=True) if start < stop])
 
+    def forget(self) -> None:
+        """Count no byte of the newest version as here."""
+        self._held = []
+
     def take(self, chunk: Chunk) -> Taken:
         """Accept a chunk and return what follows; a refused or repeated chunk changes nothing."""
         key = (chunk.attempt, chunk.version)

@@ -37,12 +37,19 @@ class Hold:
     #: Open request, if a slot has been asked for.
     request_id: str | None = None
     fence: Fence | None = None
-    slot: str | None = None
-    #: Seconds computed under the present lease.
-    computed_s: float = 0.0
+    #: Slots of the lease; the first one is its lead, where the new version is made.
+    slots: tuple[str, ...] = ()
+    #: Seconds computed under the present lease on each of them.
+    computed_s: list[float] = field(default_factory=list)
+    #: Collector -> the slot that computes its batch under the present lease; the lead where nothing else is said.
+    shares: dict[int, str] = field(default_factory=dict)
     batches: dict[int, Batch] = field(default_factory=dict)
-    sent: set[int] = field(default_factory=set)
+    #: Collector -> the slot that its batch was sent to; empty if its gradient was kept under a former lease.
+    sent: dict[int, str] = field(default_factory=dict)
     staged: set[int] = field(default_factory=set)
+    #: Those of them that the lead has, and those that are on their way to it.
+    gathered: set[int] = field(default_factory=set)
+    restoring: tuple[int, ...] = ()
     #: Batches whose gradient lies at the master: collector -> its key.
     done: dict[int, str] = field(default_factory=dict)
     #: The new version has been made under the present lease and is on its way to the store.
@@ -87,9 +94,26 @@ class Hold:
         """Count the slot that is held as wanted."""
         self.demand = self.crowd[0] = True
 
+    @property
+    def lead(self) -> str:
+        """The slot of the lease where the new version is made."""
+        return self.slots[0]
+
+    @property
+    def busy_s(self) -> float:
+        """Seconds that the slot of the lease which computed longest has computed."""
+        return max(self.computed_s, default=0.0)
+
+    @property
+    def apart(self) -> tuple[int, ...]:
+        """Collectors whose gradients the lead lacks: computed on its other slots, in the order of their arrival."""
+        return tuple(i for i in self.done if i in self.staged and i not in self.gathered)
+
     def restored(self, t: float) -> None:
-        """Count the gradients that were kept as staged again."""
-        self.staged |= self.done.keys()
+        """Count the gradients that were on their way as staged at the lead."""
+        self.staged.update(self.restoring)
+        self.gathered.update(self.restoring)
+        self.restoring = ()
         self.began(t)
 
     def request(self, prefix: str) -> str:
@@ -102,10 +126,12 @@ class Hold:
         """Queue a batch."""
         self.batches[batch.collector] = batch
 
-    def granted(self, fence: Fence, slot: str, waited_s: float, *, demand: bool = False, t: float = 0.0) -> None:
+    def granted(
+        self, fence: Fence, slots: tuple[str, ...], waited_s: float, *, demand: bool = False, t: float = 0.0
+    ) -> None:
         """Begin to hold a lease."""
-        self.request_id, self.fence, self.slot = None, fence, slot
-        self.computed_s = 0.0
+        self.request_id, self.fence, self.slots = None, fence, slots
+        self.computed_s, self.shares = [0.0] * len(slots), {}
         self.committing = self.finishing = False
         self.demand, self.granted_t = demand, t
         self.crowd[0] = self.crowd[0] or demand or waited_s > 0.0
@@ -115,15 +141,18 @@ class Hold:
         if not self.held:
             return ()
         fresh = tuple(batch for collector, batch in self.batches.items() if collector not in self.sent)
-        self.sent.update(batch.collector for batch in fresh)
+        self.sent |= {batch.collector: self.shares.get(batch.collector, self.lead) for batch in fresh}
         return fresh
 
     def computed(self, collector: int, elapsed_s: float, *, t: float = 0.0, key: str = "") -> None:
         """Count a batch as staged; under `key` its gradient lies at the master."""
+        slot = self.sent[collector]
         self.staged.add(collector)
+        if slot == self.lead:
+            self.gathered.add(collector)
         if key:
             self.done[collector] = key
-        self.computed_s += elapsed_s
+        self.computed_s[self.slots.index(slot)] += elapsed_s
         self.began(t - elapsed_s)
         self.computes.append(elapsed_s)
 
@@ -135,25 +164,26 @@ class Hold:
 
     def lost(self) -> None:
         """Forget the lease; every batch of the round whose gradient is not kept is queued again."""
-        self.fence = self.slot = self.request_id = None
+        self.fence, self.slots, self.request_id = None, (), None
         self._off()
 
-    def returned(self) -> tuple[Fence, float]:
-        """Forget the lease and return its fence and the seconds computed under it."""
+    def returned(self) -> tuple[Fence, tuple[float, ...]]:
+        """Forget the lease and return its fence and the seconds computed on each of its slots."""
         assert self.fence is not None
-        fence, computed_s = self.fence, self.computed_s
-        self.fence = self.slot = None
+        fence, computed_s = self.fence, tuple(self.computed_s)
+        self.fence, self.slots = None, ()
         self.demand = False
         return fence, computed_s
 
-    def yielded(self) -> tuple[Fence, float]:
-        """Give the lease away in the midst of a round; return its fence and the seconds computed under it."""
+    def yielded(self) -> tuple[Fence, tuple[float, ...]]:
+        """Give the lease away in the midst of a round; return its fence and the seconds computed on each slot."""
         fence, computed_s = self.returned()
         self._off()
         return fence, computed_s
 
     def _off(self) -> None:
-        self.sent, self.staged = set(self.done), set()
+        self.sent, self.staged = dict.fromkeys(self.done, ""), set()
+        self.gathered, self.restoring = set(), ()
         self.demand = self.finishing = False
         self.granted_t = None
 
@@ -164,6 +194,8 @@ class Hold:
         self.done.clear()
         self.sent.clear()
         self.staged.clear()
+        self.gathered.clear()
+        self.restoring = ()
         self.finishing = False
         self.crowd = [False, self.crowd[0]]
         return used

@@ -1,6 +1,5 @@
 """Apply what masters ask: requests of slots, polls, cancellations, renewals and returns of leases."""
 
-from drlnb.planning.declared import count
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease, TaskBook
 from drlnb.planning.leasing.slots import free_again, refuse
@@ -8,6 +7,7 @@ from drlnb.planning.leasing.steps import ask, drain, drop, end_all, polled, rele
 from drlnb.records.base import Record, shared
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import TaskStopped
+from drlnb.records.settings import count
 
 _OfLease = records.RequestPolled | records.RequestCancelled | records.LeaseRenewed | records.LeaseReturned
 #: Priorities that a task may have: some steps to both sides, each worth ``age_quantum_s`` of waiting.
@@ -88,17 +88,28 @@ def lease_returned(ledger: Ledger, event: records.LeaseReturned, out: list[Recor
     lease = _meant(ledger, event, out)
     if lease is None:
         return
+    if len(event.computed_s) != len(lease.slots):
+        refuse(out, str(event.fence), f"computed_s has {len(event.computed_s)} numbers for {len(lease.slots)} slots")
+        return
     release(ledger, lease, "yielded" if event.yielded else "returned", out, event.computed_s)
     if not event.clean:
         drain(ledger, lease, "returned with work in flight", out)
         return
-    book = ledger.tasks[lease.task]
-    version = lease.round if event.yielded else lease.round + 1
-    held = {name: (version, ledger.slots[name].executor_epoch) for name in lease.slots}
-    book.resident = (book.resident if event.yielded else {}) | held
+    _remember_version(ledger, lease, event)
     for slot in (ledger.slots[name] for name in lease.slots):
         slot.deaths = ()
         free_again(ledger, slot, "return")
+
+
+def _remember_version(ledger: Ledger, lease: Lease, event: records.LeaseReturned) -> None:
+    """Remember which slots hold the parameters that the task goes on with: those that computed, the lead the newest."""
+    book, lead = ledger.tasks[lease.task], lease.slots[0]
+    used = [name for name, computed_s in zip(lease.slots, event.computed_s, strict=True) if computed_s > 0]
+    held = {name: (lease.round, ledger.slots[name].executor_epoch) for name in used}
+    if held and not event.yielded:
+        book.resident = {}
+        held[lead] = (lease.round + 1, ledger.slots[lead].executor_epoch)
+    book.resident |= held
 
 
 def task_stopped(ledger: Ledger, event: TaskStopped, out: list[Record]) -> None:

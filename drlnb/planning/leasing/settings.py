@@ -4,10 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from drlnb.planning.declared import FLAG, NOT_NEGATIVE, SECONDS, Declared, choice, count, declare, planner
 from drlnb.planning.leasing.planners import HOLD
+from drlnb.planning.registry import planner
 from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_GRANT, NEXT_LOOK, NEXT_ROUND
+from drlnb.records.settings import FLAG, NOT_NEGATIVE, SECONDS, Declared, choice, count, setting
 
 __all__ = ["HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
 
@@ -34,47 +35,47 @@ class LeasingSettings(Declared):
     ROOM: ClassVar[str] = "leasing"
 
     #: When a task asks for a slot and gives it back: the name of a planner.
-    hold: str = declare(HOLD.default, planner(HOLD), owner="task", counts=NEXT_ROUND, decision="hold")
+    hold: str = setting(HOLD.default, planner(HOLD), owner="task", counts=NEXT_ROUND, decision="hold")
     #: Who is next: one of :data:`QUEUES`.
-    queue: str = declare("fifo", choice(*QUEUES))
+    queue: str = setting("fifo", choice(*QUEUES))
     #: Seconds of waiting that weigh as much as one step of priority.
-    age_quantum_s: float = declare(30.0, SECONDS)
+    age_quantum_s: float = setting(30.0, SECONDS)
     #: Seconds after which freed slots are kept for a gang that waits.
-    reserve_after_s: float = declare(
+    reserve_after_s: float = setting(
         30.0, SECONDS, unfelt="it is about requests for several slots, and a task asks for one"
     )
     #: Share of a batch's compute above which a switch is too dear to yield for, dimensionless.
-    switch_limit_frac: float = declare(0.2, NOT_NEGATIVE, owner="task")
+    switch_limit_frac: float = setting(0.2, NOT_NEGATIVE, owner="task")
     #: Seconds of silence after which the table takes a lease away: above a loop's hiccups, below TCP's 30 s.
-    ttl_s: float = declare(10.0, SECONDS, counts=NEXT_GRANT, unfelt=_SILENT)
+    ttl_s: float = setting(10.0, SECONDS, counts=NEXT_GRANT, unfelt=_SILENT)
     #: Seconds since its last good renewal after which the holder kills its own job: before the table gives up.
-    holder_ttl_s: float = declare(8.0, SECONDS, counts=NEXT_GRANT, unfelt=_SILENT)
+    holder_ttl_s: float = setting(8.0, SECONDS, counts=NEXT_GRANT, unfelt=_SILENT)
     #: Seconds between renewals: three may be lost before the holder stops.
-    renew_s: float = declare(2.0, SECONDS, counts=NEXT_GRANT, unfelt=_SILENT)
+    renew_s: float = setting(2.0, SECONDS, counts=NEXT_GRANT, unfelt=_SILENT)
     #: Seconds that the pool keeps an unanswered request open before it says "pending".
-    poll_s: float = declare(20.0, SECONDS, counts=NEXT_LOOK, unfelt=_GIVEN_UP)
+    poll_s: float = setting(20.0, SECONDS, counts=NEXT_LOOK, unfelt=_GIVEN_UP)
     #: Long polls of a waiting request that may be missing before it loses its place; 0: it never does.
-    lost_polls: int = declare(3, count(0), counts=NEXT_LOOK, unfelt=_GIVEN_UP)
+    lost_polls: int = setting(3, count(0), counts=NEXT_LOOK, unfelt=_GIVEN_UP)
     #: Seconds between looks for silent leases.
-    reap_s: float = declare(0.25, SECONDS, counts=NEXT_LOOK, unfelt=_SILENT)
+    reap_s: float = setting(0.25, SECONDS, counts=NEXT_LOOK, unfelt=_SILENT)
     #: Seconds by which such a look may come late before the pool blames its own loop.
-    lag_threshold_s: float = declare(0.5, SECONDS, unfelt=_SILENT)
+    lag_threshold_s: float = setting(0.5, SECONDS, unfelt=_SILENT)
     #: Longest hold in seconds: bounds the progress of work, as `ttl_s` bounds silence.
-    max_hold_s: float = declare(120.0, SECONDS, counts=NEXT_GRANT)
+    max_hold_s: float = setting(120.0, SECONDS, counts=NEXT_GRANT)
     #: A task may hold for so many times its own 95th percentile, if that is longer; 0: never longer.
-    max_hold_factor: float = declare(8.0, NOT_NEGATIVE, counts=NEXT_GRANT)
+    max_hold_factor: float = setting(8.0, NOT_NEGATIVE, counts=NEXT_GRANT)
     #: Seconds without progress after which a node kills its executor.
-    compute_timeout_s: float = declare(60.0, SECONDS, counts=NEXT_GRANT, unfelt=_DEAD)
+    compute_timeout_s: float = setting(60.0, SECONDS, counts=NEXT_GRANT, unfelt=_DEAD)
     #: Seconds between asking an executor to stop and killing it.
-    kill_grace_s: float = declare(3.0, SECONDS, unfelt=_DEAD)
+    kill_grace_s: float = setting(3.0, SECONDS, unfelt=_DEAD)
     #: Executor deaths in a row, under more than one task, after which a slot is failed for good.
-    strikes: int = declare(3, count(1), unfelt=_DEAD)
+    strikes: int = setting(3, count(1), unfelt=_DEAD)
     #: Whether strikes count at all.
-    quarantine: bool = declare(True, FLAG, unfelt=_DEAD)
+    quarantine: bool = setting(True, FLAG, unfelt=_DEAD)
     #: Prefer the slot that holds the task's parameters, then its home.
-    residency: bool = declare(True, FLAG, counts=NEXT_GRANT)
+    residency: bool = setting(True, FLAG, counts=NEXT_GRANT)
     #: Say what queueing theory expects of the load (:class:`~drlnb.records.columns.leasing.LoadEstimated`).
-    estimates: bool = declare(True, FLAG, unfelt="it changes what is said of the load, not who gets a slot")
+    estimates: bool = setting(True, FLAG, unfelt="it changes what is said of the load, not who gets a slot")
 
     @classmethod
     def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:

@@ -101,9 +101,12 @@ def renew(ledger: Ledger, lease: Lease) -> None:
     ledger.silent.put(lease.token, lease.seen_s + lease.ttl_s)
 
 
-def release(ledger: Ledger, lease: Lease, reason: str, out: list[Record], computed_s: float = 0.0) -> None:
-    """End a lease; its slots are still to be moved."""
-    ended = _end(ledger, lease, "release", computed_s)
+def release(
+    ledger: Ledger, lease: Lease, reason: str, out: list[Record], computed_s: tuple[float, ...] | None = None
+) -> None:
+    """End a lease, of which each slot has computed so many seconds; its slots are still to be moved."""
+    computed_s = computed_s or (0.0,) * len(lease.slots)
+    ended = _end(ledger, lease, "release", sum(computed_s))
     out.append(records.LeaseReleased(**ended, computed_s=computed_s, reason=reason))
 
 

@@ -1,6 +1,6 @@
 """Name the pool's setting of how many collectors act at the same time on a node, and its default."""
 
-from drlnb.planning.declared import fitting, is_whole
+from drlnb.records.settings import fitting, is_whole
 
 __all__ = ["AUTO", "CPU_SLOTS", "CPU_SLOTS_KEY", "cpu_share"]
 

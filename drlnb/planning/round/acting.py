@@ -15,7 +15,11 @@ __all__ = ["evaluate", "go_on", "publish", "wake"]
 def publish(state: RoundState, out: Out) -> None:
     """Send the present version to the hosts that do not hold it."""
     sent: Out = []
-    if not state.crew.publication.begin(state.version, state.n_bytes, state.planner(DISTRIBUTION), state.t, sent):
+    planner, publication = state.planner(DISTRIBUTION), state.crew.publication
+    is_sent = publication.begin(
+        state.version, state.n_bytes, planner, state.t, sent, base=state.base, changed=state.changed
+    )
+    if not is_sent:
         return
     if not state.arrived and state.phase != "paused":
         enter(state, "publishing", out)
@@ -68,13 +72,19 @@ def _begin_round(state: RoundState, out: Out) -> None:
         n_envs=tuple(len(member.env_indices) for member in members.values()),
         nodes=tuple(member.node or "" for member in members.values()),
         sample_s=tuple(middle(state.paces.get(i, [])) for i in members),
+        divisible=state.config["streams"],
     )
     plan = BATCHING.ask(state.planner(BATCHING), view)
     state.n_steps = dict(zip(members, plan.n_steps, strict=True))
+    state.learners = dict(zip(members, plan.learners, strict=False))
     planner = state.planner(BATCHING).name
     out.append(
         batching.BatchPlanned(
-            round=state.version, planner=planner, collectors=view.collectors, n_steps=tuple(plan.n_steps)
+            round=state.version,
+            planner=planner,
+            collectors=view.collectors,
+            n_steps=tuple(plan.n_steps),
+            learners=tuple(plan.learners),
         )
     )
 

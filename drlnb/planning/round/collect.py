@@ -106,6 +106,11 @@ def message_lost(state: RoundState, event: distribution.MessageLost, out: Out) -
         _drop_host(state, event.host, event.reason, out)
 
 
+def base_missing(state: RoundState, event: distribution.BaseMissing, out: Out) -> None:
+    """Send a host what it was to keep of the former version, and does not hold."""
+    state.crew.publication.base_missing(event, out)
+
+
 def host_unreachable(state: RoundState, event: distribution.HostUnreachable, out: Out) -> None:
     """Drop a host that does not answer; have others send where it cannot."""
     if state.crew.publication.unreachable(event, out):

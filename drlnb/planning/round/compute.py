@@ -4,7 +4,7 @@ from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.moves import drop, end, enter
-from drlnb.planning.round.state import RoundState
+from drlnb.planning.round.state import RING, RoundState
 from drlnb.planning.swapping.state import NONE
 from drlnb.records import round as words
 from drlnb.records.base import Row
@@ -52,36 +52,51 @@ def _hold_planned(state: RoundState, action: str, reason: str, out: Out) -> None
 
 
 def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
-    """Ask the pool for a slot."""
+    """Ask the pool for a slot for each learner that has work left in this round."""
     _hold_planned(state, "request", reason, out)
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
     yields = state.yields and state.n_bytes > 0
-    out.append(words.RequestSlot(request_id=request_id, round=state.round, n_slots=1, yields=yields))
+    n_slots = len(set(_learners(state).values()))
+    out.append(words.RequestSlot(request_id=request_id, round=state.round, n_slots=n_slots, yields=yields))
     if state.is_complete or not state.n_bytes:
         enter(state, "waiting", out)
 
 
+def _learners(state: RoundState) -> dict[int, int]:
+    """Return the learner of each batch whose gradient is not kept yet; of nothing left, the one that finishes."""
+    left = [i for i in state.crew.members if i not in state.hold.done] if state.n_bytes else []
+    return {i: state.learners.get(i, 0) for i in left} or {RING: 0}
+
+
 def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> None:
-    """Begin to compute on the slot, or return one that nobody waits for any more."""
+    """Begin to compute on the slots, or return those that nobody waits for any more."""
     if event.fence == state.hold.fence:
         return  # the answer came twice: refusing it would return the lease that we hold
     if event.request_id != state.hold.request_id:
         refuse_lease(event, out)
         return
-    slot = event.slots[0]
-    state.hold.granted(event.fence, slot, event.waited_s, demand=event.demand, t=event.t)
+    hold = state.hold
+    hold.granted(event.fence, event.slots, event.waited_s, demand=event.demand, t=event.t)
     state.progress.granted(event.t, waited_s=event.waited_s, resident=event.resident)
     if state.n_bytes:
-        _restore_gradients(state, event.fence, slot, out)
+        _deal(state)
+        _restore_gradients(state, event.fence, tuple(hold.done), out)
         _send_batches(state, out)
     else:
         enter(state, "computing", out)
-        out.append(words.InitialiseParameters(fence=event.fence, slot=slot))
+        out.append(words.InitialiseParameters(fence=event.fence, slot=hold.lead, swap=state.swap.state.order))
+
+
+def _deal(state: RoundState) -> None:
+    """Deal the slots of the lease to the learners that have work left, in their order."""
+    learners, slots = _learners(state), state.hold.slots
+    rank = {learner: k for k, learner in enumerate(sorted(set(learners.values())))}
+    state.hold.shares = {i: slots[rank[learner] % len(slots)] for i, learner in learners.items()}
 
 
 def refuse_lease(event: words.LeaseReceived, out: Out) -> None:
     """Return a lease unused."""
-    out.append(words.ReturnLease(fence=event.fence, clean=True, computed_s=0.0))
+    out.append(words.ReturnLease(fence=event.fence, clean=True, computed_s=(0.0,) * len(event.slots)))
 
 
 # ---------------------------------------------------------------------- compute
@@ -91,20 +106,17 @@ def _work(state: RoundState, fence: Fence, slot: str) -> Row:
     return {"fence": fence, "slot": slot, **of_round, "settings": state.in_force}
 
 
-def _restore_gradients(state: RoundState, fence: Fence, slot: str, out: Out) -> None:
-    """Give the executor what was computed in this round under former leases."""
-    if state.hold.done:
-        out.append(
-            leasing.RestoreGradients(
-                **_work(state, fence, slot),
-                collectors=tuple(state.hold.done),
-                keys=tuple(state.hold.done.values()),
-            )
-        )
+def _restore_gradients(state: RoundState, fence: Fence, collectors: tuple[int, ...], out: Out) -> None:
+    """Give the lead gradients of this round that were computed elsewhere, or under former leases."""
+    hold = state.hold
+    hold.restoring = collectors
+    if collectors:
+        keys = tuple(hold.done[i] for i in collectors)
+        out.append(leasing.RestoreGradients(**_work(state, fence, hold.lead), collectors=collectors, keys=keys))
 
 
 def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out: Out) -> None:
-    """Go on where the former lease of this round ended."""
+    """Go on where the former lease of this round ended, or finish the round of several slots."""
     if event.fence == state.hold.fence and not state.hold.finishing:
         state.hold.restored(event.t)
         state.progress.moved_bytes += event.moved_bytes
@@ -113,22 +125,23 @@ def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out:
 
 
 def _send_batches(state: RoundState, out: Out) -> None:
-    """Hand the batches that are here to the executor, once per lease."""
+    """Hand the batches that are here to their slots' executors, once per lease."""
     hold = state.hold
     fresh = hold.to_send()
-    if not fresh or hold.fence is None or hold.slot is None:
+    if not fresh or hold.fence is None:
         return
-    swap = state.swap.state
+    swap, order = state.swap.state, state.swap.state.order
     if len(hold.sent) == len(fresh):  # the round's first
-        planner = swap.planner if swap.active else NONE
-        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=swap.plan_key))
+        planner, plan_key = (swap.planner, order.plan_key) if order else (NONE, None)
+        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=plan_key))
     out.extend(
         words.ComputeGradient(
-            **_work(state, hold.fence, hold.slot),
+            **_work(state, hold.fence, hold.sent[batch.collector]),
             collector=batch.collector,
             key=batch.key,
-            **_swapped(state),
-            keep=hold.streams and state.yields and any(hold.crowd),
+            swap=order,
+            # What is computed beside the lead goes there by the master.
+            keep=hold.sent[batch.collector] != hold.lead or (hold.streams and state.yields and any(hold.crowd)),
         )
         for batch in fresh
     )
@@ -136,22 +149,14 @@ def _send_batches(state: RoundState, out: Out) -> None:
         enter(state, "computing", out)
 
 
-def _swapped(state: RoundState) -> Row:
-    """Return what a command says of the plan that its gradient steps follow."""
-    swap = state.swap.state
-    budget_bytes = int(swap.budget_bytes) if swap.active and swap.budget_bytes else None
-    rate = swap.bandwidth_bytes_per_s if swap.active else None
-    said = {"swap_plan_key": swap.plan_key, "swap_budget_bytes": budget_bytes, "swap_report": swap.report}
-    return said | {"swap_bytes_per_s": rate}
-
-
 def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:
     """Count a batch as computed; after the last one the executor makes the new parameters."""
     hold = state.hold
-    if event.fence != hold.fence or hold.slot is None or event.collector in hold.staged:
+    if event.fence != hold.fence or event.collector in hold.staged or not hold.sent.get(event.collector):
         return  # made under a lease that was lost: void; or reported twice
+    before_s = hold.busy_s
     hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
-    state.progress.update_s += event.elapsed_s
+    state.progress.update_s += hold.busy_s - before_s  # slots compute side by side
     state.progress.moved_bytes += event.moved_bytes
     _finish_if_all_in(state, event.fence, out)
     _consider(state, out)
@@ -159,10 +164,14 @@ def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out
 
 def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
     hold = state.hold
-    if len(hold.staged) < state.n_batches or hold.slot is None:
+    if len(hold.staged) < state.n_batches or hold.restoring:
+        return
+    if hold.apart:
+        _restore_gradients(state, fence, hold.apart, out)
         return
     hold.finishing = True
-    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.slot, **_swapped(state)))
+    collectors, order = tuple(sorted(hold.gathered)), state.swap.state.order
+    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.lead, collectors=collectors, swap=order))
 
 
 # ---------------------------------------------------------------------- faults
@@ -199,7 +208,7 @@ def parameters_ready(state: RoundState, event: words.ParametersReady, out: Out) 
     if event.fence != state.hold.fence or state.hold.committing:
         return
     state.hold.committing = True
-    state.hold.computed_s += event.elapsed_s
+    state.hold.computed_s[0] += event.elapsed_s
     state.progress.update_s += event.elapsed_s
     state.n_bytes_next = event.n_bytes
     state.metrics = dict(event.metrics)
@@ -219,6 +228,7 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     state.hold.request_id = None  # its grant, if it comes, is returned
     state.n_executor_deaths = 0
     made_round, state.n_bytes = state.n_bytes > 0, state.n_bytes_next
+    state.base, state.changed = event.base, event.changed
     next_round(state, event.t, out, made_round=made_round)
 
 

@@ -100,10 +100,14 @@ class RoundMachine(Machine[RoundState]):
         """Yield whether each law of the state holds, and the law in words."""
         hold, crew, version = self.state.hold, self.state.crew, self.state.version
         yield hold.fence is None or hold.request_id is None, "a lease is held or asked for"
-        yield hold.staged <= hold.sent <= set(hold.batches), "a batch is staged after it was sent"
+        yield hold.staged <= hold.sent.keys() <= hold.batches.keys(), "a batch is staged after it was sent"
         yield hold.done.keys() <= set(hold.batches), "a gradient is kept of a batch of this round"
         yield not hold.finishing or hold.held, "a round is finished under a lease"
-        yield (hold.fence is None) == (hold.slot is None), "fence and slot come and go together"
+        yield (hold.fence is None) == (not hold.slots), "fence and slots come and go together"
+        yield hold.gathered <= hold.staged, "the lead has what is staged"
+        yield not hold.finishing or hold.gathered == set(hold.batches), "a round is finished of all of its batches"
+        idle = set(hold.slots[1:]) - set(hold.sent.values())
+        yield not hold.finishing or not idle, "every slot of a lease was given work"
         yield all(held <= version for held in crew.hosts.values()), "no host is ahead of the task"
         acting = [member.node or "" for member in crew.members.values() if member.status == "acting"]
         yield all(crew.hosts.get(node) == version for node in acting), "a collector acts on the round's version"
@@ -202,6 +206,7 @@ RULES: Rules[RoundState] = {
     distribution.HostUnreachable: collect.host_unreachable,
     distribution.RangesMissing: collect.ranges_missing,
     distribution.MessageLost: collect.message_lost,
+    distribution.BaseMissing: collect.base_missing,
     distribution.LinkMeasured: collect.link_measured,
     placement.NodeLost: collect.node_lost,
     words.LeaseReceived: compute.lease_received,

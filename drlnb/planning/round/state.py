@@ -6,6 +6,7 @@ from drlnb.planning.batching import BATCHING, env_shares
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION
+from drlnb.planning.distribution.changes import Ranges
 from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -31,7 +32,7 @@ ENV_TIMEOUT_S = 60.0
 ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
-    "swapping": {},  # those of swapping: memory_budget_bytes, pin, bandwidth_bytes_per_s
+    "swapping": {},  # those of swapping: memory_budget_bytes, pin
     "seed": 0,  # of what planners of swapping choose at random
     "unswapped": "",  # why no gradient step of this task can be swapped
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
@@ -76,6 +77,9 @@ class RoundState:
     #: Bytes of one published version; 0 until there are parameters.
     n_bytes: int = 0
     n_bytes_next: int = 0
+    #: Version that was sent before, and the ranges of bytes in which this one may differ from it; none: all of it.
+    base: int = 0
+    changed: Ranges = ()
     #: ``train/...`` scalars of the parameters that wait for their commit.
     metrics: dict[str, object] = field(default_factory=dict)
     #: Time of the last event, in seconds.
@@ -117,6 +121,8 @@ class RoundState:
     evaluator: int | None = None
     #: Collector -> steps per environment that it makes in the round that has begun.
     n_steps: dict[int, int] = field(default_factory=dict)
+    #: Collector -> the learner that computes its share: their slots in a lease are dealt in the order of their numbers.
+    learners: dict[int, int] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
     paces: dict[int, list[float]] = field(default_factory=dict)
     #: Off-policy: the round's fragments, by collector.
@@ -217,5 +223,5 @@ def _swapping(config: Facts, names: Facts) -> Facts:
     own = config["swapping"]
     known = {"planner": names["swapping"], "pins": dict(own.get("pin") or {}), "never": config["unswapped"]}
     known["seed"] = config["seed"]
-    sizes = {"budget_bytes": "memory_budget_bytes", "bandwidth_bytes_per_s": "bandwidth_bytes_per_s"}
-    return known | {name: read_bytes(own[key]) for name, key in sizes.items() if own.get(key) is not None}
+    budget = own.get("memory_budget_bytes")
+    return known if budget is None else known | {"budget_bytes": read_bytes(budget)}

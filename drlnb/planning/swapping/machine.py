@@ -1,6 +1,5 @@
 """Decide which plan a task's steps follow: profile, search, try out, keep the best measured one, watch for drift."""
 
-import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from statistics import median
@@ -20,15 +19,13 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.units import read_bytes, said_bytes
 
 __all__ = [
-    "BANDWIDTH_KEY", "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"
+    "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"
 ]  # fmt: skip
 
 #: Settings that can be changed while a task trains.
 BUDGET_KEY, PLANNER_KEY, PIN_KEY = "swapping.memory_budget_bytes", "swapping.planner", "swapping.pin"
-#: And what holds copies to a file back.
-BANDWIDTH_KEY = "swapping.bandwidth_bytes_per_s"
 #: Fields of the state that are the user's.
-_USERS = ("budget_bytes", "planner", "pins", "never", "bandwidth_bytes_per_s")
+_USERS = ("budget_bytes", "planner", "pins", "never")
 #: Ratio of the median of recent steps to the one that the plan was kept for.
 _DRIFT = 1.10
 #: A peak beyond the prediction by more than this share corrects what the profile says of the allocator.
@@ -46,8 +43,8 @@ class SwapMachine(Machine[Swapping]):
     ----------
     config
         ``planner``: name of the planner; ``budget_bytes``: what a step may use, None: any number;
-        ``bandwidth_bytes_per_s``: what copies are held to, None: nothing; ``seed`` of searches; ``splittable``:
-        minibatches may be cut into parts; ``pins``; ``never``: why no step can be swapped.
+        ``seed`` of searches; ``splittable``: minibatches may be cut into parts; ``pins``; ``never``: why no step can
+        be swapped.
     build
         Returns a planner by its name.
 
@@ -136,8 +133,6 @@ def _follow_own(state: Swapping, reason: str, out: Out) -> None:
 def _profile_taken(state: Swapping, event: words.SwapProfileTaken, out: Out) -> None:
     """Plan for what the steps save."""
     state.profile, state.n_samples = from_plain(SwapProfile, event.profile), event.n_samples
-    if state.bandwidth_bytes_per_s is not None and (problem := _unthrottled(state)):
-        report(state, problem, out)
     _plan_anew(state, "a profile was taken", out)
 
 
@@ -163,32 +158,8 @@ def _setting_changed(state: Swapping, event: SettingChanged, out: Out) -> None:
     elif event.key == PIN_KEY:
         state.pins = dict(event.value or {})
     else:
-        _throttled(state, event, out)
         return
     _plan_anew(state, f"{event.key} was changed", out)
-
-
-def _throttled(state: Swapping, event: SettingChanged, out: Out) -> None:
-    """Have copies held to a rate: a slower one shows itself as a drift, else the link is measured at once."""
-    if event.key != BANDWIDTH_KEY:
-        return
-    wanted = None if event.value is None else read_bytes(event.value)
-    if wanted is not None and (problem := _unthrottled(state)):
-        out.append(RequestRefused(subject=event.key, reason=f"{event.key}: {problem}"))
-        return
-    now, then = (rate or math.inf for rate in (state.bandwidth_bytes_per_s, wanted))
-    state.bandwidth_bytes_per_s = wanted
-    hidden = then > now if state.phase == "settled" else then != now  # trials of plans for the former rate are in vain
-    if hidden and state.active and state.phase in {"settled", "quick", "trialling"}:
-        state.phase = "drifting"
-        state.candidates.clear()
-        out.append(words.MeasureSwapLink())
-
-
-def _unthrottled(state: Swapping) -> str:
-    """Return why copies cannot be slowed down; empty if they can, as far as is known."""
-    kind = state.profile.device_kind if state.profile else "cpu"
-    return "" if kind == "cpu" else f"only copies to a file can be slowed down, not those of {kind}"
 
 
 def _refusal(state: Swapping, budget_bytes: float) -> str:

@@ -33,8 +33,6 @@ class Swapping:
     planner: str
     #: None: no limit, so nothing is swapped.
     budget_bytes: float | None = None
-    #: What copies to a file are held to; None: they are as fast as they can.
-    bandwidth_bytes_per_s: float | None = None
     #: Why no step of this task can be swapped; empty if one can.
     never: str = ""
     seed: int = 0
@@ -76,18 +74,17 @@ class Swapping:
         return self.budget_bytes is not None and self.planner != NONE and not self.never
 
     @property
-    def plan_key(self) -> str | None:
-        """The plan that a step follows that begins now, by its name in commands; None: there is no budget."""
+    def order(self) -> words.SwapOrder | None:
+        """What a command says whose steps begin now; None: there is no budget."""
+        if not self.active or self.budget_bytes is None:
+            return None
         unknown = self.profile is None or self.phase == "profiling"
-        return None if not self.active else ALL if unknown else self.running
-
-    @property
-    def report(self) -> str:
-        """What is to be reported of the steps that begin now."""
-        if not self.active:
-            return ""
         asked = {"profiling": "profile", "drifting": "link", "trialling": "steps"}
-        return "profile" if self.profile is None else asked.get(self.phase, "median")
+        return words.SwapOrder(
+            plan_key=ALL if unknown else self.running,
+            memory_budget_bytes=int(self.budget_bytes),
+            report="profile" if self.profile is None else asked.get(self.phase, "median"),
+        )
 
     def predicted(self, name: str) -> Prediction | None:
         """Return what is expected of a plan; None without a profile."""

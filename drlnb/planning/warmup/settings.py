@@ -4,10 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from drlnb.planning.declared import POSITIVE, Declared, Kind, choice, count, declare, planner
+from drlnb.planning.registry import planner
 from drlnb.planning.warmup.planner import WARMUP
 from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_ROUND
+from drlnb.records.settings import POSITIVE, Declared, Kind, choice, count, setting
 
 __all__ = ["COLLECTOR_MODES", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
 
@@ -35,7 +36,7 @@ def mode_problem(mode: object, *, can_snapshot: bool) -> str:
 
 def _own(default: T, kind: Kind, decision: str = "") -> T:
     """Declare a setting that is each task's own."""
-    return declare(default, kind, owner="task", counts=NEXT_ROUND, decision=decision)
+    return setting(default, kind, owner="task", counts=NEXT_ROUND, decision=decision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

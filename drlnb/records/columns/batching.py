@@ -11,6 +11,8 @@ class BatchPlanned(Decision):
     #: Collector ids and, beside them, their steps per environment.
     collectors: tuple[int, ...]
     n_steps: tuple[int, ...]
+    #: The learner of each one's share; empty: one learner computes all of them.
+    learners: tuple[int, ...] = ()
 
 
 class RoundClosed(Decision):

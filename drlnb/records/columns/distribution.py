@@ -17,6 +17,10 @@ class PublishAsked(Event):
     n_bytes: int
     #: Name of the planner from now on; empty: as before.
     planner: str = ""
+    #: Version that was sent last, and the ranges (start, stop) of bytes in which this one may differ from it; 0 and
+    #: none: all of it is new.
+    base: int = 0
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class HostsChanged(Event):
@@ -56,6 +60,8 @@ class DistributionPlanned(Decision):
     plan: str = ""
     #: How many times `predicted_s` versions took by such plans so far: what is expected is the product.
     correction: float = 1.0
+    #: Bytes of the version that do not travel: each of the hosts copies them from a version that it holds.
+    kept_bytes: int = 0
 
 
 class SendParameters(Command):
@@ -78,6 +84,10 @@ class SendParameters(Command):
     #: Seconds for which a host that holds the version waits until its actors have applied it, and reports; 0: it does
     #: neither.
     confirm_s: float = 0.0
+    #: Version from which a host that holds it copies what is outside of the ranges (start, stop) `changed`; one that
+    #: does not hold it, or has other bytes in the end, says so.  0: all of the version is sent.
+    base: int = 0
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 class AskMissing(Command):
@@ -98,6 +108,9 @@ class HostCompleted(Event):
     publish_s: float
     #: Seconds from the first byte at the host to the last one, at the host.
     arrival_s: float = 0.0
+    #: Longest time for which a reader there could not act when it went on to the version that it had until now, in
+    #: seconds.
+    pause_s: float = 0.0
 
 
 class ActorsInstalled(Event):
@@ -122,6 +135,16 @@ class RangesMissing(Event):
     host: str
     version: int
     #: (start, stop) of each, ascending.
+    missing: tuple[tuple[int, int], ...]
+
+
+class BaseMissing(Event):
+    """A host does not hold the version from which it was to copy a part, or had other bytes in the end."""
+
+    host: str
+    #: The newer one.
+    version: int
+    #: (start, stop) of what it must be sent therefore.
     missing: tuple[tuple[int, int], ...]
 
 

@@ -66,12 +66,12 @@ class LeaseRenewed(Event):
 
 
 class LeaseReturned(Event):
-    """The holder gives its slot back; `clean` = nothing of it runs on the executor any more."""
+    """The holder gives its slots back; `clean` = nothing of it runs on their executors any more."""
 
     fence: Fence
     clean: bool
-    #: Seconds that the executor computed under this lease.
-    computed_s: float
+    #: Seconds that the executor of each slot computed under this lease, in the lease's order of slots.
+    computed_s: tuple[float, ...]
     #: The round is not done: its holder gave way to somebody who waits.
     yielded: bool = False
 
@@ -135,7 +135,8 @@ class _LeaseEnded(Decision):
 class LeaseReleased(_LeaseEnded):
     """A lease ended in good order, or because its holder or executor is gone (`reason`)."""
 
-    computed_s: float
+    #: Seconds computed on each of its slots, in their order, as its holder told; 0 where it told nothing.
+    computed_s: tuple[float, ...]
     reason: str
 
 
@@ -264,7 +265,7 @@ class GradientsRestored(Event):
 
 
 class RestoreGradients(GradientWork):
-    """Give the executor of the leased slot the gradients of this round that were computed under former leases."""
+    """Give the executor of the lease's lead gradients of this round: from former leases, or from its other slots."""
 
     #: Collectors, in the order in which their gradients were computed, and the key of each one's.
     collectors: tuple[int, ...]

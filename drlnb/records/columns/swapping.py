@@ -3,7 +3,23 @@
 Profiles, links and plans ride as plain data; :mod:`drlnb.planning.swapping.profile` says what they hold.
 """
 
-from drlnb.records.base import Command, Decision, Event, Facts
+from dataclasses import dataclass
+
+from drlnb.records.base import Command, Decision, Event, Facts, tagged
+
+
+@tagged("swap")
+@dataclass(frozen=True, slots=True)
+class SwapOrder:
+    """How a command's gradient steps are made under a memory budget."""
+
+    #: Plan that is followed around each step; ``all`` swaps whatever it can.
+    plan_key: str
+    #: What a step may use.
+    memory_budget_bytes: int
+    #: What is reported of the steps: their ``median``, the first few ``steps``, and with the median a ``profile`` or
+    #: the ``link``.
+    report: str
 
 
 class SwapProfileTaken(Event):

@@ -3,7 +3,6 @@
 All wrong names and values are reported at once.  Nothing that a file or a command line holds is ever evaluated.
 """
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
@@ -11,15 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError, nearest
+from drlnb.records.settings import parse_text
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import sampled
-from drlnb.rl.settings.checks import POLICY_KWARGS, Settings, whole
+from drlnb.rl.settings.checks import POLICY_KWARGS, WHOLE, Settings
 
-__all__ = ["PREFIX", "Resolved", "live_keys", "live_value", "parse_text", "resolve", "tuned"]
+__all__ = ["PREFIX", "Resolved", "live_keys", "live_value", "resolve", "tuned"]
 
 #: Before a setting's name in ``run.set`` and in the journal.
 PREFIX = "rl."
@@ -37,7 +37,7 @@ class Resolved(NamedTuple):
     """A task's settings, complete, and where they came from."""
 
     #: All of the algorithm's settings, plain data.
-    hyperparameters: Values
+    hyperparameters: Row
     n_envs: int
     #: Budget in environment steps.
     total_timesteps: int
@@ -45,31 +45,7 @@ class Resolved(NamedTuple):
     origin: str
 
 
-def parse_text(text: object) -> object:
-    """Turn a command line's text into a value: none, true, false, a number, JSON, else the text itself.
-
-    What is no text stays as it is.
-
-    Examples
-    --------
-    >>> [parse_text(text) for text in ("1e-3", "32", "true", "none", "lin_0.001", '{"net_arch": [8]}')]
-    [0.001, 32, True, None, 'lin_0.001', {'net_arch': [8]}]
-    """
-    if not isinstance(text, str):
-        return text
-    word = text.strip()
-    constants = {"none": None, "null": None, "true": True, "false": False}
-    if word.lower() in constants:
-        return constants[word.lower()]
-    for read in (int, float, json.loads):
-        try:
-            return read(word)
-        except ValueError:
-            pass
-    return word
-
-
-def tuned(env: str, algo: str = "ppo") -> Values | None:
+def tuned(env: str, algo: str = "ppo") -> Row | None:
     """Return the entry of tuned.yml for an environment id (a ``module:`` in front is ignored), or None."""
     entry = (_tuned_file().get(algo) or {}).get(env.rpartition(":")[2])
     return None if entry is None else {key: parse_text(value) for key, value in entry.items()}
@@ -98,9 +74,7 @@ def _plain(kind: type[Settings], name: str, value: object) -> object:
         return _packed(value) if name == "policy" else sampled(value)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
-    if isinstance(value, float) and value.is_integer() and kind.check_value(name, value):
-        return value if kind.check_value(name, int(value)) else int(value)
-    return value
+    return kind.declared()[name].kind.taken(value)
 
 
 def _plain_part(key: str, value: object) -> object:
@@ -117,9 +91,9 @@ def _packed(value: object) -> dict[str, str]:
     return {"name": display_name(value), "pickled": pack(value)}
 
 
-def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Values:
+def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Row:
     """Return overrides under our names; list unknown and unsupported ones as problems."""
-    values: Values = {}
+    values: Row = {}
     known = {*kind.names(), "n_envs", *kind.CONVERTED}
     for given, raw in overrides.items():
         name, value = kind.ALIASES.get(given, given), parse_text(raw)
@@ -137,15 +111,15 @@ def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Value
     return values
 
 
-def _checked_count(name: str, value: object, problems: list[str]) -> int:
-    value = int(value) if isinstance(value, float) and value.is_integer() else value  # 1e5
-    problem = whole(value)
-    if problem:
-        problems.append(f"{name} {problem}, got {value!r}")
-    return value if isinstance(value, int) and not problem else 1
+def _count(name: str, value: object, problems: list[str]) -> int:
+    try:
+        return int(WHOLE.read(name, value))
+    except ConfigError as error:
+        problems += error.problems
+        return 1
 
 
-def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[Values, str]:
+def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[Row, str]:
     """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
     if entry is not None:
         budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
@@ -198,10 +172,10 @@ def resolve(
     if given:
         origin += ", with " + ", ".join(sorted(given))
     counts = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS}
-    values: Values = {**kind().to_plain(), **counts, **base, **given}
+    values: Row = {**kind().to_plain(), **counts, **base, **given}
     timesteps, envs = values.pop("n_timesteps"), values.pop("n_envs")
-    timesteps = _checked_count("total_timesteps", timesteps if total_timesteps is None else total_timesteps, problems)
-    envs = _checked_count("n_envs", envs if n_envs is None else n_envs, problems)
+    timesteps = _count("total_timesteps", timesteps if total_timesteps is None else total_timesteps, problems)
+    envs = _count("n_envs", envs if n_envs is None else n_envs, problems)
     for name in kind.names():
         try:
             values[name] = _plain(kind, name, values[name])

@@ -1,36 +1,42 @@
-"""Declare an algorithm's settings once, each with its check.
+"""Declare what the settings of algorithms have in common: the kinds of their values, and the base of each."""
 
-A check maps a value to what is wrong with it, in words that follow the setting's name, or to None.
-"""
-
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
-from math import inf
-from sys import float_info
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import (
+    FLAG,
+    SHARE,
+    Declared,
+    Kind,
+    between,
+    count,
+    fitting,
+    is_number,
+    is_whole,
+    optional,
+    quoted,
+    setting,
+)
 from drlnb.rl.networks.policies import network_shape
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import Scheduled, parse_schedule
 
 __all__ = [
-    "FRACTION",
+    "ABOVE_0",
+    "POLICY",
     "POLICY_KWARGS",
-    "POSITIVE",
+    "SCHEDULE",
     "WEIGHT",
-    "Check",
+    "WHOLE",
     "OnPolicySettings",
     "Settings",
-    "setting",
-    "whole",
-    "whole_from",
+    "first_problem",
+    "network_kwargs",
+    "whole_or_minus_1",
 ]
-
-#: Value -> what is wrong with it, or None.
-Check = Callable[[object], str | None]
 
 #: Stable-Baselines3's arguments that no algorithm here takes, and why.
 NEVER: Mapping[str, str] = {
@@ -42,113 +48,72 @@ NEVER: Mapping[str, str] = {
     "verbose": "printing is the command line's choice",
 }
 
-_OPTIMIZER = {"eps", "betas", "weight_decay"}
-_NORMALIZE_KEYS = {"norm_obs", "norm_reward"}
 _POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")
 
 
-def setting(default: object, check: Check, *, live: bool = False) -> Any:  # of the type that the field declares
-    """Declare one setting as a dataclass field.
-
-    Parameters
-    ----------
-    default
-        Its value where nothing is given; a mapping is copied for each instance.
-    check
-        Of its values.
-    live
-        It may change while a task trains, from the next round on.
-    """
-    metadata = {"check": check, "live": live}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
-def whole_from(least: int, *others: int, text: str = "") -> Check:
-    """Return a check for whole numbers from `least` on, and a few others that `text` explains."""
-
-    def check(value: object) -> str | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and (value >= least or value in others)
-        return None if good else f"must be a whole number >= {least}{text}"
-
-    return check
-
-
-#: Whole numbers from 1.
-whole = whole_from(1)
-
-
-def number(low: float, high: float, text: str, *, open_low: bool = False) -> Check:
-    """Return a check for finite numbers in ``[low, high]`` (``(low, high]`` with `open_low`) that answers `text`."""
-
-    def check(value: object) -> str | None:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= float_info.max:
-            return text
-        return None if low <= value <= high and not (open_low and value == low) else text
-
-    return check
-
-
-def schedule(value: object) -> str | None:
-    """Accept what :func:`drlnb.rl.schedules.parse_schedule` reads."""
+def _is_schedule(value: object) -> bool:
     try:
         parse_schedule(value)
     except (ValueError, OverflowError):
-        return "must be a number >= 0, lin_NUMBER, or a function of the progress that remains"
-    return None
+        return False
+    return True
 
 
-def flag(value: object) -> str | None:
-    """Accept True and False."""
-    return None if isinstance(value, bool) else "must be true or false"
+#: What :func:`drlnb.rl.schedules.parse_schedule` reads.
+SCHEDULE = fitting("a number >= 0, lin_NUMBER, or a function of the progress that remains", _is_schedule)
+#: Whole numbers from 1.
+WHOLE = count(1)
+#: Numbers above 0.
+ABOVE_0 = fitting("a number > 0", lambda value: is_number(value) and value > 0)
+#: Numbers from 0 on.
+WEIGHT = fitting("a number >= 0", lambda value: is_number(value) and value >= 0)
+_MAPPING = fitting("a mapping", lambda value: isinstance(value, Mapping))
 
 
-def optional(check: Check) -> Check:
-    """Return a check that accepts None as well."""
-
-    def checked(value: object) -> str | None:
-        problem = None if value is None else check(value)
-        return problem and f"{problem}, or none"
-
-    return checked
+def whole_or_minus_1(text: str) -> Kind:
+    """Return the kind of whole numbers from 1, and of -1, which `text` explains."""
+    return fitting(f"a whole number >= 1, or -1 {text}", lambda value: is_whole(value, 1) or is_whole(value, -1, -1))
 
 
-def any_policy(value: object) -> str | None:
+def _policy(name: str, value: object) -> str:
     """Accept the name of a policy, or a factory of modules that :func:`drlnb.rl.algorithms.resolve.resolve` packed."""
     if isinstance(value, str) and "lstm" in value.lower():
-        return "cannot be recurrent: no algorithm here learns from sequences (FrameStack shows the last observations)"
+        why = "no algorithm here learns from sequences (FrameStack shows the last observations)"
+        return f"{name} cannot be recurrent: {why}, got {quoted(value)}"
     if value in _POLICIES or _packed(value):
-        return None
-    return f"must be {', '.join(_POLICIES)}, or a function (observation_space, action_space, **kwargs) -> nn.Module"
+        return ""
+    known = f"{', '.join(_POLICIES)}, or a function (observation_space, action_space, **kwargs) -> nn.Module"
+    return f"{name} must be {known}, got {quoted(value)}"
 
 
 def _packed(value: object) -> bool:
     return isinstance(value, Mapping) and set(value) == {"name", "pickled"}
 
 
-def _mapping(value: object) -> str | None:
-    return None if isinstance(value or {}, Mapping) else "must be a mapping"
+def _keys(name: str, value: Facts, known: Collection[str]) -> str:
+    unknown = ", ".join(sorted(set(value) - set(known)))
+    return f"{name} takes the keys {', '.join(sorted(known))}, not {unknown}" if unknown else ""
 
 
-def _extractor(value: object) -> str | None:
-    named = value in ("NatureCNN", "ImpalaCNN")
-    return None if named or _packed(value) else "must be a class of nn.Module, NatureCNN or ImpalaCNN"
+def parts(kinds: Mapping[str, Kind]) -> Kind:
+    """Return the kind of mappings that hold some of these keys, each with a value of its kind."""
+
+    def problem(name: str, value: object) -> str:
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            return f"{name} must be a mapping of {', '.join(sorted(kinds))}, got {quoted(value)}"
+        return _keys(name, value, kinds) or first_problem(kinds, name, value)
+
+    return Kind(problem)
 
 
-def _optimizer(value: object) -> str | None:
-    if not isinstance(value, Mapping):
-        return "must be a mapping"
-    if problem := _keys(value, _OPTIMIZER):
-        return problem
-    betas = value.get("betas", (0.9, 0.999))
-    pair = isinstance(betas, list | tuple) and len(betas) == 2 and all(FRACTION(beta) is None for beta in betas)
-    good = pair and not any(WEIGHT(value.get(name, 0.0)) for name in ("eps", "weight_decay"))
-    return None if good else "takes eps and weight_decay >= 0 and two betas in [0, 1]"
+def first_problem(kinds: Mapping[str, Kind], name: str, values: Facts) -> str:
+    """Return what is wrong with the first wrong value of a mapping; empty if nothing is."""
+    problems = (kind.problem(f"{name}: {key}", values[key]) for key, kind in kinds.items() if key in values)
+    return next(filter(None, problems), "")
 
 
-def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Check:
-    """Return a check for the arguments of a network; those of a factory are its own.
+def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Kind:
+    """Return the kind of the arguments of a network; those of a factory are its own.
 
     Parameters
     ----------
@@ -158,53 +123,56 @@ def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Ch
         Those that are looked at.
     """
 
-    def check(value: object) -> str | None:
+    def problem(name: str, value: object) -> str:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            return "must be a mapping, with names as keys"
-        for key, check_part in POLICY_KWARGS.items():
-            if key in keys and key in value and (problem := check_part(value[key])):
-                return f"is wrong: {key} {problem}"
+            return f"{name} must be a mapping, with names as keys, got {quoted(value)}"
+        if problem := first_problem({key: kind for key, kind in POLICY_KWARGS.items() if key in keys}, name, value):
+            return problem
         try:
             read(value)
         except ConfigError as error:
-            return f"is wrong: {error}"
-        return None
+            return f"{name}: {str(error).removeprefix(f'{name} ')}"
+        return ""
 
-    return check
-
-
-def _keys(value: Mapping[str, object], known: set[str]) -> str | None:
-    unknown = sorted(set(value) - known)
-    return f"takes the keys {', '.join(sorted(known))}, not {', '.join(unknown)}" if unknown else None
+    return Kind(problem)
 
 
-def normalize(value: object) -> str | None:
+def _normalize(name: str, value: object) -> str:
     """Accept a truth value or ``{norm_obs, norm_reward}``."""
     if isinstance(value, Mapping):
-        return _keys(value, _NORMALIZE_KEYS) or next((p for p in map(flag, value.values()) if p), None)
-    return flag(value) and "must be true, false or {norm_obs, norm_reward}"
+        return _NORMALIZED.problem(name, value)
+    words = "true, false or {norm_obs, norm_reward}"
+    return "" if isinstance(value, bool) else f"{name} must be {words}, got {quoted(value)}"
 
 
-#: Numbers in [0, 1].
-FRACTION = number(0.0, 1.0, "must be a number in [0, 1]")
-#: Numbers above 0.
-POSITIVE = number(0.0, inf, "must be a number > 0", open_low=True)
-#: Numbers from 0.
-WEIGHT = number(0.0, inf, "must be a number >= 0")
+#: See :func:`_normalize`.
+NORMALIZE = Kind(_normalize)
+#: See :func:`_policy`.
+POLICY = Kind(_policy)
+_NORMALIZED = parts({"norm_obs": FLAG, "norm_reward": FLAG})
+_BETAS = fitting(
+    "two numbers from 0 to 1",
+    lambda value: (
+        isinstance(value, list | tuple) and len(value) == 2 and not any(SHARE.problem("", beta) for beta in value)
+    ),
+)
+_EXTRACTORS = ("NatureCNN", "ImpalaCNN")
 #: What a network's arguments may be, but for its widths and activation.
-POLICY_KWARGS: Mapping[str, Check] = {
-    "features_extractor_class": _extractor,
-    "features_extractor_kwargs": _mapping,
-    "normalize_images": flag,
-    "log_std_init": number(-20.0, 20.0, "must be a number in [-20, 20]"),
-    "ortho_init": flag,
-    "optimizer_kwargs": optional(_optimizer),
+POLICY_KWARGS: Mapping[str, Kind] = {
+    "features_extractor_class": fitting(
+        f"a class of nn.Module, {' or '.join(_EXTRACTORS)}", lambda value: value in _EXTRACTORS or _packed(value)
+    ),
+    "features_extractor_kwargs": optional(_MAPPING),
+    "normalize_images": FLAG,
+    "log_std_init": between(-20, 20),
+    "ortho_init": FLAG,
+    "optimizer_kwargs": optional(parts({"eps": WEIGHT, "betas": _BETAS, "weight_decay": WEIGHT})),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(ABC):
-    """Base of an algorithm's settings: a frozen dataclass whose every field is a :func:`setting`.
+class Settings(Declared, ABC):
+    """Base of an algorithm's settings: a frozen dataclass whose every field is a setting.
 
     A subclass holds the fields and overrides the class variables.
 
@@ -223,30 +191,18 @@ class Settings(ABC):
     #: Keys of ``policy_kwargs`` that networks with a name take; a factory takes any.
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset()
 
-    def __post_init__(self) -> None:
-        problems = [self.check_value(f.name, getattr(self, f.name)) for f in fields(self)]
-        if any(problems):
-            raise ConfigError([problem for problem in problems if problem])
-
-    @classmethod
-    def names(cls) -> tuple[str, ...]:
-        """Return the names of all settings, in the order of their definition."""
-        return tuple(f.name for f in fields(cls))
-
     @classmethod
     def live(cls) -> frozenset[str]:
         """Return the names of the settings that may change while a task trains, from the next round on."""
-        return frozenset(f.name for f in fields(cls) if f.metadata["live"])
+        return frozenset(name for name, setting in cls.declared().items() if setting.live)
 
     @classmethod
-    def check_value(cls, name: str, value: object) -> str | None:
-        """Return what is wrong with one setting's value, with the value, or None."""
-        check: Check = next(f for f in fields(cls) if f.name == name).metadata["check"]
-        problem = check(value)
-        return problem and f"{name} {problem}, got {_short(value)}"
+    def check_value(cls, name: str, value: object) -> str:
+        """Return what is wrong with one setting's value, with the value; empty if nothing is."""
+        return cls.declared()[name].kind.problem(name, value)
 
     @classmethod
-    def convert(cls, values: Values, n_envs: int) -> list[str]:
+    def convert(cls, values: Row, n_envs: int) -> list[str]:
         """Turn the names of `CONVERTED` into fields, in place; return problems.  Nothing to convert here."""
         return []
 
@@ -254,26 +210,18 @@ class Settings(ABC):
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good: here a policy and its arguments."""
         policy, kwargs = values["policy"], values["policy_kwargs"]
-        problem = _keys(kwargs, set(cls.POLICY_KEYS))
+        problem = _keys("policy_kwargs", kwargs, cls.POLICY_KEYS)
         if (
             policy == "MlpPolicy"
             and kwargs.get("features_extractor_kwargs")
             and "features_extractor_class" not in kwargs
         ):
-            problem = "has features_extractor_kwargs, but no features_extractor_class: MlpPolicy has none of its own"
+            problem = "policy_kwargs: features_extractor_kwargs need features_extractor_class: MlpPolicy has none"
         if isinstance(policy, Mapping) or not problem:
             return []
-        return [f"policy_kwargs {problem}, got {_short(kwargs)}"]
+        return [problem]
 
-    @classmethod
-    def from_mapping(cls, mapping: Facts) -> Self:
-        """Build the settings from plain data; what is missing gets its default, an unknown key is refused."""
-        unknown = sorted(mapping.keys() - set(cls.names()))
-        if unknown:
-            raise ConfigError([f"unknown hyper-parameter {name!r}" for name in unknown])
-        return cls(**mapping)
-
-    def to_plain(self) -> Values:
+    def to_plain(self) -> Row:
         """Return all settings as a mapping of plain data."""
         values = {name: getattr(self, name) for name in self.names()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -303,27 +251,27 @@ class OnPolicySettings(Settings):
 
     #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
     #: ``(observation_space, action_space, **kwargs) -> nn.Module``.
-    policy: str | Mapping[str, str] = setting("MlpPolicy", any_policy)
+    policy: str | Mapping[str, str] = setting("MlpPolicy", POLICY)
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
-    learning_rate: Scheduled = setting(3e-4, schedule, live=True)
+    learning_rate: Scheduled = setting(3e-4, SCHEDULE, live=True)
     #: Steps per environment and round.
-    n_steps: int = setting(2048, whole)
+    n_steps: int = setting(2048, WHOLE)
     #: Samples per gradient step.
-    batch_size: int | None = setting(64, whole)
+    batch_size: int | None = setting(64, WHOLE)
     #: Passes over the round's samples; 1 with the whole round: gradients are computed as experience arrives.
-    n_epochs: int = setting(10, whole, live=True)
+    n_epochs: int = setting(10, WHOLE, live=True)
     #: Discount per step.
-    gamma: float = setting(0.99, FRACTION)
+    gamma: float = setting(0.99, SHARE)
     #: Trace decay of generalised advantage estimation, and of GPF's targets.
-    gae_lambda: float = setting(0.95, FRACTION)
+    gae_lambda: float = setting(0.95, SHARE)
     #: Weight of the value loss (mean squared error, without 1/2).
     vf_coef: float = setting(0.5, WEIGHT)
     #: Largest norm of the whole gradient.
-    max_grad_norm: float = setting(0.5, POSITIVE)
+    max_grad_norm: float = setting(0.5, ABOVE_0)
     #: The round's steps end before a minibatch whose mean KL exceeds 1.5 times this; none: never.
-    target_kl: float | None = setting(None, optional(POSITIVE), live=True)
+    target_kl: float | None = setting(None, optional(ABOVE_0), live=True)
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
-    normalize: bool | Mapping[str, bool] = setting(False, normalize)
+    normalize: bool | Mapping[str, bool] = setting(False, NORMALIZE)
     #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,
     #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KEYS))
@@ -354,9 +302,3 @@ class OnPolicySettings(Settings):
     def round_steps(self) -> int:
         """Return the vector steps of one round."""
         return self.n_steps
-
-
-def _short(value: object) -> str:
-    """Quote a value, but not a whole pickle."""
-    text = repr(value)
-    return text if len(text) <= 200 else re.sub(r"\s+", " ", text[:200]) + "..."

@@ -6,14 +6,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from drlnb.records.base import Facts
+from drlnb.records.settings import FLAG, SHARE, count, setting
 from drlnb.rl.networks.policies import q_network
-from drlnb.rl.plain import Facts
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import Settings, setting
+from drlnb.rl.settings.checks import Settings
 
 __all__ = ["DqnSettings"]
 
-_GRADIENT_STEPS = checks.whole_from(1, -1, text=", or -1 for one per transition")
+_GRADIENT_STEPS = checks.whole_or_minus_1("for one per transition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,37 +44,37 @@ class DqnSettings(Settings):
 
     #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
     #: ``(observation_space, action_space, **kwargs) -> nn.Module`` whose ``actor(obs)`` gives action values.
-    policy: str | Mapping[str, str] = setting("MlpPolicy", checks.any_policy)
+    policy: str | Mapping[str, str] = setting("MlpPolicy", checks.POLICY)
     #: Step size of Adam; a number or ``lin_x``.
-    learning_rate: float | str = setting(1e-4, checks.schedule, live=True)
+    learning_rate: float | str = setting(1e-4, checks.SCHEDULE, live=True)
     #: Transitions remembered, over all environments.
-    buffer_size: int = setting(1_000_000, checks.whole)
+    buffer_size: int = setting(1_000_000, checks.WHOLE)
     #: Environment steps (over all environments) with random actions, before the first gradient step.
-    learning_starts: int = setting(100, checks.whole_from(0))
+    learning_starts: int = setting(100, count(0))
     #: Samples per gradient step.
-    batch_size: int = setting(32, checks.whole)
+    batch_size: int = setting(32, checks.WHOLE)
     #: Share of the trained network in each update of the target network; 1: a copy.
-    tau: float = setting(1.0, checks.FRACTION, live=True)
+    tau: float = setting(1.0, SHARE, live=True)
     #: Discount per step.
-    gamma: float = setting(0.99, checks.FRACTION)
+    gamma: float = setting(0.99, SHARE)
     #: Steps per environment between two spells of gradient steps.
-    train_freq: int = setting(4, checks.whole)
+    train_freq: int = setting(4, checks.WHOLE)
     #: Gradient steps per spell; -1: one per transition of the spell.
     gradient_steps: int = setting(1, _GRADIENT_STEPS)
     #: Environment steps (over all environments) between two updates of the target network.
-    target_update_interval: int = setting(10_000, checks.whole)
+    target_update_interval: int = setting(10_000, checks.WHOLE)
     #: Share of the budget over which exploration falls to its end.
-    exploration_fraction: float = setting(0.1, checks.FRACTION)
+    exploration_fraction: float = setting(0.1, SHARE)
     #: Probability of a random action at the start.
-    exploration_initial_eps: float = setting(1.0, checks.FRACTION)
+    exploration_initial_eps: float = setting(1.0, SHARE)
     #: Probability of a random action from the end of the fall on.
-    exploration_final_eps: float = setting(0.05, checks.FRACTION)
+    exploration_final_eps: float = setting(0.05, SHARE)
     #: Largest norm of the whole gradient.
-    max_grad_norm: float = setting(10.0, checks.POSITIVE)
+    max_grad_norm: float = setting(10.0, checks.ABOVE_0)
     #: The trained network chooses the next action, the target network values it (double Q-learning).
-    double_q: bool = setting(False, checks.flag)
+    double_q: bool = setting(False, FLAG)
     #: Spells joined into one round: fewer leases and sends, actors lag behind by more gradient steps.
-    periods_per_round: int = setting(1, checks.whole)
+    periods_per_round: int = setting(1, checks.WHOLE)
     #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu), ``normalize_images``, ``features_extractor_class``,
     #: ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Facts = setting({}, checks.network_kwargs(q_network, POLICY_KEYS))

@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drlnb.records.base import Facts
+from drlnb.records.settings import SHARE, Kind, choice, count, fitting, optional, quoted, setting
 from drlnb.rl.networks.policies import normalised
-from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import Check, OnPolicySettings, setting
+from drlnb.rl.settings.checks import OnPolicySettings
 
 __all__ = ["GpfSettings", "ends", "path_value"]
 
 #: Fewest fresh actions in a mean of A: one would be the taken action's twin in noise.
-_ACTION_SAMPLES = checks.whole_from(5)
+_ACTION_SAMPLES = count(5)
 
 
 def path_value(path: float | Sequence[float], progress_remaining: float) -> float:
@@ -39,37 +40,23 @@ def ends(path: float | Sequence[float]) -> tuple[float, float]:
     return float(np.float32(start)), float(np.float32(end))
 
 
-def _path(check_end: Check) -> Check:
-    def check(value: object) -> str | None:
+def _path(end: Kind) -> Kind:
+    def fits(value: object) -> bool:
         both = value if isinstance(value, list | tuple) and len(value) == 2 else (value,)
-        problem = next((problem for problem in map(check_end, both) if problem), None)
-        return problem and f"{problem}, or a path [start, end] of two such numbers"
+        return not any(end.problem("", each) for each in both)
 
-    return check
+    return fitting(f"{end.words}, or a path [start, end] of two such numbers", fits)
 
 
 #: What a member of the family may set; what it does not set is the setting of the same name.
-_MEMBER_CHECKS: Mapping[str, Check] = {
-    "eps": _path(checks.FRACTION),
-    "tau1": _path(checks.POSITIVE),
-    "tau2": _path(checks.POSITIVE),
-}
+_MEMBER: Mapping[str, Kind] = {"eps": _path(SHARE), "tau1": _path(checks.ABOVE_0), "tau2": _path(checks.ABOVE_0)}
 
 
-def _members(value: object) -> str | None:
-    if not isinstance(value, list | tuple) or not value or not all(isinstance(member, Mapping) for member in value):
-        return "must be a list of at least one mapping of eps, tau1, tau2"
-    for number, member in enumerate(value):
-        for key, given in member.items():
-            if key not in _MEMBER_CHECKS:
-                return f"member {number} takes the keys {', '.join(_MEMBER_CHECKS)}, not {key!r}"
-            if problem := _MEMBER_CHECKS[key](given):
-                return f"member {number}: {key} {problem}"
-    return None
-
-
-def _expectation(value: object) -> str | None:
-    return None if value in ("sample", "target") else "must be sample or target"
+def _members(name: str, value: object) -> str:
+    if not isinstance(value, list | tuple) or not value:
+        return f"{name} must be a list of at least one mapping of {', '.join(_MEMBER)}, or none, got {quoted(value)}"
+    problems = (checks.parts(_MEMBER).problem(f"{name}[{i}]", member) for i, member in enumerate(value))
+    return next(filter(None, problems), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,31 +64,31 @@ class GpfSettings(OnPolicySettings):
     """GPF's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
 
     #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
-    learning_rate: Scheduled = setting("lin_0.001", checks.schedule, live=True)
+    learning_rate: Scheduled = setting("lin_0.001", checks.SCHEDULE, live=True)
     #: Steps per environment and round.
-    n_steps: int = setting(32, checks.whole)
+    n_steps: int = setting(32, checks.WHOLE)
     #: Samples per gradient step; none: the whole round.
-    batch_size: int | None = setting(None, checks.optional(checks.whole))
+    batch_size: int | None = setting(None, optional(checks.WHOLE))
     #: Passes over the round's samples; 1 with the whole round: gradients are computed as experience arrives.
-    n_epochs: int = setting(20, checks.whole, live=True)
+    n_epochs: int = setting(20, checks.WHOLE, live=True)
     #: Weight of the first softmax in the policy; a number or a path ``[start, end]``.
-    eps: float | Sequence[float] = setting(1.0, _MEMBER_CHECKS["eps"], live=True)
+    eps: float | Sequence[float] = setting(1.0, _MEMBER["eps"], live=True)
     #: Temperature of the first softmax, in units of scaled reward; a number or a path ``[start, end]``.
-    tau1: float | Sequence[float] = setting((0.1, 0.02), _MEMBER_CHECKS["tau1"], live=True)
+    tau1: float | Sequence[float] = setting((0.1, 0.02), _MEMBER["tau1"], live=True)
     #: Temperature of the second softmax, which has the weight 1 - eps; a number or a path ``[start, end]``.
-    tau2: float | Sequence[float] = setting(1.0, _MEMBER_CHECKS["tau2"], live=True)
+    tau2: float | Sequence[float] = setting(1.0, _MEMBER["tau2"], live=True)
     #: Members of the family, each a mapping of eps, tau1, tau2 (missing: as above); member i mod M acts in env i.
-    members: Sequence[Mapping[str, float | Sequence[float]]] | None = setting(None, checks.optional(_members))
+    members: Sequence[Mapping[str, float | Sequence[float]]] | None = setting(None, optional(Kind(_members)))
     #: Whose policy a sample is judged by: the member's that acted (``sample``), or the first member's (``target``).
-    expectation: str = setting("sample", _expectation)
+    expectation: str = setting("sample", choice("sample", "target"))
     #: Fresh actions per state in the mean of A; none: the exact sum over actions.
-    n_action_samples: int | None = setting(None, checks.optional(_ACTION_SAMPLES))
+    n_action_samples: int | None = setting(None, optional(_ACTION_SAMPLES))
     #: Weight of the action value's mean squared error.
-    q_coef: float = setting(0.5, checks.POSITIVE)
+    q_coef: float = setting(0.5, checks.ABOVE_0)
     #: Weight of an additional policy-gradient term.
     pg_coef: float = setting(0.0, checks.WEIGHT)
     #: Rewards are multiplied by it, after any normalising; none: 1, with a warning if rewards are not normalised.
-    reward_scale: float | None = setting(None, checks.optional(checks.POSITIVE))
+    reward_scale: float | None = setting(None, optional(checks.ABOVE_0))
 
     @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
@@ -144,5 +131,5 @@ class GpfSettings(OnPolicySettings):
         [[1.0, 0.25, 2.0], [0.5, 0.25, 2.0]]
         """
         family = self.members or ({},)
-        rows = [[member.get(key, getattr(self, key)) for key in _MEMBER_CHECKS] for member in family]
+        rows = [[member.get(key, getattr(self, key)) for key in _MEMBER] for member in family]
         return np.array([[path_value(path, progress_remaining) for path in row] for row in rows], np.float32)

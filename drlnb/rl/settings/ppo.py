@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from drlnb.rl.plain import Facts, Values
+from drlnb.records.base import Facts, Row
+from drlnb.records.settings import FLAG, optional, setting
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
-from drlnb.rl.settings.checks import OnPolicySettings, setting
+from drlnb.rl.settings.checks import OnPolicySettings
 
 __all__ = ["PpoSettings"]
 
-_EVERY = checks.whole_from(1, -1, text=", or -1 for the start of each round only")
+_EVERY = checks.whole_or_minus_1("for the start of each round only")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,36 +36,35 @@ class PpoSettings(OnPolicySettings):
     }
 
     #: Largest |ratio - 1| that still earns; a number or ``lin_x``.
-    clip_range: Scheduled = setting(0.2, checks.schedule, live=True)
+    clip_range: Scheduled = setting(0.2, checks.SCHEDULE, live=True)
     #: The same for the value function; none: not clipped.
-    clip_range_vf: Scheduled | None = setting(None, checks.optional(checks.schedule))
+    clip_range_vf: Scheduled | None = setting(None, optional(checks.SCHEDULE))
     #: Advantages of each minibatch get mean 0 and standard deviation 1; a last one of one sample joins its neighbour.
-    normalize_advantage: bool = setting(True, checks.flag)
+    normalize_advantage: bool = setting(True, FLAG)
     #: Weight of the entropy bonus.
     ent_coef: float = setting(0.0, checks.WEIGHT, live=True)
     #: Forbidden actions get probability 0; the environment says which: ``action_masks()`` or ``info["action_mask"]``.
-    use_masking: bool = setting(False, checks.flag)
+    use_masking: bool = setting(False, FLAG)
     #: Generalised state-dependent exploration (gSDE) instead of noise of each step's own; boxes, MLPs.
-    use_sde: bool = setting(False, checks.flag)
+    use_sde: bool = setting(False, FLAG)
     #: Steps between two draws of its matrix; -1: at the start of each round only.
     sde_sample_freq: int = setting(-1, _EVERY)
 
     @classmethod
-    def convert(cls, values: Values, n_envs: int) -> list[str]:
+    def convert(cls, values: Row, n_envs: int) -> list[str]:
         """Turn CleanRL's counts and flags into ours, in place; return problems."""
         problems = []
         if "num_minibatches" in values:
             n, n_steps = values.pop("num_minibatches"), values["n_steps"]
-            problem = checks.whole(n)
-            if problem:
-                problems.append(f"num_minibatches {problem}, got {n!r}")
+            if problem := checks.WHOLE.problem("num_minibatches", n):
+                problems.append(problem)
             elif isinstance(n_steps, int) and n_steps * n_envs >= n:
                 values["batch_size"] = n_steps * n_envs // n
             else:
                 problems.append(f"num_minibatches = {n} must be <= n_steps * n_envs = {n_steps} * {n_envs}")
         anneal = values.pop("anneal_lr", False)
-        if not isinstance(anneal, bool):
-            problems.append(f"anneal_lr must be true or false, got {anneal!r}")
+        if problem := FLAG.problem("anneal_lr", anneal):
+            problems.append(problem)
         elif anneal and isinstance(values["learning_rate"], int | float):
             values["learning_rate"] = f"lin_{values['learning_rate']}"
         return problems

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import parse_text
 from drlnb.records.spec import ALGORITHMS
-from drlnb.rl.algorithms.resolve import Resolved, parse_text, resolve
+from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.suites import is_atari
 from drlnb.rl.envs.wrappers import read_wrappers
-from drlnb.rl.plain import Facts, Values
-from drlnb.rl.settings.checks import whole
+from drlnb.rl.settings.checks import WHOLE
 from drlnb.rl.zoo.literals import parse_data
 
 if TYPE_CHECKING:
@@ -106,8 +107,8 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
     wrappers = _wrappers(values, wrong)
     n_envs, n_timesteps = values.pop("n_envs", 1), values.pop("n_timesteps", None)
     for name, count in (("n_envs", n_envs), ("n_timesteps", n_timesteps)):
-        if count is not None and (problem := whole(count)):
-            wrong.append((name, f"{name} {problem}, got {count!r}"))
+        if count is not None and (problem := WHOLE.problem(name, count)):
+            wrong.append((name, problem))
     if wrong:
         raise ConfigError([f"{_at(file.name, lines, name)}: {problem}" for name, problem in wrong])
     return ZooEntry(
@@ -197,7 +198,7 @@ def _load(file: Path) -> "tuple[Facts, yaml.Node]":
     return content, tree
 
 
-def _values(file: Path, key: str, entry: object, wrong: list[_Wrong]) -> Values:
+def _values(file: Path, key: str, entry: object, wrong: list[_Wrong]) -> Row:
     """Return an entry's settings as plain data; what cannot be read becomes a problem."""
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{file}: the entry {key} must map settings to values, got {type(entry).__name__}")
@@ -270,7 +271,7 @@ def _plain(value: object, seen: list[int]) -> object:
     raise ValueError(f"must be plain data, got {type(value).__name__} {value!r:.100}")
 
 
-def _wrappers(values: Values, wrong: list[_Wrong]) -> list[Facts]:
+def _wrappers(values: Row, wrong: list[_Wrong]) -> list[Facts]:
     """Pop ``env_wrapper`` and ``frame_stack`` out of the settings."""
     wrappers: list[Facts] = []
     try:
@@ -280,8 +281,8 @@ def _wrappers(values: Values, wrong: list[_Wrong]) -> list[Facts]:
     n_stack = values.pop("frame_stack", None)
     if n_stack is None:
         return wrappers
-    if problem := whole(n_stack):
-        wrong.append(("frame_stack", f"frame_stack {problem}, got {n_stack!r}"))
+    if problem := WHOLE.problem("frame_stack", n_stack):
+        wrong.append(("frame_stack", problem))
     elif n_stack > 1:
         wrappers.append({"name": "FrameStack", "kwargs": {"n_stack": n_stack}})
     return wrappers

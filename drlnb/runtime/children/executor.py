@@ -170,9 +170,11 @@ class ExecutorChild:
 
     def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
-        model = self._model(header)
-        if model.module is not None and (
-            problem := budget_problem(model.module, model.learner.spec.memory_budget_bytes)
+        model, order = self._model(header), header.get("swap")
+        if (
+            order
+            and model.module is not None
+            and (problem := budget_problem(model.module, order["memory_budget_bytes"]))
         ):
             return {"op": "error", "kind": "ConfigError", "message": problem, "detail": ""}, []
         model.version = 1
@@ -198,7 +200,7 @@ class ExecutorChild:
             for name, value in header["settings"].items():
                 model.learner.set(name, value)
             model.learner.begin(header["round"], header["after_timesteps"])
-            model.staging = staging
+            model.staging, model.staged = staging, set()
         return model
 
     def _stage(self, header: Plain, payload: memoryview) -> Reply:
@@ -210,6 +212,7 @@ class ExecutorChild:
         started = time.perf_counter()
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
         model.learner.stage(header["collector"], fragment)
+        model.staged.add(header["collector"])
         answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep"):
             return answer, []
@@ -218,7 +221,7 @@ class ExecutorChild:
         return answer, [part]
 
     def _restore(self, header: Plain, payload: memoryview) -> Reply:
-        """Restore gradients of this round that were computed under former leases, here or elsewhere."""
+        """Restore gradients of this round that were computed elsewhere, or here under former leases."""
         started = time.perf_counter()
         model = self._ready(header, payload)
         if model is None:
@@ -232,6 +235,7 @@ class ExecutorChild:
         for key in keys:
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         model.staging = staging
+        model.staged.update(header["collectors"])
         return _done("restored", started, moved_bytes=sum(sizes) + _moved(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
@@ -239,6 +243,9 @@ class ExecutorChild:
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
+        if model.staged != set(header["collectors"]):  # dropped for want of memory, between two of them
+            staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
+            return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
 

@@ -2,6 +2,7 @@
 
 import torch
 
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.learner import Learner, plainly
 from drlnb.runtime.protocol import Plain
@@ -19,6 +20,8 @@ class Model:
         self.version = 0
         #: (fence, round) of the batches staged so far.
         self.staging: tuple[Fence, int] | None = None
+        #: Their collectors.
+        self.staged: set[int] = set()
         #: Gradients of this round that the master keeps, too: key -> as they were packed.
         self.parts: dict[str, bytes] = {}
         #: Parameters, moments and a gradient.
@@ -33,15 +36,12 @@ class Model:
 
     def follow(self, header: Plain) -> bool:
         """Make the next gradient steps as a command's header says; false if the plan must be sent."""
-        key = header.get("swap_plan_key")
-        if key is None or self.module is None:
+        if not header.get("swap") or self.module is None:
             self.learner.around = plainly
             return True
         self.driven = self.driven or Driven(self.module)
         self.learner.around = self.driven.around
-        given = (header[f"swap_{name}"] for name in ("budget_bytes", "report"))
-        more = (header.get(f"swap_{name}") for name in ("plan", "bytes_per_s"))
-        return self.driven.follow(key, *given, *more)
+        return self.driven.follow(SwapOrder(**header["swap"]), header.get("swap_plan"))
 
     def swaps(self) -> list[Plain]:
         """Return what is to be reported of the gradient steps since the last call."""

@@ -6,7 +6,6 @@ being sent, short of stopping the whole process.
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any
@@ -83,7 +82,8 @@ class LoopLease:
     _serial: tuple[asyncio.Lock, ...] = field(default=(), init=False)
     #: Address of a node -> whether this client can speak with it itself.
     _reached: dict[str, bool] = field(default_factory=dict, init=False)
-    _computed_s: float = field(default=0.0, init=False)
+    #: Seconds computed on each slot.
+    _computed_s: list[float] = field(default_factory=list, init=False)
     _n_jobs: int = field(default=0, init=False)
 
     # ------------------------------------------------------------------ asking and giving back
@@ -100,17 +100,15 @@ class LoopLease:
             If the scheduler is gone.
         """
         try:
-            grant = await asyncio.wait_for(self._granted(), wait_s)
+            grant, self._held = await asyncio.wait_for(self._granted(), wait_s)
         except BaseException:  # also a cancelled wait: Ctrl-C
             with contextlib.suppress(OSError, TimeoutError):
                 await self._ask("drlnb_loop_cancel", request_id=self._request, reason="its loop no longer waits")
             raise
         self.fence, self.slots = grant["fence"], tuple(grant["slots"])
+        self._computed_s = [0.0] * len(self.slots)
         self._serial = tuple(asyncio.Lock() for _ in self.slots)
         self.asked = bool(grant.get("demand"))
-        self._held = HeldLease(
-            self._ask, grant, good_t=time.monotonic(), progress=lambda: self._n_jobs, on_lost=self._on_lost
-        )
         if not self.asked:
             self._listener = asyncio.get_running_loop().create_task(self._listen())
 
@@ -123,19 +121,19 @@ class LoopLease:
         assert self._held is not None
         return self._held
 
-    async def _granted(self) -> Plain:
-        def ask() -> Awaitable[Plain]:
+    async def _granted(self) -> tuple[Plain, HeldLease]:
+        def request() -> Awaitable[Plain]:
             return self._ask(
                 "drlnb_loop_acquire", timeout_s=_POLL_S, request_id=self._request, task=self.task, round=self.round,
                 n_slots=self.n_slots, priority=self.priority,
             )  # fmt: skip
 
-        reply = await poll(ask, self._on_pending)
-        if "error" in reply:
-            raise ConfigError(reply["message"])
-        if "refused" in reply:
-            raise ConfigError(f"the pool refuses: {reply['refused']}")
-        return reply
+        reply, held = await HeldLease.acquire(
+            self._ask, request, progress=lambda: self._n_jobs, on_lost=self._on_lost, on_pending=self._on_pending
+        )
+        if held is None:
+            raise ConfigError(reply["message"] if "error" in reply else f"the pool refuses: {reply['refused']}")
+        return reply, held
 
     def _on_pending(self, reply: Plain) -> None:
         """Report once that fewer slots are up than wanted."""
@@ -162,7 +160,7 @@ class LoopLease:
         if ours:
             self.lost = "it was given back"
         if self._held is not None:
-            await self._held.release(clean=clean, computed_s=self._computed_s / max(1, len(self.slots)))
+            await self._held.release(clean=clean, computed_s=self._computed_s)
         if self._listener is not None:
             # The end of the lease ends its question, too: to cut it off would cost the connection.
             await asyncio.wait({self._listener}, timeout=_LAST_WORD_S if ours else 0)
@@ -251,7 +249,7 @@ class LoopLease:
             self._n_jobs += 1
             answer = await self._compute(slot, header, payload, self._patience_s)
         if answer["op"] == "ran":
-            self._computed_s += float(answer["elapsed_s"])
+            self._computed_s[rank] += float(answer["elapsed_s"])
             if answer["interrupted"]:
                 await self._lease.renew()  # because it gave no sign of life, or because the lease is over?
         else:

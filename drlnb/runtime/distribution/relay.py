@@ -1,19 +1,21 @@
 """Relay versions of parameters at one host: forward a range that arrives at once, then keep it."""
 
 import asyncio
-from dataclasses import dataclass, field
+import zlib
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from drlnb.planning.distribution import Chunk, RelayAssembly
+from drlnb.planning.distribution import Chunk, RelayAssembly, cut
+from drlnb.planning.distribution.changes import kept_ranges
 from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, next_ways
 from drlnb.runtime.distribution.probe import rate
-from drlnb.runtime.distribution.sender import Sender, send_along
+from drlnb.runtime.distribution.sender import REPORTS, Sender, send_along
 from drlnb.runtime.ipc.host_store import HostStore
 from drlnb.runtime.link import TOPIC, Link
-from drlnb.runtime.protocol import Payload, Plain, table
+from drlnb.runtime.protocol import Handler, Payload, Plain, table
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -24,7 +26,8 @@ __all__ = ["HostRelay"]
 _LOOK_S = 0.005
 #: How often a report is sent that does not arrive, and the pause between, in seconds.
 _TRIES, _AGAIN_S = 5, 0.2
-
+#: What is kept of a former version is copied in pieces of so many bytes; messages are answered in between.
+_PIECE_BYTES = 4 << 20
 
 #: The relay of each worker of this process: one, whoever publishes.
 _RELAYS: "WeakKeyDictionary[Worker, HostRelay]" = WeakKeyDictionary()
@@ -45,6 +48,9 @@ class _Kept:
     attempts: list[int] = field(default_factory=list)
     #: (attempt, version) that readers find.
     current: tuple[int, int] = (0, 0)
+    #: (attempt, version) of which a part is kept from the one before, and the CRC-32 of the whole.
+    keeps: tuple[int, int] = (0, 0)
+    crc: int = 0
 
 
 class HostRelay:
@@ -67,11 +73,14 @@ class HostRelay:
         """Return a worker's relay, which serves until everybody who has asked for it has left it."""
         if worker not in _RELAYS:
             _RELAYS[worker] = relay = cls(Link(worker))
-            relay.link.serve(
-                table(relay, "chunk", "arrived", "lost", "missing", "forward", "gone", "probe", "probe_rate")
-            )
+            relay.link.serve(relay.handlers())
         _RELAYS[worker]._n_users += 1
         return _RELAYS[worker]
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers messages here."""
+        reports = {f"drlnb_{what}": partial(self._report, what) for what in REPORTS}
+        return table(self, "chunk", "missing", "forward", "gone", "probe", "probe_rate") | reports
 
     @staticmethod
     def find_path(worker: "Worker", run: str, task: str) -> str:
@@ -105,27 +114,27 @@ class HostRelay:
         cards: Plain | None = None,
         held_s: float = 0.0,
         confirm_s: float = 0.0,
+        keeps: Plain | None = None,
     ) -> None:
         """Forward a range at once, then keep it; a whole version becomes the current one of this host.
 
         Parameters
         ----------
-        task
-            (run, task) that the parameters are of.
+        task, report
+            (run, task) that the parameters are of, and address of the agent that hears what came of it.
         chunk
             Fields of :class:`~drlnb.planning.distribution.Chunk`.
         hosts, edges
             As of :class:`~drlnb.runtime.distribution.outbox.Way`.
-        report
-            Address of the agent that hears what came of it.
         left_s
             Seconds until nobody waits for the version any more.
         n_in_flight
             Messages that this host may have sent without an answer.
         payload, cards, held_s
             The bytes of the range, and their way through a :class:`~drlnb.runtime.distribution.emulated.Card`.
-        confirm_s
-            Seconds for which readers are watched once they find the version here; 0: they are not.
+        confirm_s, keeps
+            Seconds for which readers are watched once they find the version here, 0: they are not; and what is kept of
+            a version that is here: all but the ranges ``changed`` of ``base``, so that ``crc`` is the whole's CRC-32.
 
         Raises
         ------
@@ -135,6 +144,7 @@ class HostRelay:
         await self._card.receive(len(payload), cards or {}, held_s)
         task, now = (task[0], task[1]), asyncio.get_running_loop().time()
         fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}, "confirm_s": confirm_s}
+        fields["keeps"] = keeps
         self._refuse_former(task, chunk["attempt"], fields)
         onward = next_ways(hosts, edges)
         part = Chunk(**chunk, children=tuple(range(len(onward))))
@@ -167,12 +177,41 @@ class HostRelay:
         if newest > attempt or over == attempt:
             raise ConnectionError(f"attempt {attempt} of {task[0]}/{task[1]} is over")
 
+    async def _carry_over(self, kept: _Kept, part: Chunk, fields: Plain) -> None:
+        """Copy the ranges that do not travel from the version that is here, as if they arrived; or say that it is not.
+
+        It stays the current one, whose slot nobody writes into, until a newer version is whole.
+        """
+        store, base = kept.store, (kept.attempts.index(part.attempt) + 1, fields["keeps"]["base"])
+        ranges = kept_ranges(tuple([(start, stop) for start, stop in fields["keeps"]["changed"]]), part.total)
+        if store is None or store.current != base:
+            self._tell(fields, "lacks", {"version": part.version, "host": self.link.node, "missing": ranges})
+            return
+        held = store.shown.data
+        for start, stop in ranges:
+            for low, high in cut(stop - start, -(-(stop - start) // _PIECE_BYTES)):
+                piece = replace(part, start=start + low, stop=start + high, children=())
+                if kept.assembly.newest != kept.keeps or kept.store is not store or store.current != base:
+                    return  # a newer version has come, or this one is here by another way
+                taken = kept.assembly.take(piece)
+                await asyncio.sleep(0)  # what has been taken before is written by then
+                if taken.new:
+                    self._keep(kept, piece, held[piece.start : piece.stop], fields, whole=taken.whole)
+
     def _keep(self, kept: _Kept, part: Chunk, view: memoryview, fields: Plain, *, whole: bool) -> None:
         """Keep a range, unless a newer version has begun or the task is over."""
-        if kept.assembly.newest != (part.attempt, part.version):
+        newest = kept.assembly.newest
+        if newest != (part.attempt, part.version):
             return
         store = self._write(kept, part, view)
-        if whole and store.commit():
+        if fields["keeps"] and kept.keeps != newest:
+            kept.keeps, kept.crc = newest, fields["keeps"]["crc"]
+            self.link.keep(self._carry_over(kept, part, fields))
+        if whole and kept.keeps == newest and zlib.crc32(store.newest.data) != kept.crc:
+            kept.assembly.forget()
+            all_of_it = ((0, part.total),)
+            self._tell(fields, "lacks", {"version": part.version, "host": self.link.node, "missing": all_of_it})
+        elif whole and store.commit():
             self._arrived(kept, store, part, fields)
         elif whole:
             self.link.keep(self._settle(kept, store, part, fields))
@@ -212,7 +251,8 @@ class HostRelay:
     def _arrived(self, kept: _Kept, store: HostStore, part: Chunk, fields: Plain) -> None:
         """Report that readers here find a version, and later that they have applied it if that is asked for."""
         kept.current, arrival_s = (part.attempt, part.version), asyncio.get_running_loop().time() - kept.since
-        self._tell(fields, "arrived", {"version": part.version, "host": self.link.node, "arrival_s": arrival_s})
+        message = {"version": part.version, "host": self.link.node, "arrival_s": arrival_s}
+        self._tell(fields, "arrived", message | {"pause_s": store.paused_s()})
         if fields["confirm_s"]:
             self.link.keep(self._watch(kept, store, part, fields))
 
@@ -245,17 +285,11 @@ class HostRelay:
         return kept.store
 
     # ------------------------------------------------------------------ for whoever publishes
-    async def arrived(self, run: str, task: str, attempt: int, version: int, host: str, arrival_s: float) -> None:
-        """Pass on that a host holds a version."""
+    async def _report(self, what: str, run: str, task: str, attempt: int, **message: Any) -> None:
+        """Pass on what a host says of a version."""
         sender = self.senders.get((run, task))
         if sender is not None and sender.attempt == attempt:
-            sender.arrived(version, host, arrival_s)
-
-    async def lost(self, run: str, task: str, attempt: int, **message: Any) -> None:
-        """Pass on that a host did not take a message."""
-        sender = self.senders.get((run, task))
-        if sender is not None and sender.attempt == attempt:
-            sender.lost(message)
+            sender.heard(what, message)
 
     async def gone(self, run: str, task: str, attempt: int, address: str) -> None:
         """Send nothing of an attempt to an agent that is gone, and wait for nothing that is on its way there."""
@@ -279,7 +313,14 @@ class HostRelay:
         return {"missing": kept.assembly.missing(version, total), "current": kept.current == (attempt, version)}
 
     async def forward(
-        self, task: tuple[str, str], chunk: Plain, report: str, cards: Plain, confirm_s: float, **where: Any
+        self,
+        task: tuple[str, str],
+        chunk: Plain,
+        report: str,
+        cards: Plain,
+        confirm_s: float,
+        keeps: Plain,
+        **where: Any,
     ) -> None:
         """Send ranges of a version that this host holds, in the learner's place.
 
@@ -294,10 +335,10 @@ class HostRelay:
         if kept is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self.link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
         fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report, "cards": cards}
-        fields["confirm_s"] = confirm_s
+        fields["confirm_s"], fields["keeps"] = confirm_s, keeps
         assert kept.outbox is not None
         assert kept.store is not None
-        send_along(kept.outbox, fields, kept.store.copy(), **where)
+        send_along(kept.outbox, fields, kept.store.newest.tobytes(), **where)
 
     # ------------------------------------------------------------------ the network
     async def probe(self, payload: Payload = b"") -> None:

@@ -1,13 +1,16 @@
 """Carry out the commands of a publication: send ranges along their routes, ask hosts what they miss, hear what came."""
 
 import asyncio
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from drlnb.planning.distribution import Route
+from drlnb.planning.distribution.changes import Ranges
 from drlnb.planning.distribution.trees import cut
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
     AskMissing,
+    BaseMissing,
     HostCompleted,
     HostUnreachable,
     LinkMeasured,
@@ -16,13 +19,18 @@ from drlnb.records.columns.distribution import (
     RangesMissing,
     SendParameters,
 )
+from drlnb.runtime.distribution.compare import changed
 from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, pack_hosts, ways
 from drlnb.runtime.distribution.probe import measure
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import SOON_S, Payload, Plain
 
-__all__ = ["Sender", "send_along"]
+__all__ = ["REPORTS", "Sender", "send_along"]
+
+#: What hosts say of a version: its readers find it, its actors have applied it, a message was not taken, what was to be
+#: kept of a former one is not there.
+REPORTS = ("arrived", "applied", "lost", "lacks")
 
 #: Longest message: who receives one holds it twice for a moment, and does nothing else while it is copied.
 _MESSAGE_BYTES = 64 << 20
@@ -47,7 +55,8 @@ def send_along(
     outbox
         Of the version, at the host that holds it.
     fields
-        ``task``, ``chunk`` (attempt, version, total, again), ``report``, ``cards`` and ``confirm_s`` of each message.
+        ``task``, ``chunk`` (attempt, version, total, again), ``report``, ``cards``, ``confirm_s`` and ``keeps`` of each
+        message.
     payload
         The version.
     hosts
@@ -99,16 +108,26 @@ class Sender:
         self._cards, self._card = dict(cards or {}), Card()
         self._link, self._task, self.attempt = link, task, attempt
         self._payload, self._addresses, self._feed = payload, addresses, feed
-        #: Version that is sent, and when its first message was.
-        self._version, self._begun = 0, 0.0
+        #: Version that is sent, its bytes, their CRC-32 once it is needed, and when its first message was.
+        self._version, self._crc, self._begun = 0, -1, 0.0
+        self._sent: Payload = b""
         #: Version -> what sends it from here; of the newest one alone.
         self._outbox: dict[int, Outbox] = {}
+
+    def changes(self, payload: Payload) -> tuple[int, Ranges]:
+        """Return the version that was sent last, and the ranges in which `payload` may differ from it.
+
+        0 and none where all of it must be sent.
+        """
+        ranges = changed(self._sent, payload)
+        return (self._version, ranges) if ranges else (0, ())
 
     def send(self, command: SendParameters) -> None:
         """Send ranges along their routes."""
         payload = self._payload()
         if command.version != self._version:
             self._version, self._begun = command.version, asyncio.get_running_loop().time()
+            self._sent, self._crc = payload, -1
         addresses = self._addresses()
         where: Plain = {
             "hosts": pack_hosts([(host, addresses.get(host, "")) for host in command.hosts]),
@@ -119,11 +138,19 @@ class Sender:
         n_bytes = len(payload)
         chunk = {"attempt": self.attempt, "version": command.version, "total": n_bytes, "again": command.again}
         fields: Plain = {"task": self._task, "chunk": chunk, "report": self._link.address, "cards": self._cards}
-        fields["confirm_s"] = command.confirm_s
+        fields["confirm_s"], fields["keeps"] = command.confirm_s, self._keeps(command, payload)
         if command.source:
             self._link.keep(self._delegate(command, addresses.get(command.source, ""), fields, where))
         else:
             send_along(self._of_version(command), fields, payload, **where)
+
+    def _keeps(self, command: SendParameters, payload: Payload) -> Plain:
+        """Return what hosts must know who are to keep a part of what they hold; nothing where all is sent."""
+        if not command.base:
+            return {}
+        if self._crc < 0:
+            self._crc = zlib.crc32(payload)
+        return {"base": command.base, "changed": command.changed, "crc": self._crc}
 
     def _of_version(self, command: SendParameters) -> Outbox:
         """Return the outbox of a version; those of former ones send nothing more."""
@@ -186,20 +213,30 @@ class Sender:
             self._link.keep(self._link.call(other, "drlnb_gone", **about))
 
     # ------------------------------------------------------------------ what came of it
-    def arrived(self, version: int, host: str, arrival_s: float) -> None:
+    def heard(self, what: str, message: Plain) -> None:
+        """Feed what a host says, one of :data:`REPORTS`."""
+        if what == "lost":
+            self.lost(message)
+        else:
+            getattr(self, what)(**message)
+
+    def arrived(self, version: int, host: str, arrival_s: float, pause_s: float = 0.0) -> None:
         """Feed that a host holds a version."""
         if version == self._version:
             publish_s = asyncio.get_running_loop().time() - self._begun
             n_bytes = len(self._payload())
-            self._feed(
-                HostCompleted, host=host, version=version, n_bytes=n_bytes, publish_s=publish_s, arrival_s=arrival_s
-            )
+            times = {"publish_s": publish_s, "arrival_s": arrival_s, "pause_s": pause_s}
+            self._feed(HostCompleted, host=host, version=version, n_bytes=n_bytes, **times)
 
     def applied(self, version: int, **about: object) -> None:
         """Feed what a host's actors have applied: fields of :class:`ActorsInstalled`."""
         if version == self._version:
             publish_s = asyncio.get_running_loop().time() - self._begun
             self._feed(ActorsInstalled, version=version, publish_s=publish_s, **about)
+
+    def lacks(self, version: int, host: str, missing: Sequence[tuple[int, int]]) -> None:
+        """Feed that a host cannot keep what it was to keep."""
+        self._feed(BaseMissing, host=host, version=version, missing=tuple([(start, stop) for start, stop in missing]))
 
     def lost(self, message: Plain) -> None:
         """Feed that a host did not take a message: fields of :class:`MessageLost`."""

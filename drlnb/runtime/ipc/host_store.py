@@ -24,6 +24,7 @@ from typing import BinaryIO
 import numpy as np
 
 from drlnb.planning.distribution.slots import choose_slot
+from drlnb.runtime.ipc.lifeline import started
 from drlnb.runtime.ipc.shared_memory import Segment
 from drlnb.runtime.protocol import Payload
 
@@ -72,18 +73,9 @@ def _key(word: int) -> tuple[int, int]:
     return word >> 48, word >> 8 & 0xFF_FFFF_FFFF
 
 
-def _started(pid: int) -> int:
-    """Return when a process was started, in ticks since the system was; 0 if it is gone, or dead and not collected."""
-    try:
-        state, *rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
-    except OSError:
-        return 0
-    return 0 if state in {b"Z", b"X"} else int(rest[18])
-
-
 def _clear_dead(cells: np.ndarray) -> int:
     """Free the cells of processes that are gone, and return how many; whoever calls it holds the lock on cells."""
-    gone = [row for row in np.flatnonzero(cells[:, _PID]) if _started(int(cells[row, _PID])) != int(cells[row, _START])]
+    gone = [row for row in np.flatnonzero(cells[:, _PID]) if started(int(cells[row, _PID])) != int(cells[row, _START])]
     cells[gone] = 0
     return len(gone)
 
@@ -218,10 +210,15 @@ class HostStore:
         self.begin(version, attempt=attempt)[:] = view
         return self.commit()
 
-    def copy(self) -> bytes:
-        """Return a copy of the version that was begun last, as far as its bytes are here."""
-        into = self._slots[int(self._head[_CURRENT]) & 0xFF] if self._into is None else self._into
-        return into.tobytes()
+    @property
+    def shown(self) -> np.ndarray:
+        """Bytes that readers find."""
+        return np.asarray(self._slots[int(self._head[_CURRENT]) & 0xFF])
+
+    @property
+    def newest(self) -> np.ndarray:
+        """Bytes of the version that was begun last, as far as they are here."""
+        return self.shown if self._into is None else self._into
 
     def applied(self) -> tuple[int, int] | None:
         """Return the least (attempt, version) that a living reader with a cell has applied; None if there is none."""
@@ -239,6 +236,10 @@ class HostStore:
         cells = self._cells[self._cells[:, _PID] != 0]
         late = cells[:, _APPLIED] < np.uint64(attempt << 48 | version << 8)
         return len(cells), int(late.sum()), int(cells[~late, _PAUSED_NS].max(initial=0)) / 1e9
+
+    def paused_s(self) -> float:
+        """Return the longest time for which a reader could not act when it went on to the version that it has."""
+        return int(self._cells[self._cells[:, _APPLIED] != 0, _PAUSED_NS].max(initial=0)) / 1e9
 
     def close(self) -> None:
         """Give the memory back; readers keep what they look at until they look away, and learn that this is the end."""
@@ -297,7 +298,7 @@ class StoreView:
                     return np.zeros(_CELL, np.uint64)
                 raise OSError(f"{self.path} has {N_CELLS} readers, more must copy (copy=True)")
             cell: np.ndarray = self._cells[free[0]]
-            cell[_START] = _started(os.getpid())
+            cell[_START] = started(os.getpid())
             cell[_PID] = os.getpid()
             return cell
         finally:

@@ -100,3 +100,12 @@ def watch(fd: int, on_end: Callable[[], object] = lambda: None, grace_s: float =
 
     _watching.append(threading.Thread(target=wait, name="drlnb-lifeline", daemon=True))
     _watching[-1].start()
+
+
+def started(pid: int) -> int:
+    """Return when a process was started, in ticks since the system was; 0 if it is gone, or dead and not collected."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    except OSError:
+        return 0
+    return 0 if state in {b"Z", b"X"} else int(rest[18])

@@ -9,10 +9,9 @@ import numpy as np
 
 from drlnb.planning.round.state import RING
 from drlnb.records import round as words
-from drlnb.records.base import from_plain
+from drlnb.records.base import Facts, from_plain
 from drlnb.records.columns import warmup
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.plain import Facts
 from drlnb.runtime.master.checkpoint_effects import envs_for
 from drlnb.runtime.protocol import Plain, fields_of
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.errors import PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease
-from drlnb.runtime.lease import HeldLease, poll
+from drlnb.runtime.lease import HeldLease
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Plain
 
@@ -62,13 +62,11 @@ class LeaseClient:
             If the pool goes on refusing for three times to live: a former lease of ours would have expired by then.
         """
         n_refused = 0
-        sent_t = 0.0
         refused_t: float | None = None
+        broker = self._link.ask_broker
 
-        async def ask() -> Plain:
-            nonlocal sent_t
-            sent_t = time.monotonic()
-            return await self._link.ask_broker(
+        def request() -> Awaitable[Plain]:
+            return broker(
                 "drlnb_acquire",
                 timeout_s=self.settings.poll_s + 10.0,
                 # The pool never opens a request again that is over, so that late repeats of it do no harm.
@@ -84,23 +82,19 @@ class LeaseClient:
             refused_t = None
 
         while True:
-            reply = await poll(ask, on_pending)
-            if "refused" in reply:
-                # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
-                refused_t = refused_t or time.monotonic()
-                if time.monotonic() - refused_t > 3 * self.settings.ttl_s:
-                    raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
-                n_refused += 1
-                await asyncio.sleep(lease.RETRY_S)
-                continue
-            broker = self._link.ask_broker
-            held = HeldLease(broker, reply, good_t=sent_t, progress=self._progress, on_lost=self._lost)
-            self.settings = held.settings
-            # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.
-            if time.monotonic() - sent_t <= self.settings.renew_s or (await held.renew() and not held.over):
+            reply, held = await HeldLease.acquire(
+                broker, request, progress=self._progress, on_lost=self._lost, on_pending=on_pending
+            )
+            if held is not None:
+                self.settings = held.settings
                 self._held[held.fence] = held
                 return reply
-            held.close()  # the same request again: its lease, if that lives, or a refusal
+            # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
+            refused_t = refused_t or time.monotonic()
+            if time.monotonic() - refused_t > 3 * self.settings.ttl_s:
+                raise PeerError("pool", f"refuses request {request_id}: {reply['refused']}")
+            n_refused += 1
+            await asyncio.sleep(lease.RETRY_S)
 
     def _lost(self, fence: Fence, reason: str) -> None:
         if self._held.pop(fence, None) is not None:
@@ -142,7 +136,7 @@ class LeaseClient:
         """Return whether a lease is ours and alive."""
         return fence in self._held
 
-    async def release(self, fence: Fence, **stats: float) -> None:
+    async def release(self, fence: Fence, **stats: object) -> None:
         """Give a slot back; if the broker cannot be reached, the lease's time to live does it."""
         held = self._held.pop(fence, None)
         if held is not None:

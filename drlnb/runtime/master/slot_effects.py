@@ -1,6 +1,8 @@
 """Compute on a slot as a master: the lease, the work on its executor, and the commit under it."""
 
 import asyncio
+from collections import defaultdict
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from drlnb.planning.swapping.machine import RULES
@@ -32,8 +34,8 @@ class SlotEffects:
 
     def __init__(self, master: "Master") -> None:
         self.m = master
-        #: Work for the executor goes one piece at a time, in the order of the commands.
-        self._in_order = asyncio.Lock()
+        #: Work for the executor of a slot goes one piece at a time, in the order of the commands.
+        self._in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
         self._returning: set[asyncio.Event] = set()
         #: Key -> plan of swapping, of the latest ones.
@@ -69,7 +71,7 @@ class SlotEffects:
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
         m, slot, fence, given = self.m, command.slot, command.fence, (payload, flat)
-        beside = {}
+        beside, order = {}, getattr(command, "swap", None)
         if flat is not None and m.slots.get(slot) == m.link.address:
             beside = {"state": flat}  # it need not be joined to what goes nowhere
         elif flat is not None:
@@ -81,7 +83,14 @@ class SlotEffects:
             payload=payload,
             slot=slot,
             fence=fence,
-            header={**fields_of(command), **more, "op": op, "task": m.pool_name, "attempt": m.attempt},
+            header={
+                **fields_of(command),
+                **more,
+                "swap": order and asdict(order),
+                "op": op,
+                "task": m.pool_name,
+                "attempt": m.attempt,
+            },
             watchdog_s=m.leases.settings.compute_timeout_s,
             **beside,
         )
@@ -97,7 +106,7 @@ class SlotEffects:
         elif reply["op"] == "error":
             m.host.feed(words.TaskFailed, reason=f"{reply['kind']}: {reply['message']}", detail=reply["detail"])
         elif reply["op"] == "need-plan":
-            plan = plain(self._plans[getattr(command, "swap_plan_key", "")])
+            plan = plain(self._plans[order.plan_key if order else ""])
             return await self._compute(op, command, *given, **more, swap_plan=plan)
         else:
             for row in reply.get("swaps", ()):
@@ -136,14 +145,14 @@ class SlotEffects:
 
     async def stage(self, command: words.ComputeGradient) -> None:
         """Give a collector's batch to the executor."""
-        async with self._in_order:
+        async with self._in_order[command.slot]:
             held = self.m.experience.get(command.key)
             if held is None:
                 return  # the round is over
             reply = await self._with_state("stage", command, held[1], {"fragment": held[0]})
             if reply is not None:
                 key = self._keep(command, bytes(reply["payload"]))
-                which = {name: getattr(command, name) for name in ("collector", "round", "fence")}
+                which = {name: getattr(command, name) for name in ("collector", "round", "fence", "slot")}
                 self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
     async def _with_state(
@@ -170,8 +179,8 @@ class SlotEffects:
         return key
 
     async def restore_gradients(self, command: leasing.RestoreGradients) -> None:
-        """Give the slot's executor the gradients that were computed under former leases, or let it find its own."""
-        async with self._in_order:
+        """Give the slot's executor gradients that were computed elsewhere or before, or let it find its own."""
+        async with self._in_order[command.slot]:
             reply = await self._with_state("restore", command, b"", {"sizes": []})
             if reply is not None and reply["op"] == "need-parts":
                 parts = [self.m.gradients[key] for key in command.keys]
@@ -183,7 +192,7 @@ class SlotEffects:
 
     async def finish_round(self, command: words.FinishRound) -> None:
         """Have the executor make the round's parameters."""
-        async with self._in_order:
+        async with self._in_order[command.slot]:
             reply = await self._compute("finish", command)
         if reply is not None:
             self._take_made(reply, command.fence, command.round)
@@ -204,5 +213,7 @@ class SlotEffects:
         if refusal:
             m.host.feed(words.LeaseLost, fence=command.fence, reason=f"the store refused: {refusal}")
             return
+        base, changed = m.sender.changes(made.published)
         m.committed = made
-        m.host.feed(words.ParametersCommitted, version=command.version, fence=command.fence)
+        which = {"version": command.version, "fence": command.fence}
+        m.host.feed(words.ParametersCommitted, **which, base=base, changed=changed)

@@ -1,6 +1,7 @@
 """Answer requests for leases, whoever asks: tasks, users' own loops, probes."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -67,14 +68,14 @@ class Grants:
         )
         return {"lost": self._ends.get(fence) or refusals[0].reason} if refusals else {"ok": True}
 
-    async def release(self, fence: Fence, clean: bool, computed_s: float, yielded: bool = False) -> Plain:
+    async def release(self, fence: Fence, clean: bool, computed_s: Sequence[float], yielded: bool = False) -> Plain:
         """End a lease that its holder returns."""
         refusals = self._broker.host.feed_for(
             leasing.RequestRefused,
             leasing.LeaseReturned,
             fence=fence,
             clean=clean,
-            computed_s=computed_s,
+            computed_s=tuple(computed_s),
             yielded=yielded,
         )
         return {"refused": refusals[0].reason} if refusals else {"ok": True}

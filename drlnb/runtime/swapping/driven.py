@@ -11,12 +11,10 @@ from drlnb.planning.swapping.machine import TRIAL_STEPS
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import ALL
 from drlnb.records.base import Facts, Row
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.runtime.swapping.engine import Engine
 from drlnb.runtime.swapping.memory import StepState, device_of, fix_malloc
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapStep
-from drlnb.runtime.swapping.tiers.base import Meter, Tier
-from drlnb.runtime.swapping.tiers.file import FileTier
-from drlnb.runtime.swapping.tiers.made import made_tier
 
 __all__ = ["Driven"]
 
@@ -40,12 +38,6 @@ class Driven:
         self.said: dict[str, str] = {}  # and says what there is to say
         self.plan: SwapPlan | None = None
         self._device = device = device_of(module)
-        tiers = list[Tier]()
-
-        def made(meter: Meter) -> Tier:
-            tiers.append(made_tier("auto", device, meter, None))
-            return tiers[-1]
-
         if device.type == "cpu":  # there memory is what this process maps
             fix_malloc()
         self._kept = ("", SwapPlan())
@@ -56,30 +48,26 @@ class Driven:
         self._link: SwapLink | None = None
         #: Samples of the largest step, and whether the present one is as large.
         self._n_largest, self._is_full = 0, False
-        self._engine = Engine(module, self, tier=made)
-        self._file = tiers[0] if isinstance(tiers[0], FileTier) else None
+        self._engine = Engine(module, self)
 
-    def follow(self, key: str, budget_bytes: int, report: str, plan: Facts | None, bytes_per_s: float | None) -> bool:
+    def follow(self, order: SwapOrder, plan: Facts | None) -> bool:
         """Follow a plan from the next step on; false if it is not here and must be sent.
 
         Parameters
         ----------
-        key, budget_bytes, report
-            As of :class:`~drlnb.records.round.FinishRound`.
+        order
+            What a command says of its steps.
         plan
             The plan itself; None: it may be known.
-        bytes_per_s
-            What copies to a file are held to; None: they are as fast as they can.
         """
-        if self._file is not None:
-            self._file.throttle(bytes_per_s)
+        key = order.plan_key
         if plan is not None:
             self._kept = (key, from_plain(SwapPlan, plan))
         if key != ALL and key != self._kept[0]:
             return False
-        self._running, self._report = key, report
+        self._running, self._report = key, order.report
         self.plan = None if key == ALL else self._kept[1]
-        self.budget_bytes = budget_bytes
+        self.budget_bytes = order.memory_budget_bytes
         return True
 
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from drlnb.planning.declared import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, count, declare
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
@@ -23,6 +22,7 @@ from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, Lease
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import GradientComputed, MetricsRecorded, ParametersReady
+from drlnb.records.settings import ANYTHING, NOT_NEGATIVE, SECONDS, Declared, count, setting
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import FAULT_KINDS, poisson_faults, rate_problems
 from drlnb.sim.leases import SlotUse, inside, leases
@@ -54,26 +54,26 @@ _FEWEST = 2
 class LeasingWorkload(Declared):
     """Tasks that share slots; the numbers are those of the prototype's table."""
 
-    n_tasks: int = declare(8, count(1, 1000))
-    n_slots: int = declare(2, count(1, 1000))
+    n_tasks: int = setting(8, count(1, 1000))
+    n_slots: int = setting(2, count(1, 1000))
     #: Collectors of each task, one batch each.
-    n_workers: int = declare(4, count(1, 256))
+    n_workers: int = setting(4, count(1, 256))
     #: Gradient of one batch, in seconds.
-    compute_s: float = declare(0.25, SECONDS)
+    compute_s: float = setting(0.25, SECONDS)
     #: Mean time of one collector for one round, in seconds.
-    collect_mean_s: float = declare(4.0, SECONDS)
+    collect_mean_s: float = setting(4.0, SECONDS)
     #: Coefficient of variation of it, dimensionless.
-    collect_cv: float = declare(0.2, NOT_NEGATIVE)
+    collect_cv: float = setting(0.2, NOT_NEGATIVE)
     #: Making a slot ready for another task, in seconds.
-    switch_s: float = declare(0.0, NOT_NEGATIVE)
+    switch_s: float = setting(0.0, NOT_NEGATIVE)
     #: Sending new parameters out, in seconds.
-    publish_s: float = declare(0.01, NOT_NEGATIVE)
+    publish_s: float = setting(0.01, NOT_NEGATIVE)
     #: Tasks differ: collecting takes the i-th of them up to so much longer, in a ramp; dimensionless.
-    unequal_frac: float = declare(0.0, NOT_NEGATIVE)
-    n_rounds: int = declare(60, count(1, 100_000))
-    seed: int = declare(0, count(0))
+    unequal_frac: float = setting(0.0, NOT_NEGATIVE)
+    n_rounds: int = setting(60, count(1, 100_000))
+    seed: int = setting(0, count(0))
     #: (kind, times per hour) of what goes wrong; a task alone is always spared.
-    faults: tuple[tuple[str, float], ...] = declare((), ANYTHING)
+    faults: tuple[tuple[str, float], ...] = setting((), ANYTHING)
 
     @classmethod
     def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:

@@ -23,21 +23,18 @@ def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate swapping``, print what came out and return 0; ConfigError if an option is wrong.
 
     The arguments are ``net``, ``multiple`` (of the largest batch that fits without a plan), ``planner`` (names,
-    or ``compared`` for one of each kind), ``preset``, ``budget``, ``seed`` and ``json``.
+    or ``compared`` for one of each kind), ``preset``, ``swap_budget``, ``seed`` and ``json``.
     """
     name, preset = arguments.net, arguments.preset
     if name not in net_names():
         raise ConfigError(f"--net must be one of {', '.join(net_names())}, got {name!r}{nearest(name, net_names())}")
-    try:
-        budget_bytes = read_bytes(arguments.budget)
-    except ValueError as error:
-        raise ConfigError(f"--budget: {error}") from None
+    budget_bytes = read_bytes(arguments.swap_budget)
     if not all(0.01 <= multiple <= 100 for multiple in arguments.multiple):
         raise ConfigError(f"--multiple must be from 0.01 to 100, got {min(arguments.multiple):g}")
     trace = net_trace(name)
     plain = plain_batch(trace, preset, budget_bytes)
     if not plain:
-        raise ConfigError(f"--budget must hold {name} and one sample, got {arguments.budget}")
+        raise ConfigError(f"--swap-budget must hold {name} and one sample, got {arguments.swap_budget}")
     profile = analytic(trace, preset, plain)
     base = plain / predict(profile, SwapPlan.keeping(profile), plain, budget_bytes).step_s
     rows = list(_rows(arguments, plain, base, budget_bytes))

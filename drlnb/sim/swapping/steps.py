@@ -67,9 +67,9 @@ class Steps:
 
     def _said(self, command: rounds.ComputeGradient | rounds.FinishRound) -> Prediction | None:
         """Return what is expected of a command's steps; None: they follow no plan."""
-        key, budget_bytes = command.swap_plan_key, command.swap_budget_bytes
-        if key is None:
+        if command.swap is None:
             return None
+        key, budget_bytes = command.swap.plan_key, command.swap.memory_budget_bytes
         view = SwapView(profile=_profile(), n_samples=_N_SAMPLES, budget_bytes=budget_bytes)
         plan = SWAPPING.ask(SWAPPING.build(ALL), view) if key == ALL else self._plans[key]
         return predict(_profile(), plan, _N_SAMPLES, budget_bytes)
@@ -81,16 +81,16 @@ class Steps:
 
     def made(self, command: rounds.ComputeGradient | rounds.FinishRound) -> Iterator[tuple[type[Event], Row]]:
         """Yield what an executor reports of a command's steps: kinds of events, and their fields."""
-        said = self._said(command)
-        if said is None:
+        said, order = self._said(command), command.swap
+        if said is None or order is None:
             return
         step = {
-            "plan_key": command.swap_plan_key,
+            "plan_key": order.plan_key,
             "step_s": said.step_s,
             "peak_bytes": int(said.peak_bytes),
             "stall_s": said.stall_s,
         }
-        for _ in range(1 + TRIAL_STEPS if command.swap_report == "steps" else 1):
+        for _ in range(1 + TRIAL_STEPS if order.report == "steps" else 1):
             yield words.SwapStepMeasured, step
-        if command.swap_report == "profile":
+        if order.report == "profile":
             yield words.SwapProfileTaken, {"profile": facts(_profile()), "n_samples": _N_SAMPLES}

@@ -157,7 +157,7 @@ class Attempt:
     def granted(self, command: SendGrant) -> None:
         """Deliver the pool's answer to the master; to one that is gone it is lost."""
         if not self.dead:
-            self._pool.hold(command.fence, self.name, command.slots[0])
+            self._pool.hold(command.fence, self.name, command.slots)
             self._clock.after(self._rpc_s, self.host.when_up, self._receive, command, self._clock.now)
 
     def _receive(self, command: SendGrant, sent_t: float) -> None:
@@ -229,7 +229,7 @@ class Attempt:
         self._clock.after(self._rpc_s, self._returned, command)
 
     def _returned(self, command: words.ReturnLease) -> None:
-        computed_s = round(command.computed_s, 6)
+        computed_s = tuple(round(seconds, 6) for seconds in command.computed_s)
         self._pool.host.feed(LeaseReturned, **shared(command, LeaseReturned) | {"computed_s": computed_s})
         self.report(words.LeaseClosed, fence=command.fence)
 

@@ -191,7 +191,7 @@ class NodesSide:
         costs, i, slower = self.workload.round(command.round), command.collector, self.steps.slower(command)
         elapsed_s = slower * (costs.compute_s[i] if costs.compute_s else costs.stage_s[i])
         key = f"g/{command.key}" if command.keep else ""
-        answer = {"collector": i, "round": command.round, "elapsed_s": elapsed_s, "key": key}
+        answer = {"collector": i, "round": command.round, "elapsed_s": elapsed_s, "key": key, "slot": command.slot}
         self._submit(command, slower * costs.stage_s[i], words.GradientComputed, **answer)
 
     def _restore(self, command: RestoreGradients) -> None:

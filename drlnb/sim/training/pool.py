@@ -163,8 +163,8 @@ class Pool:
         #: Faults that have happened.
         self.struck: list[Fault] = []
         self._clock = clock
-        #: Fence -> its task and slot, while the holder renews it, as far as it has been told.
-        self.held: dict[Fence, tuple[str, str]] = {}
+        #: Fence -> its task and slots, while the holder renews it, as far as it has been told.
+        self.held: dict[Fence, tuple[str, tuple[str, ...]]] = {}
         #: Fence -> last good renewal of a holder, in seconds; that of a lease that was revoked, too.
         self._good_t: dict[Fence, float] = {}
         self.host = Hosted(
@@ -245,8 +245,8 @@ class Pool:
         def notice(task: str, fence: Fence) -> None:
             self.masters[task].host.feed(ExecutorDied, fence=fence, slot=executor.slot, reason=reason)
 
-        for fence, (task, slot) in self.held.items():
-            if slot == executor.slot:
+        for fence, (task, slots) in self.held.items():
+            if executor.slot in slots:
                 self._clock.after(_NOTICE_S, notice, task, fence)
         return True
 
@@ -264,10 +264,10 @@ class Pool:
             self.host.feed(ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
 
     # ------------------------------------------------------------------ holders
-    def hold(self, fence: Fence, task: str, slot: str) -> None:
+    def hold(self, fence: Fence, task: str, slots: tuple[str, ...]) -> None:
         """Register a holder, which renews its lease from now on."""
         if fence not in self.held:  # else its grant is told once more
-            self.held[fence], self._good_t[fence] = (task, slot), self._clock.now
+            self.held[fence], self._good_t[fence] = (task, slots), self._clock.now
             self._clock.after(self.settings.renew_s, self._renew, fence)
 
     def let_go(self, fence: Fence) -> None:

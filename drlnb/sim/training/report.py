@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 
-from drlnb.planning.declared import Declared, choice, count, declare
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import HOLD_PLANNERS
 from drlnb.records.columns.leasing import LeaseGranted
@@ -16,6 +15,7 @@ from drlnb.records.columns.swapping import SwapStepMeasured
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import MetricsRecorded
+from drlnb.records.settings import Declared, choice, count, setting
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
@@ -33,12 +33,12 @@ __all__ = ["Result", "main", "simulate_train"]
 class _Shape(Declared):
     """What can be simulated: above the largest numbers a slip of the finger is likelier than a wish."""
 
-    tasks: int = declare(4, count(1, 1000))
-    gpus: int = declare(1, count(1, 1000))
-    rounds: int = declare(100, count(1, 100_000))
-    collectors: int = declare(2, count(1, 256))
-    seed: int = declare(0, count(0))
-    hold: str = declare("yield", choice(*HOLD_PLANNERS))
+    tasks: int = setting(4, count(1, 1000))
+    gpus: int = setting(1, count(1, 1000))
+    rounds: int = setting(100, count(1, 100_000))
+    collectors: int = setting(2, count(1, 256))
+    seed: int = setting(0, count(0))
+    hold: str = setting("yield", choice(*HOLD_PLANNERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def simulate_train(
     n_nodes: int = 1,
     costs: Costs | None = None,
     faults: Sequence[Fault] = (),
-    swap_budget_bytes: int | None = None,
+    memory_budget_bytes: int | None = None,
     validate: bool = False,
 ) -> Result:
     """Train `n_tasks` tasks on `n_slots` slots on the virtual clock, and each of them alone for comparison.
@@ -90,7 +90,7 @@ def simulate_train(
         Durations; None for the defaults.
     faults
         Faults in the run with all tasks (never in those alone), in the order of their times.
-    swap_budget_bytes
+    memory_budget_bytes
         Bytes that a gradient step of each task may use: it takes as much longer as its plan does on a pretended network
         (:data:`~drlnb.sim.swapping.steps.PRETENDED`); None: any number.
     validate
@@ -104,7 +104,7 @@ def simulate_train(
     """
     _Shape(tasks=n_tasks, gpus=n_slots, rounds=n_rounds, collectors=n_collectors, seed=seed, hold=hold)
     shape = partial(run_tasks, n_rounds=n_rounds, n_collectors=n_collectors, seed=seed, costs=costs or Costs())
-    shape = partial(shape, config={"swapping": _swapping(swap_budget_bytes)})
+    shape = partial(shape, config={"swapping": _swapping(memory_budget_bytes)})
     pool, tasks = shape(range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate)
     pairs = [_beside(task, *shape([i], n_slots=1, hold="round")) for i, task in enumerate(tasks)]
     return _result(n_slots, pool.host.stream, tasks, *zip(*pairs, strict=True))
@@ -156,7 +156,7 @@ def _slower(tasks: Sequence[Task]) -> float:
 def _load(pool: Stream) -> tuple[float, float, float, float]:
     """Return the seconds that were computed and held, and the times of the first grant and of the last release."""
     ended = list(leases(pool))
-    computed_s, held_s = sum(lease.computed_s for lease in ended), sum(lease.end.held_s for lease in ended)
+    computed_s, held_s = sum(lease.computed_s for lease in ended), sum(lease.held_s for lease in ended)
     return computed_s, held_s, min(lease.granted_t for lease in ended), ended[-1].ended_t
 
 
@@ -193,7 +193,7 @@ def main(arguments: argparse.Namespace) -> int:
         _swapping(budget)
     except ValueError as error:
         raise ConfigError(f"--swap-budget: {error}") from None
-    result = simulate_train(*shape, swap_budget_bytes=budget)
+    result = simulate_train(*shape, memory_budget_bytes=budget)
     write_journal(result.streams, out)
     title = (
         f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "

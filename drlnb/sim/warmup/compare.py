@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.planning.declared import ANYTHING, SECONDS, SHARE, Declared, choice, count, declare
 from drlnb.planning.warmup import WarmupMachine, WarmupSettings
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import (
@@ -32,6 +31,7 @@ from drlnb.records.round import (
     PlacementReceived,
     StopAsked,
 )
+from drlnb.records.settings import ANYTHING, SECONDS, SHARE, Declared, choice, count, setting
 from drlnb.sim.driver import Clock, Hosted
 
 __all__ = ["SHAPES", "STARTS", "Outcome", "WarmupWorkload", "simulate_warmup"]
@@ -66,21 +66,21 @@ _Array = npt.NDArray[np.float64]
 class WarmupWorkload(Declared):
     """Durations of one task's rounds and starts."""
 
-    n_workers: int = declare(8, count(1, 256))
-    n_rounds: int = declare(400, count(10, 100_000))
+    n_workers: int = setting(8, count(1, 256))
+    n_rounds: int = setting(400, count(10, 100_000))
     #: Mean seconds from sending to the next parameters, where the shape does not lengthen it.
-    gap_s: float = declare(6.0, SECONDS)
+    gap_s: float = setting(6.0, SECONDS)
     #: Standard deviation of the gap, relative to its mean.
-    jitter_frac: float = declare(0.1, SHARE)
+    jitter_frac: float = setting(0.1, SHARE)
     #: One of :data:`SHAPES`.
-    shape: str = declare("jitter", choice(*SHAPES))
+    shape: str = setting("jitter", choice(*SHAPES))
     #: One of :data:`STARTS`.
-    start_mode: str = declare("spawn", choice(*STARTS))
+    start_mode: str = setting("spawn", choice(*STARTS))
     #: 95 % quantile of a start in seconds; None: that of the mode.
-    start_p95_s: float | None = declare(None, ANYTHING)
+    start_p95_s: float | None = setting(None, ANYTHING)
     #: Acting for one round; all collectors send together.
-    collect_s: float = declare(2.0, SECONDS)
-    seed: int = declare(0, count(0, 2**31))
+    collect_s: float = setting(2.0, SECONDS)
+    seed: int = setting(0, count(0, 2**31))
 
     @classmethod
     def together(cls, values: Mapping[str, Any], wrong: Collection[str]) -> list[str]:
@@ -239,7 +239,7 @@ class _Task:
 
     def _computed(self, i: int) -> None:
         elapsed_s = round(float(self.workload.gradients_s[self.round - 1, i]), 6)
-        self.host.feed(GradientComputed, collector=i, round=self.round, fence=_FENCE, elapsed_s=elapsed_s)
+        self.host.feed(GradientComputed, collector=i, round=self.round, fence=_FENCE, slot="s", elapsed_s=elapsed_s)
         self._compute(i + 1)
 
     def _make(self) -> None:

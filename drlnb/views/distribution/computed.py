@@ -9,7 +9,7 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Content, Floats
 from drlnb.views.drawing.pictures import Body, Lines, axis, picture
 from drlnb.views.drawing.theme import Style
-from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 
 __all__ = ["COMPUTED", "Computed", "egress", "models", "scaling", "sweep"]
 
@@ -21,42 +21,39 @@ _SEED = {10.0: 100, 30.0: 298}
 
 SWEEP = table(
     "points",
-    """
-    line:name | plan | how versions travel; bound: no plan is faster
-    x | m | relays, trees or intermediate hosts; plans without such a number are level lines
-    y | models/s | versions per second if each leaves once all hosts hold the one before
-    """,
+    Column("line", "plan", "how versions travel; bound: no plan is faster", kind="name"),
+    Column("x", "m", "relays, trees or intermediate hosts; plans without such a number are level lines"),
+    Column("y", "models/s", "versions per second if each leaves once all hosts hold the one before"),
 )
 SCALING = table(
     "points",
-    """
-    line:name | plan | how versions travel, each at its best numbers; with numbers: as chosen; bound: no plan is faster
-    x | hosts | that each version goes to
-    y | models/s | versions per second if each leaves once all hosts hold the one before
-    """,
+    Column(
+        "line",
+        "plan",
+        "how versions travel, each at its best numbers; with numbers: as chosen; bound: no plan is faster",
+        kind="name",
+    ),
+    Column("x", "hosts", "that each version goes to"),
+    Column("y", "models/s", "versions per second if each leaves once all hosts hold the one before"),
 )
 EGRESS = table(
     "hosts",
-    """
-    host:name | host | who sends: the learner, then the hosts by number
-    computed | computed (models) | bytes that leave it by the plan, in multiples of one version
-    simulated | simulated (models) | the same, as simulated message by message; nothing: not simulated
-    """,
+    Column("host", "host", "who sends: the learner, then the hosts by number", kind="name"),
+    Column("computed", "computed", "bytes that leave it by the plan, in multiples of one version", unit="models"),
+    Column(
+        "simulated", "simulated", "the same, as simulated message by message; nothing: not simulated", unit="models"
+    ),
 )
-NUMBERS = meanings(
-    """
-    publish | predicted (s) | from the first byte until every host holds the version, by the closed form
-    times | in L (x) | the same, in multiples of L: one version through the learner's card
-    rate | models per second | versions per second if each leaves once all hosts hold the one before
-    bound | of the possible (%) | the least time that any plan can take / the time of this one
-    """
-)
-SENT = meanings(
-    """
-    learner | models from the learner | bytes that leave the learner by the plan, in multiples of one version
-    host | from the busiest host | the most that leaves one host, in multiples of one version
-    """
-)
+NUMBERS = {
+    "publish": ("predicted", "s", "from the first byte until every host holds the version, by the closed form"),
+    "times": ("in L", "x", "the same, in multiples of L: one version through the learner's card"),
+    "rate": ("models per second", "", "versions per second if each leaves once all hosts hold the one before"),
+    "bound": ("of the possible", "%", "the least time that any plan can take / the time of this one"),
+}
+SENT = {
+    "learner": ("models from the learner", "", "bytes that leave the learner by the plan, in multiples of one version"),
+    "host": ("from the busiest host", "", "the most that leaves one host, in multiples of one version"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

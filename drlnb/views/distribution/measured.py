@@ -10,7 +10,7 @@ from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds.distribution import DistributionFold, HostLine
 from drlnb.views.folds.fold import Fold, fold_of
 
@@ -23,39 +23,44 @@ _LATEST = 64
 
 VERSIONS = table(
     "points",
-    """
-    line:name | what | predicted by the planner, or measured under a planner
-    x | version | of the parameters
-    y | time (ms) | from the first send until the sender knew that every live host holds it
-    lo | first host (ms) | until the first host held it
-    hi | last host (ms) | until the last host held it
-    """,
+    Column("line", "what", "predicted by the planner, or measured under a planner", kind="name"),
+    Column("x", "version", "of the parameters"),
+    Column("y", "time", "from the first send until the sender knew that every live host holds it", unit="ms"),
+    Column("lo", "first host", "until the first host held it", unit="ms"),
+    Column("hi", "last host", "until the last host held it", unit="ms"),
 )
 HOSTS = table(
     "rows",
-    """
-    row:series | host | node that runs collectors, or waits for versions
-    version | newest version | that it holds
-    behind | behind | versions that were planned since
-    n_versions | versions | that it has held
-    publish | held after (s) | mean seconds from the first send until the sender knew
-    arrival | arrival (s) | mean seconds from the first byte at the host to the last
-    n_lost | lost messages | messages that it did not take
-    dropped:name | dropped | why it takes no part any more; empty: it does
-    """,
+    Column("row", "host", "node that runs collectors, or waits for versions", kind="series"),
+    Column("version", "newest version", "that it holds"),
+    Column("behind", "behind", "versions that were planned since"),
+    Column("n_versions", "versions", "that it has held"),
+    Column("publish", "held after", "mean seconds from the first send until the sender knew", unit="s"),
+    Column("arrival", "arrival", "mean seconds from the first byte at the host to the last", unit="s"),
+    Column("n_lost", "lost messages", "messages that it did not take"),
+    Column("dropped", "dropped", "why it takes no part any more; empty: it does", kind="name"),
 )
-NUMBERS = meanings(
-    """
-    versions | versions | that were planned
-    measured | measured (s) | median over the latest 64 versions under the newest planner, until the last host held it
-    predicted | predicted (s) | median of what was expected: the closed form, corrected by what versions took before
-    correction | predicted / closed form (x) | median over the same versions
-    ratio | measured / predicted (x) | median over the same versions
-    behind | most behind | versions that the slowest live host lacks
-    repairs | repairs | plans that were made because messages were lost
-    lost | lost messages | messages that a host did not take
-    """
-)
+NUMBERS = {
+    "versions": ("versions", "", "that were planned"),
+    "measured": (
+        "measured",
+        "s",
+        "median over the latest 64 versions under the newest planner, until the last host held it",
+    ),
+    "predicted": (
+        "predicted",
+        "s",
+        "median of what was expected: the closed form, corrected by what versions took before",
+    ),
+    "correction": ("predicted / closed form", "x", "median over the same versions"),
+    "ratio": ("measured / predicted", "x", "median over the same versions"),
+    "sent": ("sent", "MB", "of the newest version to each host"),
+    "kept": ("kept", "MB", "of the newest version: hosts held it already, so it was not sent"),
+    "pause": ("pause", "s", "median of the longest time for which a collector that could act waited for a version"),
+    "behind": ("most behind", "", "versions that the slowest live host lacks"),
+    "repairs": ("repairs", "", "plans that were made because messages were lost"),
+    "lost": ("lost messages", "", "messages that a host did not take"),
+}
 
 
 def newest(fold: Fold, task: str | None = None) -> tuple[str, DistributionFold]:
@@ -128,16 +133,32 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
         )
         if correction and correction != 1.0:
             sentence += f"; predictions are {correction:.2g} times the closed form, which is what versions took"
+        sentence += _pause_and_parts(of)
     return picture(
         "distribution.versions", fold, sentence, VERSIONS, lines.body(axis("version"), axis("time", "ms")),
         notes=("the band reaches from the first host to the last one", _link(of)) if len(x) else (),
         numbers=numbered(
             NUMBERS, versions=float(len(x)), measured=median_s, predicted=expected_s, ratio=ratio,
-            correction=correction,
+            correction=correction, pause=_median(of.versions["pause"]), **_parts(of),
             behind=float(max((of.newest - host.version for host in live), default=0)), repairs=float(of.n_repairs),
             lost=float(sum(host.n_lost for host in of.hosts.values())),
         ),
     )  # fmt: skip
+
+
+def _parts(of: DistributionFold) -> dict[str, float]:
+    """Return the megabytes of the newest version that were sent to each host, and that hosts kept."""
+    if not len(of.versions):
+        return {}
+    mb, kept = float(of.versions.get(-1, "mb")), float(of.versions.get(-1, "kept"))
+    return {"sent": mb - kept, "kept": kept}
+
+
+def _pause_and_parts(of: DistributionFold) -> str:
+    """Return how long collectors waited, and what was not sent, in words."""
+    pause_s, (sent, kept) = _median(of.versions["pause"]), _parts(of).values()
+    said = f"; collectors waited {words.duration(pause_s)} for one" if pause_s is not None else ""
+    return said + (f"; of the newest one's {sent + kept:.3g} MB {sent:.3g} were sent, hosts kept the rest" * (kept > 0))
 
 
 def _link(of: DistributionFold) -> str:
@@ -209,15 +230,19 @@ def spread(journal: Journal | Fold, task: str | None = None, until_s: float | No
     )
     first, last = np.array([of.arrived.get(host, (math.nan, math.nan)) for host in names]).T
     begins = {route: start for start, _, route in reversed(of.sent[0].sends)}  # the first of each route
-    starts, n_bytes, publish_s = sorted(set(begins.values())), int(stop.max()), float(of.versions.get(-1, "measured"))
+    starts, publish_s = sorted(set(begins.values())), float(of.versions.get(-1, "measured"))
+    parts = np.array(sorted({(begin, end) for begin, end, _ in of.sent[0].sends}))
+    shard = np.searchsorted(starts, parts[:, 0], side="right") - 1
+    carried = np.bincount(shard, np.diff(parts).ravel(), len(starts))  # what hosts keep is in none
     planner = of.planners[int(of.versions.get(-1, "planner"))]
     return Spread(
-        plan=planner, name=f"version {of.newest} by {planner}", model_bytes=n_bytes, hosts=tuple(names), messages={
+        plan=planner, name=f"version {of.newest} by {planner}", model_bytes=int(carried.sum()), hosts=tuple(names),
+        messages={
             "sender": sender, "receiver": receiver, "bytes": (stop - start).astype(np.float64), "repair": repair,
             "shard": np.searchsorted(starts, start, side="right") - 1,
             "begun": first[receiver], "done": last[receiver], "wire": (last - first)[receiver],
         },
-        sizes=np.diff([*starts, n_bytes]), look=0, origin=fold.origin,
+        sizes=carried.astype(np.float64), look=0, origin=fold.origin,
         publish_s=float(np.nanmax(last, initial=0.0)) if math.isnan(publish_s) else publish_s,
         lost=tuple((host, t, -1) for host, t in of.gone.items() if host in names), notes=(_KNOWN,),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Floats, Table
 from drlnb.views.drawing.pictures import Lines, axis, lanes_of, picture, timeline
 from drlnb.views.drawing.theme import Style
-from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 
 __all__ = ["REPAIR", "SIMULATED", "Spread", "race", "shards"]
 
@@ -29,32 +29,31 @@ _HELD = Style("holds the version", "✓", "#2E7D32")
 
 SHARDS = table(
     "bars",
-    """
-    sender:name | from | who sends
-    receiver:name | to | who receives
-    begun*1000 | begun (ms) | when the sender's card began with it
-    stop*1000 | received (ms) | when the receiver's card had all of it
-    mb | size (MB) | bytes of the message
-    series:series | part | which shards they are of; repair: sent again instead of what a lost host was to forward
-    """,
+    Column("sender", "from", "who sends", kind="name"),
+    Column("receiver", "to", "who receives", kind="name"),
+    Column("begun", "begun", "when the sender's card began with it", unit="ms", factor=1000),
+    Column("stop", "received", "when the receiver's card had all of it", unit="ms", factor=1000),
+    Column("mb", "size", "bytes of the message", unit="MB"),
+    Column(
+        "series",
+        "part",
+        "which shards they are of; repair: sent again instead of what a lost host was to forward",
+        kind="series",
+    ),
 )
 RACE = table(
     "points",
-    """
-    line:name | plan | how the version travels
-    x | time (ms) | since the first byte
-    y | hosts (%) | hosts that hold the whole version
-    """,
+    Column("line", "plan", "how the version travels", kind="name"),
+    Column("x", "time", "since the first byte", unit="ms"),
+    Column("y", "hosts", "hosts that hold the whole version", unit="%"),
 )
-NUMBERS = meanings(
-    """
-    publish | publish (s) | from the first byte until the learner knows that every live host holds the version
-    first | first host (s) | until the first host holds it
-    last | last host (s) | until the last one does
-    complete | complete | hosts that hold it
-    repaired | repair messages | messages that the plan did not have
-    """
-)
+NUMBERS = {
+    "publish": ("publish", "s", "from the first byte until the learner knows that every live host holds the version"),
+    "first": ("first host", "s", "until the first host holds it"),
+    "last": ("last host", "s", "until the last one does"),
+    "complete": ("complete", "", "hosts that hold it"),
+    "repaired": ("repair messages", "", "messages that the plan did not have"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: what follows from it is kept; arrays have no one equality

@@ -6,7 +6,7 @@ from drlnb.views.distribution.simulated import REPAIR, Spread
 from drlnb.views.drawing import theme
 from drlnb.views.drawing.payload import Array, Floats, Table, picked
 from drlnb.views.drawing.pictures import Body, axis, picture
-from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 
 __all__ = ["topology"]
 
@@ -22,21 +22,17 @@ _STYLES = (
 
 TOPOLOGY = table(
     "edges",
-    """
-    sender:name | from | who sends
-    receiver:name | to | who receives
-    begun*1000 | begun (ms) | when the sender began with it, as far as it is known
-    stop*1000 | received (ms) | when the receiver had all of it
-    mb | size (MB) | bytes of the shard that go this way
-    series:series | by | the plan, or repair: sent again instead of what a lost host was to forward
-    """,
+    Column("sender", "from", "who sends", kind="name"),
+    Column("receiver", "to", "who receives", kind="name"),
+    Column("begun", "begun", "when the sender began with it, as far as it is known", unit="ms", factor=1000),
+    Column("stop", "received", "when the receiver had all of it", unit="ms", factor=1000),
+    Column("mb", "size", "bytes of the shard that go this way", unit="MB"),
+    Column("series", "by", "the plan, or repair: sent again instead of what a lost host was to forward", kind="series"),
 )
-NUMBERS = meanings(
-    """
-    holders | hosts that hold it | that have the whole shard at the end, and are there
-    whole | last of them (s) | until the last one had it
-    """
-)
+NUMBERS = {
+    "holders": ("hosts that hold it", "", "that have the whole shard at the end, and are there"),
+    "whole": ("last of them", "s", "until the last one had it"),
+}
 
 
 def topology(of: Spread, shard: int = 0, at_s: float | None = None) -> View:

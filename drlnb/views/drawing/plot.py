@@ -3,6 +3,7 @@
 import html
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -40,14 +41,15 @@ def figure(header: Plain, tables: Tables, rows: Rows) -> Plotly:
 def _marks(fig: Plotly, marks: Sequence[Plain]) -> None:
     """Draw changed settings as upright lines; from when on they count is said under the pointer."""
     shapes, notes = [], []
-    for mark in marks:
-        at = {"x": float(mark["t"]), "xref": "x", "yref": "paper"}
+    for t, found in groupby(sorted(marks, key=lambda mark: float(mark["t"])), key=lambda mark: float(mark["t"])):
+        group = list(found)  # marks of one moment share a line, and their words stand side by side
+        labels, said = (_safe(", ".join(dict.fromkeys(mark[word] for mark in group))) for word in ("label", "said"))
         shapes.append({
-            "type": "line", "xref": "x", "yref": "paper", "x0": at["x"], "x1": at["x"], "y0": 0, "y1": 1,
+            "type": "line", "xref": "x", "yref": "paper", "x0": t, "x1": t, "y0": 0, "y1": 1,
             "line": {"width": 1, "dash": "dash"},
         })  # fmt: skip
         notes.append({
-            **at, "y": 1, "text": _safe(mark["label"]), "hovertext": _safe(mark["said"]), "showarrow": False,
+            "x": t, "xref": "x", "yref": "paper", "y": 1, "text": labels, "hovertext": said, "showarrow": False,
             "textangle": -90, "xanchor": "left", "yanchor": "top", "font": {"size": 10},
         })  # fmt: skip
     fig.update_layout(shapes=shapes, annotations=notes)

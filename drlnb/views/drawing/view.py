@@ -3,11 +3,9 @@
 import base64
 import hashlib
 import html
-import inspect
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -15,97 +13,57 @@ import numpy as np
 from drlnb.views.drawing import payload, plot, svg, words
 from drlnb.views.drawing.payload import Content, Drawn, Message, Plain, Rows, Tables
 
-__all__ = ["Column", "Number", "Numbers", "View", "meanings", "numbered", "table"]
+__all__ = ["Column", "Meaning", "Number", "Numbers", "View", "numbered", "table"]
 
 #: A number beside a picture: label, value, unit, definition.
 Number = tuple[str, float | None, str, str]
+#: What such a number means: label, unit, definition.
+Meaning = tuple[str, str, str]
 #: Key -> number.
 Numbers = Mapping[str, Number]
 
+#: What a column holds: numbers, tokens of fences, or indices into the names, the series or the lanes.
+_KINDS = ("number", "fence", "name", "series", "lane")
 #: Rows of the table that the text/html twin shows.
 _HTML_ROWS = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column of a picture's table twin: what it means, and which drawn column it is."""
 
+    name: str
     label: str
-    unit: str = ""
     definition: str
-    #: Table and column of :attr:`View.columns` that hold it, as ``bars.waited``.
-    source: str
-    #: ``number``, ``fence`` (token), or an index into the ``name``s, the ``series`` or the ``lane``s.
+    unit: str = ""
+    #: One of :data:`_KINDS`.
     kind: str = "number"
     #: What a drawn value is multiplied with.
     factor: float = 1.0
+    #: Table of :attr:`View.columns` that holds it.
+    table: str = ""
 
-    @property
-    def name(self) -> str:
-        """Name of the drawn column."""
-        return self.source.partition(".")[2]
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ValueError(f"column {self.name} is of one of the kinds {', '.join(_KINDS)}, not {self.kind!r}")
 
     @property
     def title(self) -> str:
         """Label with unit."""
         return words.titled(self.label, self.unit)
 
-
-#: A line of :func:`table` or :func:`meanings`.
-_LINE = re.compile(
-    r"(?P<name>\w+)(:(?P<kind>number|fence|name|series|lane))?(\*(?P<factor>[\d.]+))? \| "
-    r"(?P<label>[^|]*?)( \((?P<unit>[^()|]*)\))? \| (?P<text>.+)"
-)
+    def plain(self) -> Content:
+        """Return what the page is told of it."""
+        facts = {key: getattr(self, key) for key in ("label", "unit", "definition", "kind")}
+        return {**facts, "source": f"{self.table}.{self.name}", "factor": float(self.factor)}
 
 
-def _lines(text: str) -> list[re.Match[str]]:
-    lines = re.sub(r"\n +", " ", inspect.cleandoc(text)).splitlines()
-    matches = [match for line in lines if (match := _LINE.fullmatch(line))]
-    if len(matches) < len(lines):
-        wrong = next(line for line in lines if not _LINE.fullmatch(line))
-        raise ValueError(f"not 'name:kind*factor | label (unit) | definition': {wrong!r}")
-    return matches
+def table(source: str, *columns: Column) -> tuple[Column, ...]:
+    """Return the columns of a table twin, all of one drawn table."""
+    return tuple(replace(column, table=source) for column in columns)
 
 
-def table(source: str, text: str) -> tuple[Column, ...]:
-    """Return the columns of a table twin, written a line each; a line that is indented goes on with the former.
-
-    Parameters
-    ----------
-    source
-        Drawn table that holds them.
-    text
-        Lines ``name:kind*factor | label (unit) | definition``; kind, factor and unit may be missing.
-
-    Raises
-    ------
-    ValueError
-        If a line is none.
-
-    Examples
-    --------
-    >>> table("bars", "held*1000 | held (ms) | from grant to return")[0].title
-    'held (ms)'
-    """
-    return tuple(
-        Column(
-            label=line["label"],
-            unit=line["unit"] or "",
-            definition=line["text"],
-            source=f"{source}.{line['name']}",
-            kind=line["kind"] or "number",
-            factor=float(line["factor"] or 1.0),
-        )
-        for line in _lines(text)
-    )
-
-
-def meanings(text: str) -> Mapping[str, tuple[str, str, str]]:
-    """Return key -> (label, unit, definition) of numbers, written ``key | label (unit) | definition`` a line each."""
-    return {line["name"]: (line["label"], line["unit"] or "", line["text"]) for line in _lines(text)}
-
-
-def numbered(known: Mapping[str, tuple[str, str, str]], **values: float | None) -> dict[str, Number]:
+def numbered(known: Mapping[str, Meaning], **values: float | None) -> dict[str, Number]:
     """Return those numbers beside a picture that have a value (or None), in the order of their meanings."""
     return {key: (label, values[key], unit, text) for key, (label, unit, text) in known.items() if key in values}
 
@@ -198,7 +156,7 @@ class View:
         return [list(row) for row in zip(*values, strict=True)]
 
     def _values(self, column: Column, last: int | None) -> list[float | str | None]:
-        array = self.columns[column.source.partition(".")[0]][column.name]
+        array = self.columns[column.table][column.name]
         if last is not None:
             array = array[max(0, len(array) - last) :]
         if column.kind in _NAMED:
@@ -273,7 +231,7 @@ class View:
 @cache
 def _plain_table(table: tuple[Column, ...]) -> list[Content]:
     """Return a table's columns as plain data: they are the same for every picture of a kind."""
-    return [asdict(column) for column in table]
+    return [column.plain() for column in table]
 
 
 def table_html(columns: Sequence[Column], rows: Rows) -> str:

@@ -13,6 +13,8 @@ from drlnb.records.columns.distribution import (
     SendParameters,
     VersionPublished,
 )
+from drlnb.records.columns.warmup import CollectorReady, WakeCollector
+from drlnb.records.round import ExperienceArrived
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["DistributionFold", "HostLine"]
@@ -42,10 +44,11 @@ class DistributionFold:
     """Versions in the order of their plans."""
 
     #: Version, number of its planner in :attr:`planners`, seconds that were expected, and by the closed form alone,
-    #: seconds until all hosts held it (NaN before), hosts, and seconds until the first and the last host held it.
+    #: seconds until all hosts held it (NaN before), hosts, its megabytes and those of them that hosts kept, seconds
+    #: until the first and the last host held it, and the longest time for which a collector waited for it.
     versions: Grow = field(
         default_factory=lambda: Grow(
-            "version", "planner", "predicted", "form", "measured", "hosts", "mb", "first", "last"
+            "version", "planner", "predicted", "form", "measured", "hosts", "mb", "kept", "first", "last", "pause"
         )
     )
     #: Names of planners in the order of their first plans.
@@ -58,6 +61,8 @@ class DistributionFold:
     begun_t: float = 0.0
     arrived: dict[str, tuple[float, float]] = field(default_factory=dict)
     gone: dict[str, float] = field(default_factory=dict)
+    #: Collector -> when it had nothing more to do but to wait for the newest version.
+    rests: dict[int, float] = field(default_factory=dict)
     #: Figures of the network, by their names, as they were measured last.
     link: Mapping[str, float] = field(default_factory=dict)
 
@@ -77,7 +82,7 @@ class DistributionFold:
         form_s = decision.predicted_s or math.nan
         self.versions.append(
             decision.version, self.planners.index(decision.planner), form_s * decision.correction, form_s, math.nan,
-            len(decision.hosts), decision.n_bytes / 1e6, math.nan, math.nan,
+            len(decision.hosts), decision.n_bytes / 1e6, decision.kept_bytes / 1e6, math.nan, math.nan, math.nan,
         )  # fmt: skip
         self.versions.thin("version", _MOST)
         self.sent, self.begun_t, self.arrived, self.gone = [], t, {}, {}
@@ -85,6 +90,16 @@ class DistributionFold:
     def _sends(self, command: SendParameters, t: float) -> None:
         if command.version == self.newest:
             self.sent.append(command)
+
+    def _rested(self, event: ExperienceArrived | CollectorReady, t: float) -> None:
+        self.rests[event.collector] = event.t
+
+    def _woken(self, command: WakeCollector, t: float) -> None:
+        since = self.rests.pop(command.collector, None)
+        if since is not None and command.version == self.newest:
+            known = self.versions.get(-1, "pause")
+            paused_s = t - max(since, self.begun_t)
+            self.versions.set(-1, "pause", paused_s if math.isnan(known) else max(known, paused_s))
 
     def _measured(self, event: LinkMeasured, t: float) -> None:
         self.link = {**self.link, **event.figures}

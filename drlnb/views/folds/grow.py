@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Floats", "Grow", "Plain", "Spans", "begin_span", "end_span"]
+__all__ = ["Floats", "Grow", "Plain", "Spans", "begin_span", "end_span", "finite"]
 
 #: Real numbers in a row.
 Floats = NDArray[np.float64]
@@ -16,6 +16,11 @@ Floats = NDArray[np.float64]
 Plain = Mapping[str, Any]
 #: Spans of seconds; the end of the last one is NaN while it goes on.
 Spans = list[tuple[float, float]]
+
+
+def finite(values: Floats) -> Floats:
+    """Return those values that are known."""
+    return values[np.isfinite(values)]
 
 
 def begin_span(spans: Spans, t: float) -> None:

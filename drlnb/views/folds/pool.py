@@ -280,13 +280,13 @@ class PoolFold:
         self._clocks.seen("return", event.fence, self.streams[stream], t)
 
     def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
-        computed, reason = math.nan, "expired"
+        computed_s, reason = (math.nan,) * len(lease.slots), "expired"
         if isinstance(lease, leasing.LeaseReleased):
-            computed, reason = lease.computed_s, lease.reason
+            computed_s, reason = lease.computed_s, lease.reason
         number = self.reasons.setdefault(reason, len(self.reasons))
         rows = self._open.pop(lease.fence, ())
         part = self.parts[stream, self._task(lease.task)]
-        for at in rows:
+        for at, computed in zip(rows, computed_s, strict=False):
             part.held += t - self.leases.get(at, "start")
             part.computed += 0.0 if math.isnan(computed) else computed
             part.last = max(part.last, t)

@@ -53,8 +53,6 @@ class SwapFold:
     n_samples: int = 0
     #: NaN: no budget.
     budget_bytes: float = math.nan
-    #: What copies to a file are held to; NaN: they are not.
-    bandwidth_bytes_per_s: float = math.nan
     planner: str = "auto"
     #: Row -> the action that the user wants.
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -85,10 +83,6 @@ class SwapFold:
         """Whether there is anything to see: rounds without swapping are not."""
         return self.profile is not None or self.n_steps > 0
 
-    def origin(self, of_run: str) -> str:
-        """Return where figures of its steps are from: a disk that is held back is emulated."""
-        return of_run if math.isnan(self.bandwidth_bytes_per_s) else "emulated"
-
     def _opened(self, header: StreamOpened, t: float) -> None:
         config = header.config or {}
         own, planners = config.get("swapping", {}), config.get("planners", {})
@@ -96,8 +90,6 @@ class SwapFold:
         if not self.active and budget is not None:
             self.budget_bytes, self.pins = float(read_bytes(budget)), dict(own.get("pin") or {})
             self.planner = str(planners.get("swapping", config.get("planner", "auto")))
-            rate = own.get("bandwidth_bytes_per_s")
-            self.bandwidth_bytes_per_s = math.nan if rate is None else float(read_bytes(rate))
 
     def _profiled(self, event: words.SwapProfileTaken, t: float) -> None:
         self.profile, self.n_samples, self.unavailable = event.profile, event.n_samples, ""
@@ -115,9 +107,6 @@ class SwapFold:
                 self.learnt = Learnt()
             self.planner = str(event.value)
             self._mark(f"planner: {event.value}", f"{event.key}: {event.value}")
-        elif event.key == "swapping.bandwidth_bytes_per_s":
-            self.bandwidth_bytes_per_s = math.nan if event.value is None else float(read_bytes(event.value))
-            self._mark("disk as it is" if event.value is None else "disk held back", f"{event.key}: {event.value}")
         elif event.key == "swapping.pin":
             self.pins = dict(event.value or {})
             self._mark("pins", f"{event.key}: {len(self.pins)} rows")

@@ -33,6 +33,10 @@ class Attempt:
     config: Plain = field(default_factory=dict)
     #: Rounds that were finished when it began.
     n_before: int = 0
+    #: Environment steps so far, those of the latest round, and seconds of training.
+    n_timesteps: int = 0
+    n_samples: int = 0
+    elapsed_s: float = 0.0
     phase: str = "queued"
     #: ``done``, ``stopped`` or ``failed``; empty while it goes on.
     ended: str = ""
@@ -44,13 +48,16 @@ class Attempt:
     last_loss: str = ""
     #: Round of the newest whole checkpoint, 0 if there is none.
     n_kept: int = 0
-    #: What it means that the newest one could not be written, in words; empty if it was.
-    unwritten: str = ""
+    #: What became of the newest one, if it could not be written.
+    unsaved: of_round.CheckpointWritten | None = None
     #: Version -> round, of checkpoints that are being written.
     writing: dict[int, int] = field(default_factory=dict)
     rounds: Grow = field(default_factory=lambda: Grow(*_ROUND))
-    #: One row per piece of work on a slot, the newest ones: when it ended, how long it took, fence of its lease.
-    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token"))
+    #: One row per piece of work on a slot, the newest ones: when it ended, how long it took, fence of its lease, slot.
+    work: Grow = field(default_factory=lambda: Grow("stop", "elapsed", "epoch", "token", "slot"))
+    #: Slot -> its number in that column; and the first slot of the newest lease, which makes the parameters.
+    slots: dict[str, int] = field(default_factory=dict)
+    lead: str = ""
     #: Bytes that had to be brought to slots, NaN where no record says so.
     moved_bytes: float = math.nan
     #: Evaluations that did not fail, with the environment steps before them.
@@ -68,13 +75,14 @@ class Attempt:
     def _task_opened(self, event: of_round.TaskOpened, t: float) -> None:
         self.task.n_changes += 1
         self.n_before = self.n_kept = event.n_rounds
+        self.n_timesteps, self.elapsed_s = event.n_timesteps, event.elapsed_s
         self.phase = "starting"
 
     def _writes(self, command: of_round.WriteCheckpoint, t: float) -> None:
         self.writing[command.version] = command.n_rounds
 
     def _written(self, event: of_round.CheckpointWritten, t: float) -> None:
-        self.unwritten = event.text
+        self.unsaved = event if event.failure else None
         n_rounds = self.writing.pop(event.version, None)
         if n_rounds is not None and not event.failure:
             self.n_kept = n_rounds
@@ -102,6 +110,8 @@ class Attempt:
 
     def _metrics(self, decision: of_round.MetricsRecorded, t: float) -> None:
         self.task.n_changes += 1
+        self.n_samples, self.n_timesteps = decision.n_timesteps - self.n_timesteps, decision.n_timesteps
+        self.elapsed_s = decision.metrics.get("time/time_elapsed", self.elapsed_s)
         self.rounds.append(t, decision.round, decision.n_timesteps)
         self.rounds.fill(decision.metrics)
         self.rounds.thin("round", _MOST_ROUNDS)
@@ -113,7 +123,9 @@ class Attempt:
 
     def _worked(self, event: of_round.GradientComputed | of_round.ParametersReady, t: float) -> None:
         if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
-            self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token)
+            name = event.slot if isinstance(event, of_round.GradientComputed) else self.lead
+            slot = self.slots.setdefault(name, len(self.slots))
+            self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token, slot)
             if len(self.work) >= 2 * _WORK:
                 self.work.take(slice(self._cut(), None))
 
@@ -128,6 +140,7 @@ class Attempt:
         self.moved_bytes = event.moved_bytes + (0.0 if math.isnan(self.moved_bytes) else self.moved_bytes)
 
     def _received(self, event: of_round.LeaseReceived, t: float) -> None:
+        self.lead = event.slots[0]
         self.task.clocks.seen("grant", event.fence, self.stream, t)
 
     def _returns(self, command: of_round.ReturnLease, t: float) -> None:
@@ -175,6 +188,16 @@ class TaskFold:
     def in_order(self) -> list[Attempt]:
         """All attempts, oldest first."""
         return [self.attempts[number] for number in sorted(self.attempts)]
+
+    @property
+    def made(self) -> Attempt:
+        """The newest attempt that has begun, whose steps count."""
+        return next((attempt for attempt in self.in_order[::-1] if attempt.phase != "queued"), self.latest)
+
+    @property
+    def n_samples(self) -> int:
+        """Steps of the latest round, 0 before the first."""
+        return next((attempt.n_samples for attempt in self.in_order[::-1] if attempt.n_samples), 0)
 
     @property
     def state(self) -> str:

@@ -8,7 +8,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
-from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.lines import LeaseLine, expected, inflation, lent_s, sharing
@@ -27,41 +27,47 @@ _SEEN = 0.002
 
 TABLE = table(
     "bars",
-    """
-    token:fence | fence | token of the lease, one higher at each grant
-    series:series | task | task that held the slot
-    lane:lane | slot | slot that was lent
-    start | granted (s) | when it was lent, since the run's first event
-    waited*1000 | waited (ms) | from request to grant
-    held*1000 | held (ms) | from grant to return
-    computed*1000 | computed (ms) | seconds that the executor computed under it
-    reason:name | end | how it ended
-    """,
+    Column("token", "fence", "token of the lease, one higher at each grant", kind="fence"),
+    Column("series", "task", "task that held the slot", kind="series"),
+    Column("lane", "slot", "slot that was lent", kind="lane"),
+    Column("start", "granted", "when it was lent, since the run's first event", unit="s"),
+    Column("waited", "waited", "from request to grant", unit="ms", factor=1000),
+    Column("held", "held", "from grant to return", unit="ms", factor=1000),
+    Column("computed", "computed", "seconds that the executor computed under it", unit="ms", factor=1000),
+    Column("reason", "end", "how it ended", kind="name"),
 )
 
 _THERE = "seconds that slots were there (from when each came up until it was lost), in the time shown"
-NUMBERS = meanings(
-    f"""
-    computing | computing (%) | seconds computed / {_THERE}
-    idle | held, idle (%) | seconds lent and not computed: what it took to begin, to wait for experience and to hand
-        back / {_THERE}
-    refused | free, asked for (%) | seconds in which a slot was free though a request waited, as while it drains or is
-        not among those that may serve it / {_THERE}
-    free | free (%) | all other seconds of the slots; these four are the whole / {_THERE}
-    slots | slots | slots that can be lent now
-    busy | busy | slots that are lent now
-    waiting | waiting | tasks of the run that wait for a slot now
-    held | held (%) | seconds lent / {_THERE}
-    longest_wait_s | longest wait (s) | longest wait for a slot, answered or not, in the time shown
-    utilisation | utilisation (%) | seconds computed / seconds that slots were there, from the first grant to the last
-        release of the run
-    bound | bound (%) | most that utilisation can be: sum of duties / slots, mean over the time of the run
-    expected | expected (%) | utilisation by queueing theory, mean over the time of the run
-    inflation | rounds take (x) | time with waits for slots / without them, mean over tasks
-    expected_inflation | expected (x) | the same by queueing theory, mean over the time of the run
-    fairness | fairness (x) | largest share of held seconds / smallest, over the run's tasks, in the time shown
-    """
-)
+NUMBERS = {
+    "computing": ("computing", "%", f"seconds computed / {_THERE}"),
+    "idle": (
+        "held, idle",
+        "%",
+        f"seconds lent and not computed: what it took to begin, to wait for experience and to hand back / {_THERE}",
+    ),
+    "refused": (
+        "free, asked for",
+        "%",
+        "seconds in which a slot was free though a request waited, as while it drains or is not among those that "
+        f"may serve it / {_THERE}",
+    ),
+    "free": ("free", "%", f"all other seconds of the slots; these four are the whole / {_THERE}"),
+    "slots": ("slots", "", "slots that can be lent now"),
+    "busy": ("busy", "", "slots that are lent now"),
+    "waiting": ("waiting", "", "tasks of the run that wait for a slot now"),
+    "held": ("held", "%", f"seconds lent / {_THERE}"),
+    "longest_wait_s": ("longest wait", "s", "longest wait for a slot, answered or not, in the time shown"),
+    "utilisation": (
+        "utilisation",
+        "%",
+        "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
+    ),
+    "bound": ("bound", "%", "most that utilisation can be: sum of duties / slots, mean over the time of the run"),
+    "expected": ("expected", "%", "utilisation by queueing theory, mean over the time of the run"),
+    "inflation": ("rounds take", "x", "time with waits for slots / without them, mean over tasks"),
+    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over the time of the run"),
+    "fairness": ("fairness", "x", "largest share of held seconds / smallest, over the run's tasks, in the time shown"),
+}
 
 
 def gantt(

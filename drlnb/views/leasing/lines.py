@@ -118,15 +118,20 @@ class LeaseLine:
 
     def _in_streams(self) -> Floats:
         """Return lease, start and stop of each piece of work in the tasks' own streams."""
-        parts = [np.zeros((4, 0))]
+        parts = [np.zeros((5, 0))]
+        lanes = self.fold.pool.slots
         for _, task in sorted(self.fold.tasks.items()):
             for attempt in task.in_order:
                 work = [attempt.work[name] for name in ("stop", "elapsed", "epoch", "token")]
-                parts.append(np.stack([work[0] + self.fold.offset_s(attempt.stream), *work[1:]]))
-        stop, elapsed, epoch, token = np.concatenate(parts, axis=1)
-        fences, first = np.unique(self.leases["epoch"] + 1j * self.leases["token"], return_index=True)
-        at = np.searchsorted(fences, epoch + 1j * token)
-        known = np.flatnonzero(np.append(fences, np.nan)[at] == epoch + 1j * token)
+                lane = np.array([lanes.get(name, -1) for name in attempt.slots])[attempt.work["slot"].astype(np.int64)]
+                parts.append(np.stack([work[0] + self.fold.offset_s(attempt.stream), *work[1:], lane]))
+        stop, elapsed, epoch, token, lane = np.concatenate(parts, axis=1)
+        n = len(lanes) + 1
+        held = self.leases["epoch"] + 1j * (self.leases["token"] * n + self.leases["lane"])
+        fences, first = np.unique(held, return_index=True)
+        wanted = epoch + 1j * (token * n + lane)
+        at = np.searchsorted(fences, wanted)
+        known = np.flatnonzero(np.append(fences, np.nan)[at] == wanted)
         row = first[at[known]]
         begin = np.maximum((stop - elapsed)[known], self.leases["start"][row])
         end = np.minimum(stop[known], self.leases["stop"][row])

@@ -11,7 +11,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Table, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
-from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
@@ -24,13 +24,16 @@ _BARS = 200
 
 TABLE = table(
     "bars",
-    """
-    lane:lane | row | slot as it was shared, or slot of the ghosts
-    series:series | task | task; alone: without the waits for slots; co-located: as a process beside the others
-    start | from (s) | since the run's first event
-    held | for (s) | seconds of the slot
-    known:name | how known | recorded, or what a ghost assumes
-    """,
+    Column("lane", "row", "slot as it was shared, or slot of the ghosts", kind="lane"),
+    Column(
+        "series",
+        "task",
+        "task; alone: without the waits for slots; co-located: as a process beside the others",
+        kind="series",
+    ),
+    Column("start", "from", "since the run's first event", unit="s"),
+    Column("held", "for", "seconds of the slot", unit="s"),
+    Column("known", "how known", "recorded, or what a ghost assumes", kind="name"),
 )
 
 #: How a bar is known: a lease, a ghost of exclusive allocation, one of co-location.
@@ -41,27 +44,45 @@ _KNOWN = (
     "contexts and memory cost nothing",
 )
 
-NUMBERS = meanings(
-    f"""
-    shared_s | shared (s) | from the first grant to the last return
-    exclusive_s | exclusive (s) | the same rounds with one device per task, one task after the other, without waits for
-        slots
-    times | so much faster (x) | exclusive / shared
-    colocated_s | co-located, time-sliced, modelled (s) | the same rounds as ordinary processes, all at once on the
-        devices, without leases; {_KNOWN[2]}
-    times_colocated | speed v co-located (x) | co-located / shared; below 1 leases took longer
-    saved | saved (%) | 1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation
-    saved_colocated | saved v co-located, modelled (%) | 1 - slot-seconds lent / device-seconds until the last
-        co-located process of each device ends
-    inflation | rounds take (x) | time with the waits for slots / time without them, from each task's first slot on,
-        mean over tasks; where a wait overlapped with collecting, the true price is less
-    expected_inflation | expected (x) | the same by queueing theory, mean over time
-    utilisation | utilisation (%) | seconds computed / seconds that slots were there, from the first grant to the last
-        return
-    bound | bound (%) | most that utilisation can be: the duties' sum / slots, mean over time
-    expected | expected (%) | utilisation by queueing theory, mean over time
-    """
-)
+NUMBERS = {
+    "shared_s": ("shared", "s", "from the first grant to the last return"),
+    "exclusive_s": (
+        "exclusive",
+        "s",
+        "the same rounds with one device per task, one task after the other, without waits for slots",
+    ),
+    "times": ("so much faster", "x", "exclusive / shared"),
+    "colocated_s": (
+        "co-located, time-sliced, modelled",
+        "s",
+        f"the same rounds as ordinary processes, all at once on the devices, without leases; {_KNOWN[2]}",
+    ),
+    "times_colocated": ("speed v co-located", "x", "co-located / shared; below 1 leases took longer"),
+    "saved": (
+        "saved",
+        "%",
+        "1 - slot-seconds lent / slot-seconds of exclusive allocation; to be read with the inflation",
+    ),
+    "saved_colocated": (
+        "saved v co-located, modelled",
+        "%",
+        "1 - slot-seconds lent / device-seconds until the last co-located process of each device ends",
+    ),
+    "inflation": (
+        "rounds take",
+        "x",
+        "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; where"
+        " a wait overlapped with collecting, the true price is less",
+    ),
+    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over time"),
+    "utilisation": (
+        "utilisation",
+        "%",
+        "seconds computed / seconds that slots were there, from the first grant to the last return",
+    ),
+    "bound": ("bound", "%", "most that utilisation can be: the duties' sum / slots, mean over time"),
+    "expected": ("expected", "%", "utilisation by queueing theory, mean over time"),
+}
 
 
 def shares(journal: Journal | Fold, until_s: float | None = None) -> View:

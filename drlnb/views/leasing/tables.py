@@ -9,7 +9,7 @@ from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
 from drlnb.views.drawing.theme import Style
-from drlnb.views.drawing.view import View, table
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.aged import TICK_S, fewer, ticks
 from drlnb.views.folds.fold import Fold, fold_of
@@ -27,31 +27,31 @@ _REASONS = 60
 
 QUEUE = table(
     "points",
-    """
-    line:name | line | what is counted
-    x | time (s) | since the run's first event
-    y | count | requests that wait, slots that are lent, slots that are there, from then on; of older time their mean
-    lo | least | least in the time up to the next point, where there is a mean
-    hi | most | most in it
-    """,
+    Column("line", "line", "what is counted", kind="name"),
+    Column("x", "time", "since the run's first event", unit="s"),
+    Column(
+        "y",
+        "count",
+        "requests that wait, slots that are lent, slots that are there, from then on; of older time their mean",
+    ),
+    Column("lo", "least", "least in the time up to the next point, where there is a mean"),
+    Column("hi", "most", "most in it"),
 )
 LENDING = table(
     "rows",
-    """
-    task:series | task | name, with the letter that it has in every picture
-    rounds | rounds | rounds for which it was lent a slot
-    leases | leases | leases
-    per_round | per round | leases / rounds: more than 1 where it gave way in a round
-    p50 | wait p50 (s) | median of its latest 100 waits for a slot
-    p95 | wait p95 (s) | 95 % of its latest 100 waits were shorter
-    held | held (s) | slot-seconds that it was lent
-    computed | computed (s) | of these, seconds that its executor computed
-    share*100 | share (%) | of all slot-seconds that were lent
-    resident*100 | resident (%) | leases whose slots held the round's parameters already
-    moved | moved (MB) | parameters and kept gradients that were brought to slots; nothing: not told
-    duty | duty | d: seconds computed / (time - pauses - waits for slots)
-    inflation | rounds take (x) | time with the waits for slots / time without them
-    """,
+    Column("task", "task", "name, with the letter that it has in every picture", kind="series"),
+    Column("rounds", "rounds", "rounds for which it was lent a slot"),
+    Column("leases", "leases", "leases"),
+    Column("per_round", "per round", "leases / rounds: more than 1 where it gave way in a round"),
+    Column("p50", "wait p50", "median of its latest 100 waits for a slot", unit="s"),
+    Column("p95", "wait p95", "95 % of its latest 100 waits were shorter", unit="s"),
+    Column("held", "held", "slot-seconds that it was lent", unit="s"),
+    Column("computed", "computed", "of these, seconds that its executor computed", unit="s"),
+    Column("share", "share", "of all slot-seconds that were lent", unit="%", factor=100),
+    Column("resident", "resident", "leases whose slots held the round's parameters already", unit="%", factor=100),
+    Column("moved", "moved", "parameters and kept gradients that were brought to slots; nothing: not told", unit="MB"),
+    Column("duty", "duty", "d: seconds computed / (time - pauses - waits for slots)"),
+    Column("inflation", "rounds take", "time with the waits for slots / time without them", unit="x"),
 )
 _LENDING_COLUMNS = shown(
     LENDING, "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
@@ -59,12 +59,10 @@ _LENDING_COLUMNS = shown(
 )  # fmt: skip
 REASONS = table(
     "rows",
-    """
-    what:name | what | rule and its answer, or what became of a lease, a request or a slot
-    times | times | how often
-    reason:name | reason | in its own words; measured numbers are left out
-    by:name | by | slot, or how often by the letters of the tasks
-    """,
+    Column("what", "what", "rule and its answer, or what became of a lease, a request or a slot", kind="name"),
+    Column("times", "times", "how often"),
+    Column("reason", "reason", "in its own words; measured numbers are left out", kind="name"),
+    Column("by", "by", "slot, or how often by the letters of the tasks", kind="name"),
 )
 
 

@@ -10,7 +10,7 @@ from drlnb.records.units import said_bytes
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import View, table
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds.swapping import Learnt
 from drlnb.views.swapping.computed import COMPUTED, MIB, points
 
@@ -18,32 +18,33 @@ __all__ = ["choices", "front", "learnt", "pareto", "sweep", "values"]
 
 CHOICES = table(
     "rows",
-    """
-    row:series | planner | whose plan it is
-    time | step (s) | predicted seconds of a step
-    slower | of keeping all (x) | relative to a step in which everything stays, as if there were room
-    peak | peak (MiB) | predicted greatest number of bytes in use
-    fits:name | fits | whether that is within the budget
-    counts:name | rows | how many rows have which action
-    """,
+    Column("row", "planner", "whose plan it is", kind="series"),
+    Column("time", "step", "predicted seconds of a step", unit="s"),
+    Column("slower", "of keeping all", "relative to a step in which everything stays, as if there were room", unit="x"),
+    Column("peak", "peak", "predicted greatest number of bytes in use", unit="MiB"),
+    Column("fits", "fits", "whether that is within the budget", kind="name"),
+    Column("counts", "rows", "how many rows have which action", kind="name"),
 )
-PARETO = points("peak (MiB) | predicted greatest number of bytes in use", "time (ms) | predicted seconds of a step")
+PARETO = points(
+    ("peak", "MiB", "predicted greatest number of bytes in use"), ("time", "ms", "predicted seconds of a step")
+)
 FRONT = points(
-    "budget (MiB) | bytes that a step may use", "time (ms) | predicted seconds of a step; nothing where it does not fit"
+    ("budget", "MiB", "bytes that a step may use"),
+    ("time", "ms", "predicted seconds of a step; nothing where it does not fit"),
 )
 SWEEP = points(
-    "batch (x) | multiple of the largest batch that fits without a plan",
-    "throughput (x) | samples per second relative to that batch; nothing where the plan does not fit",
+    ("batch", "x", "multiple of the largest batch that fits without a plan"),
+    ("throughput", "x", "samples per second relative to that batch; nothing where the plan does not fit"),
 )
 VALUES = table(
     "rows",
-    """
-    row:series | plan | layer types that are swapped, or the action that a unit is changed to
-    cost | cost | median of its trials, as in the chart
-    trials | trials | how many they were
-    """,
+    Column("row", "plan", "layer types that are swapped, or the action that a unit is changed to", kind="series"),
+    Column("cost", "cost", "median of its trials, as in the chart"),
+    Column("trials", "trials", "how many they were"),
 )
-LEARNT = points("trial | plans that the learner has run", "cost | (1 - w) r_time + w r_mem; 5: it did not fit")
+LEARNT = points(
+    ("trial", "", "plans that the learner has run"), ("cost", "", "(1 - w) r_time + w r_mem; 5: it did not fit")
+)
 
 
 def choices(of: Sequence[Plain], *, live: bool = False) -> View:
@@ -179,7 +180,7 @@ def values(of: Learnt, said: str, origin: str = "simulated") -> View:
     names = {row: _named(row, of.units) for row in sorted(of.costs, key=lambda row: median(of.costs[row]))}
     cells = {f"q{i}": unit for i, unit in enumerate(of.units)}
     said_of = "learned cost of the plan where this was changed last; nothing: that was never tried"
-    twin = (*VALUES, *table("rows", "".join(f"{key} | {unit} | {said_of}\n" for key, unit in cells.items())))
+    twin = (*VALUES, *table("rows", *(Column(key, unit, said_of) for key, unit in cells.items())))
     rows: list[Plain] = [
         {"cost": median(of.costs[row]), "trials": len(of.costs[row])}
         | {key: of.values.get((row, unit)) for key, unit in cells.items()}

@@ -11,7 +11,7 @@ from drlnb.records.units import said_bytes
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.pictures import Body, Lines, axis, lanes_of, listing, picture, shown, timeline
-from drlnb.views.drawing.view import Column, View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, Meaning, View, numbered, table
 
 __all__ = ["COMPUTED", "MIB", "Explained", "lanes", "memory", "plan", "points", "types"]
 
@@ -33,52 +33,46 @@ _TYPES = 7
 _PINS = ("keep", "swap", "free")
 
 
-def points(x: str, y: str) -> tuple[Column, ...]:
-    """Return the twin of a chart, of what stands at its axes: ``label (unit) | definition``."""
-    return table("points", f"line:name | line | what the points are of\nx | {x}\ny | {y}")
+def points(x: Meaning, y: Meaning) -> tuple[Column, ...]:
+    """Return the twin of a chart, of what stands at its axes."""
+    line = Column("line", "line", "what the points are of", kind="name")
+    axes = (Column(name, label, text, unit) for name, (label, unit, text) in (("x", x), ("y", y)))
+    return table("points", line, *axes)
 
 
-NUMBERS = meanings(
-    """
-    step | step (s) | predicted seconds of a step
-    slower | of keeping all (x) | relative to a step in which everything stays, as if there were room
-    peak | peak (MiB) | predicted greatest number of bytes in use
-    plain | keeping all (MiB) | the same where everything stays
-    stall | waits (s) | that the work waits for copies
-    """
-)
+NUMBERS = {
+    "step": ("step", "s", "predicted seconds of a step"),
+    "slower": ("of keeping all", "x", "relative to a step in which everything stays, as if there were room"),
+    "peak": ("peak", "MiB", "predicted greatest number of bytes in use"),
+    "plain": ("keeping all", "MiB", "the same where everything stays"),
+    "stall": ("waits", "s", "that the work waits for copies"),
+}
 PLAN = table(
     "rows",
-    """
-    row:series | storage | module that saved it first, and which of its storages it is
-    type:name | layer | class of the module, with the operation where no leaf made it
-    mib | MiB | size at this number of samples
-    action:name | action | keep, squeeze, derive, swap or block: what the plan does with it
-    gap | gap (s) | work between its last use forward and its first use backward
-    why:name | why | what the action costs or leaves
-    pinned:name | pinned | the action that the user wants; empty: the planner chooses
-    """,
+    Column("row", "storage", "module that saved it first, and which of its storages it is", kind="series"),
+    Column("type", "layer", "class of the module, with the operation where no leaf made it", kind="name"),
+    Column("mib", "MiB", "size at this number of samples"),
+    Column("action", "action", "keep, squeeze, derive, swap or block: what the plan does with it", kind="name"),
+    Column("gap", "gap", "work between its last use forward and its first use backward", unit="s"),
+    Column("why", "why", "what the action costs or leaves", kind="name"),
+    Column("pinned", "pinned", "the action that the user wants; empty: the planner chooses", kind="name"),
 )
 LANES = table(
     "bars",
-    """
-    lane:lane | lane | work, copies to the host, copies from it
-    series:series | part | forward, backward, computed again, or a copy
-    what:name | what | operation by its number, or the storage
-    start*1000 | from (ms) | since the step began
-    stop*1000 | to (ms) | since the step began
-    """,
+    Column("lane", "lane", "work, copies to the host, copies from it", kind="lane"),
+    Column("series", "part", "forward, backward, computed again, or a copy", kind="series"),
+    Column("what", "what", "operation by its number, or the storage", kind="name"),
+    Column("start", "from", "since the step began", unit="ms", factor=1000),
+    Column("stop", "to", "since the step began", unit="ms", factor=1000),
 )
 TYPES = table(
     "bars",
-    """
-    lane:lane | layer | class of the module that saved the storages
-    series:series | action | what the plan does with them
-    mib | size (MiB) | bytes of those storages
-    count | storages | how many they are
-    """,
+    Column("lane", "layer", "class of the module that saved the storages", kind="lane"),
+    Column("series", "action", "what the plan does with them", kind="series"),
+    Column("mib", "size", "bytes of those storages", unit="MiB"),
+    Column("count", "storages", "how many they are"),
 )
-MEMORY = points("time (ms) | since the step began", "bytes in use (MiB) | what stays anyway included")
+MEMORY = points(("time", "ms", "since the step began"), ("bytes in use", "MiB", "what stays anyway included"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

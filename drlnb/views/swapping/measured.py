@@ -8,7 +8,7 @@ from drlnb.records.journal import Journal
 from drlnb.records.units import said_bytes
 from drlnb.views.drawing import decimate, words
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, meanings, numbered
+from drlnb.views.drawing.view import View, numbered
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping.computed import MIB, points
@@ -17,22 +17,20 @@ __all__ = ["newest", "steps", "typical"]
 
 #: Pixel columns of a line, latest steps in a median, and newest marks that are drawn.
 _COLUMNS, _LATEST, _MARKS = 400, 64, 24
-_STEP = "step | training step, from 1; of settled plans one for each round"
+_STEP = ("step", "", "training step, from 1; of settled plans one for each round")
 #: What is drawn of a step -> its axis, the factor to its unit, and the table twin.
 _KINDS = {
-    "peak": (axis("peak of a step", "MiB"), 1 / MIB, points(_STEP, "peak (MiB) | greatest number of bytes in use")),
-    "time": (axis("time of a step", "ms"), 1e3, points(_STEP, "time (ms) | seconds of the step, waits included")),
+    "peak": (axis("peak of a step", "MiB"), 1 / MIB, points(_STEP, ("peak", "MiB", "greatest number of bytes in use"))),
+    "time": (axis("time of a step", "ms"), 1e3, points(_STEP, ("time", "ms", "seconds of the step, waits included"))),
 }
-NUMBERS = meanings(
-    """
-    budget | budget (MiB) | what a step may use; nothing: no limit
-    peak | peak (MiB) | median over the latest steps under the plan that runs, 64 at most
-    time | step (s) | median over the same steps
-    ratio | measured / predicted (x) | of their seconds
-    swapped | swapped (MiB) | bytes that left the device in the newest step
-    stall | waits (s) | that the newest step waited for copies
-    """
-)
+NUMBERS = {
+    "budget": ("budget", "MiB", "what a step may use; nothing: no limit"),
+    "peak": ("peak", "MiB", "median over the latest steps under the plan that runs, 64 at most"),
+    "time": ("step", "s", "median over the same steps"),
+    "ratio": ("measured / predicted", "x", "of their seconds"),
+    "swapped": ("swapped", "MiB", "bytes that left the device in the newest step"),
+    "stall": ("waits", "s", "that the newest step waited for copies"),
+}
 
 
 def newest(fold: Fold, task: str | None = None) -> tuple[str, SwapFold]:
@@ -78,7 +76,7 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     fold = fold_of(journal, until_s)
     name, of = newest(fold, task)
     y_axis, factor, twin = _KINDS[kind]
-    lines, x, tried, origin = Lines(), of.steps["step"], of.steps["trial"] > 0, of.origin(fold.origin)
+    lines, x, tried, origin = Lines(), of.steps["step"], of.steps["trial"] > 0, fold.origin
     drawn = [("budget", "#D55E00", ("B", ""), "budget", x > 0)] if kind == "peak" else []
     for label, colour, look, key, mine in (
         *drawn,

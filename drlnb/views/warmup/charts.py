@@ -7,7 +7,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -25,29 +25,23 @@ _COLOURS = {"kept": "#009E73", "dropped": "#D55E00", "other": "#999999", "cut": 
 
 ROUNDS = table(
     "points",
-    """
-    line:name | rounds | kept by the filter, dropped by it, or not looked at by the newest plan
-    x | round | number of the round
-    y | seconds (s) | whole round (planner seed), else mean from sending to the next parameters
-    lo | least kept (s) | least seconds among the rounds that the newest plan kept
-    hi | most kept (s) | most seconds among them
-    """,
+    Column("line", "rounds", "kept by the filter, dropped by it, or not looked at by the newest plan", kind="name"),
+    Column("x", "round", "number of the round"),
+    Column("y", "seconds", "whole round (planner seed), else mean from sending to the next parameters", unit="s"),
+    Column("lo", "least kept", "least seconds among the rounds that the newest plan kept", unit="s"),
+    Column("hi", "most kept", "most seconds among them", unit="s"),
 )
 STARTS = table(
     "points",
-    """
-    line:name | starts | node, start mode, starts at the same time there
-    x | from (s) | lower edge of the bar; measured from the command at the node to ready
-    y | starts in it | how many
-    """,
+    Column("line", "starts", "node, start mode, starts at the same time there", kind="name"),
+    Column("x", "from", "lower edge of the bar; measured from the command at the node to ready", unit="s"),
+    Column("y", "starts in it", "how many"),
 )
-NUMBERS = meanings(
-    """
-    starts | starts | starts of a collector's process that were measured
-    p50 | p50 (s) | median duration of a start, over all kinds
-    p95 | p95 (s) | 95 % of the starts took less
-    """
-)
+NUMBERS = {
+    "starts": ("starts", "", "starts of a collector's process that were measured"),
+    "p50": ("p50", "s", "median duration of a start, over all kinds"),
+    "p95": ("p95", "s", "95 % of the starts took less"),
+}
 
 
 # -- history and its filter -------------------------------------------------------------------------------------------

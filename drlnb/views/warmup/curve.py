@@ -9,7 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import Number, View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, Number, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -24,28 +24,24 @@ _GAPS = 64
 
 CURVE = table(
     "points",
-    """
-    line:name | line | wait, idle time, cost, or a rule to compare with
-    x | start after (s) | planned seconds from sending to the start
-    y | seconds (s) | mean per round over the latest rounds, as the plan has it
-    lo | one error less (s) | cost less one standard error of what that start saves over cold
-    hi | one error more (s) | cost plus one such error: a plan needs this below the cost of cold
-    """,
+    Column("line", "line", "wait, idle time, cost, or a rule to compare with", kind="name"),
+    Column("x", "start after", "planned seconds from sending to the start", unit="s"),
+    Column("y", "seconds", "mean per round over the latest rounds, as the plan has it", unit="s"),
+    Column("lo", "one error less", "cost less one standard error of what that start saves over cold", unit="s"),
+    Column("hi", "one error more", "cost plus one such error: a plan needs this below the cost of cold", unit="s"),
 )
-NUMBERS = meanings(
-    """
-    rho | rho | cost of a second of a delayed round / cost of a second of an idle collector
-    best | least cost at (s) | planned start after sending that costs least at this rho
-    wait | waits there (s) | mean wait of a round at that start
-    idle | idle there (s) | mean idle time of a collector at that start
-    cold | cold waits (s) | mean wait if started at the arrival
-    keep | gap (s) | mean from sending to the next parameters: what a collector idles if kept
-    start | a start takes (s) | mean over the latest starts of this task between rounds
-    chosen | planned (s) | what the newest plan chose, after sending; nothing: cold or keep
-    saved | saves (s) | what the best planned start saves over cold, at the task's rho
-    error | +- (s) | its standard error over the rounds that the plan looked at
-    """
-)
+NUMBERS = {
+    "rho": ("rho", "", "cost of a second of a delayed round / cost of a second of an idle collector"),
+    "best": ("least cost at", "s", "planned start after sending that costs least at this rho"),
+    "wait": ("waits there", "s", "mean wait of a round at that start"),
+    "idle": ("idle there", "s", "mean idle time of a collector at that start"),
+    "cold": ("cold waits", "s", "mean wait if started at the arrival"),
+    "keep": ("gap", "s", "mean from sending to the next parameters: what a collector idles if kept"),
+    "start": ("a start takes", "s", "mean over the latest starts of this task between rounds"),
+    "chosen": ("planned", "s", "what the newest plan chose, after sending; nothing: cold or keep"),
+    "saved": ("saves", "s", "what the best planned start saves over cold, at the task's rho"),
+    "error": ("+-", "s", "its standard error over the rounds that the plan looked at"),
+}
 
 
 def curve(

@@ -9,7 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Floats, Table, picked
 from drlnb.views.drawing.pictures import lanes_of, listing, picture, shown, timeline
-from drlnb.views.drawing.view import Numbers, View, meanings, numbered, table
+from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.warmup import NEWEST
 from drlnb.views.warmup.charts import rounds, starts
@@ -30,42 +30,43 @@ _ACTS, _ENDED, _PARKED, _STARTS, _IDLE, _LATE, _PLANNED, _ARRIVAL = range(8)
 
 WATERFALL = table(
     "bars",
-    """
-    lane:lane | collector | task and collector
-    series:series | phase | what it did
-    start | from (s) | since the run's first event
-    held | for (s) | how long
-    round | round | round whose experience it had sent, or was making
-    after | planned after (s) | planned delay from sending to its start; nothing: at the parameters' arrival
-    lead | lead (s) | by how much the start was planned before the arrival that the planner expected
-    cause:name | started by | what made it start
-    planner:name | planner | which rule planned it
-    reason:name | reason | the planner's reason, in its words
-    """,
+    Column("lane", "collector", "task and collector", kind="lane"),
+    Column("series", "phase", "what it did", kind="series"),
+    Column("start", "from", "since the run's first event", unit="s"),
+    Column("held", "for", "how long", unit="s"),
+    Column("round", "round", "round whose experience it had sent, or was making"),
+    Column(
+        "after",
+        "planned after",
+        "planned delay from sending to its start; nothing: at the parameters' arrival",
+        unit="s",
+    ),
+    Column("lead", "lead", "by how much the start was planned before the arrival that the planner expected", unit="s"),
+    Column("cause", "started by", "what made it start", kind="name"),
+    Column("planner", "planner", "which rule planned it", kind="name"),
+    Column("reason", "reason", "the planner's reason, in its words", kind="name"),
 )
 CHOICES = table(
     "rows",
-    """
-    row:series | task, round | the round that had been sent
-    planner:name | planner | which rule planned
-    action:name | choice | start: at a planned time; cold: at the parameters' arrival; keep: not stopped
-    after | after (s) | planned seconds from sending to the start, mean
-    lead | lead (s) | seconds before the expected arrival, mean
-    wait | waited (s) | from the parameters' arrival until the last collector was ready
-    idle | idle (s) | mean seconds that a collector was ready too early
-    reason:name | reason | the planner's reason, in its words
-    """,
+    Column("row", "task, round", "the round that had been sent", kind="series"),
+    Column("planner", "planner", "which rule planned", kind="name"),
+    Column(
+        "action", "choice", "start: at a planned time; cold: at the parameters' arrival; keep: not stopped", kind="name"
+    ),
+    Column("after", "after", "planned seconds from sending to the start, mean", unit="s"),
+    Column("lead", "lead", "seconds before the expected arrival, mean", unit="s"),
+    Column("wait", "waited", "from the parameters' arrival until the last collector was ready", unit="s"),
+    Column("idle", "idle", "mean seconds that a collector was ready too early", unit="s"),
+    Column("reason", "reason", "the planner's reason, in its words", kind="name"),
 )
-NUMBERS = meanings(
-    """
-    starts | starts | starts between two rounds, with their parameters' arrival known
-    on_time | on time (%) | starts ready when the parameters arrived
-    wait | rounds waited (s) | mean time from the parameters' arrival until the round's last collector was ready
-    idle | idle (s) | mean time per round that a collector was ready before the parameters
-    late_s | late ones by (s) | mean over the starts that were late
-    early_s | early ones by (s) | mean over the starts that were early
-    """
-)
+NUMBERS = {
+    "starts": ("starts", "", "starts between two rounds, with their parameters' arrival known"),
+    "on_time": ("on time", "%", "starts ready when the parameters arrived"),
+    "wait": ("rounds waited", "s", "mean time from the parameters' arrival until the round's last collector was ready"),
+    "idle": ("idle", "s", "mean time per round that a collector was ready before the parameters"),
+    "late_s": ("late ones by", "s", "mean over the starts that were late"),
+    "early_s": ("early ones by", "s", "mean over the starts that were early"),
+}
 
 
 def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: int = N_ROUNDS) -> View:

@@ -11,6 +11,7 @@ from drlnb.fleet.fleet import client_of
 from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
 from drlnb.fleet.whatif.distribution import parts
+from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import measured
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
@@ -89,7 +90,7 @@ class Distribution(Timings):
 
     def _can_apply(self, args: Args) -> None:
         if self._off():
-            raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
+            raise ConfigError(f"{self._off()}: nothing can be changed")
         self.case.check(args)
 
     def _apply(self, args: Args) -> str:

@@ -17,6 +17,7 @@ import ipywidgets
 
 from drlnb.fleet import faces
 from drlnb.fleet.run import Run
+from drlnb.records.attributes import fixed
 from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
@@ -96,6 +97,7 @@ class Content(abc.ABC):
         return f'run.panel("{self.NAME}"{given})'
 
 
+@fixed("settings", "tells_defects")
 class Panel:
     """A live panel: one shell, controls, one picture of a run.
 
@@ -109,13 +111,29 @@ class Panel:
         As the content's ``CHECKS`` name them.
     """
 
+    content: Content
+    settings: payload.Content
+    messages: MessageArea
+    commands: Commands
+    reader: Reader
+    #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
+    tells_defects: bool
+    #: Its fields, which show what is in force.
+    fields: Fields
+    shell: Picture
+    #: Its pictures by name, the first one without any.
+    pictures: Mapping[str, Picture]
+    picture: Picture
+    twin: Twin
+    controls: Sequence[ipywidgets.Widget]
+    box: ipywidgets.VBox
+
     def __init__(self, content: Content, training: Run | None = None, **settings: object) -> None:
         self.content = content
         self.settings = checked(content.NAME, content.CHECKS, settings)
         self.messages = MessageArea(lambda message: self.shell.send({"kind": "message", **asdict(message)}))
         self.commands = Commands(self.messages)
         self.reader = Reader()
-        #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
         self.tells_defects = True
         self._closed = False
         #: Grows with everything that may change a picture; pictures by name as of a version.
@@ -123,7 +141,6 @@ class Panel:
         self._drawn: dict[str, tuple[int, View]] = {}
         #: Whether somebody asked for the picture, and when words and numbers were last sent.
         self._touched, self._read_t = True, float("-inf")
-        #: Its fields, which show what is in force.
         self.fields = Fields(
             self.messages,
             lambda name, value: self.set(**{name: value}),
@@ -138,7 +155,6 @@ class Panel:
         """Make the widgets: pictures, fields, and the box of all."""
         content = self.content
         self.shell = Picture(Shell(), self._sheet, self._received)
-        #: Its pictures by name, the first one without any.
         self.pictures = {
             name: Picture(MODULES[module](), partial(self._drawn_as, name), self._received)
             for name, module in {"": content.MODULE, **content.MORE}.items()
@@ -174,7 +190,7 @@ class Panel:
         ------
         UnknownSetting
             If there is no such setting.
-        WrongSetting
+        ConfigError
             If a value is wrong; nothing is changed then.
         """
         new = checked(self.content.NAME, self.content.CHECKS, settings)

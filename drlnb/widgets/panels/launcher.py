@@ -13,6 +13,7 @@ from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
@@ -184,7 +185,7 @@ class Launcher(Tasks):
     NAME = "launcher"
     CHECKS: ClassVar[settings.Checks] = {
         "env": settings.text,
-        "algo": settings.choice(*ALGORITHMS),
+        "algo": choice(*ALGORITHMS).read,
         "seeds": settings.text,
         "total_timesteps": settings.text,
         "slots": settings.text,

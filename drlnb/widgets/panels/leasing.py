@@ -8,6 +8,8 @@ import ipywidgets
 
 from drlnb.fleet.tasks.planners import CHOICES
 from drlnb.fleet.training import Training
+from drlnb.records.errors import ConfigError
+from drlnb.records.settings import choice
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
@@ -137,11 +139,11 @@ class Leasing(Content):
 
     def _can_apply(self, args: Args) -> None:
         hold, task = self.hold.asked(args)
-        settings.choice(*_HOLDS)("hold", hold)
+        choice(*_HOLDS).read("hold", hold)
         if self._off():
-            raise settings.WrongSetting(f"{self._off()}: nothing can be changed")
+            raise ConfigError(f"{self._off()}: nothing can be changed")
         if task is not None and self.run is not None:
-            settings.choice(*self.run.specs)("task", task)
+            choice(*self.run.specs).read("task", task)
 
     def _apply(self, args: Args) -> str:
         hold, task = self.hold.asked(args)

@@ -9,6 +9,7 @@ import numpy as np
 from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.whatif.distribution import numbers_of, planner
 from drlnb.planning.distribution import STRATEGIES
+from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import measured
 from drlnb.views.distribution.simulated import Spread
 from drlnb.views.distribution.topology import topology
@@ -17,7 +18,6 @@ from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
-from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -84,7 +84,7 @@ class Publishing:
     def _check(self, args: Args) -> None:
         mb = self._case.value("model_mb")
         if self.off or mb > _LARGEST_MB:
-            raise settings.WrongSetting(self.off or f"model, MB must be at most {_LARGEST_MB:g} here, got {mb:g}")
+            raise ConfigError(self.off or f"model, MB must be at most {_LARGEST_MB:g} here, got {mb:g}")
         self._case.check(args)
 
     def _send(self, numbers: Callable[[int], Sequence[int]]) -> "list[tuple[int, PublishReport]]":
@@ -109,7 +109,7 @@ class Publishing:
     def _sweep(self, args: Args) -> None:
         name = self._case.value("plan")
         if "m" not in numbers_of(name):
-            raise settings.WrongSetting(f"{name} has no m")
+            raise ConfigError(f"{name} has no m")
         of = dict[int, list[float]]()
         sent = self._send(lambda n: [m for m in STRATEGIES[name].m(n) if m == n or not m & (m - 1)] * _TIMES)
         for m, report in sent:

@@ -1,29 +1,25 @@
 """Check a panel's settings: wrong ones are refused with the nearest name and all that there are."""
 
 import difflib
-import math
-import reprlib
 from collections.abc import Callable, Iterable, Mapping
 
 from drlnb.fleet.run import Run
 from drlnb.records.errors import InputError
+from drlnb.records.settings import fitting, is_number, optional
 from drlnb.views.drawing.payload import Content
 from drlnb.views.folds.fold import Fold
 
 __all__ = [
     "Checks",
     "UnknownSetting",
-    "WrongSetting",
     "checked",
-    "choice",
     "held",
     "nearest",
-    "number",
     "seconds",
     "text",
 ]
 
-#: Setting -> what returns its value, or raises WrongSetting.
+#: Setting -> what returns its value, or raises ConfigError.
 Checks = Mapping[str, Callable[[str, object], object]]
 
 #: Most letters of a text.
@@ -32,10 +28,6 @@ _LONGEST = 1000
 
 class UnknownSetting(InputError, TypeError):
     """A panel was asked for a setting that it does not have."""
-
-
-class WrongSetting(InputError, ValueError):
-    """A setting's value is out of range; the message holds the limit and the value."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -58,7 +50,7 @@ def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Conte
     ------
     UnknownSetting
         If the panel has no such setting.
-    WrongSetting
+    ConfigError
         If a value is wrong.
     """
     for name in settings:
@@ -92,41 +84,11 @@ def held(run: Run | None, fold: Fold, decision: str, key: str, task: str | None)
     return found.pop() if len(found) == 1 else ""
 
 
-def seconds(name: str, value: object) -> float | None:
-    """Check a span of time above 0, None for all of it."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise WrongSetting(f"{name} must be a number > 0 s, or None for all, got {value!r}")
-    return float(value)
+def _is_line(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST and "\n" not in value
 
 
-def text(name: str, value: object) -> str:
-    """Check a text of one line."""
-    if not isinstance(value, str) or len(value) > _LONGEST or "\n" in value:
-        raise WrongSetting(f"{name} must be a text of one line, at most {_LONGEST} letters, got {reprlib.repr(value)}")
-    return value
-
-
-def choice(*values: object) -> Callable[[str, object], object]:
-    """Return a check that a value is one of some."""
-
-    def check(name: str, value: object) -> object:
-        if value not in values:
-            raise WrongSetting(f"{name} must be one of {', '.join(map(repr, values))}, got {value!r}")
-        return value
-
-    return check
-
-
-def number(low: float, high: float, *, whole: bool = False) -> Callable[[str, object], object]:
-    """Return a check that a value is a number within limits."""
-
-    def check(name: str, value: object) -> object:
-        wrong = isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high
-        if wrong or (whole and value != int(value)):  # type: ignore[call-overload]  # a number by now
-            kind = "whole number" if whole else "number"
-            raise WrongSetting(f"{name} must be a {kind} from {low:g} to {high:g}, got {value!r}")
-        return int(value) if whole else value  # type: ignore[call-overload]
-
-    return check
+#: Check a span of time above 0, None for all of it.
+seconds = optional(fitting("a number > 0 s", lambda value: is_number(value) and value > 0)).read
+#: Check a text of one line.
+text = fitting(f"a text of one line, at most {_LONGEST} letters", _is_line).read

@@ -23,15 +23,8 @@ from drlnb.widgets.transport.story import FOLDS
 __all__ = ["Swapping"]
 
 
-def _rate(name: str, value: object) -> str:
-    """Check what a disk may copy in a second."""
-    if problem := whatif.setting_problem("swapping.bandwidth_bytes_per_s", settings.text(name, value) or None):
-        raise settings.WrongSetting(problem)
-    return str(value)
-
-
 #: Field -> key of the setting that it is of.
-_KEYS = {"budget_mib": "memory_budget_bytes", "planner": "planner", "bandwidth": "bandwidth_bytes_per_s"}
+_KEYS = {"budget_mib": "memory_budget_bytes", "planner": "planner"}
 
 
 class _Steps(Source):
@@ -48,11 +41,8 @@ class _Steps(Source):
         self.applied: Sequence[str] = ()
 
     def fields(self) -> dict[str, ipywidgets.Widget]:
-        """Return the choice of the task, and how fast its disk may be."""
-        disk = ipywidgets.Text(
-            description="disk, per s", value=self.value("bandwidth"), placeholder="as it is", continuous_update=False
-        )
-        return {"task": self.task, "bandwidth": disk}
+        """Return the choice of the task."""
+        return {"task": self.task}
 
     def control(self, name: str, *parts: ipywidgets.Widget) -> None:
         """Have fields show a setting, or the task; what is not in force is marked."""
@@ -72,9 +62,7 @@ class _Steps(Source):
         """What is in force."""
         of = self.of
         mib = 11264.0 if math.isnan(of.budget_bytes) else of.budget_bytes / 2**20
-        rate = of.bandwidth_bytes_per_s
-        disk = "" if math.isnan(rate) else f"{rate / 1e6:g}MB"
-        return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time", "bandwidth": disk}
+        return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time"}
 
     @property
     def wish(self) -> dict[str, Any]:
@@ -84,8 +72,6 @@ class _Steps(Source):
         if "budget_mib" in given:
             wanted["memory_budget_bytes"] = round(given["budget_mib"] * 2**20)
         wanted |= {"planner": given["planner"]} if "planner" in given else {}
-        if given.get("bandwidth", self.defaults["bandwidth"]) != self.defaults["bandwidth"]:
-            wanted["bandwidth_bytes_per_s"] = given["bandwidth"] or None
         now = {"memory_budget_bytes": of.budget_bytes, "planner": of.planner}
         return {f"swapping.{key}": value for key, value in wanted.items() if value != now.get(key, ...)}
 
@@ -101,7 +87,7 @@ class _Steps(Source):
         with FOLDS:
             case, wish = whatif.task_case(str(self._name), self.of), self.wish
         for key, value in wish.items():
-            case = case if value is None else case.having(key, value)  # a disk that is not held back shows itself
+            case = case.having(key, value)
         return case
 
     def explained(self) -> Explained:
@@ -111,7 +97,7 @@ class _Steps(Source):
 
     def draw(self, name: str) -> View | None:
         """Return what was measured of the steps, and what was learned by trials; until then the simulator says that."""
-        of, origin = self.of, self.of.origin(self.panel.reader.fold.origin)
+        of, origin = self.of, self.panel.reader.fold.origin
         if name in {"learnt", "values"} and of.learnt.trials:
             said = f"{self._name}, {of.planner}"
             if name == "values":
@@ -122,7 +108,7 @@ class _Steps(Source):
     @property
     def measured(self) -> tuple[float, str]:  # type: ignore[override]
         """Greatest bytes in use of the newest steps, and where that is from."""
-        return measured.typical(self.of)[0], self.of.origin(self.panel.reader.fold.origin)
+        return measured.typical(self.of)[0], self.panel.reader.fold.origin
 
     @property
     def off(self) -> str:  # type: ignore[override]
@@ -146,14 +132,10 @@ class _Steps(Source):
 class Swapping(Swaps):
     """Steps as measured, the plan in force, and what others would do.
 
-    Its settings: ``budget_mib``, ``planner`` and ``bandwidth`` (``40MB`` a second; empty: as the disk is), which
-    can be looked at before they are applied, and ``show``.
+    Its settings: ``budget_mib`` and ``planner``, which can be looked at before they are applied, and ``show``.
     """
 
-    CHECKS: ClassVar[settings.Checks] = {
-        **{key: Source.CHECKS[key] for key in ("budget_mib", "planner", "show")},
-        "bandwidth": _rate,
-    }
+    CHECKS: ClassVar[settings.Checks] = {key: Source.CHECKS[key] for key in ("budget_mib", "planner", "show")}
     SOURCE = _Steps
     source: _Steps
     #: What was in force when something else was applied: name of a setting -> value.
@@ -190,7 +172,7 @@ class Swapping(Swaps):
         facts, of, wish = super().facts(), self.plans.newest(), self.source.wish
         plan = f"{'preview' if wish else 'plan'}: {of.sentence if isinstance(of, Explained) else of}"
         apply = button("apply", "Apply", reason=self.source.off or ("" if wish else "nothing was moved"))
-        origin = f"{self.source.of.origin(self.fold.origin)} and {computed.COMPUTED}"
+        origin = f"{self.fold.origin} and {computed.COMPUTED}"
         idle = "" if whatif.learns(self.source.of.planner) else f"{self.source.of.planner} learns nothing"
         reset = button("reset", "Reset", reason=self.source.off or idle)
         return {"buttons": [apply, *facts["buttons"], reset], "notes": [plan, *facts["notes"]], "origin": origin}

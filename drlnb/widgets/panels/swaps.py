@@ -9,6 +9,7 @@ import ipywidgets
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import between, choice, count
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import fold_of
@@ -51,13 +52,13 @@ _TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planne
 
 def _pins(name: str, value: object) -> object:
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
-        raise settings.WrongSetting(f"{name} must be a mapping from row to action, got {value!r}")
+        raise ConfigError(f"{name} must be a mapping from row to action, got {value!r}")
     return dict(value)
 
 
 def _planner(name: str, value: object) -> object:
     if problem := whatif.setting_problem("swapping.planner", settings.text(name, value)):
-        raise settings.WrongSetting(problem)
+        raise ConfigError(problem)
     return value
 
 
@@ -65,13 +66,13 @@ class Source:
     """What a panel plans: a network that is not there, as its settings say."""
 
     CHECKS: ClassVar[settings.Checks] = {
-        "net": settings.choice(*whatif.NETS),
-        "batch": settings.number(1, 2**24, whole=True),
-        "budget_mib": settings.number(2**-6, 2**20),
-        "preset": settings.choice(*whatif.PRESETS),
+        "net": choice(*whatif.NETS).read,
+        "batch": count(1, 2**24).read,
+        "budget_mib": between(2**-6, 2**20).read,
+        "preset": choice(*whatif.PRESETS).read,
         "planner": _planner,
         "pins": _pins,
-        "show": settings.choice(*_SHOWN.values()),
+        "show": choice(*_SHOWN.values()).read,
     }
     #: First picture, and buttons that compute.
     FIRST, JOBS = "memory", tuple(_JOBS)
@@ -242,7 +243,7 @@ class Swaps(Content):
     def can_change(self, args: Args) -> None:
         """Refuse where nothing can be changed."""
         if self.source.off:
-            raise settings.WrongSetting(f"{self.source.off}: nothing can be changed")
+            raise ConfigError(f"{self.source.off}: nothing can be changed")
 
     def _pin(self, name: str, args: Args) -> str:
         """Pin a row, all of them as they are, or the rows of another planner's plan."""

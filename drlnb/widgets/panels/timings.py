@@ -12,6 +12,7 @@ from drlnb.fleet.fleet import Fleet, client_of
 from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Spread, compute, numbers_of, planner, simulate
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import between, choice, count
 from drlnb.views.distribution import computed, simulated
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
@@ -42,16 +43,16 @@ class Case:
     """The fields of the panel, which begin with its settings, and what the closed forms say of them."""
 
     CHECKS: ClassVar[settings.Checks] = {
-        "plan": settings.choice(*PLANS),
-        "m": settings.number(1, _HOSTS, whole=True),
-        "chunks": settings.choice(*_CHUNKS.values()),
-        "n_hosts": settings.number(1, _HOSTS, whole=True),
-        "model_mb": settings.number(1e-6, 1e6),
-        "link": settings.choice(*LINKS),
-        "latency_us": settings.number(0, 1e6),
-        "overhead_us": settings.number(0, 1e6),
-        "kill": settings.number(0, _HOSTS - 1, whole=True),
-        "shard": settings.number(0, _HOSTS - 1, whole=True),
+        "plan": choice(*PLANS).read,
+        "m": count(1, _HOSTS).read,
+        "chunks": choice(*_CHUNKS.values()).read,
+        "n_hosts": count(1, _HOSTS).read,
+        "model_mb": between(1e-6, 1e6).read,
+        "link": choice(*LINKS).read,
+        "latency_us": between(0, 1e6).read,
+        "overhead_us": between(0, 1e6).read,
+        "kill": count(0, _HOSTS - 1).read,
+        "shard": count(0, _HOSTS - 1).read,
     }
 
     def __init__(self, panel: Panel) -> None:
@@ -158,7 +159,7 @@ class Case:
         """Accept what the user has chosen; within the callback."""
         checked = settings.checked("distribution", self.CHECKS, {name: new})
         if name in {"m", "shard"} and checked[name] > self._most(name):
-            raise settings.WrongSetting(f"{name} must be at most {self._most(name)} here, got {checked[name]}")
+            raise ConfigError(f"{name} must be at most {self._most(name)} here, got {checked[name]}")
         self._panel.set(**checked)
 
     def follow(self) -> None:

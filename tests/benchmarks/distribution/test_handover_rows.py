@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from benchmarks.benches import Distribution
 from benchmarks.distribution import handover
+from benchmarks.efforts import Distribution
 
 SMALL = Distribution(model_mb=0.5, repeats=2)
 #: A process of its own: that of the tests would keep multiprocessing's helper and its pipe.
 CODE = """
 import json
-from benchmarks.benches import Distribution
+from benchmarks.efforts import Distribution
 from benchmarks.distribution import handover
 if __name__ == "__main__":
     handover._FEW, handover._MANY = 1, 2
@@ -38,7 +38,7 @@ def test_actors_get_every_version_by_views_and_by_messages(tmp_path):
 
 STALE = """
 import json
-from benchmarks.benches import Distribution
+from benchmarks.efforts import Distribution
 from benchmarks.distribution import staleness
 if __name__ == "__main__":
     staleness._ACTORS, staleness._TURN_S = 1, 1.0

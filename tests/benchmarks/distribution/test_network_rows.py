@@ -5,10 +5,11 @@ from functools import cache
 
 import pytest
 
-from benchmarks.benches import BENCHES, Distribution
+from benchmarks.benches import BENCHES
 from benchmarks.distribution import hops, network
 from benchmarks.distribution.network import Measured, network_rows, plans
 from benchmarks.distribution.rig import NoRig
+from benchmarks.efforts import Distribution
 from benchmarks.frame import bench as frame
 from drlnb.records.errors import ConfigError
 

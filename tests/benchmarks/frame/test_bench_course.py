@@ -4,11 +4,9 @@ import json
 
 import pytest
 
-from benchmarks.benches import Runtime
+from benchmarks.efforts import Runtime
 from benchmarks.frame.bench import Bench
 from benchmarks.frame.rows import Bar, Row
-
-BENCH = Bench("fake", "Measure nothing.", {name: (__name__, name) for name in ("good", "bad")}, Runtime)
 
 
 def good(effort):
@@ -20,6 +18,9 @@ def bad(effort):
     """Fail as a cluster does."""
     raise TimeoutError("it never came")
     yield effort
+
+
+BENCH = Bench("fake", "Measure nothing.", {"good": good, "bad": bad}, Runtime)
 
 
 def test_chosen_rows_are_measured_with_the_effort_asked_for(tmp_path, capsys):
@@ -54,7 +55,7 @@ def half(effort):
 
 def test_a_row_is_written_once_it_is_there(tmp_path, capsys, monkeypatch):
     """What was measured before its group broke, or was stopped, is kept: after each row the file is whole."""
-    bench, path = Bench("fake", "Measure.", {"half": (__name__, "half")}, Runtime), tmp_path / "rows.json"
+    bench, path = Bench("fake", "Measure.", {"half": half}, Runtime), tmp_path / "rows.json"
     written = []
     monkeypatch.setattr(Row, "lines", lambda row: written.append(path.read_text().count('"id"')) or [row.id])
     assert bench.main(["--json", str(path)]) == 1

@@ -21,7 +21,7 @@ def _journal(*leases):
             fence=fence, request_id=f"q{token}", task=task, attempt=1, round=round_, slots=("s",), waited_s=0.0
         )
         released = leasing.LeaseReleased(
-            fence=fence, task=task, slots=("s",), held_s=1.0, computed_s=computed_s, reason="returned"
+            fence=fence, task=task, slots=("s",), held_s=1.0, computed_s=(computed_s,), reason="returned"
         )
         records += [leasing.RequestPolled(t=t - 0.5, request_id="q"), granted]
         records += [leasing.RequestPolled(t=t, request_id="q"), released]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.benches import SimulatedLeasing
+from benchmarks.efforts import SimulatedLeasing
 from benchmarks.leasing import events, simulated
 from drlnb.sim.leasing.compare import LeasingWorkload, alone
 

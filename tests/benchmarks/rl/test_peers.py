@@ -5,7 +5,8 @@ import json
 import psutil
 import pytest
 
-from benchmarks.benches import BENCHES, Peers
+from benchmarks.benches import BENCHES
+from benchmarks.efforts import Peers
 from benchmarks.frame.processes import Trained
 from benchmarks.rl import peers
 from drlnb.records.errors import MissingExtra, TrainingFailed

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from benchmarks.benches import Seats
+from benchmarks.efforts import Seats
 from benchmarks.frame.journals import rate
 from benchmarks.frame.processes import Trained
 from benchmarks.frame.stage import virtual_devices

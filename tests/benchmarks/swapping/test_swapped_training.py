@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.frame.stage import open_stage
 from benchmarks.swapping import training
 from drlnb.records.columns.swapping import SwapStepMeasured

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 from benchmarks.swapping import contest, cpu, subset
 from benchmarks.swapping.ways import Way
 from drlnb.runtime.swapping.tiers.base import Held, Meter
@@ -17,7 +17,7 @@ EFFORT = Swapping(repeats=1)
 CODE = """
 import json
 from benchmarks.swapping import cpu
-from benchmarks.benches import Swapping
+from benchmarks.efforts import Swapping
 if __name__ == "__main__":
     rows = list(cpu.memory(Swapping(repeats=1)))
     print(json.dumps([[row.id, row.samples, row.baseline_samples, row.holds] for row in rows]))

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.benches import BENCHES, Swapping
+from benchmarks.benches import BENCHES
+from benchmarks.efforts import Swapping
 from benchmarks.swapping import cuda, ways
 from benchmarks.swapping.ways import WAYS, OwnOffload, Way, offloaded
 from drlnb.records.errors import ConfigError

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.benches import WarmupLive
+from benchmarks.efforts import WarmupLive
 from benchmarks.frame import padded
 from benchmarks.warmup import live
 from benchmarks.warmup.live import PAIRS, WAYS, Lived, live_rows, old_steps

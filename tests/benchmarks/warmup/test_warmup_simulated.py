@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from benchmarks.benches import BENCHES, SimulatedWarmup
+from benchmarks.benches import BENCHES
+from benchmarks.efforts import SimulatedWarmup
 from benchmarks.warmup import simulated
 from drlnb.sim.report import Comparison
 

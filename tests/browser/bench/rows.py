@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -312,7 +312,7 @@ GROUPS: dict[str, tuple[_Measure, Sequence[str]]] = {
 LAB = Bench(
     "lab",
     "Measure panels and reports in a real JupyterLab.",
-    {name: (__name__, "group", name) for name in GROUPS},
+    {name: partial(group, name=name) for name in GROUPS},
     Effort,
 )
 

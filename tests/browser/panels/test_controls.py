@@ -62,7 +62,6 @@ TYPED["distribution of a run"] = {
 }
 TYPED["swapping of a run"] = {
     **{name: TYPED["swapping"][name] for name in ("budget_mib", "w", "epsilon", "n_trials", "planner", "show")},
-    "bandwidth": ("20MB", ("fast", "must be a number of bytes")),
     "task": ("y", None),
 }
 #: What has nothing to choose yet.
@@ -72,7 +71,7 @@ LABELLED = {"show", "chunks", "window"}
 MARKED = {
     "leasing": {"hold"},
     "distribution of a run": {"plan", "m", "chunks"},
-    "swapping of a run": {"budget_mib", "planner", "bandwidth"},
+    "swapping of a run": {"budget_mib", "planner"},
 }
 #: Names of the fields of a panel that are seen, in order.
 NAMES = """root => [...root.querySelectorAll('[class*=drlnb-t-]')].filter(one => one.offsetParent
@@ -83,6 +82,9 @@ NAMES = """root => [...root.querySelectorAll('[class*=drlnb-t-]')].filter(one =>
 PLACES = """root => [...root.querySelectorAll('input, select, canvas, .noUi-target')].filter(one => one.offsetParent)
   .map(one => { const a = one.getBoundingClientRect(), b = root.getBoundingClientRect();
                 return Math.round(a.top - b.top); })"""
+
+#: Whether a panel is no wider than the window lets it be.
+INSIDE = "root => root.getBoundingClientRect().right <= innerWidth"
 
 
 class Fields:
@@ -141,6 +143,7 @@ def test_typed_fast_a_field_shows_what_is_in_force(notebook, tmp_path, kind):
     fields.root.get_by_test_id("sentence").first.wait_for(timeout=SOON_MS)
     names = TYPED[kind].keys() | WITHOUT.get(kind, set())
     assert until(lambda: set(fields.root.evaluate(NAMES)) == names, SOON_MS / 1e3), fields.root.evaluate(NAMES)
+    assert until(lambda: fields.root.evaluate(INSIDE), SOON_MS / 1e3), "the notebook has followed the window's width"
     before = fields.root.evaluate(PLACES)
     for name, (text, wrong) in TYPED[kind].items():
         if wrong:

@@ -63,8 +63,8 @@ def pool_round(k, t, share):
         leasing.SlotRequested(t=t + 0.02, node="0", **asked),
         leasing.LeaseGranted(fence=fence, slots=("0/cpu0",), waited_s=0.0, **asked),
         leasing.SendGrant(request_id=request, ttl_s=10.0, waited_s=0.0, **lease),
-        leasing.LeaseReturned(t=t + 0.045, fence=fence, clean=True, computed_s=0.02 + share / 1e3),
-        leasing.LeaseReleased(held_s=0.025, computed_s=0.02 + share / 1e3, reason="returned", **lease),
+        leasing.LeaseReturned(t=t + 0.045, fence=fence, clean=True, computed_s=(0.02 + share / 1e3,)),
+        leasing.LeaseReleased(held_s=0.025, computed_s=(0.02 + share / 1e3,), reason="returned", **lease),
     ]
 
 
@@ -87,14 +87,16 @@ def task_round(k, t, share):
         words.ExperienceArrived(t=t + 0.01, key=f"1/{k}", collect_s=0.01, episodes=((20.0, 20),), **fragment),
         words.RequestSlot(request_id=request, round=k, n_slots=1, yields=True),
         words.LeaseReceived(t=t + 0.021, request_id=request, fence=fence, slots=("0/cpu0",), waited_s=0.0),
-        words.ComputeGradient(collector=0, key=f"1/{k}", swap_plan_key=None, **work),
-        words.GradientComputed(t=t + 0.03, collector=0, round=k, fence=fence, elapsed_s=0.005 + share / 1e4),
-        words.FinishRound(round=k, fence=fence, slot="0/cpu0"),
+        words.ComputeGradient(collector=0, key=f"1/{k}", **work),
+        words.GradientComputed(
+            t=t + 0.03, collector=0, round=k, fence=fence, slot="0/cpu0", elapsed_s=0.005 + share / 1e4
+        ),
+        words.FinishRound(round=k, fence=fence, slot="0/cpu0", collectors=(0,)),
         words.ParametersReady(
             t=t + 0.042, round=k, fence=fence, elapsed_s=0.01, n_bytes=18624, key=f"made/{k}", metrics=trained
         ),
         words.ParametersCommitted(t=t + 0.043, version=k + 1, fence=fence),
-        words.ReturnLease(fence=fence, clean=True, computed_s=0.02),
+        words.ReturnLease(fence=fence, clean=True, computed_s=(0.02,)),
         words.MetricsRecorded(round=k, n_timesteps=256 * k, metrics={**said, **trained}),
         words.LeaseClosed(t=t + 0.0455, fence=fence),
         HostCompleted(t=t + 0.047, host="0", version=k + 1, n_bytes=18624, publish_s=0.002),

@@ -40,7 +40,7 @@ def granted(token, name):
 
 
 def back(t, token):
-    return leasing.LeaseReturned(t=t, fence=Fence(epoch=1, token=token), clean=True, computed_s=0.0)
+    return leasing.LeaseReturned(t=t, fence=Fence(epoch=1, token=token), clean=True, computed_s=(0.0,))
 
 
 def released(token, computed_s):
@@ -49,7 +49,7 @@ def released(token, computed_s):
         task="r/a",
         slots=("s0",),
         held_s=1.0,
-        computed_s=computed_s,
+        computed_s=(computed_s,),
         reason="returned",
     )
 

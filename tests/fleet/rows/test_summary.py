@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from drlnb.fleet.rows.board import Board
 from drlnb.fleet.rows.summary import summarise
-from drlnb.fleet.rows.task_status import Board
 from drlnb.records import round as words
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.ids import Fence
@@ -52,7 +52,7 @@ def granted(task, token=1):
 
 
 def returned(t):
-    return leasing.LeaseReturned(t=t, fence=Fence(epoch=1, token=1), clean=True, computed_s=0.0)
+    return leasing.LeaseReturned(t=t, fence=Fence(epoch=1, token=1), clean=True, computed_s=(0.0,))
 
 
 def released(task, held_s, computed_s, token=1):
@@ -61,7 +61,7 @@ def released(task, held_s, computed_s, token=1):
         task=task,
         slots=("s0",),
         held_s=held_s,
-        computed_s=computed_s,
+        computed_s=(computed_s,),
         reason="returned",
     )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from drlnb.fleet.rows.board import Board
 from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
-from drlnb.fleet.rows.task_status import Board
 from drlnb.records import round as rounds
 from drlnb.records.base import Event
 from drlnb.records.columns import leasing, swapping
@@ -21,8 +21,9 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream, StreamOpened
 from drlnb.records.round import EvaluationFinished, ExperienceArrived, GradientComputed, LeaseReceived
 from drlnb.records.spec import TaskSpec
+from drlnb.views import fleet
 from drlnb.views.folds.entries import entries_of
-from drlnb.views.folds.fold import fold_of
+from drlnb.views.folds.fold import Fold, fold_of
 
 JOURNALS = Path(__file__).parents[2] / "journals"
 NAMES = ("faults", "three-tasks-last", "two-tasks-one-slot")
@@ -121,6 +122,21 @@ def test_a_board_in_pieces_is_a_board_at_once(journal):
         assert status.eval_mean_reward is None or evaluated
 
 
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8, 1.0])
+def test_the_board_and_the_picture_say_the_same_of_each_task(journal, share):
+    """State, remaining time, return and restarts: in run.tasks, on the command line and in the table of tasks."""
+    specs, entries = specs_of(journal), list(entries_of(journal))
+    board, fold = Board(specs), Fold()
+    for watcher in (board, fold):
+        watcher.feed(entries[: int(len(entries) * share)])
+    view = fleet.tasks(fold, [spec.to_plain() for spec in specs])
+    keys = [column.name for column in view.table]
+    for row in view.rows():
+        drawn, said = dict(zip(keys, row, strict=True)), board.statuses()[str(row[0])]
+        assert (drawn["state"], drawn["restarts"], drawn["loss"]) == (said.word, said.n_restarts, said.last_loss)
+        assert (drawn["eta"], drawn["ret"]) == (said.eta_s, said.ep_rew_mean)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 2.0])
 def test_from_a_second_on_nothing_earlier_is_left_and_nothing_later_is_gone(journal, share):
     """Each stream by its own clock; what was answered to an event stays with it."""
@@ -160,9 +176,8 @@ def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
             fence=Fence(1, 1),
             slot="s",
             round=1,
-            swap_plan_key=key,
-            swap_budget_bytes=budget_bytes,
-            swap_report="median",
+            collectors=(0,),
+            swap=swapping.SwapOrder(key, budget_bytes, "median"),
         )
         return [finish, swapping.SwapStepMeasured(plan_key=key, peak_bytes=9, **step)]
 
@@ -207,9 +222,9 @@ def long_journal(n):
             grant = {"request_id": f"r/a/1/{k}", "task": "r/a", "attempt": 1, "round": k}
             yield leasing.SlotRequested(t=float(k), node="0", **grant)
             yield LeaseGranted(fence=fence(k), slots=("0/cpu0",), waited_s=0.0, **grant)
-            yield leasing.LeaseReturned(t=k + 0.5, fence=fence(k), clean=True, computed_s=0.25)
+            yield leasing.LeaseReturned(t=k + 0.5, fence=fence(k), clean=True, computed_s=(0.25,))
             yield LeaseReleased(
-                fence=fence(k), task="r/a", slots=("0/cpu0",), held_s=0.5, computed_s=0.25, reason="returned"
+                fence=fence(k), task="r/a", slots=("0/cpu0",), held_s=0.5, computed_s=(0.25,), reason="returned"
             )
 
     def of_task():
@@ -217,7 +232,9 @@ def long_journal(n):
             yield ClockRelated(t=1.0, clock="broker-e1", offset_s=offset_s, error_s=0.0)
         for k in (k for k in range(1, n + 1) if k % 3):
             yield LeaseReceived(t=float(k), request_id=f"a/1/{k}", fence=fence(k), slots=("0/cpu0",), waited_s=0.0)
-            yield GradientComputed(t=k + 0.4, collector=0, round=k, fence=fence(k), elapsed_s=0.25, moved_bytes=7)
+            yield GradientComputed(
+                t=k + 0.4, collector=0, round=k, fence=fence(k), slot="0/cpu0", elapsed_s=0.25, moved_bytes=7
+            )
 
     def stream(name, machine, read):
         header = StreamOpened(stream=name, machine=machine, config={}, origin="measured", version="0")

@@ -50,9 +50,9 @@ def test_one_environment_has_one_collector():
         ({"n_envs": 10**18}, f"n_envs must be a whole number in 1..100000, got {10**18}"),
         (
             {"memory_budget": "12 apples"},
-            "memory_budget: a size must be a number of bytes such as 11GiB, got '12 apples'",
+            "memory_budget must be a size from 1B to 8388607TiB, or none, got '12 apples'",
         ),
-        ({"memory_budget": 0}, "memory_budget: a size must be from 1 byte to 2**63, got 0"),
+        ({"memory_budget": 0}, "memory_budget must be a size from 1B to 8388607TiB, or none, got 0"),
         ({"group": 5}, "group must be a word or None, got 5"),
         ({"name": 5}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 5"),
         ({"env_kwargs": {1: 2}}, "env_kwargs must be a mapping whose keys are words, got {1: 2}"),

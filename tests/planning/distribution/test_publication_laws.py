@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionMachine, DistributionView
+from drlnb.planning.distribution.changes import changed_ranges, kept_ranges
 from drlnb.planning.distribution.machine import ACTORS, HOSTS
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records.columns.distribution import (
     ActorsInstalled,
+    BaseMissing,
     HostCompleted,
     HostsChanged,
     HostUnreachable,
@@ -34,7 +36,7 @@ RATES = ("learner_bytes_per_s", "egress_bytes_per_s", "ingress_bytes_per_s")
 PASSIVE = frozenset({"lose", "double", "notice", "hold", "linger", "mute"})
 MILD = frozenset({"join", "publish", "lose", "double"})
 ACTING = frozenset({"hold", "free", "linger", "mute"})
-DEADLY = MILD | {"leave", "come_back", "die", "notice", "disable"}
+DEADLY = MILD | {"leave", "come_back", "die", "notice", "disable", "forget"}
 ALL = DEADLY | ACTING | {"freeze"}
 
 
@@ -71,6 +73,12 @@ class World:
         self.frozen, self.disabled = set(), set()
         #: Host -> (version, its bytes).
         self.store = dict.fromkeys(self.names, (0, frozenset()))
+        #: Host -> values of these bytes; (version, values) that its readers find; versions of which it keeps a part.
+        self.values = {host: {} for host in self.names}
+        self.found = {host: (0, {}) for host in self.names}
+        self.keeps = defaultdict(set)
+        #: Version -> its bytes; the version that the learner has sent last.
+        self.contents, self.sent = {}, 0
         #: (host, version): readers hold every slot; have held; have not all applied it, or it does not say.
         self.blocked, self.was_blocked, self.slow = set(), set(), set()
         # books: what the machine was told, and what it said
@@ -193,6 +201,7 @@ class World:
     def on_SendParameters(self, command):
         self.check_form(command)
         self.check_source(command)
+        self.sent = command.version
         source = command.source
         unable = source in self.frozen or source not in self.living or (source, command.version) in self.disabled
         if source and unable:
@@ -224,6 +233,8 @@ class World:
         assert set(command.hosts) <= self.hosts, "nothing is sent to who is no host, or none any more"
         assert command.n_in_flight >= 1 < command.deadline_s
         assert (command.confirm_s > 1) == (self.config["confirm"] == "actors")
+        if command.base and not command.again:
+            assert set(command.hosts) <= self.reported[command.base], "who keeps a part was reported to hold it"
         for route in command.routes:
             reached = {LEARNER}
             assert [sender for sender, _ in route].count(LEARNER) == 1, "a route has one beginning"
@@ -255,13 +266,17 @@ class World:
     def forward(self, command, sender, start, stop, route):
         for by, receiver in command.routes[route]:
             if by == sender:
-                self.n_sent[command.version, self.name_of(command, sender)] += stop - start
-                self.wire.append(partial(self.arrive, command, sender, receiver, start, stop, route))
+                name = self.name_of(command, sender)
+                self.n_sent[command.version, name] += stop - start
+                values = self.values[name] if name else self.contents[command.version]
+                payload = {byte: values[byte] for byte in range(start, stop)}
+                self.wire.append(partial(self.arrive, command, sender, receiver, payload, route))
 
     def name_of(self, command, number):
         return command.source if number == LEARNER else command.hosts[number]
 
-    def arrive(self, command, sender, receiver, start, stop, route):
+    def arrive(self, command, sender, receiver, payload, route):
+        start, stop = min(payload), max(payload) + 1
         by, host = self.name_of(command, sender), command.hosts[receiver]
         if (by and (by in self.frozen or by not in self.living)) or host in self.frozen:
             return
@@ -279,12 +294,38 @@ class World:
         version, held = self.store[host]
         if version > command.version:
             return
-        held, range_ = held if version == command.version else frozenset(), frozenset(range(start, stop))
-        self.store[host] = command.version, held | range_
+        held, range_ = held if version == command.version else frozenset(), frozenset(payload)
         self.n_received.update((command.version, host, byte) for byte in range_)
+        self.values[host] = (self.values[host] if version == command.version else {}) | payload
+        self.store[host] = command.version, held | range_
         if command.again or not range_ <= held:
             self.forward(command, receiver, start, stop, route)
-        if not range_ <= held and len(held | range_) == self.n_bytes:
+        if command.base and command.version not in self.keeps[host]:
+            self.keeps[host].add(command.version)
+            self.wire.append(partial(self.keep, host, command))
+        self.take_in(host, command, held)
+
+    def keep(self, host, command):
+        """Copy what does not travel from the version that is here, or say that it is not."""
+        if self.store[host][0] != command.version or host not in self.living - self.frozen:
+            return
+        version, values = self.found[host]
+        if version != command.base:
+            self.n_done["base missing"] += 1
+            missing = kept_ranges(command.changed, self.n_bytes)
+            self.report(BaseMissing, host=host, version=command.version, missing=missing)
+            return
+        self.n_done["kept"] += 1
+        held = self.store[host][1]
+        travels = {byte for start, stop in command.changed for byte in range(start, stop)}
+        kept = {byte: value for byte, value in values.items() if byte not in travels | held}
+        self.values[host] |= kept
+        self.store[host] = command.version, held | kept.keys()
+        self.take_in(host, command, held)
+
+    def take_in(self, host, command, held):
+        """Show the version to readers if it has become whole."""
+        if held != self.store[host][1] and len(self.store[host][1]) == self.n_bytes:
             if "hold" in self.faults and self.rng.random() < 0.2:
                 self.n_done["hold"] += 1
                 self.blocked.add((host, command.version))
@@ -294,6 +335,7 @@ class World:
 
     def current(self, host, version):
         """Show a version to a host's readers, who apply it, or do not for long."""
+        self.found[host] = version, dict(self.values[host])
         self.completed(host, version)
         if self.config["confirm"] == "actors":
             n_late = int("linger" in self.faults and self.rng.random() < 0.2)
@@ -327,7 +369,16 @@ class World:
     # ------------------------------------------------------------------ what happens
     def publish(self):
         self.asked.append(len(self.asked) + 1)
-        self.feed(PublishAsked, version=self.asked[-1], n_bytes=self.n_bytes)
+        before, more = self.contents.get(self.sent, [0] * self.n_bytes), {}
+        n_new = self.rng.choice([0, 1, 3, self.n_bytes])
+        values = self.contents[self.asked[-1]] = list(before)
+        for byte in self.rng.sample(range(self.n_bytes), min(n_new, self.n_bytes)):
+            values[byte] = self.rng.random()
+        if self.sent and self.rng.random() < 0.8:
+            blocks = [byte for byte in range(self.n_bytes) if values[byte] != before[byte]]
+            changed = changed_ranges(blocks, self.n_bytes, 1)
+            more = {"base": self.sent, "changed": changed} if changed else {}
+        self.feed(PublishAsked, version=self.asked[-1], n_bytes=self.n_bytes, **more)
 
     def any_of(self, hosts):
         return self.rng.choice(sorted(hosts)) if hosts else None
@@ -336,8 +387,17 @@ class World:
         host = f"h{len(self.names)}"
         self.names.append(host)
         self.living.add(host)
-        self.store[host] = 0, frozenset()
+        self.empty(host)
         self.change_hosts(self.hosts | {host})
+
+    def empty(self, host):
+        self.store[host], self.values[host], self.found[host] = (0, frozenset()), {}, (0, {})
+        self.keeps[host] = set()
+
+    def forget(self):
+        """Have a host lose the version that it holds, or have other bytes of it, which nobody has heard of."""
+        if host := self.any_of(self.hosts & self.living):
+            self.found[host] = 0, {}
 
     def leave(self):
         if host := self.any_of(self.hosts):
@@ -350,7 +410,7 @@ class World:
         if host and not self.wire:
             self.living.add(host)
             self.frozen.discard(host)
-            self.store[host] = 0, frozenset()
+            self.empty(host)
             self.blocked = {each for each in self.blocked if each[0] != host}
             self.n_done["came back"] += 1
             self.change_hosts(self.hosts | {host})
@@ -431,6 +491,7 @@ class World:
             assert self.store[host] == whole or host in self.dropped, f"{host} holds the newest version or was dropped"
         for host in self.hosts & self.living - self.frozen:
             assert self.store[host] == whole, f"{host} is a host, lives and holds the newest version"
+            assert [self.values[host][byte] for byte in range(self.n_bytes)] == self.contents[whole[0]], "in every byte"
 
 
 WORLDS = {
@@ -472,7 +533,7 @@ def test_nobody_is_dropped_for_what_readers_do(seed, planner, n_hosts, n_bytes, 
 @given(**WORLDS, n_unkind=st.sampled_from([0, 30, 60]))
 def test_where_no_host_dies_every_host_holds_the_newest_version(seed, planner, n_hosts, n_bytes, n_unkind):
     """Lost messages, reports that come twice, newcomers and newer versions delay it at most; nobody is dropped."""
-    world = World(seed, planner, n_hosts, n_bytes, MILD).live(n_unkind)
+    world = World(seed, planner, n_hosts, n_bytes, MILD | {"forget"}).live(n_unkind)
     world.check_versions()
     world.check_end()
     assert not world.dropped, "who lives is not dropped"
@@ -535,7 +596,7 @@ def test_without_faults_each_host_receives_each_byte_once(planner, seed, n_hosts
 def test_the_laws_are_put_to_the_test():
     """Worlds do lose messages, kill, freeze and revive hosts, hold slots, disable sources and let deadlines pass."""
     n_done, n_superseded, n_dropped, n_excused = Counter(), 0, 0, 0
-    for seed in range(40):
+    for seed in range(60):
         planner = PLANNERS[seed % len(PLANNERS)]
         world = World(seed, planner, 1 + seed % 6, 20, ALL, confirm="actors").live(80)
         n_done += world.n_done
@@ -544,4 +605,5 @@ def test_the_laws_are_put_to_the_test():
         n_excused += sum(map(len, world.excused.values()))
     assert min(n_done[name] for name in ALL - {"lose", "double", "notice"}) > 20
     assert min(n_done[name] for name in ("lost", "late", "came back", "source cannot send")) > 10
+    assert min(n_done[name] for name in ("kept", "base missing")) > 10
     assert min(n_superseded, n_dropped, n_excused) > 10

@@ -49,17 +49,17 @@ def test_batches_are_sent_once_per_lease():
     assert hold.to_send() == ()
     assert not hold.held
     assert hold.request("a") == "a-1"
-    hold.granted(Fence(epoch=1, token=1), "s", 2.0)
+    hold.granted(Fence(epoch=1, token=1), ("s",), 2.0)
     assert hold.to_send() == (first,)
     hold.add(second)
     assert hold.to_send() == (second,)
     hold.computed(1, 0.5)
     hold.lost()
     assert hold.request("a") == "a-2"
-    hold.granted(Fence(epoch=1, token=2), "s", 1.0)
+    hold.granted(Fence(epoch=1, token=2), ("s",), 1.0)
     assert hold.to_send() == (first, second)
-    assert hold.computed_s == 0.0
-    assert hold.returned() == (Fence(epoch=1, token=2), 0.0)
+    assert hold.computed_s == [0.0]
+    assert hold.returned() == (Fence(epoch=1, token=2), (0.0,))
     assert hold.next_round() == (first, second)
 
 
@@ -95,7 +95,7 @@ def test_a_plan_that_does_not_fit_is_refused(plan, held, problem):
     hold = Hold()
     if held:
         hold.request("a")
-        hold.granted(Fence(epoch=1, token=1), "s", 0.0)
+        hold.granted(Fence(epoch=1, token=1), ("s",), 0.0)
     with pytest.raises(PlannerFailed, match=f"hold planner greedy: {problem}"):
         HOLD.ask(Greedy(plan), hold.view(4))
 

@@ -32,9 +32,9 @@ def test_second_task_waits_for_the_only_slot(make_table):
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0))
     assert table.handle(requested("b", t=1.0)) == ()
-    out = table.handle(returned(lease.fence, t=3.0, computed_s=2.5))
+    out = table.handle(returned(lease.fence, t=3.0, computed_s=(2.5,)))
     assert out[:2] == (
-        LeaseReleased.match(fence=lease.fence, task="a", held_s=3.0, computed_s=2.5, reason="returned"),
+        LeaseReleased.match(fence=lease.fence, task="a", held_s=3.0, computed_s=(2.5,), reason="returned"),
         LeaseGranted.match(task="b", waited_s=2.0, fence=Fence(epoch=1, token=2)),
     )
     assert not of(SetDeadline, out)  # the tick of the first lease is still on its way
@@ -102,7 +102,7 @@ def test_a_cancellation_that_crosses_the_grant_drains_the_slot(make_table):
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0))
     assert table.handle(cancelled("a-1", t=1.0)) == (
-        LeaseReleased.match(fence=lease.fence, held_s=1.0, computed_s=0.0, reason="cancelled"),
+        LeaseReleased.match(fence=lease.fence, held_s=1.0, computed_s=(0.0,), reason="cancelled"),
         SlotDrained(slot="n0/cpu0", reason="cancelled"),
         RevokeLease(fence=lease.fence, slot="n0/cpu0", reason="cancelled"),
     )

@@ -21,7 +21,7 @@ def test_reservations_and_loads_survive_a_restart(make_table):
     """Slots that are kept for a gang stay kept, and an estimate is not said twice."""
     table = make_table(["n0/a", "n0/b"])
     for k in (1, 2, 3):
-        table.handle(returned(grant(table, requested("x", t=4.0 * k, round=k)).fence, t=4.0 * k + 1, computed_s=1.0))
+        table.handle(returned(grant(table, requested("x", t=4.0 * k, round=k)).fence, t=4.0 * k + 1, computed_s=(1.0,)))
     a = grant(table, requested("a", t=20.0))
     b = grant(table, requested("b", t=20.0))
     table.handle(requested("gang", t=21.0, n_slots=2))

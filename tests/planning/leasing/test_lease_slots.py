@@ -263,7 +263,7 @@ def one_round(table, task, t, k):
     """Let a task hold a slot for the first second of a round of 4 s; return all answers."""
     asked = table.handle(requested(task, t=t, round=k))
     fence = only(LeaseGranted, asked).fence
-    return [*asked, *table.handle(returned(fence, t=t + 1.0, computed_s=1.0))]
+    return [*asked, *table.handle(returned(fence, t=t + 1.0, computed_s=(1.0,)))]
 
 
 def test_the_load_is_estimated_from_what_the_table_sees(make_table):

@@ -74,7 +74,7 @@ def test_a_repeated_gradient_does_not_finish_the_round_twice(master):
     assert master.computed(0) == ()
     assert of(words.FinishRound, master.computed(1))
     assert master.computed(1) == ()
-    assert master.machine.state.hold.computed_s == 1.0
+    assert master.machine.state.hold.computed_s == [1.0]
 
 
 def test_repeated_parameters_are_committed_once(master):
@@ -139,7 +139,7 @@ def test_a_dead_executor_gives_the_lease_back_unclean(master):
     master.computed(0)
     out = master.executor_died()
     assert out == (
-        words.ReturnLease(fence=fence(2), clean=False, computed_s=0.5),
+        words.ReturnLease(fence=fence(2), clean=False, computed_s=(0.5,)),
         HoldPlanned.match(action="request", reason="executor of n0/cpu0 died: signal 9"),
         words.RequestSlot(request_id="a/1/1-3", round=1),
     )
@@ -204,7 +204,7 @@ def test_a_commit_counts_although_its_lease_was_lost_meanwhile(master):
     assert of(SendParameters, out)
     # The slot that was asked for meanwhile is not needed any more.
     assert master.granted(token=3, request_id="a/1/1-3") == (
-        words.ReturnLease(fence=fence(3), clean=True, computed_s=0.0),
+        words.ReturnLease(fence=fence(3), clean=True, computed_s=(0.0,)),
     )
     assert len(of(WakeCollector, master.completed())) == 2
 
@@ -219,7 +219,7 @@ def test_a_late_commit_stops_the_second_computation(master):
     master.made()
     master.lease_lost()
     master.granted(token=3)
-    assert master.committed(version=2, token=2)[0] == words.ReturnLease(fence=fence(3), clean=False, computed_s=0.0)
+    assert master.committed(version=2, token=2)[0] == words.ReturnLease(fence=fence(3), clean=False, computed_s=(0.0,))
 
 
 # ---------------------------------------------------------------------- collectors

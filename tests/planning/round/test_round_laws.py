@@ -256,7 +256,8 @@ class Peer:
         self.computing(
             command,
             words.GradientComputed,
-            collector=command.collector, round=command.round, fence=command.fence, elapsed_s=0.1, key=key,
+            collector=command.collector, round=command.round, fence=command.fence, slot=command.slot, elapsed_s=0.1,
+            key=key,
         )  # fmt: skip
 
     def stage(self, under, collector):

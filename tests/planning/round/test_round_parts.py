@@ -264,12 +264,12 @@ def test_batches_are_sent_staged_and_kept_in_that_order(steps):
         elif op == "grant" and not hold.held:
             token += 1
             hold.request("a")
-            hold.granted(fence(token), "s", 0.0)
+            hold.granted(fence(token), ("s",), 0.0)
         elif op == "send":
             sent = hold.to_send()
             assert not sent or hold.held
             assert not hold.to_send(), "each batch is sent once a lease"
-        elif op in {"stage", "keep"} and hold.held and i in hold.sent and i not in hold.staged:
+        elif op in {"stage", "keep"} and hold.held and hold.sent.get(i) and i not in hold.staged:
             hold.computed(i, 1.0, t=1.0, key=f"g{i}" if op == "keep" else "")
         elif op in {"lose", "yield", "return"} and hold.held:
             kept = dict(hold.done)
@@ -277,9 +277,9 @@ def test_batches_are_sent_staged_and_kept_in_that_order(steps):
             assert not hold.held
             assert hold.done == kept
             if op != "return":
-                assert (hold.staged, hold.sent) == (set(), set(kept))
-        assert (hold.fence is None) == (hold.slot is None)
-        assert hold.staged <= hold.sent <= hold.batches.keys()
+                assert (hold.staged, hold.sent) == (set(), dict.fromkeys(kept, ""))
+        assert (hold.fence is None) == (not hold.slots)
+        assert hold.gathered <= hold.staged <= hold.sent.keys() <= hold.batches.keys()
         assert hold.done.keys() <= hold.batches.keys()
         view = hold.view(4)
         assert (view.n_arrived, view.held) == (len(hold.batches), hold.held)

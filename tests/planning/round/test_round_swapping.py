@@ -1,7 +1,6 @@
 """A task's gradient steps under a byte budget, as its master decides them: plans ride with the gradient's commands."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,7 @@ from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.swapping import SwapView, facts
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.heuristics import candidates, searched
-from drlnb.planning.swapping.machine import BANDWIDTH_KEY, BUDGET_KEY, PIN_KEY, PLANNER_KEY
+from drlnb.planning.swapping.machine import BUDGET_KEY, PIN_KEY, PLANNER_KEY
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
@@ -48,13 +47,13 @@ class Swapped(Master):
 
     def reported(self, command, **more):
         """Report the steps of a command as the executor does; return the answers, searches carried out."""
-        key, answers = command.swap_plan_key, []
-        if key is not None:
-            steps = 4 if command.swap_report == "steps" else 1
+        order, answers = command.swap, []
+        if order is not None:
+            key, steps = order.plan_key, 4 if order.report == "steps" else 1
             said = self.swap.predicted(key) if key in self.swap.plans else None
             step = {"step_s": self.seconds.get(key, 1.0), "peak_bytes": int(said.peak_bytes) if said else 30, **more}
             answers += [self.feed(swapping.SwapStepMeasured, plan_key=key, **step) for _ in range(steps)]
-        if command.swap_report == "profile":
+        if order is not None and order.report == "profile":
             answers.append(self.feed(swapping.SwapProfileTaken, profile=facts(self.of), n_samples=1))
         for search in [record for out in answers for record in of(swapping.SearchSwapPlan, out)]:
             answers.append(self.feed(swapping.SwapPlanFound, **searched(search)))
@@ -92,10 +91,10 @@ def test_without_a_budget_nothing_is_asked_for(config):
     """Whatever the planner; nor with one where the planner is to keep all."""
     master = Swapped(**{"budget": None, **config})
     command = master.round()
-    assert (command.swap_plan_key, command.swap_budget_bytes, command.swap_report) == (None, None, "")
+    assert command.swap is None
     planned = of(swapping.SwapPlanned, master.records)
     assert planned == [swapping.SwapPlanned(round=1, planner="none", plan_key=None)]
-    assert only(words.ComputeGradient, master.records).swap_plan_key is None
+    assert only(words.ComputeGradient, master.records).swap is None
 
 
 def test_a_task_that_cannot_be_swapped_says_so_once():
@@ -104,7 +103,7 @@ def test_a_task_that_cannot_be_swapped_says_so_once():
     assert of(swapping.SwapUnavailable, master.records) == [
         swapping.SwapUnavailable(reason="its gradient is written out")
     ]
-    assert master.round().swap_plan_key is None
+    assert master.round().swap is None
     refused = only(RequestRefused, master.set(BUDGET_KEY, 9))
     assert refused == RequestRefused(subject=BUDGET_KEY, reason=f"{BUDGET_KEY}: its gradient is written out")
     assert len(of(swapping.SwapUnavailable, master.records)) == 1
@@ -121,9 +120,9 @@ def test_the_first_round_swaps_all_and_is_profiled():
     master = Swapped()
     master.arrived(0)
     (compute,) = of(words.ComputeGradient, master.granted())
-    assert (compute.swap_plan_key, compute.swap_budget_bytes, compute.swap_report) == ("all", TIGHT, "profile")
+    assert (compute.swap.plan_key, compute.swap.memory_budget_bytes, compute.swap.report) == ("all", TIGHT, "profile")
     finish = only(words.FinishRound, master.computed(0))
-    assert (finish.swap_plan_key, finish.swap_budget_bytes, finish.swap_report) == ("all", TIGHT, "profile")
+    assert (finish.swap.plan_key, finish.swap.memory_budget_bytes, finish.swap.report) == ("all", TIGHT, "profile")
     (_, taken, found) = master.reported(finish)
     assert kinds(taken) == ["SwapPlanned", "ApplySwapPlan", "SearchSwapPlan"]
     assert kinds(found) == ["SwapPlanned", "ApplySwapPlan", "SwapTrialStarted"]
@@ -137,13 +136,13 @@ def test_each_trial_is_a_round_and_the_best_one_stays():
     names = [master.swap.running, *master.swap.candidates]
     master.seconds = dict.fromkeys(names, 3.0) | {names[1]: 1.0}
     trials = [master.round() for _ in names]
-    assert [command.swap_plan_key for command in trials] == names
-    assert {command.swap_report for command in trials} == {"steps"}
+    assert [command.swap.plan_key for command in trials] == names
+    assert {command.swap.report for command in trials} == {"steps"}
     assert only(swapping.SwapPlanKept, master.records) == swapping.SwapPlanKept(
         plan_key=names[1], step_s=1.0, n_tried=len(names)
     )
     last = master.round()
-    assert (last.swap_plan_key, last.swap_report) == (names[1], "median")
+    assert (last.swap.plan_key, last.swap.report) == (names[1], "median")
     by_round = {each.round: each.plan_key for each in of(swapping.SwapPlanned, master.records) if each.round}
     assert by_round == dict(enumerate(["all", *names, names[1]], start=1))
     known = {each.plan_key for each in of(swapping.ApplySwapPlan, master.records)}
@@ -164,7 +163,7 @@ def test_what_fits_is_left_alone():
     """Nothing is searched for; the user is told in one line."""
     master = Swapped(budget="1KiB")
     master.round()
-    assert master.round().swap_plan_key == "none"
+    assert master.round().swap.plan_key == "none"
     assert only(swapping.SwapUnavailable, master.records).text == (
         "swapping: a step needs 60 B, less than its budget; it is left alone"
     )
@@ -182,7 +181,7 @@ def test_where_nothing_fits_the_smallest_peak_runs_and_the_user_is_told():
     least = predict(OF, master.swap.plans[master.swap.running], 1, 5.0).peak_bytes
     way = "give it as much, or make steps of fewer samples"
     assert told.reason == f"the budget of 5 B is not kept: the least that was found takes {least:.0f} B; {way}"
-    assert master.round().swap_plan_key == master.swap.safest()
+    assert master.round().swap.plan_key == master.swap.safest()
 
 
 # ------------------------------------------------------------------ faults
@@ -192,11 +191,11 @@ def test_an_executor_that_dies_in_a_trial_changes_nothing():
     master.round()
     trial = master.swap.running
     before = master.gradient()
-    assert before.swap_plan_key == trial
+    assert before.swap.plan_key == trial
     master.executor_died()
     master.granted()
     after = only(words.FinishRound, master.computed(0))
-    assert (after.swap_plan_key, after.swap_report) == (trial, "steps")
+    assert (after.swap.plan_key, after.swap.report) == (trial, "steps")
     master.reported(after)
     assert master.swap.steps_s[trial] == [1.0] * 3
     master.commit()
@@ -224,10 +223,10 @@ def test_a_larger_minibatch_or_another_device_is_profiled_anew(other):
     """As in the first round, with everything swapped; smaller ones are not."""
     master = Swapped()
     master.settle()
-    assert master.round(n_samples=1, device_kind=OF.device_kind).swap_report == "median"
+    assert master.round(n_samples=1, device_kind=OF.device_kind).swap.report == "median"
     master.round(**other)
     command = master.gradient()
-    assert (command.swap_plan_key, command.swap_report) == ("all", "profile")
+    assert (command.swap.plan_key, command.swap.report) == ("all", "profile")
     master.reported(command)
     assert master.swap.phase == "trialling"
 
@@ -249,7 +248,7 @@ def test_a_drift_has_the_link_reported_and_plans_made_anew():
     master = Swapped()
     master.settle()
     master.seconds = {master.swap.running: 2.0}
-    reports = [master.round().swap_report for _ in range(11)]
+    reports = [master.round().swap.report for _ in range(11)]
     assert reports == ["median"] * 9 + ["link"] * 2, "the first step after a change does not count, eight others do"
     assert of(swapping.MeasureSwapLink, master.records) == []
     master.feed(swapping.SwapLinkMeasured, link=facts(wide(1).link))
@@ -270,7 +269,7 @@ def test_a_smaller_budget_counts_from_the_next_gradient_on():
     assert master.reported(command) == [()], "a step of the former plan counts for nothing"
     master.commit()
     command = master.round()
-    assert (command.swap_budget_bytes, command.swap_report) == (TIGHT, "steps")
+    assert (command.swap.memory_budget_bytes, command.swap.report) == (TIGHT, "steps")
     master.settle()
     assert replayed(master) is None
 
@@ -281,9 +280,9 @@ def test_a_budget_may_come_and_go():
     master.round()
     assert master.set(BUDGET_KEY, "45B") == ()
     master.settle()
-    assert master.round().swap_budget_bytes == 45
+    assert master.round().swap.memory_budget_bytes == 45
     master.set(BUDGET_KEY, None)
-    assert master.round().swap_plan_key is None
+    assert master.round().swap is None
     assert replayed(master) is None
 
 
@@ -336,32 +335,25 @@ def test_parameters_of_the_seeds_table_are_changed_while_it_trains():
     assert replayed(master) is None
 
 
-def test_the_disks_rate_rides_with_the_next_gradient_and_plans_follow_it():
-    """The command that is out goes on as it was; steps that take longer have the link reported and plans made anew."""
-    master = Swapped(of=replace(OF, device_kind="cpu"))
+def test_steps_that_take_longer_have_the_link_reported_and_plans_follow_it():
+    """Ten of them are a drift; the next command asks for the rates, and with them the search begins anew."""
+    master = Swapped()
     master.settle()
-    command = master.gradient()
-    assert master.set(BANDWIDTH_KEY, "40MB") == ()
-    assert command.swap_bytes_per_s is None
-    master.reported(command)
-    master.commit()
     master.seconds = {master.swap.running: 2.0}
     commands = [master.round() for _ in range(11)]
-    assert {command.swap_bytes_per_s for command in commands} == {4e7}
-    assert commands[-1].swap_report == "link"
+    assert commands[-1].swap.report == "link"
     master.feed(swapping.SwapLinkMeasured, link=facts(wide(1).link))
     assert master.swap.phase == "quick"
-    master.set(BANDWIDTH_KEY, None)
-    assert master.round().swap_bytes_per_s is None
     assert replayed(master) is None
 
 
-def test_a_rate_outlives_its_master():
-    """It is configured, as it was set; without a budget no command has one."""
-    master = Swapped(swapping={"bandwidth_bytes_per_s": "40MB"})
-    assert master.round().swap_bytes_per_s == 4e7
-    master = Swapped(budget=None, swapping={"bandwidth_bytes_per_s": 4e7})
-    assert master.round().swap_bytes_per_s is None
+def test_the_first_version_is_made_under_the_budget_of_now():
+    """Whatever the task was described with: a setting that was changed before reaches its executor."""
+    master = Master(n_collectors=1, swapping={"memory_budget_bytes": TIGHT})
+    master.opened()
+    master.set(BUDGET_KEY, 2 * TIGHT)
+    begun = only(words.InitialiseParameters, master.granted())
+    assert begun.swap == swapping.SwapOrder("all", 2 * TIGHT, "profile")
 
 
 def test_a_pin_is_obeyed_from_the_next_gradient_on():
@@ -415,7 +407,7 @@ def test_a_checkpoint_holds_what_is_known_and_another_attempt_goes_on_with_it():
     again.ready(0)
     again.completed()
     command = again.round()
-    assert (command.swap_plan_key, command.swap_report) == (kept, "median")
+    assert (command.swap.plan_key, command.swap.report) == (kept, "median")
     assert replayed(again) is None
 
 
@@ -505,6 +497,6 @@ def test_candidates_are_those_of_the_planner():
     command = master.gradient()
     master.feed(swapping.SwapStepMeasured, plan_key="all", step_s=1.0, peak_bytes=30)
     (search,) = of(swapping.SearchSwapPlan, master.feed(swapping.SwapProfileTaken, profile=facts(OF), n_samples=1))
-    assert command.swap_budget_bytes == search.budget_bytes
+    assert command.swap.memory_budget_bytes == search.budget_bytes
     view = SwapView(profile=OF, n_samples=1, budget_bytes=TIGHT)
     assert searched(search)["plans"] == tuple(map(facts, candidates("auto", view)))

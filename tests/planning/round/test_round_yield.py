@@ -50,7 +50,7 @@ def test_on_demand_the_slot_is_returned_as_soon_as_nothing_is_left_to_compute():
     out = master.computed(0, key="g0", elapsed_s=0.5)
     assert only(HoldPlanned, out).action == "return"
     assert only(words.ReturnLease, out) == words.ReturnLease(
-        fence=fence(master.token), clean=True, computed_s=0.5, yielded=True
+        fence=fence(master.token), clean=True, computed_s=(0.5,), yielded=True
     )
     assert not of(words.FinishRound, out)
 

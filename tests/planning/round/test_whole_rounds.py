@@ -33,7 +33,7 @@ def test_a_new_task_asks_for_a_slot_to_make_version_1():
     assert master.made() == (words.CommitParameters(version=1, round=0, fence=fence(1), key="v1"),)
     out = master.committed()
     assert out[:2] == (
-        words.ReturnLease(fence=fence(1), clean=True, computed_s=0.25),
+        words.ReturnLease(fence=fence(1), clean=True, computed_s=(0.25,)),
         words.PhaseEntered(phase="publishing", round=1),
     )
     assert only(DistributionPlanned, out) == DistributionPlanned.match(version=1, hosts=("n0", "n1"), n_bytes=100)
@@ -83,7 +83,8 @@ def test_a_whole_round_with_two_collectors():
         words.PhaseEntered(phase="computing", round=1),
     )
     assert master.computed(1) == ()
-    assert master.computed(0) == (words.FinishRound(round=1, fence=fence(2), slot="n0/cpu0"),)
+    finish = words.FinishRound(round=1, fence=fence(2), slot="n0/cpu0", collectors=(0, 1))
+    assert master.computed(0) == (finish,)
     assert master.made(metrics={"train/loss": 0.125}) == (
         words.CommitParameters(version=2, round=1, fence=fence(2), key="v2"),
     )
@@ -92,7 +93,7 @@ def test_a_whole_round_with_two_collectors():
         "ReturnLease", "MetricsRecorded", "DropExperience", "DropExperience", "PhaseEntered", "DistributionPlanned",
         "SendParameters", "SetDeadline",
     ]  # fmt: skip
-    assert out[0] == words.ReturnLease(fence=fence(2), clean=True, computed_s=1.25)
+    assert out[0] == words.ReturnLease(fence=fence(2), clean=True, computed_s=(1.25,))
     assert [(drop.key, drop.reason) for drop in of(words.DropExperience, out)] == [("r1/c1", "used"), ("r1/c0", "used")]
     row = only(words.MetricsRecorded, out)
     assert (row.round, row.n_timesteps) == (1, 16)
@@ -215,7 +216,7 @@ def test_a_grant_that_comes_after_the_end_is_returned():
     master = Master()
     master.opened()
     master.say(words.TaskFailed, reason="broken", detail="")
-    assert master.granted(request_id="a/1/0-1") == (words.ReturnLease(fence=fence(1), clean=True, computed_s=0.0),)
+    assert master.granted(request_id="a/1/0-1") == (words.ReturnLease(fence=fence(1), clean=True, computed_s=(0.0,)),)
     assert master.ready(0) == ()
     assert master.deadline("any") == ()
 
@@ -235,7 +236,7 @@ def test_a_failure_that_cannot_be_mended_ends_the_task_and_returns_its_lease():
     master.arrived(0)
     master.granted()
     assert master.say(words.TaskFailed, reason="EnvError", detail="no such env") == (
-        words.ReturnLease(fence=fence(2), clean=False, computed_s=0.0),
+        words.ReturnLease(fence=fence(2), clean=False, computed_s=(0.0,)),
         words.DropExperience(key="r1/c0", collector=0, round=1, reason="task failed"),
         words.PhaseEntered(phase="ended", round=1),
         words.EndTask(state="failed", reason="EnvError\nno such env"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drlnb.planning.replay import replay
 from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.machine import BANDWIDTH_KEY, BUDGET_KEY, PIN_KEY, PLANNER_KEY, RULES, SwapMachine
+from drlnb.planning.swapping.machine import BUDGET_KEY, PIN_KEY, PLANNER_KEY, RULES, SwapMachine
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink
 from drlnb.planning.swapping.state import NONE
 from drlnb.records.base import Event
@@ -299,54 +299,6 @@ def test_a_drift_has_the_link_measured_and_plans_made_anew():
     task.found()
     task.settle()
     assert task.state.phase == "settled"
-
-
-ON_CPU = replace(OF, device_kind="cpu")
-
-
-def throttle(task, value):
-    return task.feed(SettingChanged, key=BANDWIDTH_KEY, value=value, task="a")
-
-
-def test_a_slower_disk_shows_itself_and_a_faster_one_is_measured_at_once():
-    """Steps that take longer are a drift like any other; nothing would show that a disk is faster again."""
-    task = settled(of=ON_CPU)
-    assert throttle(task, "40MB") == ()
-    assert (task.state.bandwidth_bytes_per_s, task.state.phase) == (4e7, "settled")
-    assert throttle(task, 2e7) == throttle(task, 2e7) == ()
-    assert kinds(throttle(task, "30MB")) == ["MeasureSwapLink"]
-    assert task.state.phase == "drifting"
-    assert throttle(task, None) == (), "it is being measured already"
-    task.feed(words.SwapLinkMeasured, link=facts(SwapLink.of(3.0)))
-    assert task.state.bandwidth_bytes_per_s is None
-
-
-@pytest.mark.parametrize(("before", "after"), [(4e7, None), (None, "40MB"), (4e7, "20MB")])
-def test_another_rate_ends_trials(before, after):
-    """They were of plans for the former one, and no drift would tell: all of them were as slow."""
-    task = Task(of=ON_CPU, bandwidth_bytes_per_s=before)
-    task.profiled()
-    task.found()
-    assert task.state.candidates
-    assert throttle(task, before) == ()
-    assert kinds(throttle(task, after)) == ["MeasureSwapLink"]
-    assert task.state.candidates == []
-    answer = task.feed(words.SwapLinkMeasured, link=facts(SwapLink.of(3.0)))
-    assert kinds(answer) == ["SwapPlanned", "ApplySwapPlan", "SearchSwapPlan"]
-
-
-def test_what_is_not_a_file_cannot_be_slowed_down():
-    """Refused in one line where the device is known, told once where it was not; no rate at all is always right."""
-    task = settled(of=replace(OF, device_kind="a card"))
-    (refused,) = throttle(task, "40MB")
-    why = "only copies to a file can be slowed down, not those of a card"
-    assert (refused.subject, refused.reason) == (BANDWIDTH_KEY, f"{BANDWIDTH_KEY}: {why}")
-    assert task.state.bandwidth_bytes_per_s is None
-    assert throttle(task, None) == ()
-    early = Task(of=replace(OF, device_kind="a card"))
-    assert throttle(early, "40MB") == ()
-    assert early.profiled()[0] == words.SwapUnavailable(reason=why)
-    assert "SwapUnavailable" not in kinds(early.profiled())
 
 
 def test_a_link_without_a_profile_says_nothing():

@@ -98,7 +98,9 @@ class Starts:
         )
 
     def computed(self, i, at=None, elapsed_s=0.5):
-        return self.feed(words.GradientComputed, at=at, collector=i, round=self.round, fence=FENCE, elapsed_s=elapsed_s)
+        return self.feed(
+            words.GradientComputed, at=at, collector=i, round=self.round, fence=FENCE, slot="s", elapsed_s=elapsed_s
+        )
 
     def made(self, at=None):
         return self.feed(

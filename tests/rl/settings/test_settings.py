@@ -82,7 +82,7 @@ def test_all_problems_are_told_at_once():
     assert caught.value.problems == (
         "unknown hyper-parameter 'learnin_rate'; did you mean 'learning_rate'?",
         "n_epochs must be a whole number >= 1, got 0",
-        "gamma must be a number in [0, 1], got 1.5",
+        "gamma must be a number from 0 to 1, got 1.5",
     )
 
 

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.records.errors import ConfigError
+from drlnb.records.settings import parse_text
 from drlnb.rl.algorithms.registry import settings_class
-from drlnb.rl.algorithms.resolve import parse_text, resolve
+from drlnb.rl.algorithms.resolve import resolve
 
 GPF = {"reward_scale": 1.0}
 
@@ -25,8 +26,8 @@ def problems(algo, n_envs=4, **overrides):
     ("algo", "name", "value", "said"),
     [
         ("ppo", "n_steps", True, "must be a whole number >= 1, got True"),
-        ("ppo", "gamma", math.nan, "must be a number in [0, 1], got nan"),
-        ("ppo", "gamma", True, "must be a number in [0, 1], got True"),
+        ("ppo", "gamma", math.nan, "must be a number from 0 to 1, got nan"),
+        ("ppo", "gamma", True, "must be a number from 0 to 1, got True"),
         ("ppo", "max_grad_norm", math.inf, "must be a number > 0, got inf"),
         ("ppo", "ent_coef", -1, "must be a number >= 0, got -1"),
         ("ppo", "target_kl", 0, "must be a number > 0, or none, got 0"),
@@ -35,56 +36,55 @@ def problems(algo, n_envs=4, **overrides):
         ("ppo", "clip_range_vf", "half",
          "must be a number >= 0, lin_NUMBER, or a function of the progress that remains, or none, got 'half'"),
         ("ppo", "normalize", "yes", "must be true, false or {norm_obs, norm_reward}, got 'yes'"),
-        ("ppo", "normalize", {"norm_obs": 1}, "must be true or false, got {'norm_obs': 1}"),
-        ("ppo", "normalize", {"obs": True}, "takes the keys norm_obs, norm_reward, not obs, got {'obs': True}"),
+        ("ppo", "normalize", {"norm_obs": 1}, ": norm_obs must be true or false, got 1"),
+        ("ppo", "normalize", {"obs": True}, "takes the keys norm_obs, norm_reward, not obs"),
         ("ppo", "policy_kwargs", {1: 2}, "must be a mapping, with names as keys, got {1: 2}"),
         ("ppo", "policy_kwargs", [8], "must be a mapping, with names as keys, got [8]"),
         ("ppo", "policy_kwargs", {"normalize_images": 1},
-         "is wrong: normalize_images must be true or false, got {'normalize_images': 1}"),
+         ": normalize_images must be true or false, got 1"),
         ("ppo", "policy_kwargs", {"optimizer_kwargs": {"eps": -1}},
-         "is wrong: optimizer_kwargs takes eps and weight_decay >= 0 and two betas in [0, 1], or none, "
-         "got {'optimizer_kwargs': {'eps': -1}}"),
+         ": optimizer_kwargs: eps must be a number >= 0, got -1"),
+        ("ppo", "policy_kwargs", {"optimizer_kwargs": {"betas": [0.9, 2]}},
+         ": optimizer_kwargs: betas must be two numbers from 0 to 1, got [0.9, 2]"),
+        ("ppo", "policy_kwargs", {"optimizer_kwargs": 3},
+         ": optimizer_kwargs must be a mapping of betas, eps, weight_decay, got 3"),
         ("ppo", "policy_kwargs", {"net_arch": "64"},
-         "is wrong: policy_kwargs net_arch holds widths, whole numbers >= 1, got '64', got {'net_arch': '64'}"),
+         ": net_arch holds widths, whole numbers >= 1, got '64'"),
         ("ppo", "policy_kwargs", {"net_arch": {"pi": [8], "vff": [8]}},
-         "is wrong: net_arch takes the keys pi, vf, not vff, got {'net_arch': {'pi': [8], 'vff': [8]}}"),
+         ": net_arch takes the keys pi, vf, not vff"),
         ("ppo", "policy_kwargs", {"features_extractor_kwargs": {"features_dim": 8}},
-         "has features_extractor_kwargs, but no features_extractor_class: MlpPolicy has none of its own, "
-         "got {'features_extractor_kwargs': {'features_dim': 8}}"),
+         ": features_extractor_kwargs need features_extractor_class: MlpPolicy has none"),
         ("ppo", "policy_kwargs", {"net_arch": {"pi": 8}},
-         "is wrong: policy_kwargs net_arch holds widths, whole numbers >= 1, got {'pi': 8}, "
-         "got {'net_arch': {'pi': 8}}"),
+         ": net_arch holds widths, whole numbers >= 1, got {'pi': 8}"),
         ("gpf", "eps", 1.5,
-         "must be a number in [0, 1], or a path [start, end] of two such numbers, got 1.5"),
+         "must be a number from 0 to 1, or a path [start, end] of two such numbers, got 1.5"),
         ("gpf", "tau1", [0.5, 0],
          "must be a number > 0, or a path [start, end] of two such numbers, got [0.5, 0]"),
         ("gpf", "tau2", [1, 1, 1],
          "must be a number > 0, or a path [start, end] of two such numbers, got [1, 1, 1]"),
         ("gpf", "members", [], "must be a list of at least one mapping of eps, tau1, tau2, or none, got []"),
         ("gpf", "members", [{}, {"tau3": 1}],
-         "member 1 takes the keys eps, tau1, tau2, not 'tau3', or none, got [{}, {'tau3': 1}]"),
+         "[1] takes the keys eps, tau1, tau2, not tau3"),
         ("gpf", "members", [{"tau1": -1}],
-         "member 0: tau1 must be a number > 0, or a path [start, end] of two such numbers, or none, "
-         "got [{'tau1': -1}]"),
-        ("gpf", "expectation", "mean", "must be sample or target, got 'mean'"),
+         "[0]: tau1 must be a number > 0, or a path [start, end] of two such numbers, got -1"),
+        ("gpf", "expectation", "mean", "must be one of sample, target, got 'mean'"),
         ("gpf", "n_action_samples", 4, "must be a whole number >= 5, or none, got 4"),
         ("dqn", "gradient_steps", 0, "must be a whole number >= 1, or -1 for one per transition, got 0"),
         ("dqn", "learning_starts", -1, "must be a whole number >= 0, got -1"),
         ("dqn", "double_q", "no", "must be true or false, got 'no'"),
         ("dqn", "policy_kwargs", {"net_arch": {"pi": [8]}},
-         "is wrong: net_arch must be a list of widths, whole numbers >= 1, got {'pi': [8]}, "
-         "got {'net_arch': {'pi': [8]}}"),
+         ": net_arch must be a list of widths, whole numbers >= 1, got {'pi': [8]}"),
     ],
 )  # fmt: skip
 def test_one_line_says_the_name_the_limit_and_the_value(algo, name, value, said):
     """A value that is wrong is the only problem, under its setting's name."""
-    assert problems(algo, **{name: value}) == (f"{name} {said}",)
+    assert problems(algo, **{name: value}) == (f"{name}{'' if said[0] in ':[' else ' '}{said}",)
 
 
 def test_a_whole_number_beyond_all_floats_is_refused():
     """As any other that is too large."""
     for name, said in (
-        ("gamma", "gamma must be a number in [0, 1], got 1000"),
+        ("gamma", "gamma must be a number from 0 to 1, got 1000"),
         ("learning_rate", "learning_rate must"),
     ):
         (problem,) = problems("ppo", **{name: 10**400})
@@ -131,7 +131,7 @@ def test_the_dataclass_itself_refuses():
     with pytest.raises(ConfigError) as caught:
         kind(gamma=2, buffer_size=0)
     assert [problem.partition(" ")[0] for problem in caught.value.problems] == ["buffer_size", "gamma"]
-    with pytest.raises(ConfigError, match="unknown hyper-parameter 'lambda'"):
+    with pytest.raises(ConfigError, match="unknown key 'lambda'"):
         kind.from_mapping({"gamma": 0.5, "lambda": 1})
     with pytest.raises(ConfigError, match="algo must be one of ppo, gpf, dqn, got 'a2c'"):
         settings_class("a2c")

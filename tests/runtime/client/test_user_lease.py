@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from drlnb.records.errors import ConfigError, LeaseLost, PeerError
+from drlnb.records.ids import Fence
 from drlnb.runtime import lease as protocol
 from drlnb.runtime.client import user_lease
 from drlnb.runtime.client.user_lease import LoopLease
@@ -76,6 +77,23 @@ def act(work, *, compute=(), **answers):
 CALL = pack_call(len, ((1, 2),), {})
 
 
+def test_a_grant_that_was_read_late_is_asked_for_before_it_is_used():
+    """The process stood still while its grant lay there: the slot is another's by now, and only the pool knows."""
+
+    async def late():
+        await asyncio.sleep(3 * SETTINGS["renew_s"])
+        return GRANT
+
+    async def work(lease, scheduler, node, said):
+        await lease.acquire()
+        assert (lease.fence, lease.lost) == (Fence(9, 5), "")
+        assert [message["fence"] for message in scheduler.asked("renew")][:1] == [(9, 4)]
+        await lease.release()
+
+    answers = {"loop_acquire": [late, GRANT | {"fence": (9, 5)}], "renew": [{"lost": "silent"}, {"ok": True}]}
+    act(work, **answers)
+
+
 def test_a_lease_is_asked_used_and_given_back():
     """One request by name and number; the frame has the fence; what was computed and that it is clean is told."""
 
@@ -90,7 +108,7 @@ def test_a_lease_is_asked_used_and_given_back():
         assert (job["op"], job["rank"], job["n_slots"], end["op"]) == ("job", 0, 1, "job-end")
         assert [message["fence"] for message in node.asked("compute")] == [(9, 4)] * 2
         assert unpack(node.asked("compute")[0]["payload"].data)[0] is len
-        assert scheduler.asked("release") == [{"fence": (9, 4), "clean": True, "computed_s": 0.5}]
+        assert scheduler.asked("release") == [{"fence": (9, 4), "clean": True, "computed_s": [0.5]}]
         assert said == []
 
     act(work, compute=[ran(2), {"op": "freed"}])

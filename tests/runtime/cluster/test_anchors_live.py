@@ -15,15 +15,19 @@ OFTEN = {"checkpoint_min_s": 0.0, "checkpoint_every": 2}
 def test_a_restarted_cluster_goes_on_from_the_newest_checkpoints(make_bench):
     """After `Client.restart()` both tasks are new attempts that go on where they were, and nobody had to ask."""
     bench = make_bench(n_workers=2)
-    run = bench.start([bench.spec("a"), bench.spec("b")], settings=OFTEN)
+    run = bench.start([bench.spec("a", steps=10**6), bench.spec("b", steps=10**6)], settings=OFTEN)
     latest = {task: run.out / "checkpoints" / task / "LATEST" for task in ("a", "b")}
     for task, file in latest.items():
         wait_until(lambda file=file: file.is_file() and int(file.read_text()), f"a round's checkpoint of {task}")
     kept = {task: int(file.read_text()) for task, file in latest.items()}
     bench.note()
     bench.client.restart(wait_for_workers=False)
+    anew = {"task-a-a2", "task-b-a2"}
+    run.until(lambda row: row["r"] == "MetricsRecorded" and (anew.discard(row["s"]) or not anew), "a round of each")
+    bench.note()
+    bench.link.control("r1", "stop")
     tasks = run.end()
-    assert {name: (row["state"], row["attempt"]) for name, row in tasks.items()} == {"a": ("done", 2), "b": ("done", 2)}
+    assert {(row["state"], row["attempt"]) for row in tasks.values()} == {("stopped", 2)}
     journal = check_laws(run.out)
     for task, n_rounds in kept.items():
         (again,) = journal.streams[f"task-{task}-a2"].of(words.TaskOpened)

@@ -12,7 +12,7 @@ from drlnb.records.spec import TaskSpec
 from drlnb.rl.local.train import train_local
 from drlnb.runtime.master.checkpoint_effects import read_newest
 from tests.runtime.laws import check_laws
-from tests.runtime.live import titled
+from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -74,7 +74,8 @@ def test_a_killed_ring_restarts_the_task_from_its_checkpoint(make_bench, local):
     bench = make_bench(n_workers=2)
     task = bench.spec("a", algo="dqn", steps=1280, **HYPER)
     run = bench.start([task], settings={"checkpoint_min_s": 0.0, "checkpoint_every": 5})
-    run.round(17)
+    newest = run.out / "checkpoints" / "a" / "LATEST"
+    wait_until(lambda: newest.is_file() and int(newest.read_text()) >= 15, "a checkpoint of round 15")
     bench.note()
     titled("drlnb replay a", bench.handle.pid)[0].kill()
     assert run.end()["a"]["state"] == "done"

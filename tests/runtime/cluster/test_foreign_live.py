@@ -62,7 +62,7 @@ def test_a_run_behind_tls_outlives_a_restart_of_its_cluster(make_foreign, certif
         drlnb.Fleet(client, slots=1) as fleet,
     ):
         assert fleet.address.startswith("tls://")
-        run = fleet.train(_task(12_288), out=tmp_path / "r")
+        run = fleet.train(_task(24_576), out=tmp_path / "r")
         wait_until(lambda: run.tasks["a"].n_timesteps > 1000, "steps")
         client.restart(wait_for_workers=False)
         assert run.wait(90)["a"].state == "done"
@@ -76,11 +76,15 @@ def test_a_later_worker_brings_a_slot_that_is_lent(make_foreign, tmp_path):
     first = cluster.add_workers()
     with drlnb.Fleet(str(cluster.file), slots=1) as fleet:
         (before,) = [slot.slot for slot in fleet.pool.slots]
-        run = fleet.train(_task(12_288), out=tmp_path / "r")
+        run = fleet.train(_task(10**7), out=tmp_path / "r")
         wait_until(lambda: run.tasks["a"].n_timesteps > 1000, "steps")
         cluster.end(first)
         cluster.add_workers()
-        assert run.wait(90)["a"].state == "done"
+        wait_until(lambda: run.tasks["a"].n_restarts, "another attempt")
+        at = run.tasks["a"].n_timesteps
+        wait_until(lambda: run.tasks["a"].n_timesteps > at, "a round of it")
+        run.stop()
+        assert run.wait(90)["a"].state == "stopped"
     check_laws(tmp_path / "r")
     lent = [record.slots for record in Journal.read(tmp_path / "r").of(LeaseGranted)]
     assert lent[0] == (before,)

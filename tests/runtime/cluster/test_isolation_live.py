@@ -55,10 +55,10 @@ def test_a_killed_executor_costs_its_own_task_alone(tmp_path):
         assert sorted(before) == sorted(names)
         victim, other = names
         before[victim].kill()
-        wait_until(lambda: before[victim] != _executors(fleet).get(victim, before[victim]), "a successor")
         at = run.tasks[other].n_timesteps
         wait_until(lambda: run.tasks[other].n_timesteps > at, "a round of the other one")
         assert _executors(fleet)[other] == before[other]
+        wait_until(lambda: before[victim] != _executors(fleet).get(victim, before[victim]), "a successor")
         run.wait(timeout_s=90)
         assert {task.state for task in run.tasks.values()} == {"done"}
         wait_until(lambda: not _executors(fleet), "the end of both processes with their tasks", 10.0)

@@ -55,10 +55,11 @@ def test_a_failed_task_is_started_again_from_its_checkpoint_while_another_trains
     with drlnb.Fleet(slots=1) as fleet:
         run = fleet.train([_task(1_600), drlnb.Task("CartPole-v1", total_timesteps=10**7)], out=tmp_path / "r")
         wait_until(lambda: run.tasks["glass"].n_timesteps, "a round")
-        run.checkpoint("glass")
+        run.pause("glass")  # with a checkpoint
+        wait_until(lambda: run.tasks["glass"].state == "paused", "the pause")
         run.set("leasing.hold", "last", task="glass")
-        wait_until((tmp_path / "r" / "checkpoints" / "glass" / "LATEST").is_file, "a checkpoint")
         fragile.touch()
+        run.resume("glass")
         wait_until(lambda: run.tasks["glass"].state == "failed", "the failure")
         assert "the pole is made of glass" in run.tasks["glass"].failure
         assert "fragile.py" in run.tasks["glass"].failure

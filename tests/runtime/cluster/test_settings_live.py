@@ -32,7 +32,7 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
     more = {"settings": {"checkpoint_min_s": 0.0, "checkpoint_every": 5}}
     task = bench.spec("a", steps=200_000, learning_rate=0.5e-3)
     run = bench.start([task, bench.spec("b", steps=200_000, learning_rate=0.5e-3)], **more)
-    run.round(3, "task-a-")
+    run.round(3, "a")
     for key, value, said in (
         ("rl.learning_rate", -1.0, "rl.learning_rate must be"),
         ("rl.gamma", 0.5, "these can change: rl.clip_range"),
@@ -46,10 +46,10 @@ def test_a_learning_rate_outlives_its_executor_its_master_and_its_cluster(make_b
     bench.link.set("r1", task="a", key="rl.learning_rate", value=1e-4)
     said = run.until(lambda row: row["r"] == "SettingChanged", "the setting in the journal")
     assert (said["key"], said["value"], said["task"]) == ("rl.learning_rate", 1e-4, "a")
-    run.round(run.of("MetricsRecorded")[-1]["round"] + 4, "task-a-")
+    run.round(run.of("MetricsRecorded")[-1]["round"] + 4, "a")
     titled("drlnb executor", bench.handle.pid)[0].kill()
     run.until(lambda row: row["r"] == "ExecutorDied" or row["r"] == "SlotFailed", "the executor's death")
-    run.round(run.of("MetricsRecorded")[-1]["round"] + 4, "task-a-")
+    run.round(run.of("MetricsRecorded")[-1]["round"] + 4, "a")
     titled("drlnb worker", bench.handle.pid)[0].kill()
     run.until(lambda row: row["r"] == "MetricsRecorded" and "task-a-a2" in row["s"], "a round of the next attempt")
     bench.note()

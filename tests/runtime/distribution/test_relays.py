@@ -1,6 +1,7 @@
 """Relays and a learner in one loop, on links that are played: the real outboxes, stores and plans, without a wire."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,7 +26,6 @@ from drlnb.runtime.distribution.outbox import next_ways, pack_hosts, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.ipc.host_store import StoreView
-from drlnb.runtime.protocol import table
 
 TASK = ("r", "a")
 #: A message to one host that forwards it to nobody.
@@ -43,6 +43,8 @@ class Wire:
         self.dead = set()
         self.running, self.most = {}, {}
         self.chunks = []
+        #: Address -> bytes that were sent to it.
+        self.n_bytes = Counter()
         self.background = set()
         #: What must not happen, in words.
         self.wrong = []
@@ -52,7 +54,7 @@ class Wire:
         link = SimpleNamespace(node=name, address=name, directory=self.folder, keep=self._keep)
         link.call = lambda address, op, /, **message: self._call(name, address, op, **message)
         relay = self.relays[name] = HostRelay(link)
-        self.handlers[name] = table(relay, "chunk", "arrived", "lost", "missing", "forward")
+        self.handlers[name] = relay.handlers()
         return link
 
     def _keep(self, coroutine):
@@ -73,6 +75,7 @@ class Wire:
                 return {"refused": f"{address} does not answer"}
             if op == "drlnb_chunk":
                 self.chunks.append((caller, address, message["chunk"]["start"]))
+                self.n_bytes[address] += len(payload)
                 message["payload"] = bytes(payload)
             try:
                 return await self.handlers[address][op](**message) or {"ok": True}
@@ -105,8 +108,8 @@ class Learner:
             link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed, cards
         )
         wire.relays["learner"].senders[TASK] = self.sender
-        wire.handlers["learner"]["drlnb_applied"] = self.applied
-        self.effects = {"SendParameters": self.sender.send, "AskMissing": self.sender.ask}
+        self.payloads = {}
+        self.effects = {"SendParameters": self.send, "AskMissing": self.sender.ask}
 
     def feed(self, kind, **values):
         self.t += 1e-6
@@ -119,13 +122,14 @@ class Learner:
             if effect is not None and (coroutine := effect(record)) is not None:
                 self.wire._keep(coroutine)
 
-    async def applied(self, run, task, attempt, **about):
-        assert ((run, task), attempt) == (TASK, 1)
-        self.sender.applied(**about)
-
     def ask(self, version, payload):
-        self.payload = payload
-        self.feed(PublishAsked, version=version, n_bytes=len(payload))
+        base, changed = self.sender.changes(payload)
+        self.payloads[version] = payload
+        self.feed(PublishAsked, version=version, n_bytes=len(payload), base=base, changed=changed)
+
+    def send(self, command):
+        self.payload = self.payloads.get(command.version, self.payload)
+        self.sender.send(command)
 
     async def publish(self, version, payload):
         self.ask(version, payload)
@@ -297,8 +301,8 @@ def test_what_does_not_fit_is_refused(tmp_path):
         relay.drop(*TASK, 1)
         with pytest.raises(ConnectionError, match="attempt 1 of r/a is over"):
             await relay.chunk(TASK, chunk, **where, payload=b"abcd")
-        await relay.lost("r", "a", 9, version=2)
-        await relay.arrived("r", "other", 1, 2, "h0", 0.0)
+        await wire.handlers["h0"]["drlnb_lost"]("r", "a", 9, version=2)
+        await wire.handlers["h0"]["drlnb_arrived"]("r", "other", 1, version=2, host="h0", arrival_s=0.0)
 
     play(tmp_path, scene)
 

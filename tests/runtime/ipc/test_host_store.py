@@ -64,11 +64,11 @@ def test_ranges_are_current_when_they_are_whole(store, view):
     """Not before, in whatever order they come; and a version that never is whole is abandoned."""
     store.begin(1)[500:] = 7
     store.begin(1)[:500] = 6
-    assert store.copy() == bytes([6]) * 500 + bytes([7]) * 500
+    assert store.newest.tobytes() == bytes([6]) * 500 + bytes([7]) * 500
     assert not view.refresh()
     store.commit()
     assert view.refresh()
-    assert view.bytes.tobytes() == store.copy()
+    assert view.bytes.tobytes() == store.newest.tobytes()
     store.begin(2)[:10] = 1
     store.write(3, bytes_of(3))
     assert view.refresh()
@@ -116,7 +116,7 @@ def test_slow_readers_that_hold_every_slot_stop_nobody(store):
     assert not store.write(5, bytes_of(5))
     assert not store.write(6, bytes_of(6))
     assert not store.settle()
-    assert (store.n_deferred, store.current, store.copy()) == (2, (1, 4), bytes_of(6))
+    assert (store.n_deferred, store.current, store.newest.tobytes()) == (2, (1, 4), bytes_of(6))
     assert [view.bytes[0] for view in views] == [1, 2, 3, 4]
     late.refresh()
     assert late.version == 4
@@ -481,7 +481,7 @@ def test_a_reader_that_writes_ends_alone(store):
     """By SIGSEGV: nobody else acts with what it has spoilt."""
     store.write(1, bytes_of(1))
     assert ended(*started(_spoils, store.path)) == -signal.SIGSEGV
-    assert store.copy() == bytes_of(1)
+    assert store.newest.tobytes() == bytes_of(1)
 
 
 def _compares(pipe, path, n_refreshes):

@@ -82,7 +82,7 @@ def test_who_goes_on_polling_keeps_its_place():
             while len(cluster.of(leasing.SlotRequested)) < 2:
                 await asyncio.sleep(0)
             await asyncio.sleep(3 * TIMES["lost_polls"] * TIMES["poll_s"])
-            await holder.release(held["fence"], clean=True, computed_s=0.0)
+            await holder.release(held["fence"], clean=True, computed_s=(0.0,))
             assert (await asyncio.wait_for(asked, 1.0))["waited_s"] > 0.15
             assert cluster.of(leasing.RequestRefused) == []
 
@@ -193,7 +193,7 @@ def test_the_pool_forgets_what_it_said_of_leases_that_are_over():
             for number in range(5):
                 held = await client.acquire(f"w{number}", round=number)
                 assert len(cluster.broker.grants._answers) == len(cluster.broker.grants._granted) == 1
-                await client.release(held["fence"], clean=True, computed_s=0.0)
+                await client.release(held["fence"], clean=True, computed_s=(0.0,))
             return cluster.broker.grants._answers, cluster.broker.grants._granted
 
     assert asyncio.run(go()) == ({}, {})

@@ -40,7 +40,7 @@ class Recorded:
     def lease(self, n):
         answer = self.feed(SlotRequested, request_id=f"own-1/a/{n}", task="own-1/a", attempt=1, round=n, node="")
         (granted,) = [record for record in answer if isinstance(record, LeaseGranted)]
-        self.feed(LeaseReturned, fence=granted.fence, clean=True, computed_s=0.0)
+        self.feed(LeaseReturned, fence=granted.fence, clean=True, computed_s=(0.0,))
 
     def rows(self, since=0):
         found = []
@@ -128,7 +128,7 @@ class Pool:
         return await self.loops.loop_acquire(f"own-1/{name}/1", f"own-1/{name}", 1, **more)
 
     def release(self, fence):
-        self.host.feed(LeaseReturned, fence=fence, clean=True, computed_s=0.0)
+        self.host.feed(LeaseReturned, fence=fence, clean=True, computed_s=(0.0,))
 
 
 def _play(work, n_slots=1):
@@ -192,7 +192,7 @@ async def _turns(pool, *rounds):
     for n in rounds:
         grant = await pool.loops.loop_acquire(f"own-1/a/{n}", "own-1/a", n)
         assert "fence" in grant, grant
-        pool.host.feed(LeaseReturned, fence=grant["fence"], clean=True, computed_s=1e-6)
+        pool.host.feed(LeaseReturned, fence=grant["fence"], clean=True, computed_s=(1e-6,))
 
 
 def _duties(pool):

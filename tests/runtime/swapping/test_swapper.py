@@ -30,7 +30,9 @@ from drlnb.runtime.swapping.report import SwapStep
 from drlnb.runtime.swapping.squeeze import nodes
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Rate
 from drlnb.runtime.swapping.tiers.file import FileTier
+from drlnb.runtime.swapping.tiers.made import TIERS
 from tests.planning.swapping.swap_words import wide
+from tests.runtime.swapped_net import SlowFile
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import Step, everywhere, profiled, stepping, swapper
 
@@ -559,21 +561,25 @@ def test_what_stays_because_it_was_asked_for_is_not_taken_for_held():
 
 
 @pytest.mark.thorough
-def test_a_throttled_disk_takes_at_least_its_time():
-    """64 KiB at 2 MB/s take 33 ms and more, each way, and what is said of the tier says that it is emulated."""
-    tier, seconds = FileTier(Meter()), 65_536 / 2e6
-    tier.throttle(2e6)
+def test_a_slow_disk_is_measured_as_it_is():
+    """64 KiB at 2 MB/s take 33 ms and more, each way."""
+    tier, seconds = SlowFile(Meter()), 65_536 / 2e6
+    tier.bytes_per_s = 2e6
     ticket = tier.store(Held(tier.meter, torch.arange(65_536, dtype=torch.uint8).untyped_storage()))
     while tier.relieve():
         pass
     assert ticket.copy_s >= seconds
     assert bytes(ticket.wait().storage) == bytes(range(256)) * 256
     assert tier.back.s_per_byte >= 1 / 2e6
-    assert tier.name == "file, emulated at 2 MB/s"
-    tier.throttle(None)
-    assert tier.name == "file"
     del ticket
     tier.close()
+
+
+def test_another_tier_may_stand_in_the_place_of_a_devices_own(monkeypatch):
+    """Whoever tries one out puts it there, for this process alone."""
+    monkeypatch.setitem(TIERS, "cpu", lambda device, meter, folder: SlowFile(meter, folder))
+    with swapper(made("mlp"), tier="auto") as swapped:
+        assert type(swapped._tier) is SlowFile
 
 
 def test_a_rate_is_that_of_the_newest_copies():
@@ -714,8 +720,8 @@ def test_what_a_slow_disk_takes_is_no_ticks_time(monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: now_s.append(now_s.pop() + seconds))
     net = nn.Sequential(*[each for _ in range(4) for each in (nn.Linear(64, 64), nn.Tanh())])
     x, row_bytes = torch.randn(64, 64), 64 * 64 * 4
-    with swapper(net, planner="capuchin", budget=fixed_bytes(net) + 5 * row_bytes // 2, tier=FileTier) as swapped:
-        swapped._tier.throttle(2.0**21)
+    with swapper(net, planner="capuchin", budget=fixed_bytes(net) + 5 * row_bytes // 2, tier=SlowFile) as swapped:
+        swapped._tier.bytes_per_s = 2.0**21
         for thread in ("writer", "reader"):
             getattr(swapped._tier, thread).shutdown()
             setattr(swapped._tier, thread, _Lazy())

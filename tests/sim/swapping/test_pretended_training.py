@@ -42,8 +42,8 @@ def test_a_budget_that_binds_is_kept(killed):
     (plan, *_) = [each.plan for each in stream.of(swapping.ApplySwapPlan) if each.plan_key == kept.plan_key]
     assert set(plan["actions"]) > {KEEP}
     assert max(step.peak_bytes for step in stream.of(swapping.SwapStepMeasured)) <= BUDGET
-    assert [each.swap_report for each in stream.of(words.FinishRound)][:2] == ["profile", "steps"]
-    assert stream.of(words.FinishRound)[-1].swap_plan_key == kept.plan_key
+    assert [each.swap.report for each in stream.of(words.FinishRound)][:2] == ["profile", "steps"]
+    assert stream.of(words.FinishRound)[-1].swap.plan_key == kept.plan_key
 
 
 def test_what_fits_runs_as_it_is():
@@ -66,7 +66,7 @@ def test_another_master_goes_on_with_the_plan_of_the_checkpoint(killed):
     first, second = killed
     (kept,) = first.of(swapping.SwapPlanKept)
     assert second.of(words.TaskOpened)[0].swapping is not None
-    assert {each.swap_plan_key for each in second.of(words.FinishRound)} == {kept.plan_key}
+    assert {each.swap.plan_key for each in second.of(words.FinishRound)} == {kept.plan_key}
     assert not second.of(swapping.SwapProfileTaken)
 
 
@@ -75,7 +75,7 @@ def test_a_budget_makes_the_update_as_much_longer_as_its_plan():
     """Without a budget, or where all fits, nothing is longer; else each gradient is, as its plan says."""
     costs = Costs(service_cv=0.0, collect_cv=0.0, compute_s=1.0)
     free, loose, tight = (
-        simulate_train(1, 1, 12, 1, "round", costs=costs, swap_budget_bytes=n) for n in (None, 4 * BUDGET, 1050 << 20)
+        simulate_train(1, 1, 12, 1, "round", costs=costs, memory_budget_bytes=n) for n in (None, 4 * BUDGET, 1050 << 20)
     )
     assert free.swap_slower == loose.swap_slower == 1.0
     assert tight.swap_slower > 1.0
@@ -101,20 +101,12 @@ def free_steps(result):
     ]
 
 
-@pytest.mark.parametrize(
-    ("size", "said"),
-    [
-        ("lots", "--swap-budget: a size must be a number of bytes such as 11GiB, got 'lots'"),
-        (
-            "10MB",
-            "--swap-budget: the budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), "
-            "got 9.5 MiB",
-        ),
-    ],
-)
-def test_a_wrong_budget_is_one_line(size, said):
+def test_a_budget_below_what_stays_is_one_line():
     """With the limit and the value."""
     given = {"tasks": 1, "gpus": 1, "rounds": 2, "collectors": 1, "seed": 0, "hold": "round", "out": None, "json": None}
     with pytest.raises(ConfigError) as refused:
-        main(argparse.Namespace(**given, swap_budget=size))
-    assert str(refused.value) == said
+        main(argparse.Namespace(**given, swap_budget="10MB"))
+    assert str(refused.value) == (
+        "--swap-budget: the budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), "
+        "got 9.5 MiB"
+    )

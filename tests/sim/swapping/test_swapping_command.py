@@ -79,8 +79,9 @@ def test_the_pages_rules_come_out_again(capsys):
     ("words", "problem"),
     [
         (["--net", "resnet50"], "--net must be one of alexnet_224, .* got 'resnet50'"),
-        (["--budget", "much"], "--budget: a size must be a number of bytes such as 11GiB, got 'much'"),
-        (["--budget", "700MiB"], "--budget must hold resnet50_32 and one sample, got 700MiB"),
+        (["--swap-budget", "much"], "argument --swap-budget: must be a size from 1B to 8388607TiB, got 'much'"),
+        (["--budget", "1GiB"], r"unknown option --budget; did you mean --swap-budget\?"),
+        (["--swap-budget", "700MiB"], "--swap-budget must hold resnet50_32 and one sample, got 700MiB"),
         (["--multiple", "1", "0"], "--multiple must be from 0.01 to 100, got 0"),
         (["--planner", "clever"], "--planner: swapping planner must be one of none, .* got 'clever'"),
         (["--planner", "oracle"], "--planner: swapping planner 'oracle' is gone: use 'hybrid'"),
@@ -97,7 +98,7 @@ def test_wrong_options_are_one_line(capsys, words, problem):
 
 def test_budgets_are_read_in_their_units(capsys):
     """Half the memory holds about half the batch: context and parameters stay."""
-    report = json.loads(run(capsys, "--planner", "none", "--budget", "5632 MiB", "--json")[-1])
+    report = json.loads(run(capsys, "--planner", "none", "--swap-budget", "5632 MiB", "--json")[-1])
     assert report["budget_bytes"] == 5.5 * GIB
     assert report["plain_batch"] == pytest.approx(418 * (5.5 - 0.97) / (11 - 0.97), rel=0.02)
 

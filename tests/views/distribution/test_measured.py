@@ -1,6 +1,7 @@
 """Versions of a run beside what was predicted, and its hosts: counted by hand."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from drlnb.records.columns.distribution import (
     DistributionPlanned,
     HostCompleted,
     HostDropped,
+    HostsChanged,
     LinkMeasured,
     MessageLost,
     SendParameters,
     VersionPublished,
 )
+from drlnb.records.columns.warmup import CollectorReady, WakeCollector
 from drlnb.records.journal import Journal
 from drlnb.sim.distribution.publish import simulate_publish
 from drlnb.views.distribution import measured
@@ -127,7 +130,7 @@ def test_versions_are_drawn_by_planner_with_their_first_and_last_hosts(journal):
     numbers = {key: value for key, (_, value, _, _) in view.numbers.items()}
     assert numbers == {
         "versions": 3, "measured": 0.875, "predicted": 0.5, "ratio": 1.75, "correction": 1.0, "behind": 0,
-        "repairs": 1, "lost": 1,
+        "repairs": 1, "lost": 1, "sent": 4.0, "kept": 0.0, "pause": None,
     }  # fmt: skip
     assert view.sentence == "a: 3 versions; under relay:m=2 measured 875 ms, predicted 500 ms (medians), to 1 host"
 
@@ -144,6 +147,40 @@ def test_a_corrected_prediction_is_drawn_beside_its_closed_form():
     assert points(view, "closed form alone")[:2] == [(2,), (500,)]
     assert view.value("correction") == 2.0, "the median of 1 and 3"
     assert view.sentence.endswith("; predictions are 2 times the closed form, which is what versions took")
+
+
+def test_what_hosts_kept_and_for_how_long_collectors_waited_is_said():
+    """3 of 4 MB stay; of two collectors the second was up later: it waited for .25 s, the first for .75 s."""
+    run = Run().task("a")
+    before = {"node": "n0", "start_s": 0.5, "n_starting": 1, "start_mode": "spawn"}
+    wake = {"node": "n0", "round": 1, "n_steps": 5, "n_timesteps": 0}
+    for number, kept, t in ((1, 0, 1.0), (2, 3_000_000, 5.0)):
+        run.say(
+            "task-a-a1",
+            CollectorReady(t=t, collector=0, **before),
+            HostsChanged(t=t, hosts=("n0", "n1")),
+            replace(planned(number), kept_bytes=kept),
+            CollectorReady(t=t + 0.5, collector=1, **before),
+            held(number, "n0", 0.75, t + 0.75),
+            WakeCollector(collector=0, version=number, **wake),
+            WakeCollector(collector=1, version=number, **wake),
+        )
+    view = measured.versions(run.journal())
+    assert (view.value("sent"), view.value("kept"), view.value("pause")) == (1.0, 3.0, 0.75)
+    assert (
+        "; collectors waited 750 ms for one; of the newest one's 4 MB 1 were sent, hosts kept the rest" in view.sentence
+    )
+
+
+def test_a_shard_is_as_large_as_what_is_sent_of_it():
+    """Of 4 MB two ranges travel, of 1 and 2 MB: to each host by a route of its own."""
+    run = Run().task("a")
+    plan, command, _ = version(1, "n0", "n1")
+    ranges = ((0, 1_000_000), (2_000_000, 4_000_000))
+    sends = tuple((start, stop, i) for i, (start, stop) in enumerate(ranges))
+    run.say("task-a-a1", replace(plan, kept_bytes=1_000_000), replace(command, sends=sends, base=1, changed=ranges))
+    of = measured.spread(run.journal())
+    assert (of.sizes.tolist(), of.model_bytes) == ([1_000_000, 2_000_000], 3_000_000)
 
 
 def test_hosts_have_rows_with_what_they_lack(journal):

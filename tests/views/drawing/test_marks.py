@@ -33,6 +33,16 @@ def changed():
     return run
 
 
+def test_marks_of_one_moment_share_a_line_of_the_figure():
+    """Their words stand side by side, each once: written over each other nobody could read them."""
+    run = changed()
+    for key, value in (("leasing.ttl_s", 7), ("leasing.ttl_s", 7), ("leasing.floor_frac", 0.5)):
+        run.say(run.pool, SettingChanged(t=13.0, key=key, value=value, task=None, counts=NEXT_GRANT))
+    layout = gantt.gantt(run.journal()).figure().layout
+    assert [note.text for note in layout.annotations] == [*LABELS, "floor_frac: 0.5, ttl_s: 7"]
+    assert [shape.x0 for shape in layout.shapes] == [note.x for note in layout.annotations]
+
+
 def own(run, t, key, value):
     counts = AT_ONCE if key.startswith("leasing.") else NEXT_ROUND
     run.say(STREAM, SettingChanged(t=run.own("a", t), key=key, value=value, task="a", counts=counts))

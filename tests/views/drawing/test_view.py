@@ -2,28 +2,20 @@
 
 import pytest
 
-from drlnb.views.drawing.view import meanings, table
+from drlnb.views.drawing.view import Column, table
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "held held | from grant to return",
-        "held | held (s",
-        "held:naem | held | a name",
-        "held*x | held | times",
-        "a held | b | c",
-    ],
-)
-def test_a_line_that_cannot_be_read_is_told(line):
-    """It was left out, and with it a column of every table; the line is in the message."""
-    for read in (lambda text: table("bars", text), meanings):
-        with pytest.raises(ValueError, match="not 'name:kind") as told:
-            read(f"""
-                first | first (s) | good,
-                    and goes on
-                {line}
-                """)
-        assert repr(line) in str(told.value)
-    (column,) = table("bars", "\nfirst | first (s) | good,\n  and goes on")
-    assert (column.definition, column.title) == ("good, and goes on", "first (s)")
+def test_a_column_of_no_known_kind_is_refused():
+    """Read as a number, it would show indices: the message names the column, and what there is."""
+    with pytest.raises(ValueError, match=r"column held is of one of the kinds number, fence, .* not 'naem'"):
+        Column("held", "held", "a name", kind="naem")
+
+
+def test_a_column_belongs_to_its_table():
+    """What the page is told of it."""
+    (column,) = table("bars", Column("held", "held", "from grant to return", unit="ms", factor=1000))
+    assert column.title == "held (ms)"
+    assert column.plain() == {
+        "label": "held", "unit": "ms", "definition": "from grant to return", "source": "bars.held", "kind": "number",
+        "factor": 1000,
+    }  # fmt: skip

@@ -72,12 +72,12 @@ def journal_of(rows, until_s):
             continue
         granted = words.LeaseGranted(fence=fence, slots=(slot,), waited_s=start - asked, **of)
         said.append((start, 2, i, run.pool, [tick, granted]))
-        back = words.LeaseReturned(t=stop, fence=fence, clean=True, computed_s=computed)
+        back = words.LeaseReturned(t=stop, fence=fence, clean=True, computed_s=(computed,))
         lent = {"fence": fence, "task": f"run/{task}", "slots": (slot,), "held_s": stop - start}
-        over = words.LeaseReleased(**lent, computed_s=computed, reason="returned")
+        over = words.LeaseReleased(**lent, computed_s=(computed,), reason="returned")
         said.append((stop, 0, i, run.pool, [back, over]))
         if task != GUEST:
-            worked = {"collector": 0, "round": i, "fence": fence, "elapsed_s": computed}
+            worked = {"collector": 0, "round": i, "fence": fence, "slot": slot, "elapsed_s": computed}
             got = LeaseReceived(t=start, request_id=request, fence=fence, slots=(slot,), waited_s=start - asked)
             said.append((start, 3, i, f"task-{task}-a1", [got]))
             piece = GradientComputed(t=(start + stop + computed) / 2, **worked)

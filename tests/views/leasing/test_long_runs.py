@@ -52,7 +52,7 @@ def records_of(asked, start, stop, slot, n_tasks=3):
             yield POOL, leasing.RequestPolled(t=start[i], request_id=request)
             yield POOL, leasing.LeaseGranted(fence=fence, slots=(SLOTS[slot[i]],), waited_s=start[i] - asked[i], **of)
         else:
-            held = {"held_s": stop[i] - start[i], "computed_s": (stop[i] - start[i]) * 0.5}
+            held = {"held_s": stop[i] - start[i], "computed_s": ((stop[i] - start[i]) * 0.5,)}
             yield POOL, leasing.LeaseReturned(t=stop[i], fence=fence, clean=True, computed_s=held["computed_s"])
             yield (
                 POOL,

@@ -130,8 +130,8 @@ def test_a_gang_alone_has_all_its_slots():
         words.LeaseGranted(
             fence=fence, request_id=request, task="run/a", attempt=1, round=0, slots=slots, waited_s=0.0
         ),
-        words.LeaseReturned(t=4.0, fence=fence, clean=True, computed_s=2.0),
-        words.LeaseReleased(fence=fence, task="run/a", slots=slots, held_s=4.0, computed_s=2.0, reason="returned"),
+        words.LeaseReturned(t=4.0, fence=fence, clean=True, computed_s=(2.0,)),
+        words.LeaseReleased(fence=fence, task="run/a", slots=slots, held_s=4.0, computed_s=(2.0,), reason="returned"),
     )
     ghosts = [row for row in gantt.shares(run.journal()).rows() if row[0].startswith("exclusive")]
     assert [(row[0], row[3]) for row in ghosts] == [("exclusive 1", 4.0), ("exclusive 2", 4.0)]
@@ -233,7 +233,7 @@ def test_moved_bytes_are_those_that_the_records_tell():
         "task-a-a1",
         words.GradientsRestored(t=9.0, round=0, fence=fence, elapsed_s=0.1, moved_bytes=1_000_000),
         words_of_round.GradientComputed(
-            t=9.5, collector=1, round=0, fence=fence, elapsed_s=0.0, moved_bytes=2_000_000
+            t=9.5, collector=1, round=0, fence=fence, slot="n0/cpu0", elapsed_s=0.0, moved_bytes=2_000_000
         ),
     )  # fmt: skip
     journal = run.journal()

@@ -79,7 +79,7 @@ def test_closing_leaves_no_model(run, link):
     for one in (panel, desk, panel, desk):
         one.close()
     assert set(ipywidgets_widget._instances) == before
-    assert panel.to_dict()["code"] == 'run.panel("leasing", window_s=5.0)'
+    assert panel.to_dict()["code"] == 'run.panel("leasing", window_s=5)'
     assert run.panel("leasing", window_s=5) is not panel
 
 
@@ -99,7 +99,7 @@ def test_a_model_that_the_user_closed_closes_the_panel(run):
         ("leases", {}, "there is no panel 'leases'; did you mean leasing? There are "
          "distribution, fleet, leasing, swapping"),
         ("leasing", {"window": 3}, "panel leasing has no setting 'window'; did you mean window_s? There are window_s"),
-        ("leasing", {"window_s": -3}, "window_s must be a number > 0 s, or None for all, got -3"),
+        ("leasing", {"window_s": -3}, "window_s must be a number > 0 s, or none, got -3"),
     ],
 )  # fmt: skip
 def test_wrong_words_are_refused_with_the_right_ones(run, name, settings, text):

@@ -9,8 +9,9 @@ import drlnb
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
+from drlnb.records.errors import ConfigError
 from drlnb.widgets import faces
-from drlnb.widgets.panels.settings import UnknownSetting, WrongSetting
+from drlnb.widgets.panels.settings import UnknownSetting
 from drlnb.widgets.transport.live import Live
 from tests.fleet.conftest import header, opened
 from tests.planning.swapping.swap_words import SECOND, chain, profile, row
@@ -60,7 +61,7 @@ def test_it_says_what_is_planned_and_every_picture_is_of_that_plan(panel):
 def test_every_control_moves_pictures_and_code(panel, moves, said):
     """By hand and by `set` it is the same picture, and the copied lines give it once more."""
     if said.startswith("show must"):
-        with pytest.raises(WrongSetting, match=said):
+        with pytest.raises(ConfigError, match=said):
             panel.set(**moves)
         return
     before = panel.view("lanes").digest()
@@ -85,9 +86,9 @@ def test_every_control_moves_pictures_and_code(panel, moves, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"batch": 0}, "batch must be a whole number from 1 to 1.67772e\\+07, got 0"),
-        ({"net": "lenet"}, "net must be one of 'alexnet_224'"),
-        ({"budget_mib": -1.0}, "budget_mib must be a number from 0.015625 to 1.04858e\\+06, got -1.0"),
+        ({"batch": 0}, "batch must be a whole number in 1..16777216, got 0"),
+        ({"net": "lenet"}, "net must be one of alexnet_224"),
+        ({"budget_mib": -1.0}, "budget_mib must be a number from 0.015625 to 1.04858e6, got -1.0"),
         ({"pins": ["a"]}, "pins must be a mapping from row to action, got \\['a'\\]"),
         ({"planner": "clever"}, "swapping planner must be one of"),
         ({"pins": {"a": 1}}, "pins must be a mapping from row to action, got \\{'a': 1\\}"),
@@ -96,7 +97,7 @@ def test_every_control_moves_pictures_and_code(panel, moves, said):
 def test_wrong_settings_are_refused_with_limit_and_value(panel, given, said):
     """Nothing is changed then."""
     before = panel.view().digest()
-    with pytest.raises(WrongSetting, match=said):
+    with pytest.raises(ConfigError, match=said):
         panel.set(**given)
     with pytest.raises(UnknownSetting, match="did you mean planner"):
         faces.swapping(planer="all")
@@ -413,35 +414,6 @@ def test_what_a_run_has_learned_is_measured_and_reset_forgets_it(belted, link):
     assert belted.code().splitlines()[1:] == ["run.set('swapping.planner', 'qtable:w=0.2', task='a')"]
     told(link, "a", SettingChanged(t=4.0, key="swapping.planner", value="qtable:w=0.2", task="a"))
     until(lambda: belted.view("values").sentence == "nothing yet: press Learn")
-
-
-def test_the_disk_of_a_run_is_held_back_and_freed(belted, link):
-    """The plan for the slower disk is looked at first; what is no rate is one line; figures since then are emulated."""
-    disk, before = belted.content.fields["bandwidth"], belted.view("lanes").digest()
-    for wrong, said in (("slow", "a size must be a number of bytes such as 11GiB, got 'slow'"),):
-        disk.value = wrong
-        assert list(belted.fields.refusals.values()) == [f"swapping.bandwidth_bytes_per_s: {said}"]
-        belted.refresh()
-        assert disk.value == ""
-        assert belted.content.facts()["notes"][0].startswith("plan: a, auto: ")
-    disk.value = "2MB"
-    assert belted.view("lanes").digest() != before
-    assert belted.content.facts()["notes"][0].startswith("preview: a, auto: ")
-    assert link.asked == []
-    press(belted, "apply")
-    assert link.asked == [("set", "swapping.bandwidth_bytes_per_s", "2MB", "a")]
-    told(link, "a", SettingChanged(t=3.0, key="swapping.bandwidth_bytes_per_s", value="2MB", task="a"))
-    until(lambda: belted.view().origin == "emulated")
-    belted.refresh()
-    assert disk.value == "2MB"
-    assert belted.content.facts()["origin"] == "emulated and computed"
-    assert {one["name"]: one["reason"] for one in belted.content.facts()["buttons"]}["apply"] == "nothing was moved"
-    assert [mark["label"] for mark in belted.view().facts["marks"]][-1] == "disk held back"
-    disk.value = ""
-    press(belted, "apply")
-    assert link.asked[1:] == [("set", "swapping.bandwidth_bytes_per_s", None, "a")]
-    told(link, "a", SettingChanged(t=4.0, key="swapping.bandwidth_bytes_per_s", value=None, task="a"))
-    until(lambda: belted.view().origin == "measured")
 
 
 def test_pins_of_a_run_are_one_setting(belted, link):

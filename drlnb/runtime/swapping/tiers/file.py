@@ -4,7 +4,6 @@ The file has no name; ``pwrite`` and ``preadv`` run in one thread each and relea
 memory that the kernel takes back when it needs it; a file in a memory file system is no saving, only a stand-in.
 """
 
-import math
 import os
 import tempfile
 import threading
@@ -52,7 +51,7 @@ class FileTier:
         self._close_file = weakref.finalize(self, os.close, self.file)  # a ticket keeps the tier, and so the file
         self.places = Places()
         self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
-        self._in_flight_bytes, self._bytes_per_s = in_flight_bytes, math.inf
+        self._in_flight_bytes = in_flight_bytes
         self._writing: deque[tuple[int, Future[None]]] = deque()
         self.lock = threading.RLock()  # of what tickets hold; a collected object may let go of one
 
@@ -81,19 +80,32 @@ class FileTier:
             return True
         return False
 
-    def throttle(self, bytes_per_s: float | None) -> None:
-        """Emulate a slower disk from the next copy on, each way; None: as fast as it is; former ones do not count."""
-        if self._bytes_per_s != (bytes_per_s or math.inf):
-            self.out, self.back = Rate(), Rate()
-        self._bytes_per_s = bytes_per_s or math.inf
-        self.name = f"file, emulated at {bytes_per_s / 1e6:g} MB/s" if bytes_per_s else "file"
+    def write(self, rest: memoryview, offset: int) -> None:
+        """Write bytes to the file from an offset on.
 
-    def copied(self, n_bytes: int, began_s: float) -> float:
-        """Return how long a copy has taken, once a throttled disk would be done."""
-        took_s, least_s = time.perf_counter() - began_s, n_bytes / self._bytes_per_s
-        if took_s < least_s:
-            time.sleep(least_s - took_s)
-        return max(took_s, least_s)
+        Raises
+        ------
+        OSError
+            If they cannot be written, all of them.
+        """
+        end = offset + len(rest)
+        while rest:
+            rest = rest[os.pwrite(self.file, rest, end - len(rest)) :]
+
+    def read(self, rest: memoryview, offset: int) -> None:
+        """Fill memory with the bytes of the file from an offset on.
+
+        Raises
+        ------
+        OSError
+            If they cannot be read, or the file ends before.
+        """
+        end = offset + len(rest)
+        while rest:
+            n_read = os.preadv(self.file, [rest], end - len(rest))
+            if n_read == 0:
+                raise OSError(f"the swap file ends before byte {end}")
+            rest = rest[n_read:]
 
     def close(self) -> None:
         """End both threads; the file goes with its last ticket."""
@@ -123,13 +135,11 @@ class _FileTicket:
             return
         began_s = time.perf_counter()
         try:
-            rest = memoryview(flat(source.storage).numpy())
-            while rest:
-                rest = rest[os.pwrite(self._tier.file, rest, self._place.offset + self._n_bytes - len(rest)) :]
+            self._tier.write(memoryview(flat(source.storage).numpy()), self._place.offset)
         except OSError as problem:
             self._tier.broken = str(problem)
             return
-        self.copy_s = self._tier.copied(self._n_bytes, began_s)
+        self.copy_s = time.perf_counter() - began_s
         self._tier.out.add(self._n_bytes, self.copy_s)
         with self._tier.lock:
             self._source = source if self._stays else None
@@ -179,13 +189,9 @@ class _FileTicket:
 
     def read(self, held: Held) -> None:
         """Read it."""
-        began_s, rest = time.perf_counter(), memoryview(flat(held.storage).numpy())
-        while rest:
-            n_read = os.preadv(self._tier.file, [rest], self._place.offset + self._n_bytes - len(rest))
-            if n_read == 0:
-                raise OSError(f"the swap file ends before byte {self._place.offset + self._n_bytes}")
-            rest = rest[n_read:]
-        self._tier.back.add(self._n_bytes, self._tier.copied(self._n_bytes, began_s))
+        began_s = time.perf_counter()
+        self._tier.read(memoryview(flat(held.storage).numpy()), self._place.offset)
+        self._tier.back.add(self._n_bytes, time.perf_counter() - began_s)
 
 
 # A ticket in a box: once the future is done, the thread holds neither ticket nor bytes, so both count for nobody.

@@ -11,12 +11,27 @@ from drlnb.runtime.swapping.tiers.file import FileTier
 from drlnb.runtime.swapping.tiers.slab import SlabTier
 from drlnb.runtime.swapping.tiers.streams import CudaStreams
 
-__all__ = ["made_tier"]
+__all__ = ["TIERS", "made_tier"]
 
 #: Most of the host's memory that a slab takes, and most bytes of it.
 _SLAB_FRAC, _SLAB_BYTES = 0.4, 16 << 30
 #: Sources that wait for their copies on CUDA.
 _STASH_BYTES = 256 << 20
+
+
+def _file(device: torch.device, meter: Meter, folder: Path | None) -> Tier:
+    return FileTier(meter, folder)
+
+
+def _slab(device: torch.device, meter: Meter, folder: Path | None) -> Tier:
+    ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    slab_bytes = min(int(_SLAB_FRAC * ram_bytes), _SLAB_BYTES)
+    return SlabTier(meter, CudaStreams(device), slab_bytes, _STASH_BYTES)
+
+
+#: Kind of device -> what makes its tier.  To try out another one, a slower disk say, put it here in the process that
+#: makes the steps.
+TIERS: dict[str, Callable[[torch.device, Meter, Path | None], Tier]] = {"cpu": _file, "cuda": _slab}
 
 
 def made_tier(tier: str | Callable[[Meter], Tier], device: torch.device, meter: Meter, folder: Path | None) -> Tier:
@@ -40,11 +55,7 @@ def made_tier(tier: str | Callable[[Meter], Tier], device: torch.device, meter: 
     """
     if callable(tier):
         return tier(meter)
-    name = {"cpu": "file", "cuda": "cuda"}.get(device.type, "") if tier == "auto" else tier
-    if name == "file" and device.type == "cpu":
-        return FileTier(meter, folder)
-    if name == "cuda" and device.type == "cuda":
-        ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        slab_bytes = min(int(_SLAB_FRAC * ram_bytes), _SLAB_BYTES)
-        return SlabTier(meter, CudaStreams(device), slab_bytes, _STASH_BYTES)
+    kind = {"auto": device.type, "file": "cpu"}.get(tier, tier)
+    if kind == device.type and kind in TIERS:
+        return TIERS[kind](device, meter, folder)
     raise ValueError(f"tier must be auto, file (on the CPU) or cuda (on CUDA), got {tier!r} on {device}")

@@ -8,7 +8,7 @@ import pytest
 
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.memory import fixed_bytes
-from tests.runtime.swapping.matrix import blocks, graphs, modules, recurrent  # noqa: F401 - they fill the table
+from tests.runtime.swapping.matrix import blocks, graphs, loops, modules, recurrent  # noqa: F401 - they fill the table
 from tests.runtime.swapping.matrix.steps import STEPS, after, seeded
 from tests.runtime.swapping.nets import differing
 from tests.runtime.swapping.rig import swapper

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
-from drlnb.fleet.rows.task_status import Board
+from drlnb.fleet.rows.board import Board
+from drlnb.records import round as words
 from drlnb.records.spec import TaskSpec
-from drlnb.views.folds.entries import decoded, split_stream
+from drlnb.views.folds.entries import decoded, entries_of, split_stream
 from tests.fleet import conftest
+from tests.views.journals import Run
 
 SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
 
@@ -37,10 +41,10 @@ def status(board):
     return board.statuses()["a"]
 
 
-def test_a_task_starts_before_anything_was_heard(board):
-    """No row yet: starting, nothing made, nothing known."""
+def test_a_task_is_queued_before_anything_was_heard(board):
+    """No row yet: queued, nothing made, nothing known."""
     task = status(board)
-    assert (task.state, task.doing, task.n_timesteps) == ("running", "starting", 0)
+    assert (task.state, task.doing, task.n_timesteps) == ("running", "queued", 0)
     assert (task.ep_rew_mean, task.eta_s) == (None, None)
     assert (task.name, task.env, task.seed, task.total_timesteps) == ("a", "CartPole-v1", 4, 1000)
 
@@ -60,6 +64,44 @@ def test_phases_are_told_in_plain_words(board, phase, state, doing):
     """Each phase of the round has its word."""
     board.feed([opened(), row("PhaseEntered", phase=phase, round=1)])
     assert (status(board).state, status(board).doing) == (state, doing)
+
+
+def test_who_computes_and_who_waits_is_the_pools_word():
+    """With one slot, a computes from its grant to its return, and b waits: however late their own streams tell."""
+    run, board = Run().slot().task("a").task("b"), Board([SPEC, replace(SPEC, name="b")])
+    for name in ("a", "b"):
+        run.say(f"task-{name}-a1", words.PhaseEntered(phase="waiting", round=1))
+    run.grant("a", 1.0, 1.0, run.ask("a", 1.0))
+    run.ask("b", 1.5)
+    board.feed(list(entries_of(run.journal())))
+    assert {name: task.doing for name, task in board.statuses().items()} == {
+        "a": "computing",
+        "b": "waiting for a slot",
+    }
+
+
+def test_without_some_of_the_pools_rows_a_tasks_own_word_counts():
+    """A grant was missed: nobody knows who holds the slot but the task itself, and it computes."""
+    run, board = Run().slot().task("a"), Board([SPEC])
+    run.ask("a", 1.0)
+    run.say("task-a-a1", words.PhaseEntered(phase="computing", round=1))
+    entries = list(entries_of(run.journal()))
+    board.feed(entries[:1])
+    board.feed(entries[1:], gap=True)
+    assert status(board).doing == "computing"
+
+
+def test_what_is_restarted_is_starting_until_its_end_is_known():
+    """Attempt 2 has no row yet: the end of attempt 1 counts no more, and what the cluster says of attempt 2 does."""
+    board = Fed([SPEC])
+    board.feed([opened(), row("EndTask", state="failed", reason="the env raised")])
+    board.restarted("a", 2)
+    assert (status(board).state, status(board).doing, status(board).failure) == ("running", "starting", "")
+    board.end("a", "failed", "no worker")
+    assert status(board).failure == "no worker"
+    board.restarted("a", 3)
+    board.feed([opened(3)])
+    assert (status(board).doing, status(board).failure) == ("starting", "")
 
 
 def test_a_pause_for_a_full_disk_says_why(board):
