@@ -17,6 +17,7 @@ import dask
 from distributed import Scheduler, Worker
 
 from benchmarks.distribution import learner, netns
+from benchmarks.distribution.emulated import Emulated, install
 from drlnb.runtime.ipc.lifeline import watch
 
 __all__ = ["Spec", "main"]
@@ -33,7 +34,7 @@ _CONFIG = {
 class Spec:
     """Which network a rig has."""
 
-    #: ``netns``: shaped links; ``loopback``: this machine's own, where nothing is shaped.
+    #: ``netns``: shaped links; ``loopback``: this machine's own, with emulated cards for versions if there is a rate.
     kind: str
     n_hosts: int
     rate_mbit: float
@@ -102,6 +103,9 @@ def _host(spec: Spec, number: int, hub: Connection, requests: int, answers: int)
     watch(requests)
     if spec.shaped:
         netns.join(number, spec.rate_mbit)
+    elif spec.rate_mbit:
+        rate = spec.rate_mbit * 125e3
+        install(Emulated(egress_bytes_per_s=rate, ingress_bytes_per_s=rate))
     with dask.config.set(_CONFIG):
         if number:
             asyncio.run(_work(scheduler, spec.address(number), f"h{number - 1:02}"))

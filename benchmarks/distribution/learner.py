@@ -16,7 +16,6 @@ from distributed.comm import get_address_host
 from distributed.protocol import to_serialize
 
 from benchmarks.distribution import netns
-from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.protocol import Payload, Plain
 
 if TYPE_CHECKING:
@@ -42,11 +41,10 @@ class Learner:
     _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def open(self, link: Plain | None) -> Plain:
-        """Open a publisher, of hosts with emulated cards where their rates are given."""
-        from drlnb.distribution import Publisher  # here: hosts are forked before anybody needs it
+        """Open a publisher, that plans with a link where its figures are given."""
+        from drlnb.distribution import Link, Publisher  # here: hosts are forked before anybody needs it
 
-        emulated = Emulated(**link) if link is not None else None
-        self.publisher = Publisher(self.client, task=TASK, link=emulated)
+        self.publisher = Publisher(self.client, task=TASK, link=Link(**link) if link is not None else None)
         return {}
 
     def publish(self, plan: str, n_bytes: int, *, check: bool = False, kill_after_s: float = 0.0) -> Plain:

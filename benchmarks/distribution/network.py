@@ -17,7 +17,6 @@ from benchmarks.efforts import Distribution
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
 from drlnb.planning.distribution import DISTRIBUTION, DistributionView, Link
 from drlnb.planning.distribution.cost import HEADER_FRAC
-from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.protocol import Plain
 from drlnb.sim.distribution.publish import host_names, simulate_publish
 
@@ -115,7 +114,7 @@ def emulated(effort: Distribution) -> Iterator[Row]:
 
 def _measure(spec: Spec, effort: Distribution, ways: Sequence[str], *, kills: bool) -> Measured:
     n, n_bytes, rate = spec.n_hosts, effort.n_bytes, spec.rate_mbit * 125e3
-    cards = None if spec.shaped else asdict(Emulated(egress_bytes_per_s=rate, ingress_bytes_per_s=rate))
+    cards = None if spec.shaped else asdict(Link.of(rate))
     killed: dict[str, list[Plain]] = {"undisturbed": [], "killed": []}
     with open_rig(spec) as rig:
         rig.ask("open", link=cards)

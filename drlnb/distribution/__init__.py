@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from drlnb.distribution.publication import Publication, PublishReport
     from drlnb.distribution.publisher import Publisher
     from drlnb.planning.distribution import Link
-    from drlnb.runtime.distribution.emulated import Emulated
 
-__all__ = ["Emulated", "HostView", "Link", "Publication", "PublishReport", "Publisher", "store_path"]
+__all__ = ["HostView", "Link", "Publication", "PublishReport", "Publisher", "store_path"]
 
 _HOMES = {
-    "Emulated": "drlnb.runtime.distribution.emulated",
     "HostView": "drlnb.distribution.host_view",
     "Link": "drlnb.planning.distribution",
     "Publication": "drlnb.distribution.publication",

@@ -67,7 +67,7 @@ class PublishReport:
     late_actors: dict[str, int | None]
     #: All records from the version's first to its last.
     trace: tuple[Record, ...]
-    #: The network as it was planned with, and where that comes from: measured, given, emulated or assumed.
+    #: The network as it was planned with, and where that comes from: measured, given or assumed.
     link: Link
     link_origin: str
 

@@ -36,12 +36,11 @@ from drlnb.records.columns.distribution import (
     VersionSuperseded,
 )
 from drlnb.records.errors import ConfigError, PeerError
-from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.distribution.probe import WITHIN_S
+from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files.planners import resolve
 from drlnb.runtime.link import TOPIC
-from drlnb.runtime.link import Link as NodeLink
 from drlnb.runtime.machine_host import MachineHost, by_class
 from drlnb.runtime.protocol import Payload, Plain
 
@@ -74,9 +73,7 @@ class Publisher:
         prediction, and 5 s at least.
     link
         The network; None: it is measured before the first version, and again once there is more than one host; as far
-        as it cannot be measured, it is taken for 10 Gbit/s Ethernet.  Cards that are
-        :class:`~drlnb.runtime.distribution.emulated.Emulated` hold messages back as long as real ones of their rates
-        would.
+        as it cannot be measured, it is taken for 10 Gbit/s Ethernet.
     confirm
         When a version is published: ``hosts``, once every host holds it; ``actors``, once on every host the actors that
         are attached have applied it (seed 001, paragraph 105), waited for as long as the version's own deadline.
@@ -107,7 +104,7 @@ class Publisher:
         task: str = "parameters",
         plan: str | AnyPlanner | type = "auto",
         deadline_s: float | None = None,
-        link: Link | Emulated | None = None,
+        link: Link | None = None,
         confirm: str = "hosts",
     ) -> None:
         self._client = usable(client)
@@ -115,21 +112,14 @@ class Publisher:
             raise ConfigError(f"task must be a name without '/', got {task!r}")
         if deadline_s is not None and not (isinstance(deadline_s, (int, float)) and 0.0 < deadline_s < math.inf):
             raise ConfigError(f"deadline_s must be > 0, got {deadline_s!r}")
-        if link is not None and not isinstance(link, (Link, Emulated)):
-            raise ConfigError(f"link must be a Link or an Emulated, got {link!r}")
+        if link is not None and not isinstance(link, Link):
+            raise ConfigError(f"link must be a Link, got {link!r}")
         if confirm not in ("hosts", "actors"):
             raise ConfigError(f"confirm must be 'hosts' or 'actors', got {confirm!r}")
         self.task, self._planners = task, Planners()
         self.plan = plan
         config: Plain = {"planner": self.plan, "deadline_s": deadline_s, "confirm": confirm}
-        self._cards = asdict(link) if isinstance(link, Emulated) else None
-        self.link_origin = "emulated" if self._cards else "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
-        if isinstance(link, Emulated):
-            link = Link(
-                learner_bytes_per_s=link.egress_bytes_per_s,
-                egress_bytes_per_s=link.egress_bytes_per_s,
-                ingress_bytes_per_s=link.ingress_bytes_per_s,
-            )
+        self.link_origin = "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
         if link is not None:
             config["link"] = asdict(link)
         self.link = link or PRESETS["10GbE"]
@@ -167,7 +157,7 @@ class Publisher:
     # ------------------------------------------------------------------ hosts
     async def _open(self, config: Plain) -> None:
         """Put the plugin onto the workers that are there and that come, and wait until each has said something."""
-        self._link = NodeLink(TopicClient(self._client, self._topic))
+        self._link = HostRelay.speaker(TopicClient(self._client, self._topic))
         self._sender = Sender(
             self._link,
             ("", self.task),
@@ -175,7 +165,6 @@ class Publisher:
             lambda: self._sent,
             lambda: self._addresses,
             lambda kind, **values: self._host.feed(kind, **values),
-            self._cards,
         )
         effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask, MeasureLink: self._measure})
         self._host = MachineHost(DistributionMachine(config, self._planners), effects, [self._listen])

@@ -14,7 +14,7 @@ from drlnb.fleet.rows.summary import summarise
 from drlnb.planning.settings import owner
 from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
 from drlnb.records.spec import TaskSpec
@@ -22,7 +22,7 @@ from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
 from drlnb.views.folds.status import TaskStatus
 
-__all__ = ["Watch", "known", "refuse_task", "status_of"]
+__all__ = ["Watch", "known", "outcome", "refuse_task", "status_of"]
 
 #: What is told in words.
 _TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable)
@@ -42,6 +42,9 @@ class Watch(ABC):
     folder
         Its directory.
     """
+
+    #: Whether it is followed on a cluster, so that it can be steered.
+    live = False
 
     def __init__(self, run_id: str, specs: Sequence[TaskSpec], folder: RunDir) -> None:
         self.run_id, self.folder = run_id, folder
@@ -161,6 +164,15 @@ def status_of(tasks: Mapping[str, TaskStatus]) -> str:
     """Return ``running`` (or ``paused``) while any task is; then ``failed``, ``stopped`` or ``done``, the worst end."""
     states = {task.state for task in tasks.values()}
     return next(state for state in _STATES if state in states)
+
+
+def outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
+    """Return how the tasks of a run ended; raise TrainingFailed if one of them failed."""
+    failed = [task for task in tasks.values() if task.state == "failed"]
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
+    return tasks
 
 
 def _set(future: "asyncio.Future[None]") -> None:

@@ -4,17 +4,17 @@ A planner looks at a view and returns a plan.  Each room describes its decision 
 must be, and how it is read back from a journal.  Machines are given planners; they build none.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from drlnb.records.base import Record, shared
-from drlnb.records.columns.distribution import MeasureLink
 from drlnb.records.errors import nearest
-from drlnb.records.round import EndTask
 from drlnb.records.settings import Kind
 
 __all__ = [
+    "LEARNING",
     "OWN",
     "Answer",
     "AnyKind",
@@ -26,8 +26,6 @@ __all__ = [
     "PlannerFailed",
     "PlannerKind",
     "Planners",
-    "Recorded",
-    "RecordedPlanners",
     "View",
     "plan_of",
     "planner",
@@ -41,6 +39,8 @@ SomeRecord = TypeVar("SomeRecord", bound=Record)
 _View = TypeVar("_View", contravariant=True)
 _Plan = TypeVar("_Plan", covariant=True)
 
+#: Stands in the reason of a task that ended because its planner could not learn.
+LEARNING = "as it learned:"
 #: What the name of a planner begins with that is in no registry: a user's own.
 OWN = "own:"
 #: Name of a parameter -> its type, or its value where none is given.
@@ -50,7 +50,10 @@ _WORDS: Mapping[type, str] = {int: "a whole number", float: "a number", str: "a 
 
 
 class Planner(Protocol[_View, _Plan]):
-    """Decides by looking at a view; it holds no clock and does no I/O."""
+    """Decides by looking at a view; it holds no clock and does no I/O.
+
+    One that learns has ``observe(memory, report)``, too: see :meth:`PlannerKind.observe`.
+    """
 
     #: What the journal calls it.
     name: str
@@ -94,9 +97,9 @@ class Answer:
                 return record
         return None
 
-    def holds(self, kind: type[Record]) -> bool:
-        """Return whether a record of a class is left."""
-        return any(isinstance(record, kind) for record in self._left)
+    def first(self, kind: type[SomeRecord]) -> SomeRecord | None:
+        """Return the first record of a class that is left, and leave it; None if there is none."""
+        return next((record for record in self._left if isinstance(record, kind)), None)
 
     def all(self, kind: type[SomeRecord]) -> list[SomeRecord]:
         """Return and remove all records of a class that are left."""
@@ -119,6 +122,8 @@ class PlannerKind(Generic[View, Plan]):
         planners.
     recorded
         Returns the plan that a journal's answer holds, None if it holds none.
+    traits
+        What a planner may say of itself by an attribute -> what holds of one that does not say it.
     """
 
     def __init__(
@@ -128,9 +133,10 @@ class PlannerKind(Generic[View, Plan]):
         *,
         problem: Callable[[View, object], str],
         recorded: Callable[[View, Answer], Plan | None],
+        traits: Mapping[str, bool] | None = None,
     ) -> None:
         self.decision, self.default = decision, default
-        self._problem, self.recorded = problem, recorded
+        self._problem, self.recorded, self._traits = problem, recorded, dict(traits or {})
         #: Name that is gone -> what to use.
         self._gone: dict[str, str] = {}
         #: Name -> how its planners are made, and the types of their parameters.
@@ -245,49 +251,41 @@ class PlannerKind(Generic[View, Plan]):
             raise PlannerFailed(f"{self.decision} planner {planner.name}: {problem}")
         return plan
 
+    def trait(self, planner: Planner[View, Plan], name: str) -> bool:
+        """Return what a planner says of itself under one of the decision's traits."""
+        return bool(getattr(planner, name, self._traits[name]))
+
+    def observe(self, planner: Planner[View, Plan], memory: object, report: object) -> object:
+        """Return what a planner remembers after a report; what it remembered, if it does not learn.
+
+        Memories are plain data: the machine keeps them in its snapshots and checkpoints and shows them in its views, so
+        a planner that keeps nothing else learns the same in a replay.
+
+        Raises
+        ------
+        PlannerFailed
+            If the planner raises, or what it returns is no plain data.
+        """
+        learn = getattr(planner, "observe", None)
+        if learn is None:
+            return memory
+        try:
+            # As a snapshot gives it back, now: a tuple is a list there.
+            plain: object = json.loads(json.dumps(learn(memory, report), allow_nan=False))
+        except PlannerFailed:
+            raise
+        except Exception as error:  # a user's planner may raise anything
+            text = " ".join(str(error).split())
+            raise PlannerFailed(
+                f"{self.decision} planner {planner.name} raised {type(error).__name__} {LEARNING} {text}"
+            ) from error
+        return plain
+
 
 #: Any decision, and any planner: views and plans of different decisions have nothing in common.
 AnyKind = PlannerKind[Any, Any]
 #: See :data:`AnyKind`.
 AnyPlanner = Planner[Any, Any]
-
-
-class Recorded(Generic[View, Plan]):
-    """Gives back the plans of a journal, in place of a planner that cannot be asked again.
-
-    Parameters
-    ----------
-    kind
-        The decision.
-    name
-        Of the planner that made the plans.
-    answer
-        Returns the journal's answer to the present event.
-    """
-
-    def __init__(self, kind: PlannerKind[View, Plan], name: str, answer: Callable[[], Answer]) -> None:
-        self.name, self._kind, self._answer = name, kind, answer
-        self.yields = True
-
-    @property
-    def uses_link(self) -> bool:
-        """Whether the network was measured for it here."""
-        return self._answer().holds(MeasureLink)
-
-    def plan(self, view: View) -> Plan:
-        """Return the recorded plan.
-
-        Raises
-        ------
-        FailedBefore
-            If there is none: the planner had failed there.
-        """
-        answer = self._answer()
-        plan = self._kind.recorded(view, answer)
-        if plan is None:
-            ended = answer.next(EndTask)
-            raise FailedBefore(ended.reason if ended else f"the journal holds no plan of {self._kind.decision} here")
-        return plan
 
 
 class _Own(Generic[View, Plan]):
@@ -299,6 +297,10 @@ class _Own(Generic[View, Plan]):
 
     def plan(self, view: View) -> Plan:
         return self._planner.plan(view)
+
+    def observe(self, memory: object, report: object) -> object:
+        learn = getattr(self._planner, "observe", None)
+        return memory if learn is None else learn(memory, report)
 
 
 class Planners:
@@ -338,18 +340,6 @@ class Planners:
         if name.startswith(OWN):
             raise ValueError(f"this task has no {kind.decision} planner {name!r}")
         return kind.build(name)
-
-
-class RecordedPlanners(Planners):
-    """The planners of a replay: what is in no registry gives back the plans of the journal."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: The journal's answer to the present event.
-        self.answer = Answer()
-
-    def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
-        return Recorded(kind, name, lambda: self.answer) if name.startswith(OWN) else kind.build(name)
 
 
 def plan_of(kind: type[Plan], record: Record | None) -> Plan | None:

@@ -9,7 +9,8 @@ from drlnb.planning.distribution import DistributionMachine
 from drlnb.planning.leasing import LeasingSettings
 from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
-from drlnb.planning.registry import Answer, Planners, RecordedPlanners
+from drlnb.planning.recorded import RecordedPlanners
+from drlnb.planning.registry import Answer, Planners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.records.base import Event, Record

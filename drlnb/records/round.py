@@ -34,6 +34,8 @@ class TaskOpened(Event):
     settings: Facts = field(default_factory=dict)
     #: What is known of its steps' memory, as of :class:`WriteCheckpoint`; None: nothing.
     swapping: Facts | None = None
+    #: What planners of batching remember, by their names.
+    memories: Facts = field(default_factory=dict)
 
 
 class PlacementReceived(Event):
@@ -329,6 +331,8 @@ class WriteCheckpoint(Command):
     unfinished: bool = False
     #: Snapshot of the machine that plans what is swapped; None: there is no budget.
     swapping: Facts | None = None
+    #: What planners of batching remember, by their names: plain data.
+    memories: Facts = field(default_factory=dict)
 
 
 class Evaluate(Command):

@@ -9,7 +9,7 @@ RAISES = """
 def pause(task=None):
     raise RuntimeError("planted: nobody pauses")
 
-run.pause = pause
+vars(run)["pause"] = pause
 """
 #: A pause that takes until a file is there, so that it can be looked at.
 SLOW = """
@@ -20,7 +20,7 @@ def pause(task=None):
     gate.wait(60)
     real(task)
 
-run.pause = pause
+vars(run)["pause"] = pause
 """
 
 

@@ -23,7 +23,7 @@ def looked(fleet):
     their own as references to what lies there are counted: of 8 collectors .6 MB in 12 minutes, resident .1 MB.
     """
     found = defaultdict(lambda: np.zeros(3))
-    root = psutil.Process(fleet.pid)
+    root = psutil.Process(fleet.pool.handle.pid)
     for process in (psutil.Process(), root, *root.children(recursive=True)):
         try:
             kind = "client" if process.pid == psutil.Process().pid else " ".join(process.cmdline()).split()[1]
@@ -63,7 +63,6 @@ def test_memory_and_descriptors_are_flat(part, tmp_path):
     """The slope of each kind of process, with its interval, is within its bound."""
     series, t = defaultdict(list), []
     with drlnb.Fleet(slots=2) as fleet:
-        fleet.pid = fleet.pool.handle.pid
         tasks = [
             drlnb.Task(env, algo=algo, name=f"t{i}", seed=10 * part + i, total_timesteps=10**9)
             for i, (env, algo) in enumerate(TASKS * 2)

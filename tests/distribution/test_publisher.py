@@ -18,7 +18,7 @@ import torch
 from distributed import Client, wait, worker_client
 
 import drlnb.distribution
-from drlnb.distribution import Emulated, Link, Publisher
+from drlnb.distribution import Link, Publisher
 from drlnb.planning.distribution import LEARNER, Plan, Send
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.columns.distribution import ActorsInstalled, HostCompleted
@@ -141,9 +141,10 @@ def test_a_module_is_bound_to_what_is_published(client):
         torch.testing.assert_close(output, module(inputs), rtol=0.0, atol=0.0)
 
 
-def test_the_newest_version_wins_and_plans_change_between_versions(client):
+def test_the_newest_version_wins_and_plans_change_between_versions(client, slow_card):
     """Of versions that wait, only the last one is sent; every publication ends, also those that were never sent."""
-    with Publisher(client, plan="star", link=Emulated(egress_bytes_per_s=4e6, ingress_bytes_per_s=4e6)) as publisher:
+    slow_card(4e6)
+    with Publisher(client, plan="star", link=Link.of(4e6)) as publisher:
         publications = []
         for version in range(4):
             publications.append(publisher.publish({"w": np.full(100_000, version, np.float32)}))
@@ -417,7 +418,7 @@ def test_a_version_waits_for_the_actors_of_every_host(client, make_actor):
 def test_actors_that_do_not_apply_a_version_are_listed(client, make_actor):
     """When the version's own deadline has passed once more; their host stays a host, and the next version goes out."""
     version = {"w": np.zeros(10_000)}
-    with Publisher(client, task="late", confirm="actors", deadline_s=0.4) as publisher:
+    with Publisher(client, task="late", confirm="actors", deadline_s=1.5) as publisher:
         publisher.publish(version).result(20.0)
         paths = on_each(client, drlnb.distribution.store_path, "late")
         actor = make_actor(next(iter(paths.values())))
@@ -426,15 +427,16 @@ def test_actors_that_do_not_apply_a_version_are_listed(client, make_actor):
         ((host, n_late),) = report.late_actors.items()
         assert (n_late, report.n_actors, report.n_hosts, report.failed) == (1, 1, 4, {})
         assert set(report.applied_s_of) == set(publisher.hosts) - {host}
-        assert report.publish_s > 0.4
+        assert report.publish_s > 1.5
         actor.end()
         assert publisher.publish(version).result(20.0).late_actors == {}
 
 
-def test_closing_gives_everything_back(client):
+def test_closing_gives_everything_back(client, slow_card):
     """Stores and plugins are gone, whoever waits is told, and nothing can be published any more."""
     before = client.run(lambda dask_worker: sorted(dask_worker.plugins))
-    publisher = Publisher(client, plan="star", link=Emulated(egress_bytes_per_s=1e4, ingress_bytes_per_s=1e4))
+    slow_card(1e4)
+    publisher = Publisher(client, plan="star", link=Link.of(1e4))
     publication = publisher.publish({"w": np.zeros(1_000_000)})
     publisher.close()
     publisher.close()
@@ -469,7 +471,7 @@ def test_the_report_tells_the_hosts_in_the_order_of_their_records(client):
         ({"client": "tcp://127.0.0.1:1"}, "client must be a distributed.Client, got 'tcp://127.0.0.1:1'"),
         ({"confirm": "all"}, "confirm must be 'hosts' or 'actors', got 'all'"),
         ({"confirm": None}, "confirm must be 'hosts' or 'actors', got None"),
-        ({"link": 5}, "link must be a Link or an Emulated, got 5"),
+        ({"link": 5}, "link must be a Link, got 5"),
         ({"deadline_s": "1"}, "deadline_s must be > 0, got '1'"),
         ({"task": 3}, "task must be a name without '/', got 3"),
         ({"task": "a/b"}, "task must be a name without '/', got 'a/b'"),
@@ -482,9 +484,10 @@ def test_wrong_options_are_refused_in_a_line(client, options, words):
         Publisher(**{"client": client, **options})
 
 
-def test_an_own_deadline_of_result_leaves_the_version_on_its_way(client):
+def test_an_own_deadline_of_result_leaves_the_version_on_its_way(client, slow_card):
     """What was not in time arrives none the less."""
-    with Publisher(client, plan="star", link=Emulated(egress_bytes_per_s=4e6, ingress_bytes_per_s=4e6)) as publisher:
+    slow_card(4e6)
+    with Publisher(client, plan="star", link=Link.of(4e6)) as publisher:
         publication = publisher.publish({"w": np.zeros(100_000, np.float32)})
         with pytest.raises(TimeoutError, match="version 1 is still on its way"):
             publication.result(0.0)
@@ -524,8 +527,6 @@ def test_the_network_is_measured_before_the_first_version(client):
     given = Link.of(1e6)
     with Publisher(client, link=given) as publisher:
         assert (publisher.link, publisher.link_origin) == (given, "given")
-    with Publisher(client, link=Emulated(egress_bytes_per_s=1e6, ingress_bytes_per_s=1e6)) as publisher:
-        assert publisher.link_origin == "emulated"
 
 
 def test_a_host_that_stood_still_comes_back(make_foreign):
@@ -535,7 +536,7 @@ def test_a_host_that_stood_still_comes_back(make_foreign):
     with Client(scheduler_file=str(foreign.file)) as client:
         client.wait_for_workers(1, 60)
         (pid,) = client.run(os.getpid).values()
-        with Publisher(client, plan="star", deadline_s=0.2) as publisher:
+        with Publisher(client, plan="star", deadline_s=1.0) as publisher:
             (host,) = publisher.hosts
             os.kill(pid, signal.SIGSTOP)
             try:

@@ -437,14 +437,14 @@ def test_tables_of_a_journal(journal):
 
 def test_a_frame_is_made_by_pandas(run, journal, monkeypatch):
     """Its rows are those of the table."""
-    monkeypatch.setattr(run, "journal", lambda: journal)
+    monkeypatch.setitem(vars(run), "journal", lambda: journal)
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=tuple))
     assert run.frame("rounds") == ({"task": "a", "attempt": 1, "round": 4, "n_timesteps": 64, "time_s": 2.5},)
 
 
 def test_without_pandas_the_pip_line_is_told(run, journal, monkeypatch):
     """It is no base dependency."""
-    monkeypatch.setattr(run, "journal", lambda: journal)
+    monkeypatch.setitem(vars(run), "journal", lambda: journal)
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"frame\(\) needs pandas; install it with: pip install pandas"):
         run.frame()
@@ -476,7 +476,7 @@ def test_a_report_is_made_of_the_directory_or_of_what_was_streamed(run, monkeypa
     """Options are handed on; a journal on another machine's disk is no obstacle."""
     calls = []
     monkeypatch.setattr(faces, "face", lambda name: lambda *args, **options: calls.append((name, *args, options)))
-    monkeypatch.setattr(run, "journal", lambda: "streamed")
+    monkeypatch.setitem(vars(run), "journal", lambda: "streamed")
     run.report("x.html", theme="dark")
     (run.out / "journal" / "task-a-a1.jsonl").write_text("", encoding="utf-8")
     run.report("y.html")

@@ -12,7 +12,8 @@ from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionView, command
 from drlnb.planning.leasing.planners import HOLD, HoldView
 from drlnb.planning.placement import PLACEMENT, PlacementView
-from drlnb.planning.registry import Answer, PlannerFailed, PlannerKind, Planners, Recorded, RecordedPlanners, plan_of
+from drlnb.planning.recorded import Recorded, RecordedPlanners
+from drlnb.planning.registry import Answer, PlannerFailed, PlannerKind, Planners, plan_of
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView, facts
 from drlnb.planning.warmup import WARMUP, WarmupPlan, WarmupView
 from drlnb.records.base import Record, shared

@@ -8,7 +8,8 @@ import pytest
 from drlnb.planning import decisions
 from drlnb.planning.decisions import KINDS, kind_of
 from drlnb.planning.distribution import DISTRIBUTION
-from drlnb.planning.registry import Answer, Named, PlannerFailed, PlannerKind, Recorded
+from drlnb.planning.recorded import Recorded
+from drlnb.planning.registry import Answer, Named, PlannerFailed, PlannerKind
 from drlnb.records.columns.batching import BatchPlanned
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import EndTask

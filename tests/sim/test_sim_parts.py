@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.columns.leasing import SlotRequested
+from drlnb.records.columns.leasing import RequestRefused, SlotRequested
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
@@ -152,13 +152,13 @@ def test_a_dead_executor_loses_what_is_sent_to_it():
 
 
 @pytest.mark.parametrize(("allowed", "n_known"), [((), 2), (("n0/a", "n9/x"), 1)])
-def test_slots_that_never_come_end_the_simulation(allowed, n_known):
+def test_slots_that_never_come_are_refused(allowed, n_known):
     """A request for more than the world has is one line; a slot that is down at the moment counts, it comes back."""
     clock = Clock()
     pool = Pool(clock, slots={"n0/a": "n0", "n0/b": "n0"}, nodes=("n0",), settings=LeasingSettings())
     pool.lose_slot("n0/a", 5.0)
     asked = {"attempt": 1, "round": 1, "node": "n0", "allowed": allowed}
     pool.host.feed(SlotRequested, request_id="a/1", task="a", n_slots=n_known, **asked)
-    line = f"task b would wait for ever: it wants 3 slots at once, and {n_known} of the simulated pool may serve it"
-    with pytest.raises(ConfigError, match=line):
-        pool.host.feed(SlotRequested, request_id="b/1", task="b", n_slots=3, **asked)
+    (refused,) = pool.host.feed(SlotRequested, request_id="b/1", task="b", n_slots=3, **asked)
+    line = f"task b would wait for ever: it wants 3 slots at once, and {n_known} may serve it"
+    assert refused == RequestRefused(subject="b/1", reason=line, final=True)

@@ -1,10 +1,10 @@
 """Plan how many samples each collector makes in a round (seed 002)."""
 
-from drlnb.planning.batching.planner import BATCHING, BatchPlan, BatchView, Equal
+from drlnb.planning.batching.planner import BATCHING, BatchPlan, BatchReport, BatchView, Equal
 from drlnb.planning.batching.proportional import Proportional
 from drlnb.planning.batching.shares import env_shares
 
-__all__ = ["BATCHING", "BatchPlan", "BatchView", "Equal", "Proportional", "env_shares"]
+__all__ = ["BATCHING", "BatchPlan", "BatchReport", "BatchView", "Equal", "Proportional", "env_shares"]
 
 BATCHING.register("equal", Equal)
 BATCHING.register("proportional", Proportional)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from drlnb.planning.registry import Answer, PlannerKind, plan_of
 from drlnb.records.columns.batching import BatchPlanned
 
-__all__ = ["BATCHING", "BatchPlan", "BatchView", "Equal"]
+__all__ = ["BATCHING", "BatchPlan", "BatchReport", "BatchView", "Equal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,8 @@ class BatchView:
     sample_s: tuple[float | None, ...]
     #: The gradient of each share can be computed apart from the others': on a slot of its own.
     divisible: bool = True
+    #: What the planner remembers of the rounds before, as it returned it from ``observe``; None at first.
+    memory: object = None
 
     @property
     def n_samples(self) -> int:
@@ -38,6 +40,19 @@ class BatchPlan:
     n_steps: tuple[int, ...]
     #: Number of the learner of each collector's share: a lease has a slot for each learner.  Empty: one learner.
     learners: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReport:
+    """What a round that has been learned from took; the sequences stand beside each other."""
+
+    round: int
+    collectors: tuple[int, ...]
+    #: Steps per environment that each collector was given.
+    n_steps: tuple[int, ...]
+    #: Seconds that each one acted, and that its gradient took; None where they were not measured.
+    collect_s: tuple[float | None, ...]
+    compute_s: tuple[float | None, ...]
 
 
 class Equal:

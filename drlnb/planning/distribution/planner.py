@@ -217,7 +217,7 @@ def _recorded(view: DistributionView, answer: Answer) -> Plan | None:
 
 #: The decision how a version reaches the hosts.
 DISTRIBUTION: PlannerKind[DistributionView, Plan] = PlannerKind(
-    "distribution", "auto", problem=_problem, recorded=_recorded
+    "distribution", "auto", problem=_problem, recorded=_recorded, traits={"uses_link": True}
 )
 DISTRIBUTION.register("auto", Auto)
 for _name, _strategy in STRATEGIES.items():

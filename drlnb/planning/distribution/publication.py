@@ -170,7 +170,7 @@ class Publication:
         says ``uses_link = False``.
         """
         n = min(len(self.hosts), _TELLING)
-        if n > self.n_measured and not self.waiting and getattr(planner, "uses_link", True):
+        if n > self.n_measured and not self.waiting and DISTRIBUTION.trait(planner, "uses_link"):
             self.n_measured = n
             out.append(MeasureLink(hosts=tuple(self.hosts)))
 

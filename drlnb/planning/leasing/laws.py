@@ -32,6 +32,8 @@ def _of_requests(ledger: Ledger) -> Iterator[tuple[bool, str]]:
     pending = [lease for lease in ledger.open.values() if lease.state == "pending"]
     n_free = [(lease, sum(slot.state == "free" for slot in ledger.usable(lease))) for lease in pending]
     yield all(n < lease.n_slots for lease, n in n_free), "nobody waits while a slot is free"
+    never = [ledger.why_never(lease.task, lease.n_slots, lease.allowed) for lease in pending]
+    yield not any(never), "nobody waits for what can never be"
     yield all(not lease.slots for lease in pending), "a waiting request holds nothing"
     yield ledger.gang is None or ledger.open.get(ledger.gang) in pending, "the gang that slots are kept for waits"
     live = ledger.live.values()

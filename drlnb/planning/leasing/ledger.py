@@ -1,6 +1,6 @@
 """Hold what is lent to whom and who waits: the state of a lease table, and its indices."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
@@ -32,6 +32,8 @@ class Ledger:
     token: int = 0
     #: A ``reap`` deadline is on its way.
     reaping: bool = False
+    #: Slots that the pool is made of, up or not; empty: nobody has told.
+    opened: tuple[str, ...] = ()
     slots: dict[str, Slot] = field(default_factory=dict)
     tasks: dict[str, TaskBook] = field(default_factory=dict)
     #: Requests and leases that have not ended, by request id, in the order of asking, which is the order in which a
@@ -164,6 +166,14 @@ class Ledger:
             slot = self.slots.get(name)
             if slot is not None and slot.state != "failed" and not slot.closed:
                 yield slot
+
+    def why_never(self, task: str, n_slots: int, allowed: Iterable[str]) -> str:
+        """Return why so many of some slots (none: of any) can never be lent together; empty if they can, or may."""
+        allowed = set(allowed)
+        n_known = len(allowed.intersection(self.opened or allowed) if allowed else self.opened)
+        if n_slots <= n_known or not (allowed or self.opened):
+            return ""
+        return f"task {task} would wait for ever: it wants {n_slots} slots at once, and {n_known} may serve it"
 
     def holds_version(self, lease: Lease, slot: str) -> bool:
         """Return whether a slot holds the parameters that a request's round begins with."""

@@ -119,6 +119,7 @@ def _queued(ledger: Ledger, request_id: str, out: Out) -> None:
 
 #: The rule for each kind of event.
 RULES: Rules[Ledger] = {
+    records.SlotsOpened: slots.slots_opened,
     records.SlotAdded: slots.slot_added,
     records.SlotFailed: slots.slot_failed,
     records.ExecutorIdled: slots.executor_idled,

@@ -128,7 +128,9 @@ def _recorded(view: HoldView, answer: Answer) -> HoldPlan:
 
 #: The decision when a task holds a slot.  A planner may have ``yields``: whether its holder may give way when somebody
 #: waits; without it, the holder does not.
-HOLD: PlannerKind[HoldView, HoldPlan] = PlannerKind("hold", "yield", problem=_problem, recorded=_recorded)
+HOLD: PlannerKind[HoldView, HoldPlan] = PlannerKind(
+    "hold", "yield", problem=_problem, recorded=_recorded, traits={"yields": False}
+)
 HOLD.register("round", partial(Once, "round", waits=False))
 HOLD.register("yield", Yield)
 HOLD.register("last", partial(Once, "last", waits=True))

@@ -22,6 +22,8 @@ def slot_requested(ledger: Ledger, event: records.SlotRequested, out: list[Recor
         _repeated(ledger, known, out)
     elif problem := _problem(event, book, known):
         refuse(out, event.request_id, problem)
+    elif never := ledger.why_never(event.task, event.n_slots, event.allowed):
+        out.append(records.RequestRefused(subject=event.request_id, reason=never, final=True))
     else:
         _raise_floor(ledger, book, event.attempt, f"superseded by attempt {event.attempt}", out)
         asked = shared(event, Lease) | {"asked_t": event.t, "allowed": tuple(sorted(set(event.allowed)))}

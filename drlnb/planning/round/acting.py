@@ -73,6 +73,7 @@ def _begin_round(state: RoundState, out: Out) -> None:
         nodes=tuple(member.node or "" for member in members.values()),
         sample_s=tuple(middle(state.paces.get(i, [])) for i in members),
         divisible=state.config["streams"],
+        memory=state.memories.get(state.names["batching"]),
     )
     plan = BATCHING.ask(state.planner(BATCHING), view)
     state.n_steps = dict(zip(members, plan.n_steps, strict=True))

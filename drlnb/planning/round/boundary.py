@@ -75,6 +75,7 @@ def write_checkpoint(state: RoundState, t: float, reason: str, out: Out) -> None
             collectors=() if state.unfinished else _at_rest(state),
             unfinished=state.unfinished,
             swapping=state.swap.snapshot() if state.swap.state.active else None,
+            memories=dict(state.memories),
         )
     )
 
@@ -133,7 +134,9 @@ def asked(state: RoundState, event: words.PauseAsked | words.CheckpointAsked, ou
 
 
 def resume_asked(state: RoundState, event: words.ResumeAsked, out: Out) -> None:
-    """Go on after a pause, or forget one that has not begun."""
+    """Go on after a pause, or forget one that has not begun; a task that was stopped while it rested ends."""
+    if state.resting and "stop" in state.asked:
+        return
     state.asked.pop("pause", None)
     state.resting = False
     go_on(state, out)

@@ -179,6 +179,7 @@ def experience_arrived(state: RoundState, event: words.ExperienceArrived, out: O
     state.arrived[event.collector] = Batch(collector=event.collector, key=event.key, n_samples=event.n_samples)
     state.crew.sent(event.collector)
     state.progress.collected(event.collector, event.queued_s + event.collect_s, event.episodes)
+    state.collect_s[event.collector] = event.collect_s
     paces = [*state.paces.get(event.collector, ()), event.collect_s / max(1, event.n_samples)]
     state.paces[event.collector] = paces[-_PACES:]
     if state.after_timesteps >= state.config["total_timesteps"]:

@@ -1,5 +1,6 @@
 """Compute on a slot: requests, batches to the executor, the commit under the lease, the return."""
 
+from drlnb.planning.batching import BATCHING, BatchReport
 from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
@@ -154,6 +155,7 @@ def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out
     hold = state.hold
     if event.fence != hold.fence or event.collector in hold.staged or not hold.sent.get(event.collector):
         return  # made under a lease that was lost: void; or reported twice
+    state.compute_s[event.collector] = event.elapsed_s
     before_s = hold.busy_s
     hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
     state.progress.update_s += hold.busy_s - before_s  # slots compute side by side
@@ -232,9 +234,27 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     next_round(state, event.t, out, made_round=made_round)
 
 
+def _observe(state: RoundState) -> None:
+    """Report the round to the planner of batching, and keep what it remembers of it."""
+    planner, collectors = state.planner(BATCHING), tuple(state.n_steps)
+    report = BatchReport(
+        round=state.version,
+        collectors=collectors,
+        n_steps=tuple(state.n_steps.values()),
+        collect_s=tuple(state.collect_s.get(i) for i in collectors),
+        compute_s=tuple(state.compute_s.get(i) for i in collectors),
+    )
+    name = state.names["batching"]
+    memory = BATCHING.observe(planner, state.memories.get(name), report)
+    state.memories = {} if memory is None else {name: memory}
+    state.collect_s, state.compute_s = {}, {}
+
+
 def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
     round_, progress = state.version, state.progress
+    if made_round:
+        _observe(state)
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
     used = state.hold.next_round()
     state.fragments.clear()

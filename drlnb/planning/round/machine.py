@@ -165,7 +165,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     """Begin an attempt, from nothing or from a checkpoint."""
     state.attempt, state.n_bytes = event.attempt, event.n_bytes
     state.checkpoint_t, state.eval_best = event.t, event.eval_best
-    state.settings = dict(event.settings)
+    state.settings, state.memories = dict(event.settings), dict(event.memories)
     state.saved = 0 if state.settings else event.version  # they may have been changed since the checkpoint
     state.progress.opened(event)
     _go_on_swapping(state, event, out)

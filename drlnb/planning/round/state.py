@@ -125,6 +125,11 @@ class RoundState:
     learners: dict[int, int] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
     paces: dict[int, list[float]] = field(default_factory=dict)
+    #: Collector -> seconds that it acted in the present round, and that its gradient took.
+    collect_s: dict[int, float] = field(default_factory=dict)
+    compute_s: dict[int, float] = field(default_factory=dict)
+    #: Name of a planner of batching -> what it remembers, as plain data.
+    memories: dict[str, object] = field(default_factory=dict)
     #: Off-policy: the round's fragments, by collector.
     fragments: dict[int, Batch] = field(default_factory=dict)
     #: Off-policy: the process that holds the ring is up.
@@ -137,7 +142,7 @@ class RoundState:
     @property
     def yields(self) -> bool:
         """Whether the slot may be given away when somebody waits."""
-        return bool(getattr(self.planner(HOLD), "yields", False))
+        return HOLD.trait(self.planner(HOLD), "yields")
 
     @property
     def version(self) -> int:

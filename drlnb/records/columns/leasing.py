@@ -6,6 +6,12 @@ from drlnb.records.ids import Fence
 
 
 # ------------------------------------------------------------------ events of the lease table (in the pool's stream)
+class SlotsOpened(Event):
+    """The slots that the pool is made of, up or not: what needs more of them than there are need not wait."""
+
+    slots: tuple[str, ...]
+
+
 class SlotAdded(Event):
     """A slot can be leased: its executor is up (again)."""
 
@@ -207,6 +213,8 @@ class RequestRefused(Decision):
     #: The request id, or the fence as text.
     subject: str
     reason: str
+    #: It can never be met: to ask once more is of no use.
+    final: bool = False
 
 
 class SendGrant(Command):

@@ -11,7 +11,6 @@ from functools import lru_cache
 import numpy as np
 
 from drlnb.planning.distribution import LEARNER, Route
-from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Payload, Plain
 
@@ -98,15 +97,11 @@ class Outbox:
     lost
         Called with the fields of a :class:`~drlnb.records.columns.distribution.MessageLost` if a receiver does not take
         a message.
-    card
-        The host's, where messages say that it is emulated.
     """
 
-    def __init__(
-        self, link: Link, n_in_flight: int, until: float, sender: str, lost: Callable[[Plain], None], card: Card
-    ) -> None:
+    def __init__(self, link: Link, n_in_flight: int, until: float, sender: str, lost: Callable[[Plain], None]) -> None:
         self._link, self._limit, self.until = link, n_in_flight, until
-        self._sender, self._lost, self._card = sender, lost, card
+        self._sender, self._lost = sender, lost
         self._queue: deque[_Message] = deque()
         self._busy: set[str] = set()
         #: Addresses of receivers that are gone.
@@ -138,7 +133,6 @@ class Outbox:
 
     async def _deliver(self, message: _Message) -> None:
         address = message.way.address
-        cards = await self._card.send(len(message.payload), message.fields.get("cards", {}))
         left_s = self.until - asyncio.get_running_loop().time()
         try:
             if address in self._gone:
@@ -152,7 +146,7 @@ class Outbox:
                 edges=message.way.edges,
                 left_s=left_s,
                 n_in_flight=self._limit,
-                **(message.fields | cards),
+                **message.fields,
             )
         except Exception as error:  # noqa: BLE001 - of the receiver's handler, too: nobody else would hear of it
             reply = {"refused": f"{type(error).__name__}: {error}"}

@@ -2,14 +2,14 @@
 
 import asyncio
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from drlnb.planning.distribution import Chunk, RelayAssembly, cut
 from drlnb.planning.distribution.changes import kept_ranges
-from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, next_ways
 from drlnb.runtime.distribution.probe import rate
 from drlnb.runtime.distribution.sender import REPORTS, Sender, send_along
@@ -56,8 +56,11 @@ class _Kept:
 class HostRelay:
     """The host stores of one node, for which `link` speaks, by (run, task); and who sends versions from here."""
 
+    #: Makes what speaks for a node.  To try out another network, put another one here in each process.
+    speaker: ClassVar[Callable[..., Link]] = Link
+
     def __init__(self, link: Link) -> None:
-        self.link, self._card = link, Card()
+        self.link = link
         #: Plugins that have asked for it.
         self._n_users = 0
         self._kept: dict[tuple[str, str], _Kept] = {}
@@ -72,7 +75,7 @@ class HostRelay:
     def of(cls, worker: "Worker") -> "HostRelay":
         """Return a worker's relay, which serves until everybody who has asked for it has left it."""
         if worker not in _RELAYS:
-            _RELAYS[worker] = relay = cls(Link(worker))
+            _RELAYS[worker] = relay = cls(cls.speaker(worker))
             relay.link.serve(relay.handlers())
         _RELAYS[worker]._n_users += 1
         return _RELAYS[worker]
@@ -111,8 +114,6 @@ class HostRelay:
         left_s: float,
         n_in_flight: int,
         payload: Payload = b"",
-        cards: Plain | None = None,
-        held_s: float = 0.0,
         confirm_s: float = 0.0,
         keeps: Plain | None = None,
     ) -> None:
@@ -130,8 +131,8 @@ class HostRelay:
             Seconds until nobody waits for the version any more.
         n_in_flight
             Messages that this host may have sent without an answer.
-        payload, cards, held_s
-            The bytes of the range, and their way through a :class:`~drlnb.runtime.distribution.emulated.Card`.
+        payload
+            The bytes of the range.
         confirm_s, keeps
             Seconds for which readers are watched once they find the version here, 0: they are not; and what is kept of
             a version that is here: all but the ranges ``changed`` of ``base``, so that ``crc`` is the whole's CRC-32.
@@ -141,10 +142,8 @@ class HostRelay:
         ConnectionError
             If the range is refused.
         """
-        await self._card.receive(len(payload), cards or {}, held_s)
         task, now = (task[0], task[1]), asyncio.get_running_loop().time()
-        fields: Plain = {"task": task, "chunk": chunk, "report": report, "cards": cards or {}, "confirm_s": confirm_s}
-        fields["keeps"] = keeps
+        fields: Plain = {"task": task, "chunk": chunk, "report": report, "confirm_s": confirm_s, "keeps": keeps}
         self._refuse_former(task, chunk["attempt"], fields)
         onward = next_ways(hosts, edges)
         part = Chunk(**chunk, children=tuple(range(len(onward))))
@@ -223,7 +222,7 @@ class HostRelay:
                 kept.outbox.clear()
             lost = partial(self._tell, fields, "lost")
             kept.since, kept.sends = asyncio.get_running_loop().time(), kept.assembly.newest
-            kept.outbox = Outbox(self.link, n_in_flight, until, self.link.node, lost, self._card)
+            kept.outbox = Outbox(self.link, n_in_flight, until, self.link.node, lost)
         kept.outbox.until = max(kept.outbox.until, until)
         return kept.outbox
 
@@ -317,7 +316,6 @@ class HostRelay:
         task: tuple[str, str],
         chunk: Plain,
         report: str,
-        cards: Plain,
         confirm_s: float,
         keeps: Plain,
         **where: Any,
@@ -334,7 +332,7 @@ class HostRelay:
         ranges = [(start, stop) for start, stop, _ in where["sends"]]
         if kept is None or kept.assembly.newest != newest or not kept.assembly.holds(ranges):
             raise ConnectionError(f"{self.link.node} does not hold version {newest[1]} of {task[0]}/{task[1]}")
-        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report, "cards": cards}
+        fields: Plain = {"task": (task[0], task[1]), "chunk": chunk, "report": report}
         fields["confirm_s"], fields["keeps"] = confirm_s, keeps
         assert kept.outbox is not None
         assert kept.store is not None

@@ -20,7 +20,6 @@ from drlnb.records.columns.distribution import (
     SendParameters,
 )
 from drlnb.runtime.distribution.compare import changed
-from drlnb.runtime.distribution.emulated import Card
 from drlnb.runtime.distribution.outbox import Outbox, pack_hosts, ways
 from drlnb.runtime.distribution.probe import measure
 from drlnb.runtime.link import Link
@@ -55,7 +54,7 @@ def send_along(
     outbox
         Of the version, at the host that holds it.
     fields
-        ``task``, ``chunk`` (attempt, version, total, again), ``report``, ``cards``, ``confirm_s`` and ``keeps`` of each
+        ``task``, ``chunk`` (attempt, version, total, again), ``report``, ``confirm_s`` and ``keeps`` of each
         message.
     payload
         The version.
@@ -91,8 +90,6 @@ class Sender:
         Host -> address of its agent.
     feed
         Feeds an event to the machine.
-    cards
-        Fields of :class:`~drlnb.runtime.distribution.emulated.Emulated` if every host's card is emulated.
     """
 
     def __init__(
@@ -103,9 +100,7 @@ class Sender:
         payload: Callable[[], Payload],
         addresses: Callable[[], Mapping[str, str]],
         feed: Callable[..., object],
-        cards: Mapping[str, float] | None = None,
     ) -> None:
-        self._cards, self._card = dict(cards or {}), Card()
         self._link, self._task, self.attempt = link, task, attempt
         self._payload, self._addresses, self._feed = payload, addresses, feed
         #: Version that is sent, its bytes, their CRC-32 once it is needed, and when its first message was.
@@ -137,7 +132,7 @@ class Sender:
         }
         n_bytes = len(payload)
         chunk = {"attempt": self.attempt, "version": command.version, "total": n_bytes, "again": command.again}
-        fields: Plain = {"task": self._task, "chunk": chunk, "report": self._link.address, "cards": self._cards}
+        fields: Plain = {"task": self._task, "chunk": chunk, "report": self._link.address}
         fields["confirm_s"], fields["keeps"] = command.confirm_s, self._keeps(command, payload)
         if command.source:
             self._link.keep(self._delegate(command, addresses.get(command.source, ""), fields, where))
@@ -157,7 +152,7 @@ class Sender:
         if command.version not in self._outbox:
             self._clear()
             until = asyncio.get_running_loop().time() + command.deadline_s
-            self._outbox[command.version] = Outbox(self._link, command.n_in_flight, until, "", self.lost, self._card)
+            self._outbox[command.version] = Outbox(self._link, command.n_in_flight, until, "", self.lost)
         return self._outbox[command.version]
 
     def _clear(self) -> None:

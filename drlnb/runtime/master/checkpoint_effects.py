@@ -78,6 +78,7 @@ class CheckpointEffects:
         m, started = self.m, time.perf_counter()
         committed = m.committed
         more = {"eval_best": command.eval_best, "settings": dict(command.settings), "swapping": command.swapping}
+        more["memories"] = dict(command.memories)
         try:
             trained = Trained(
                 state=State(
@@ -227,5 +228,6 @@ def taken_over(master: "Master", restored: tuple[Trained, Facts] | None) -> Plai
         "n_bytes": len(published),
         "eval_best": facts.get("eval_best"),
         "swapping": facts.get("swapping"),
+        "memories": facts.get("memories", {}),
         "settings": {**facts.get("settings", {}), **master.live},
     }

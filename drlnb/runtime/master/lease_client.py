@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.errors import PeerError
+from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.ids import Fence
 from drlnb.runtime import lease
 from drlnb.runtime.lease import HeldLease
@@ -58,6 +58,8 @@ class LeaseClient:
 
         Raises
         ------
+        ConfigError
+            If the pool can never lend them; one line.
         PeerError
             If the pool goes on refusing for three times to live: a former lease of ours would have expired by then.
         """
@@ -89,6 +91,8 @@ class LeaseClient:
                 self.settings = held.settings
                 self._held[held.fence] = held
                 return reply
+            if reply.get("final"):
+                raise ConfigError(reply["refused"])
             # A lease that we gave up may still be ours in the pool's eyes, until it expires there.
             refused_t = refused_t or time.monotonic()
             if time.monotonic() - refused_t > 3 * self.settings.ttl_s:

@@ -9,6 +9,7 @@ from drlnb.planning.swapping.machine import RULES
 from drlnb.records import round as words
 from drlnb.records.base import Facts
 from drlnb.records.columns import leasing, swapping
+from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
 from drlnb.runtime.ipc.frames import plain
@@ -42,11 +43,15 @@ class SlotEffects:
         self._plans: dict[str, Facts] = {}
 
     async def request(self, command: words.RequestSlot) -> None:
-        """Wait for slots."""
+        """Wait for slots; the task fails if there can never be so many."""
         m = self.m
         for returned in tuple(self._returning):
             await returned.wait()
-        reply = await m.leases.acquire(**fields_of(command))
+        try:
+            reply = await m.leases.acquire(**fields_of(command))
+        except ConfigError as error:
+            m.host.feed(words.TaskFailed, reason=str(error), detail="")
+            return
         m.slots.update({row["slot"]: row["address"] for row in reply["slots"]})
         granted = {name: reply[name] for name in ("fence", "waited_s", "demand", "n_slots", "resident")}
         slots = tuple(row["slot"] for row in reply["slots"])

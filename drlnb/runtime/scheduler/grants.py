@@ -116,7 +116,7 @@ class Grants:
         if isinstance(record, leasing.RequestRefused):
             future = self._answers.pop(record.subject, None)
             if future is not None and not future.done():
-                future.set_result({"refused": record.reason})
+                future.set_result({"refused": record.reason, "final": record.final})
         elif isinstance(record, leasing.LeaseReleased | leasing.LeaseExpired | leasing.RevokeLease):
             self._answers.pop(self._granted.pop(record.fence, ("", {}))[0], None)
             # The revocation that follows an expiry has its reason.

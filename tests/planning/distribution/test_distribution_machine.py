@@ -8,7 +8,8 @@ import pytest
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, DistributionMachine, DistributionView, Link, best, star
 from drlnb.planning.distribution.machine import ACTORS, HOSTS
 from drlnb.planning.distribution.publication import DEADLINE
-from drlnb.planning.registry import Answer, FailedBefore, Planners, Recorded
+from drlnb.planning.recorded import Recorded
+from drlnb.planning.registry import Answer, FailedBefore, Planners
 from drlnb.planning.replay import replay
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (

@@ -16,7 +16,7 @@ from pool_words import (
     slot_failed,
 )
 
-from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsReserved
+from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsOpened, SlotsReserved
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
 
@@ -215,6 +215,21 @@ def test_no_slot_is_kept_for_a_gang_that_the_pool_cannot_serve(make_table):
     a = grant(table, requested("a", t=50.0))
     table.handle(slot_added("n0/cpu2", t=51.0))
     assert len(only(LeaseGranted, table.handle(returned(a.fence, t=52.0))).slots) == 3
+
+
+def test_what_can_never_be_lent_is_refused_and_the_others_go_on(make_table):
+    """Nobody waits for more slots than the pool is made of, up or not; one that is down at the moment counts."""
+    table = make_table(["n0/cpu0"])
+    assert table.handle(requested("early", t=0.0, n_slots=3))[0] == RequestUnmet.match(task="early", n_slots=3)
+    out = table.handle(SlotsOpened(t=1.0, slots=("n0/cpu0", "n0/cpu1")))
+    line = "task early would wait for ever: it wants 3 slots at once, and 2 may serve it"
+    assert out == (RequestRefused(subject="early-1", reason=line, final=True),)
+    (refused,) = table.handle(requested("b", t=2.0, n_slots=3))
+    assert refused == RequestRefused.match(subject="b-1", final=True)
+    only_one = table.handle(requested("c", t=2.0, n_slots=2, allowed=("n0/cpu1",)))
+    assert only(RequestRefused, only_one).reason.endswith("it wants 2 slots at once, and 1 may serve it")
+    table.handle(requested("gang", t=3.0, n_slots=2))
+    assert len(only(LeaseGranted, table.handle(slot_added("n0/cpu1", t=4.0))).slots) == 2
 
 
 def test_a_gang_loses_all_of_its_slots_with_one(make_table):

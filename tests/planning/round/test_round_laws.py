@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from round_words import N_STEPS, fence, round_config
 
 from drlnb.planning.leasing.fence import StoreGate
+from drlnb.planning.registry import Planners
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES
 from drlnb.records import round as words
@@ -17,8 +18,10 @@ from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, SettingChanged
+from tests.learners import InTurn
 
 NODES = ("n0", "n1", "n2")
+SLOTS = ("s0", "s1", "s2")
 
 
 class Peer:
@@ -29,6 +32,9 @@ class Peer:
 
     def __init__(self, seed, *, hold="round", n_rounds=4, n_collectors=3):
         self.rng = random.Random(seed)
+        planners, streams = {"hold": hold, "distribution": "chain" if seed % 2 else "star"}, seed % 4 > 0
+        if streams:  # their gradients can be computed by one, two or three learners
+            planners["batching"] = "own:in-turn"
         self.machine = RoundMachine(
             round_config(
                 can_respawn=True,
@@ -46,9 +52,10 @@ class Peer:
                 max_executor_deaths=10_000,
                 eval_freq=n_collectors * self.rng.choice([0, 8, 12]),
                 eval_keep_best=True,
-                streams=self.rng.random() < 0.5,
-                planners={"hold": hold, "distribution": "chain" if seed % 2 else "star"},
-            )
+                streams=streams,
+                planners=planners,
+            ),
+            Planners({"batching": InTurn(seed % 4)}),
         )
         self.kind = False
         self.t = 0.0
@@ -58,6 +65,9 @@ class Peer:
         # books
         self.token = 0
         self.live_fences = set()
+        #: Fence -> slots of its lease; the most of them that computed under one.
+        self.slots = {}
+        self.n_together = 0
         self.returned = set()
         self.finished = set()
         self.open_requests = set()
@@ -134,7 +144,7 @@ class Peer:
 
     def kill_executor(self):
         for token in list(self.live_fences):
-            self.send(words.ExecutorDied, fence=fence(token), slot="s", reason="killed")
+            self.send(words.ExecutorDied, fence=fence(token), slot=self.slots[fence(token)][-1], reason="killed")
 
     def wish(self):
         kind = self.rng.choice([words.PauseAsked, words.ResumeAsked, words.CheckpointAsked, SettingChanged])
@@ -150,16 +160,17 @@ class Peer:
     def on_RequestSlot(self, command):
         assert command.request_id not in self.open_requests, "a request id is used once"
         self.open_requests.add(command.request_id)
-        self.later(partial(self.grant, command.request_id))
+        self.later(partial(self.grant, command.request_id, command.n_slots))
 
-    def grant(self, request_id):
+    def grant(self, request_id, n_slots):
         self.token += 1
+        self.slots[fence(self.token)] = tuple(self.rng.sample(SLOTS, n_slots))
         self.live_fences.add(self.token)
         self.send(
             words.LeaseReceived,
             request_id=request_id,
             fence=fence(self.token),
-            slots=("s",),
+            slots=self.slots[fence(self.token)],
             waited_s=self.rng.choice([0.0, 0.1]),
             demand=self.rng.random() < 0.5,
         )
@@ -250,7 +261,8 @@ class Peer:
         assert command.version == self.version, "gradients start from the committed version"
         settings = self.settings.setdefault(command.round, dict(command.settings))
         assert settings == command.settings, "a round has one set of settings, whoever computes it"
-        self.stage(command.fence, command.collector)
+        assert command.slot in self.slots[command.fence], "work goes to slots of the lease"
+        self.stage(command, command.collector)
         key = f"g/{command.key}/{command.fence}" if command.keep else ""
         self.kept[key] = (command.round, command.collector)
         self.computing(
@@ -260,8 +272,8 @@ class Peer:
             key=key,
         )  # fmt: skip
 
-    def stage(self, under, collector):
-        there = self.staged.setdefault(under, set())
+    def stage(self, work, collector):
+        there = self.staged.setdefault((work.fence, work.slot), set())
         assert collector not in there, "I11: a collector's gradient enters a round once"
         there.add(collector)
 
@@ -271,7 +283,7 @@ class Peer:
         assert command.version == self.version, "gradients belong to the committed version"
         for collector, key in zip(command.collectors, command.keys, strict=True):
             assert self.kept[key] == (command.round, collector), "a gradient is that of its batch"
-            self.stage(command.fence, collector)
+            self.stage(command, collector)
         self.computing(command, GradientsRestored, round=command.round, fence=command.fence, elapsed_s=0.1)
 
     def on_InitialiseParameters(self, command):
@@ -282,7 +294,13 @@ class Peer:
         self.under(command)
         assert command.fence not in self.finished, "a round is finished once per lease"
         self.finished.add(command.fence)
-        assert self.staged[command.fence] == set(self.machine.state.crew.members), "S5: all gradients make the update"
+        lead, *others = self.slots[command.fence]
+        made_of = self.staged[command.fence, lead]
+        assert command.slot == lead, "the first slot makes the parameters"
+        assert made_of == set(command.collectors), "it is told whose gradients make the update"
+        assert made_of == set(self.machine.state.crew.members), "S5: all gradients make the update"
+        assert all(self.staged.get((command.fence, slot)) for slot in others), "every slot of a lease was given work"
+        self.n_together = max(self.n_together, 1 + len(others))
         self.ready(command, command.round)
 
     def ready(self, command, k):
@@ -292,7 +310,7 @@ class Peer:
 
     def computing(self, command, kind, **values):
         if not self.kind and self.rng.random() < 0.05:
-            self.send(words.ExecutorDied, fence=command.fence, slot="s", reason="crash")
+            self.send(words.ExecutorDied, fence=command.fence, slot=command.slot, reason="crash")
         else:
             self.send(kind, **values)
 
@@ -429,6 +447,7 @@ def test_a_task_ends_and_keeps_its_laws_whatever_happens(seed, n_unkind, hold, n
 
 
 @settings(max_examples=30)
+@example(78, 78, "last", 3, True)  # a user who has stopped a task that rests asks it to go on
 @example(0, 78, "round", 3, False)  # a collector of the present round is being started when the stop comes
 @given(*LIVES, st.booleans())
 def test_a_task_that_is_stopped_ends_and_starts_nobody_for_another_round(seed, n_unkind, hold, n_collectors, hangs):
@@ -443,6 +462,13 @@ def keep_the_laws_of_stops(seed, n_unkind, hold, n_collectors, hangs):
     assert not peer.live_fences, "every lease has come back"
     version = peer.machine.state.version
     assert peer.machine.state.saved in {0, version}, "what was committed is on disk, if there are parameters"
+
+
+def test_several_slots_compute_under_one_lease():
+    """The laws of gangs are put to the test: two and three learners do work together, in kind lives and unkind ones."""
+    assert {keep_the_laws(seed, n_unkind, "yield", 3).n_together for seed in range(1, 8) for n_unkind in (0, 150)} == {
+        1, 2, 3,
+    }  # fmt: skip
 
 
 def test_processes_are_ended_between_rounds():

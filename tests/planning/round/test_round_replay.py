@@ -215,7 +215,8 @@ class OffPolicyPeer(Peer):
 
     def __init__(self, seed, *, hold, n_collectors):
         super().__init__(seed, hold=hold, n_collectors=n_collectors)
-        self.machine = RoundMachine({**self.machine.config, "replay": True})
+        planners = {**self.machine.config["planners"], "batching": "equal"}
+        self.machine = RoundMachine({**self.machine.config, "planners": planners, "streams": False, "replay": True})
         self.drawn = set()
 
     def on_StartReplay(self, command):

@@ -52,3 +52,32 @@ def test_more_passes_may_be_asked_for_while_the_slot_is_shared(streaming, n_epoc
     assert streaming.ask("stage", state.tobytes() + data, **first | {"n_state": len(state)})[0]["op"] == "staged"
     assert streaming.ask("stage", more, **second)[0]["op"] == "staged"
     assert finished(streaming) == shared
+
+
+def test_two_slots_compute_one_round_with_the_bits_of_one(streaming):
+    """The lead has its own half and gets that of the other slot, in whichever order; it finishes nothing less."""
+    meta, state = streaming.learner.state()
+    frames = streaming.frames(2)
+    more = {"state": meta, "spec": streaming.spec.to_plain()}
+    at_first = {"n_state": len(state), **more}
+    (first, data), (second, other_data) = frames
+
+    def fresh():
+        streaming.child = ExecutorChild(Channel(), Device("cpu"))
+
+    fresh()
+    assert streaming.ask("stage", state.tobytes() + data, **first | at_first)[0]["op"] == "staged"
+    assert streaming.ask("stage", other_data, **second)[0]["op"] == "staged"
+    alone = finished(streaming)
+    for mine, other in ((frames[0], frames[1]), (frames[1], frames[0])):
+        fresh()  # the other slot
+        answer, part = streaming.ask("stage", state.tobytes() + other[1], **other[0] | at_first, keep=True)
+        assert answer["op"] == "staged"
+        fresh()  # the lead
+        assert streaming.ask("stage", state.tobytes() + mine[1], **mine[0] | at_first)[0]["op"] == "staged"
+        refused, _ = streaming.ask("finish", round=2)
+        (has,) = {0, 1} - {other[0]["collector"]}
+        assert refused["reason"] == f"what is staged under this fence is of collectors [{has}], not [0, 1]"
+        given = {**other[0], "keys": [f"2/{other[0]['collector']}/5"], "sizes": [len(part)]}
+        assert streaming.ask("restore", part, **given)[0]["op"] == "restored"
+        assert finished(streaming) == alone

@@ -101,9 +101,9 @@ def test_a_disk_that_becomes_slow_is_noticed_and_the_bits_stay(wide, tmp_path):
     run = bench.start([spec(1 << 30, steps=1_000_000, **slow_disk)])
     run.until(lambda row: row["r"] == "SwapStepMeasured" and row["plan_key"] == "none", "a plain step")
     change(bench, run, "swapping.planner", "all")
-    kept = run.until(lambda row: row["r"] == "SwapPlanKept", "the end of the trials")
+    run.until(lambda row: row["r"] == "SwapPlanKept", "the end of the trials")
     switch.write_text("4e6")
-    run.until(lambda row: row["t"] > kept["t"] and 0 < rate(row) <= 1e8, "a drift")
+    run.until(lambda row: 0 < rate(row) <= 1e8, "a drift")
     switch.unlink()
     with pytest.raises(ConfigError, match=r"w must be a number from 0 to 1, got 2\.0"):
         bench.link.set("r1", task="a", key="swapping.planner", value="qtable:w=2")

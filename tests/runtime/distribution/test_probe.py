@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from drlnb.runtime.distribution.emulated import Bucket
+from benchmarks.distribution.emulated import Bucket
 from drlnb.runtime.distribution.probe import are_here, measure, rate
 from tests.runtime.distribution.test_relays import JumpingLoop
 

@@ -1,13 +1,15 @@
 """Relays and a learner in one loop, on links that are played: the real outboxes, stores and plans, without a wire."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from benchmarks.distribution.emulated import Card, Emulated
 from drlnb.planning.distribution import DistributionMachine
 from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.planning.distribution.trees import relay as relay_plan
@@ -21,7 +23,6 @@ from drlnb.records.columns.distribution import (
     VersionPublished,
 )
 from drlnb.records.common import DeadlinePassed
-from drlnb.runtime.distribution.emulated import Emulated
 from drlnb.runtime.distribution.outbox import next_ways, pack_hosts, ways
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
@@ -36,8 +37,10 @@ PLANNERS = ["star", "tree:k=2", "kary:k=2", "binomial", "chain:c=5", "relay:m=3"
 class Wire:
     """Every node's handlers by address, and what is wrong with the way to some of them."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, rates=None):
         self.folder = Path(folder)
+        #: Address -> its emulated card; none without rates.
+        self.cards = defaultdict(partial(Card, Emulated(**rates))) if rates else None
         self.handlers, self.relays = {}, {}
         #: Addresses that answer nothing; calls that are under way, and the most of them by (caller, op).
         self.dead = set()
@@ -63,7 +66,9 @@ class Wire:
         task.add_done_callback(self.background.discard)
 
     async def _call(self, caller, address, op, /, *, timeout_s=None, payload=b"", **message):
-        key = caller, op
+        key, held_s = (caller, op), 0.0
+        if self.cards is not None and op == "drlnb_chunk":
+            held_s = await self.cards[caller].send(len(payload))
         peers = self.running.setdefault(key, [])
         peers.append(address)
         self.most[key] = max(self.most.get(key, 0), len(peers))
@@ -77,6 +82,8 @@ class Wire:
                 self.chunks.append((caller, address, message["chunk"]["start"]))
                 self.n_bytes[address] += len(payload)
                 message["payload"] = bytes(payload)
+                if self.cards is not None:
+                    await self.cards[address].receive(len(payload), held_s)
             try:
                 return await self.handlers[address][op](**message) or {"ok": True}
             except OSError as error:
@@ -97,7 +104,7 @@ class Wire:
 class Learner:
     """A machine on node ``learner``, and the sender that carries out its commands."""
 
-    def __init__(self, wire, planner, n_hosts, cards=None, **config):
+    def __init__(self, wire, planner, n_hosts, **config):
         self.wire, self.machine = wire, DistributionMachine({"planner": planner, **config})
         self.hosts = tuple(f"h{i}" for i in range(n_hosts))
         link = wire.node("learner")
@@ -105,7 +112,7 @@ class Learner:
             wire.node(host)
         self.payload, self.records, self.t = b"", [], 0.0
         self.sender = Sender(
-            link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed, cards
+            link, TASK, 1, lambda: self.payload, lambda: {host: host for host in self.hosts}, self.feed
         )
         wire.relays["learner"].senders[TASK] = self.sender
         self.payloads = {}
@@ -165,8 +172,8 @@ def play(tmp_path, scene, planner="relay:m=3", n_hosts=5, cards=None, **config):
     """Run a scene with a learner and hosts; on a clock that jumps if cards are emulated or the machine has settings."""
 
     async def go():
-        wire = Wire(tmp_path)
-        learner = Learner(wire, planner, n_hosts, cards, **config)
+        wire = Wire(tmp_path, cards)
+        learner = Learner(wire, planner, n_hosts, **config)
         learner.feed(HostsChanged, hosts=learner.hosts)
         try:
             await scene(wire, learner)

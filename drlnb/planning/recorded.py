@@ -1,0 +1,84 @@
+"""Give back the plans of a journal in place of planners that cannot be asked again."""
+
+from collections.abc import Callable
+from typing import Generic
+
+from drlnb.planning.registry import (
+    LEARNING,
+    OWN,
+    Answer,
+    FailedBefore,
+    Plan,
+    Planner,
+    PlannerKind,
+    Planners,
+    View,
+)
+from drlnb.records.columns.distribution import MeasureLink
+from drlnb.records.round import EndTask
+
+__all__ = ["Recorded", "RecordedPlanners"]
+
+
+class Recorded(Generic[View, Plan]):
+    """Gives back the plans of a journal, in place of a planner that cannot be asked again.
+
+    Parameters
+    ----------
+    kind
+        The decision.
+    name
+        Of the planner that made the plans.
+    answer
+        Returns the journal's answer to the present event.
+    """
+
+    def __init__(self, kind: PlannerKind[View, Plan], name: str, answer: Callable[[], Answer]) -> None:
+        self.name, self._kind, self._answer = name, kind, answer
+        self.yields = True
+
+    @property
+    def uses_link(self) -> bool:
+        """Whether the network was measured for it here."""
+        return self._answer().first(MeasureLink) is not None
+
+    def plan(self, view: View) -> Plan:
+        """Return the recorded plan.
+
+        Raises
+        ------
+        FailedBefore
+            If there is none: the planner had failed there.
+        """
+        answer = self._answer()
+        plan = self._kind.recorded(view, answer)
+        if plan is None:
+            ended = answer.next(EndTask)
+            raise FailedBefore(ended.reason if ended else f"the journal holds no plan of {self._kind.decision} here")
+        return plan
+
+    def observe(self, memory: object, report: object) -> object:
+        """Remember nothing: its plans are recorded.
+
+        Raises
+        ------
+        FailedBefore
+            If the planner had failed here as it learned.
+        """
+        ended = self._answer().first(EndTask)
+        failed = ended is not None and f"planner {self.name} raised" in ended.reason
+        if ended is not None and failed and LEARNING in ended.reason:
+            raise FailedBefore(ended.reason)
+        return memory
+
+
+class RecordedPlanners(Planners):
+    """The planners of a replay: what is in no registry gives back the plans of the journal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The journal's answer to the present event.
+        self.answer = Answer()
+
+    def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
+        return Recorded(kind, name, lambda: self.answer) if name.startswith(OWN) else kind.build(name)

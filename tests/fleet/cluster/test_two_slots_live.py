@@ -1,0 +1,50 @@
+"""A task whose lease has two slots, on real processes: both compute, and it learns bitwise as on one."""
+
+import pytest
+
+import drlnb
+from drlnb.planning.replay import replay
+from drlnb.records import round as words
+from drlnb.records.columns import leasing
+from drlnb.records.errors import TrainingFailed
+from tests.learners import InTurn
+
+pytestmark = pytest.mark.cluster
+
+#: Gradients at arrival; 8 rounds.
+TASK = {"algo": "gpf", "n_envs": 4, "n_collectors": 4, "n_steps": 32, "n_epochs": 1, "total_timesteps": 8 * 4 * 32}
+
+
+def test_two_slots_learn_bitwise_as_one(tmp_path):
+    """Collectors' fragments go to two slots in turn; every lease of a round had work for both of them.
+
+    A task that wants three slots of the two fails meanwhile, in one line; a user's loop works on both, too.
+    """
+    parameters = {}
+    with drlnb.Fleet(slots=2, n_workers=1) as fleet:
+        for name, planners in (("one", None), ("two", {"batching": InTurn(2)})):
+            run = fleet.train(drlnb.Task("CartPole-v1", name="a", **TASK), out=tmp_path / name, planners=planners)
+            run.wait(timeout_s=120)
+            assert run.tasks["a"].state == "done"
+            latest = (run.out / "checkpoints" / "a" / "LATEST").read_text()
+            parameters[name] = (run.out / "checkpoints" / "a" / latest / "model.safetensors").read_bytes()
+            if name == "one":
+                greedy = fleet.train(
+                    drlnb.Task("CartPole-v1", name="greedy", **TASK), out=tmp_path / "greedy",
+                    planners={"batching": InTurn(3)},
+                )  # fmt: skip
+        with pytest.raises(TrainingFailed, match="would wait for ever: it wants 3 slots at once, and 2 may serve it"):
+            greedy.wait(timeout_s=60)
+        with fleet.lease(2, name="mine") as lease:
+            assert lease.run(lambda: sum(range(100_000)) > 0) == [True, True]
+        (loop,) = [one for one in fleet.journal().of(leasing.LeaseReleased) if one.task.endswith("/mine")]
+        assert len(loop.slots) == 2
+        assert all(seconds > 0 for seconds in loop.computed_s)
+        journal = run.journal()
+    assert parameters["two"] == parameters["one"]
+    computed = {(one.round, one.slot) for one in journal.of(words.GradientComputed)}
+    assert len(computed) == 2 * 8
+    rounds = [lease for lease in journal.of(leasing.LeaseReleased) if len(lease.slots) == 2]
+    assert len(rounds) >= 8
+    assert all(seconds > 0 for lease in rounds for seconds in lease.computed_s)
+    assert [replay(stream).difference for stream in journal.streams.values()] == [None] * len(journal.streams)
