@@ -17,7 +17,8 @@ class Broker:
     """Hears what the register asks of it."""
 
     def __init__(self):
-        self.asked = []
+        self.asked, self.fed = [], []
+        self.host = SimpleNamespace(feed=lambda kind, **fields: self.fed.append((kind, fields)))
 
     async def ask_node(self, node, op, timeout_s, /, **message):
         self.asked.append((node, op, message))
@@ -51,6 +52,7 @@ def test_one_seat_leaves_the_names_as_they_are():
     nodes = _nodes()
     assert _open(nodes, 2) == {"ok": True}
     assert _given(nodes) == {"0/cpu0": "cpu", "0/cpu1": "cpu"}
+    assert nodes.broker.fed == [(leasing.SlotsOpened, {"slots": ("0/cpu0", "0/cpu1")})]
     assert nodes.pool.notices == ["no CUDA device (none): training on 2 virtual CPU slots"]
 
 
