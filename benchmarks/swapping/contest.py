@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row, pair_up
+from benchmarks.swapping.rivals import planner_of
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, swapped_types
@@ -41,7 +42,7 @@ def view_of(name: str, multiple: float, device: str = "2080ti", **more: object) 
 def _speed(step: tuple[SwapProfile, SwapView], planner: str) -> float:
     """Return samples per second under a planner's plan; 0 if it does not fit."""
     profile, view = step
-    said = predict(profile, SWAPPING.ask(SWAPPING.build(planner), view), view.n_samples, view.budget_bytes)
+    said = predict(profile, SWAPPING.ask(planner_of(planner), view), view.n_samples, view.budget_bytes)
     return view.n_samples / said.step_s if said.fits else 0.0
 
 

@@ -9,9 +9,10 @@ from typing import TextIO
 from drlnb.fleet.plain import Plain
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
+from drlnb.sim.report import table_lines
 from drlnb.views.folds.status import TaskStatus
 
-__all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "summary_lines", "table"]
+__all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "summary_lines"]
 
 #: Seconds between two plain reports where lines cannot be rewritten.
 _PLAIN_S = 5.0
@@ -146,19 +147,8 @@ _COLUMNS: Mapping[str, Callable[[Plain, str], str]] = {
 
 def summary_lines(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
     """Return the summary: an empty line, a table of the tasks, and a line about the slots."""
-    return ["", *table(summary, tasks), leases_line(summary["leases"])]
-
-
-def table(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
-    """Return the summary table's lines."""
-    rows = [[cell(row, tasks[row["name"]].state) for cell in _COLUMNS.values()] for row in summary["tasks"]]
-    columns = list(zip(_COLUMNS, *rows, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    places = ["<" if i < 2 else ">" for i in range(len(columns))]
-    return [
-        "  ".join(f"{cell:{place}{width}}" for cell, place, width in zip(line, places, widths, strict=True))
-        for line in zip(*columns, strict=True)
-    ]
+    rows = [{head: cell(row, tasks[row["name"]].state) for head, cell in _COLUMNS.items()} for row in summary["tasks"]]
+    return ["", *table_lines(rows, n_left=2), leases_line(summary["leases"])]
 
 
 def leases_line(leases: Plain) -> str:

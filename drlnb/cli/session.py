@@ -17,7 +17,8 @@ from typing import Self, TextIO, TypeAlias
 from drlnb.cli.progress import Live, summary_lines
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.plain import Plain
-from drlnb.fleet.training import STOP_S, Training
+from drlnb.fleet.training import Training
+from drlnb.fleet.trainings import STOP_S
 from drlnb.records.errors import PeerError
 
 __all__ = ["Session"]

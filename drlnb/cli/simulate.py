@@ -5,7 +5,7 @@ from functools import partial
 from importlib import import_module
 
 from drlnb.cli.parser import Command, Option, either, option, reading, seed_list
-from drlnb.records.settings import count
+from drlnb.records.settings import count, size
 
 __all__ = ["COMMAND"]
 
@@ -25,6 +25,7 @@ _JSON = option(
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
 _P95 = "95%% quantile of a start (default: measured for the mode)"
+_SIZE = {"type": reading(size()), "metavar": "SIZE"}
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
 
 _TRAIN = (
@@ -35,7 +36,10 @@ _TRAIN = (
     _number("--seed", "S", 0, "of the durations", least=0),
     option("--hold", **_HOLD, help="hold planner: yield (default), round (the seed's) or last"),
     option(
-        "--swap-budget", metavar="SIZE", help="bytes that a gradient step may use, such as 1GiB (default any number)"
+        "--swap-budget",
+        type=reading(size()),
+        metavar="SIZE",
+        help="bytes that a gradient step may use, such as 1GiB (default any number)",
     ),
     option("--out", metavar="DIR", help="write the journal there"),
     _JSON,
@@ -94,7 +98,7 @@ _SWAPPING = (
     option("--planner", nargs="+", default=["compared"], metavar="NAME",
            help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind"),
     option("--preset", choices=["2080ti", "h200_tf32"], default="2080ti", help="device (default 2080ti)"),
-    option("--budget", default="11GiB", metavar="SIZE", help="of the device's memory (default 11GiB)"),
+    option("--swap-budget", **_SIZE, default="11GiB", help="of the device's memory (default 11GiB)"),
     _number("--seed", "S", 0, "of searches", least=0),
     _JSON,
 )  # fmt: skip

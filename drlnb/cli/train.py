@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from drlnb.cli.parser import Command, UsageError, either, option, reading, seed_list, words
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS
+from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS, SEATS
 from drlnb.records.settings import SECONDS, count, fitting, is_whole, size
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
@@ -92,7 +92,7 @@ _ISOLATION = "shared: one process per slot for all tasks (default; of resume: wh
 #: Where to train: the options that train and resume share.
 CLUSTER = (
     option("--gpus", type=device_choice, metavar="K|LIST", help=_GPUS),
-    option("--seats", type=reading(count(1, MAX_SEATS)), metavar="C", help=_SEATS),
+    option("--seats", type=reading(SEATS), metavar="C", help=_SEATS),
     option("--isolation", choices=ISOLATIONS, help=_ISOLATION),
     option("--workers", type=reading(count(1, 256)), metavar="W", help="Dask workers of the local cluster (default 1)"),
     option("--client", metavar="ADDRESS", help="scheduler's address or file, instead of a local cluster"),

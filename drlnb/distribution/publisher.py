@@ -21,6 +21,7 @@ from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
 from drlnb.planning.distribution.machine import DistributionMachine
 from drlnb.planning.registry import AnyPlanner, PlannerFailed, Planners
+from drlnb.records.attributes import fixed
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import (
     AskMissing,
@@ -53,6 +54,7 @@ __all__ = ["Publisher"]
 _UP_S = 15.0
 
 
+@fixed("link", "link_origin")
 class Publisher:
     """Publishes parameters to the workers of a Dask cluster.
 
@@ -88,6 +90,13 @@ class Publisher:
     Seed 001; paragraph 72: processes by a distributed engine, bytes by a fast path beside it.
     """
 
+    task: str
+    #: The network that the next version is planned with; and where it comes from, in a word or two.
+    link: Link
+    link_origin: str
+    #: Host -> why it is not used.
+    unused: dict[str, str]
+
     def __init__(
         self,
         client: Client | None = None,
@@ -110,11 +119,9 @@ class Publisher:
         self.task, self._planners = task, Planners()
         self.plan = plan
         config: Plain = {"planner": self.plan, "deadline_s": deadline_s, "confirm": confirm}
-        #: Where :attr:`link` comes from, in a word or two.
         self.link_origin = "given" if link is not None else "assumed, 10 Gbit/s Ethernet"
         if link is not None:
             config["link"] = asdict(link)
-        #: The network that the next version is planned with.
         self.link = link or PRESETS["10GbE"]
         #: A publisher that is made later has a higher number.
         self._attempt = time.time_ns()

@@ -15,7 +15,7 @@ from drlnb.fleet.callbacks.local_session import LocalSession
 from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
 from drlnb.fleet.fleet import Fleet, current_fleet
 from drlnb.fleet.listening import RunSession, start_listening
-from drlnb.fleet.plain import Row, checked
+from drlnb.fleet.plain import COUNT, Row
 from drlnb.fleet.policies.files import load_model, newest
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
@@ -352,7 +352,7 @@ def _begin(model: Algorithm, spec: TaskSpec, start: Trained | None) -> None:
 
 def _next(model: Algorithm, total: int, *, reset: bool) -> tuple[TaskSpec, Trained | None]:
     """Return the task with its budget, and where it goes on from; None: from the beginning."""
-    checked("total_timesteps", total)
+    COUNT.read("total_timesteps", total)
     _take_over(model)
     if model._run is not None:
         raise ConfigError(f"run {model._run.id} is training this model: wait for it, or stop it")

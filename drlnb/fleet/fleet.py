@@ -15,12 +15,15 @@ from drlnb.fleet.faces import note, say
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import known_run, launch
 from drlnb.fleet.plain import Plain, Row
+from drlnb.fleet.steering import followed
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
-from drlnb.fleet.training import STOP_S, Training, change_all, going_on, stop_all
+from drlnb.fleet.training import Training
+from drlnb.fleet.trainings import STOP_S, change_all, going_on, stop_all
 from drlnb.fleet.watch import refuse_task
 from drlnb.planning.settings import owner
+from drlnb.records.attributes import fixed
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.journal import Journal
 from drlnb.rl.checkpoints.trained import Trained
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Fleet", "client_of", "current_fleet"]
 
 
+@fixed("closed")
 class Fleet:
     """A pool of slots on a Dask cluster, and the runs that share it.
 
@@ -212,7 +216,7 @@ class Fleet:
             training = self.begin(spec, out or default_out(), on_existing)
         else:
             say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
-            sinks = [] if training.watch.tracking.active else sinks
+            sinks = [] if followed(training.watch).tracking.active else sinks
         if sinks:
             training.track(sinks)
         return training
@@ -249,7 +253,7 @@ class Fleet:
         if training is None:
             return self._watched(*known_run(self.pool.link, run_id), guest=True)
         if training.ended:  # a task may have been started again elsewhere
-            training.watch.go_on(next((row["tasks"] for row in self.runs() if row["run"] == run_id), {}))
+            followed(training.watch).go_on(next((row["tasks"] for row in self.runs() if row["run"] == run_id), {}))
         return training
 
     def _watched(self, folder: RunDir, spec: RunSpec, *, guest: bool = False) -> Training:

@@ -50,6 +50,8 @@ class Follower(Watch):
         Whether somebody else started it, and so writes its metrics.
     """
 
+    live = True
+
     def __init__(
         self, link: "Link", run_id: str, specs: Sequence[TaskSpec], folder: RunDir, *, guest: bool = False
     ) -> None:

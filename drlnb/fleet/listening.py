@@ -9,7 +9,8 @@ from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_call
 from drlnb.fleet.faces import say
 from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model
-from drlnb.fleet.training import STOP_S, Training
+from drlnb.fleet.training import Training
+from drlnb.fleet.trainings import STOP_S
 from drlnb.fleet.watch import known
 from drlnb.records.base import Record
 from drlnb.records.episodes import success_rate

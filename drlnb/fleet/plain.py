@@ -3,14 +3,12 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import Kind, count
+from drlnb.records.settings import count
 
-__all__ = ["COUNT", "Plain", "Row", "by_name", "checked", "checked_plain", "first_line", "parse_seeds", "quoted"]
-
-T = TypeVar("T")
+__all__ = ["COUNT", "Plain", "Row", "by_name", "checked_plain", "first_line", "parse_seeds", "quoted"]
 
 #: Values by name as JSON holds them, to be read; whoever reads one checks it.
 Plain = Mapping[str, Any]
@@ -22,13 +20,6 @@ COUNT = count(1)
 #: Largest seed that every random generator takes.
 _MOST_SEED = 2**32 - 1
 _RANGE = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
-
-
-def checked(name: str, value: T, kind: Kind = COUNT) -> T:
-    """Return a value that is of a kind, by default a whole number from 1 on; raise ConfigError for any other."""
-    if problem := kind.problem(name, value):
-        raise ConfigError(problem)
-    return value
 
 
 def checked_plain(key: str, value: object) -> object:

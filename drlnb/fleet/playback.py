@@ -11,14 +11,11 @@ from functools import partial
 from itertools import islice, starmap
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import NoReturn
 
-from drlnb.fleet.policies.files import refuse_code
-from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.rows.board import Board
-from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.run_spec import RunSpec
-from drlnb.fleet.watch import Watch, known
+from drlnb.fleet.training import Training
+from drlnb.fleet.watch import Watch
 from drlnb.records.base import Event, Record
 from drlnb.records.common import Defect
 from drlnb.records.errors import ConfigError, JournalError, JournalFormatError
@@ -150,37 +147,16 @@ def _timed(
     yield from heapq.merge(*starmap(of, streams), key=itemgetter(0))  # a stream keeps its order
 
 
-class Recording(Run):
+class Recording(Training):
     """A run that is played back; made by :func:`drlnb.play`.
 
-    It is asked like a :class:`~drlnb.fleet.training.Training`, and answers as of the second :attr:`t_s` of the run.
+    It answers as of the second :attr:`t_s` of the run.
     """
 
     watch: Player
 
     t_s = property(attrgetter("watch.t_s"), doc="Which second of the run is shown now.")
     duration_s = property(attrgetter("watch.duration_s"), doc="How long the run took, in its own seconds.")
-
-    def load(self, task: str | None = None, *, trust: bool = False) -> Model:
-        """Return the policy of a task's newest checkpoint.
-
-        Parameters
-        ----------
-        task
-            Its name; None where the run has only one.
-        trust
-            Take a policy that was made by a function of its author's as well: using it runs their code.
-
-        Raises
-        ------
-        ConfigError
-            If there is no such task.
-        CheckpointError
-            If it has no checkpoint, or holds code and `trust` is not given.
-        """
-        if not trust:
-            refuse_code(known(self.specs, task).to_plain(), self.out)
-        return super().load(task)
 
     def seek(self, t_s: float) -> "Recording":
         """Go on playing from another second of the run, later or earlier; at infinite speed, stand still there.
@@ -201,13 +177,6 @@ class Recording(Run):
             )
         self.watch.seek(t_s)
         return self
-
-    def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raise ConfigError: a recording cannot be steered."""
-        del args, kwargs
-        raise ConfigError(f"this is a recording of run {self.id}: nothing can be changed in it")
-
-    stop = pause = resume = checkpoint = restart = set = _refuse
 
 
 def _first(stream: Stream, n: int) -> Stream:

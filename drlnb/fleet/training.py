@@ -1,38 +1,136 @@
-"""Watch and steer a run while its tasks train."""
+"""Ask a run, live or recorded, how it stands and for its journal, policies and pictures; steer it while it trains."""
 
+import asyncio
 import contextlib
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from drlnb.fleet.follower import Follower
-from drlnb.fleet.launch import same_work
-from drlnb.fleet.plain import checked_plain
-from drlnb.fleet.run import Run
-from drlnb.fleet.watch import known, refuse_task, status_of
-from drlnb.planning.settings import owner, unknown_setting
-from drlnb.records.errors import ConfigError, PeerError, RunLocked
+from drlnb.fleet import faces, steering
+from drlnb.fleet.faces import say
+from drlnb.fleet.plain import Row
+from drlnb.fleet.policies.files import refuse_code
+from drlnb.fleet.policies.policy import Model, load_model
+from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
+from drlnb.fleet.watch import Watch, known, status_of
+from drlnb.fleet.whatif.preview import Preview, preview
+from drlnb.records.attributes import fixed
+from drlnb.records.errors import TrainingFailed
+from drlnb.records.journal import Journal
 from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.rl.tracking.sinks import Sink
+from drlnb.views.folds.status import TaskStatus
 
-__all__ = ["STOP_S", "Training", "change_all", "going_on", "stop_all"]
-
-#: Longest wait for the checkpoints of runs that are stopped, in seconds.
-STOP_S = 60.0
-#: Ends that a task can be started again from.
-_RESTARTABLE = ("failed", "stopped")
+__all__ = ["Training"]
 
 
-class Training(Run):
-    """A run of one or more tasks; made by :meth:`drlnb.fleet.fleet.Fleet.train` and :func:`drlnb.resume`.
+@fixed()
+class Training:
+    """A run of one or more tasks, as far as its `watch` has brought its rows; it keeps its fleet alive.
 
-    A thread follows the journal.  Nothing blocks but :meth:`wait`, :meth:`close` and, until the cluster has answered,
-    the steering methods.
+    Made by :meth:`drlnb.fleet.fleet.Fleet.train`, :func:`drlnb.resume` and :func:`drlnb.play`.  A thread brings the
+    rows.  Nothing blocks but :meth:`wait`, :meth:`close` and, until the cluster has answered, the steering methods; of
+    a recording, these raise ConfigError.
+
+    Attributes
+    ----------
+    id
+        Of the run.
+    specs
+        Its tasks, by name.
+    out
+        Its directory.
+    planners
+        Decision -> name, as the run began.
     """
 
-    watch: Follower
+    watch: Watch
+    id: str
+    specs: Mapping[str, TaskSpec]
+    out: Path
+    planners: Mapping[str, str]
+    fleet: Any
 
+    def __init__(self, watch: Watch, *, planners: Mapping[str, str] | None = None, fleet: Any = None) -> None:
+        self.watch = watch
+        self.id, self.specs, self.out = watch.run_id, watch.specs, watch.folder.path
+        self.planners = dict(planners or {})
+        self.fleet = fleet
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{t.name} {t.n_timesteps:,}/{t.total_timesteps:,}" for t in self.tasks.values())
+        return f"<{type(self).__name__} {self.id} {self.status}: {rows}>"
+
+    # ------------------------------------------------------------------ watch
+    @property
+    def tasks(self) -> dict[str, TaskStatus]:
+        """Each task's status now, by name."""
+        return self.watch.tasks
+
+    @property
+    def status(self) -> str:
+        """``running`` (or ``paused``) while any task is; then ``failed``, ``stopped`` or ``done``, the worst end."""
+        return status_of(self.tasks)
+
+    @property
+    def ended(self) -> bool:
+        """Whether every task has ended, or nobody watches any more."""
+        return self.watch.ended
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What went wrong beside the training, in words."""
+        return self.watch.notices
+
+    def wait(self, timeout_s: float | None = None) -> dict[str, TaskStatus]:
+        """Wait until every task has ended.
+
+        Parameters
+        ----------
+        timeout_s
+            None: as long as it takes.
+
+        Returns
+        -------
+        dict
+            Each task's last status.
+
+        Raises
+        ------
+        TrainingFailed
+            If a task failed; the message names it and the cause.
+        TimeoutError
+            If the time is up first; the training goes on.
+        ConfigError
+            If the tasks can have no slot meanwhile, because this is inside the block of a lease that holds all of them.
+        """
+        if self.fleet is not None and not self.ended and timeout_s is None:
+            self.fleet.leases.refuse_endless_wait(f"run {self.id}")
+        with _interruptible(self):
+            ended = self.watch.settle(timeout_s)
+        if not ended:
+            raise TimeoutError(f"run {self.id} is still {self.status} after {timeout_s:g} s")
+        return _outcome(self.tasks)
+
+    def __await__(self) -> Generator[object, None, dict[str, TaskStatus]]:
+        """Wait without blocking the loop: panels stay alive meanwhile."""
+        if self.fleet is not None and not self.ended:
+            yield from self.fleet.leases.refuse_endless_await(f"run {self.id}").__await__()
+        with _interruptible(self):
+            yield from self.watch.end().__await__()
+        return _outcome(self.tasks)
+
+    def close(self, timeout_s: float = 7.0) -> None:
+        """Stop watching (or playing); a run goes on if its cluster does.
+
+        Parameters
+        ----------
+        timeout_s
+            Longest wait for the watching thread to end.
+        """
+        self.watch.close(timeout_s)
+
+    # ------------------------------------------------------------------ steer
     def stop(self, task: str | None = None, *, now: bool = False) -> None:
         """Stop within seconds, with a checkpoint; returns at once.
 
@@ -46,19 +144,19 @@ class Training(Run):
         now
             Stop at once: what was done since the last checkpoint is lost.
         """
-        _control(self.watch, "kill" if now else "stop", task)
+        steering.control(self.watch, "kill" if now else "stop", task)
 
     def pause(self, task: str | None = None) -> None:
         """Finish the round, write a checkpoint, rest."""
-        _control(self.watch, "pause", task)
+        steering.control(self.watch, "pause", task)
 
     def resume(self, task: str | None = None) -> None:
         """Go on after a pause."""
-        _control(self.watch, "resume", task)
+        steering.control(self.watch, "resume", task)
 
     def checkpoint(self, task: str | None = None) -> None:
         """Write a checkpoint at the next round boundary."""
-        _control(self.watch, "checkpoint", task)
+        steering.control(self.watch, "checkpoint", task)
 
     def set(self, key: str, value: object, task: str | None = None) -> None:
         """Change a setting of the running tasks; from when on it counts is in docs/reference/settings.md.
@@ -83,7 +181,7 @@ class Training(Run):
             If the key or the task is unknown, a task's algorithm cannot change the setting while it trains, the value
             is wrong, or nothing that is meant trains any more.  Nothing has been changed then.
         """
-        _change(self.watch, key, value, task)
+        steering.change(self.watch, key, value, task)
 
     def restart(self, task: str | None = None) -> None:
         """Start a task that failed or was stopped again, from its newest checkpoint; the others are left alone.
@@ -102,7 +200,7 @@ class Training(Run):
         PeerError
             If the cluster is gone; :func:`drlnb.resume` goes on with the run on another one.
         """
-        _restart(self.watch, task)
+        steering.restart(self.watch, task)
 
     def track(self, track: "str | Sink | Sequence[str | Sink]") -> None:
         """Send the run's scalars elsewhere too, from its first round on; this process writes, no Dask worker.
@@ -122,9 +220,10 @@ class Training(Run):
         MissingExtra
             If its library is not installed.
         """
-        self.watch.tracking.begin(track)
-        if self.ended or self.watch.closed:
-            self.watch.tracking.close()
+        watch = steering.followed(self.watch)
+        watch.tracking.begin(track)
+        if self.ended or watch.closed:
+            watch.tracking.close()
 
     def record(self, key: str, value: float | None, task: str | None = None, *, mean: bool = False) -> None:
         """Add a scalar of your own to the tracked rows: of several values between two rows the last one counts.
@@ -147,121 +246,165 @@ class Training(Run):
         """
         if task is not None:
             known(self.specs, task)
-        self.watch.tracking.record(key, value, task=task, mean=mean)
+        steering.followed(self.watch).tracking.record(key, value, task=task, mean=mean)
+
+    # ------------------------------------------------------------------ results
+    def load(self, task: str | None = None, *, trust: bool = False) -> Model:
+        """Return the policy of a task's newest checkpoint.
+
+        Parameters
+        ----------
+        task
+            Its name; None where the run has only one.
+        trust
+            Of a recording, take a policy that was made by a function of its author's as well: using it runs their code.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such task.
+        CheckpointError
+            If it has no checkpoint yet, or a recording's holds code and `trust` is not given.
+        """
+        spec = known(self.specs, task)
+        if not (trust or self.watch.live):
+            refuse_code(spec.to_plain(), self.out)
+        return load_model(spec, self.watch.folder.checkpoints / spec.name)
+
+    def journal(self, since: float = 0.0) -> Journal:
+        """Return the run's journal as it is now; of a recording, the part that has been played.
+
+        Parameters
+        ----------
+        since
+            Leave out events before this, in seconds on each stream's own clock, and what was answered to them.
+
+        Raises
+        ------
+        JournalError
+            If there is none yet.
+        """
+        return from_second(self.watch.journal(), since)
+
+    def rows(self, table: str = "metrics", every: int = 1) -> list[Row]:
+        """Return the rows of a table as plain data.
+
+        Parameters
+        ----------
+        table
+            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes`` or ``swapping``: docs/reference/tracking.md has
+            their columns.
+        every
+            Leave all rows out but every so manieth: the journal is never held in memory, the rows are.
+
+        Raises
+        ------
+        ConfigError
+            If there is no such table, or `every` is no whole number above 0.
+        """
+        return table_rows(self.journal(), table, every)
+
+    def frame(self, table: str = "metrics", every: int = 1) -> Any:
+        """Return the rows of a table as a ``pandas.DataFrame``; as of :meth:`rows`.
+
+        Raises
+        ------
+        ConfigError
+            As of :meth:`rows`.
+        MissingExtra
+            If pandas is not installed.
+        """
+        return frame_of(self.rows(table, every))
+
+    def preview(self, key: str, value: object, task: str | None = None) -> Preview:
+        """Compute what would come of a change, without making it, from the settings that are in force now.
+
+        For leasing, the durations of this run are played once more on a virtual clock, before and after the change.
+        For warm-up, its events are decided again: what would have been planned in each round, and what those starts
+        come to against the recorded gaps.  For swapping, the recorded gradient step is planned again, which takes up to
+        seconds, and the cost model says its seconds and its peak.
+
+        Parameters
+        ----------
+        key
+            ``leasing.hold``, another setting of leasing, ``task.priority``, ``slots``, ``warmup.NAME`` or
+            ``swapping.NAME``.
+        value
+            Its new value.
+        task
+            None: all that still train; in a run that has ended, all.
+
+        Returns
+        -------
+        Preview
+            A figure before and after, :meth:`~drlnb.fleet.whatif.preview.Preview.rows` of it, and by how much the
+            simulation of things as they are misses what was recorded: for leasing rounds and waits of each task
+            (``speedup``, ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``,
+            ``idle_s``, ``calibration_s``), for swapping seconds of a step (``now``, ``then``, ``calibration_frac``).
+
+        Raises
+        ------
+        ConfigError
+            If the key or task is unknown, the value wrong, fewer than 5 rounds of a task are recorded, no start of
+            the kind that is asked for, or the setting cannot matter where nothing fails.
+        """
+        training = [name for name, row in self.tasks.items() if not row.ended] or list(self.specs)
+        return preview(self.journal(), key, value, task, tasks=training, run=self.id)
+
+    # ------------------------------------------------------------------ pictures
+    #: Tasks and leases in a notebook.
+    _repr_mimebundle_ = faces.shown_as("desk")
+
+    def panel(self, name: str | None = None, **settings: object) -> Any:
+        """Return a live panel: ``fleet`` (the tasks), ``leasing``, ``distribution``, ``swapping``; None: the first two.
+
+        Parameters
+        ----------
+        name
+            Which one; asked for twice, it is the same panel.
+        **settings
+            As its :meth:`code` writes them.
+
+        Raises
+        ------
+        MissingFace
+            If no panels are installed.
+        """
+        return faces.face("panel")(self, name, **settings)
+
+    def report(self, path: str | Path, **options: object) -> Any:
+        """Write the run as it is now as one HTML file that needs no network.
+
+        Parameters
+        ----------
+        path
+            The file.
+        **options
+            ``notes`` (text, or section -> text), ``theme``.
+
+        Raises
+        ------
+        MissingFace
+            If no reports are installed.
+        """
+        here = any(self.watch.folder.journal.glob("*.jsonl"))
+        return faces.face("report")(self.out if here else self.journal(), path, **options)
 
 
-def going_on(
-    trainings: Iterable[Training], specs: Sequence[TaskSpec], planners: Mapping[str, str], out: str | Path | None
-) -> Training | None:
-    """Return the run that goes on with just these tasks and planners, None if there is none.
-
-    Parameters
-    ----------
-    trainings
-        Those that are known.
-    specs, planners
-        What was asked for.
-    out
-        Its directory; None: any.
-    """
-    for training in trainings:
-        here = out is None or Path(out).expanduser().absolute() == training.out
-        alive = not training.ended and not training.watch.closed
-        if here and alive and training.planners == planners and same_work(training.specs.values(), specs):
-            return training
-    return None
+@contextlib.contextmanager
+def _interruptible(run: Training) -> Iterator[None]:
+    """Write in a notebook that an interrupted cell has ended its waiting, and nothing else."""
+    try:
+        yield
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if faces.notebook() and not run.ended:
+            say(f"interrupted: this cell waits no more, run {run.id} goes on (run.stop() ends it)")
+        raise
 
 
-def stop_all(trainings: Iterable[Training], timeout_s: float) -> None:
-    """Stop what still trains, and wait for the checkpoints."""
-    running = [training for training in trainings if not training.ended]
-    for training in running:
-        with contextlib.suppress(PeerError):
-            training.stop()
-    deadline = time.monotonic() + timeout_s
-    for training in running:
-        training.watch.settle(max(0.0, deadline - time.monotonic()))
-
-
-def change_all(trainings: Iterable[Training], key: str, value: object, task: str | None) -> None:
-    """Change a setting of whatever trains, or of the tasks of one name; nothing is changed if one cannot have it.
-
-    Raises
-    ------
-    ConfigError
-        If the key is unknown, the value wrong, or no task is meant.
-    """
-    if not owner(key) and not key.startswith(PREFIX):
-        raise ConfigError(unknown_setting(key))
-    meant = [run for run in trainings if not run.ended and (task is None or task in run.specs)]
-    if not meant:
-        whose = "task trains" if task is None else f"task {task!r} trains"
-        raise ConfigError(f"{key} cannot be changed: no {whose} on this fleet")
-    for training in meant:
-        _change(training.watch, key, value, task, try_only=True)
-    for training in meant:
-        training.set(key, value, task)
-
-
-# ---------------------------------------------------------------------- what is asked for is checked, then sent
-def _control(watch: Follower, action: str, task: str | None) -> None:
-    """Stop, kill, pause, resume or checkpoint one task or all; a run that has ended is left as it is."""
-    if task is not None:
-        known(watch.specs, task)
-    if not watch.ended:
-        watch.link.control(watch.run_id, action, task=task, reason="asked for")
-
-
-def _change(watch: Follower, key: str, value: object, task: str | None, *, try_only: bool = False) -> None:
-    """Change a setting, as of :meth:`drlnb.fleet.training.Training.set`; `try_only`: raise what that would, no more.
-
-    A setting of the algorithm is checked here, for every task that is meant; one of scheduling is judged by the
-    cluster, beside what is in force there.
-    """
-    if task is not None:
-        known(watch.specs, task)
-    refuse_task(key, task)
-    meant = {name: row for name, row in watch.tasks.items() if task in (None, name)}
-    if watch.ended:
-        raise ConfigError(f"run {watch.run_id} is {status_of(watch.tasks)}: nothing is left to change")
-    specs = [watch.specs[name] for name, row in meant.items() if not row.ended]
-    if not specs:
-        names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
-        raise ConfigError(f"task {names}: nothing is left to change")
-    if owner(key):
-        values = [checked_plain(key, value)]
-    elif key.startswith(PREFIX):
-        values = [live_value(spec, key, value) for spec in specs]  # all are checked before any is sent
-    else:
-        raise ConfigError(unknown_setting(key, sorted({known for spec in specs for known in live_keys(spec)})))
-    send = watch.link.check if try_only else watch.link.set
-    send(watch.run_id, key, values[0], task=task)
-
-
-def _restart(watch: Follower, task: str | None) -> None:
-    """Start tasks again; as of :meth:`drlnb.fleet.training.Training.restart`."""
-    if task is not None:
-        known(watch.specs, task)
-    states, out = {name: status.state for name, status in watch.tasks.items()}, str(watch.folder.path)
-    names = [name for name, state in states.items() if state in _RESTARTABLE and task in (None, name)]
-    if not names and task is None:
-        raise ConfigError(f"no task of run {watch.run_id} has failed or was stopped")
-    if not names:
-        raise ConfigError(
-            f"task {task} is {states[str(task)]}: only one that failed or was stopped can be started again"
-        )
-    if watch.closed:
-        raise ConfigError(f"this handle of run {watch.run_id} was closed; go on with: drlnb.resume({out!r})")
-    lock = watch.link.lock(watch.run_id)
-    live = watch.folder.live_lock() if watch.ended else None
-    if live is not None and live.epoch != lock.epoch:
-        raise RunLocked(f"{out} is in use: {live.said}")
-    with watch.standing:
-        for name in names:
-            try:
-                attempt = watch.link.restart(watch.run_id, name)
-            except PeerError as error:
-                raise PeerError(error.node, f"{error.what}; go on with: drlnb.resume({out!r})") from None
-            watch.restarted(name, attempt)
-    watch.folder.write_lock(lock)
-    watch.go_on()
+def _outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
+    failed = [task for task in tasks.values() if task.state == "failed"]
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
+    return tasks

@@ -43,6 +43,9 @@ class Watch(ABC):
         Its directory.
     """
 
+    #: Whether it is followed on a cluster, so that it can be steered.
+    live = False
+
     def __init__(self, run_id: str, specs: Sequence[TaskSpec], folder: RunDir) -> None:
         self.run_id, self.folder = run_id, folder
         self.specs = {spec.name: spec for spec in specs}

@@ -16,8 +16,8 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import refuse
 from drlnb.planning.machine import Out, Rule, Rules
 from drlnb.planning.placement import PLACEMENT, PlacementView
+from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.registry import PlannerFailed, Planners
-from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.records.base import Event, Row
 from drlnb.records.columns import placement as records
 from drlnb.records.columns.leasing import SlotFailed, SlotRequested

@@ -13,14 +13,14 @@ from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
+from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.registry import AnyKind, planner
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.profile import ACTIONS
-from drlnb.planning.warmup.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
 from drlnb.planning.warmup.settings import WarmupSettings, mode_problem
 from drlnb.records.base import Facts, Row
 from drlnb.records.effect import NEXT_PLACEMENT, NEXT_ROUND, NEXT_STEP
-from drlnb.records.settings import ANYTHING, Declared, Kind, Setting, fitting, parse_text, size
+from drlnb.records.settings import ANYTHING, Declared, Kind, Setting, fitting, optional, parse_text, size
 
 __all__ = [
     "BUDGETS",
@@ -50,7 +50,7 @@ def _planned(kind: AnyKind, counts: str = NEXT_ROUND, unfelt: str = _UNPLAYED) -
 
 
 #: Bytes that a gradient step may use, or none.
-BUDGETS = size()
+BUDGETS = optional(size())
 _PINS = fitting(
     f"rows such as net.features.0#0, each with one of {', '.join(ACTIONS)}",
     lambda value: value is None or (isinstance(value, Mapping) and all(each in ACTIONS for each in value.values())),

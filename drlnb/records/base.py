@@ -46,7 +46,7 @@ _TAGS: dict[type, str] = {Fence: "fence"}
 
 
 def tagged(tag: str) -> Callable[[type[T]], type[T]]:
-    """Let records hold values of a class, which JSON holds as ``{tag: [its fields]}``."""
+    """Return a decorator of a class whose values records may hold; JSON has them as ``{tag: [its fields]}``."""
 
     def register(kind: type[T]) -> type[T]:
         _VALUES[tag], _TAGS[kind] = kind, tag

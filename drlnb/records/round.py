@@ -58,11 +58,6 @@ class ExperienceArrived(Event):
     episodes: tuple[Episode, ...]
     #: Seconds that it waited on its node, from the wake until it had a CPU slot.
     queued_s: float = 0.0
-    #: CPU slots that its node lends to collectors, and collectors that share them now; 0: it lends none.
-    n_cpu_slots: int = 0
-    n_sharing: int = 0
-    #: It holds its CPU slot until it acts again (mode ``keep``).
-    keeps_cpu: bool = False
 
 
 class LeaseReceived(Event):
@@ -344,8 +339,6 @@ class Evaluate(Command):
     version: int
     n_episodes: int
     deterministic: bool = True
-    #: Hold the CPU slot until the next wake.
-    keeps_cpu: bool = False
     #: Nobody acts after it: the collector's own environments play.
     last: bool = False
 

@@ -188,15 +188,15 @@ def choice(*values: object) -> Kind:
 
 
 def size(least: str = "1B", most: str = "8388607TiB") -> Kind:
-    """Return the kind of sizes within limits, such as ``11GiB`` or a number of bytes, and None."""
+    """Return the kind of sizes within limits: texts such as ``11GiB``, or numbers of bytes."""
 
     def fits(value: Any) -> bool:
         try:
-            return value is None or read_bytes(least) <= read_bytes(value) <= read_bytes(most)
+            return read_bytes(least) <= read_bytes(value) <= read_bytes(most)
         except ValueError:
             return False
 
-    return fitting(f"a size from {least} to {most}, or none", fits)
+    return fitting(f"a size from {least} to {most}", fits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

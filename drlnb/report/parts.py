@@ -67,7 +67,7 @@ def pictures(
 
 
 def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
-    """Return what there is to see of warm-up: nothing where no collector was ended or parked between rounds."""
+    """Return what there is to see of warm-up: nothing where no collector was ended between rounds."""
     names = tasks_with_starts(fold)
     if not names:
         return {}

@@ -27,7 +27,7 @@ from typing import Self
 
 import numpy as np
 
-from drlnb.rl.plain import Facts
+from drlnb.records.base import Facts
 
 __all__ = ["Fragment"]
 

@@ -26,7 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from drlnb.rl.plain import Space
+from drlnb.records.base import Facts
 
 __all__ = ["SDE_EPSILON", "Head", "Noise", "bounds", "log_softmax"]
 
@@ -42,7 +42,7 @@ _LOG_2PI = float(np.log(2.0 * np.pi))
 _NOISE: dict[str, Noise] = {"multibinary": "logistic", "box": "normal", "sde": "normal"}
 
 
-def bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
+def bounds(space: Facts) -> tuple[np.ndarray, np.ndarray]:
     """Return the flat lower and upper bounds of a plain box space, float64; None becomes infinity.
 
     The lists hold one number per element, or one for all.
@@ -64,7 +64,7 @@ class Head:
     sizes: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, action_space: Space) -> "Head":
+    def of(cls, action_space: Facts) -> "Head":
         """Return the head of a plain action space, see :func:`drlnb.rl.envs.make.describe`.
 
         Raises

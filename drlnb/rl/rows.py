@@ -17,9 +17,9 @@ from math import prod
 
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import EnvError
 from drlnb.rl.normalise import normalise
-from drlnb.rl.plain import Space
 
 __all__ = [
     "FLAT",
@@ -38,14 +38,14 @@ __all__ = [
 FLAT = "flat"
 
 
-def is_image(space: Space) -> bool:
+def is_image(space: Facts) -> bool:
     """Return whether a plain space holds images: uint8, three axes, bounds 0 and 255."""
     if space["kind"] != "box" or len(space["shape"]) != 3 or space["dtype"] != "uint8":
         return False
     return set(space["low"]) == {0.0} and set(space["high"]) == {255.0}
 
 
-def part_spaces(space: Space) -> dict[str, Space]:
+def part_spaces(space: Facts) -> dict[str, Facts]:
     """Return the plain spaces of an observation's keys; what has no keys is one, named by the empty text."""
     of = space.get("of", space)
     return dict(of["spaces"]) if of["kind"] == "dict" else {"": of}
@@ -139,7 +139,7 @@ class RowForm:
     width: int
 
     @classmethod
-    def of(cls, of: Space) -> "RowForm":
+    def of(cls, of: Facts) -> "RowForm":
         """Return the form of a plain space, see :func:`drlnb.rl.envs.make.describe`."""
         made = [_part(name, space) for name, space in part_spaces(of).items()]
         n_vector = sum(part.width for part in made if part.kind != "image")
@@ -229,7 +229,7 @@ class RowForm:
         return row
 
 
-def _part(name: str, space: Space) -> Part:
+def _part(name: str, space: Facts) -> Part:
     """Return a key, its place not yet known."""
     shape = tuple(space.get("shape", ()))
     sizes = tuple(np.ravel(space.get("nvec", space.get("n", ()))).astype(int).tolist())
@@ -238,7 +238,7 @@ def _part(name: str, space: Space) -> Part:
     return Part(name, kind, shape, dtype, 0, sum(sizes) or prod(shape), sizes, first)
 
 
-def form_of(space: Space | None) -> RowForm | None:
+def form_of(space: Facts | None) -> RowForm | None:
     """Return the form of a task's observations; None: they are arrays and stay as they are."""
     return RowForm.of(space["of"]) if space is not None and space["kind"] == FLAT else None
 
@@ -250,13 +250,13 @@ def normalised_rows(form: RowForm | None, rows: np.ndarray, mean: np.ndarray, va
     return normalise(rows.reshape(len(rows), -1), mean, var).reshape(rows.shape)
 
 
-def vector_width(space: Space) -> int:
+def vector_width(space: Facts) -> int:
     """Return how many numbers of an observation statistics are kept of: all, but for images beside other keys."""
     form = form_of(space)
     return prod(space["shape"]) if form is None else form.n_vector
 
 
-def as_rows(space: Space, obs: object) -> tuple[np.ndarray, bool]:
+def as_rows(space: Facts, obs: object) -> tuple[np.ndarray, bool]:
     """Return one observation, or a batch of them, as a batch of rows, and whether it was one.
 
     Parameters

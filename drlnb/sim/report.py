@@ -95,16 +95,26 @@ def chosen_names(option: str, text: str, known: Sequence[str]) -> list[str]:
 
 
 # ------------------------------------------------------------------ text and JSON
-def table_lines(rows: Sequence[Mapping[str, str]], *widths: int) -> list[str]:
-    """Return rows as lines below the names of their columns, the first at the left; the last width is the others'."""
-    return [
-        "".join(f"{text:{'>' if i else '<'}{widths[min(i, len(widths) - 1)]}}" for i, text in enumerate(cells))
-        for cells in (rows[0], *(row.values() for row in rows))
-    ]
+def table_lines(rows: Sequence[Mapping[str, str]], n_left: int = 1) -> list[str]:
+    """Return rows as lines below the names of their columns, each as wide as what is in it.
+
+    Parameters
+    ----------
+    rows
+        Column -> text; the first row has all columns.
+    n_left
+        Columns that stand at the left, as one without a name does; the others stand at the right.
+    """
+    columns = [[name, *(row.get(name, "") for row in rows)] for name in rows[0]]
+    places = ["<" if i < n_left or not column[0] else ">" for i, column in enumerate(columns)]
+    forms = [f"{place}{max(map(len, column))}" for place, column in zip(places, columns, strict=True)]
+    return ["  ".join(map(format, line, forms)).rstrip() for line in zip(*columns, strict=True)]
 
 
-def figure_row(name: str, description: str, value: float, against: str, base: float, spread: object = None) -> Row:
-    """Return a figure as a row of JSON beside what it is to be compared with."""
+def figure_row(
+    name: str, description: str, value: float, against: str, base: float, spread: object = None, **more: object
+) -> Row:
+    """Return a figure as a row of JSON beside what it is to be compared with; `more`: what else is told."""
     return {
         "id": name,
         "what": description,
@@ -112,6 +122,7 @@ def figure_row(name: str, description: str, value: float, against: str, base: fl
         "value": value,
         "ratio": value / base if base else None,
         "spread": spread,
+        **more,
     }
 
 

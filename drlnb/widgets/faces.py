@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.run import Run
+from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
 from drlnb.widgets.panels.desk import Desk
 from drlnb.widgets.panels.distribution import Distribution
@@ -28,7 +28,7 @@ PANELS: dict[str, type[Content]] = {
 }
 
 
-def panel(training: Run, name: str | None = None, **settings: object) -> Panel | Desk:
+def panel(training: Training, name: str | None = None, **settings: object) -> Panel | Desk:
     """Return a panel of a run; asked for twice in the same words, it is the same one.
 
     Parameters
@@ -54,12 +54,12 @@ def panel(training: Run, name: str | None = None, **settings: object) -> Panel |
     return _panel(training, name, **settings)
 
 
-def _panel(training: Run, name: str, **settings: object) -> Panel:
+def _panel(training: Training, name: str, **settings: object) -> Panel:
     key = _key(training, training.id, name, settings)
     return live.registry.get(key, lambda: Panel(PANELS[name](), training, **settings))
 
 
-def desk(training: Run, **settings: object) -> Desk:
+def desk(training: Training, **settings: object) -> Desk:
     """Return tasks and leases of a run, one above the other."""
     return live.registry.get(
         _key(training, training.id, "desk", settings),

@@ -3,7 +3,7 @@ import io
 import pytest
 
 from drlnb.cli import progress
-from drlnb.cli.progress import Live, leases_line, settings_lines, span, status_line, table
+from drlnb.cli.progress import Live, leases_line, settings_lines, span, status_line, summary_lines
 from drlnb.records.spec import TaskSpec
 from drlnb.views.folds.status import TaskStatus
 
@@ -102,7 +102,8 @@ def test_settings_say_their_origin_and_what_differs():
 def test_the_table_shows_dashes_for_what_is_not_known():
     """One head, one line per task."""
     row = {"name": "a", "timesteps": 1000, "ep_rew_mean": 20.04, "eval_mean_reward": None, "seconds": 61.0}
-    lines = table({"tasks": [row | {"steps_per_s": None, "restarts": 1}]}, {"a": status(state="stopped")})
+    summary = {"tasks": [row | {"steps_per_s": None, "restarts": 1}], "leases": {"grants": None}}
+    _, *lines = summary_lines(summary, {"a": status(state="stopped")})
     assert lines[0].split() == ["task", "state", "steps", "return", "eval", "return", "time", "steps/s", "restarts"]
     assert lines[1].split() == ["a", "stopped", "1,000", "20.0", "-", "1m", "01s", "-", "1"]
 

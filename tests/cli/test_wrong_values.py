@@ -25,16 +25,16 @@ WRONG = {
         "argument --env-timeout: must be a number of seconds from 0.001 to 1e7, or none, got '1e-7'",
     "train A --workers 1e18": "argument --workers: must be a whole number in 1..256, got '1e18'",
     "train A --eval-episodes -1": "argument --eval-episodes: must be a whole number in 0..100000, got '-1'",
-    "train A --swap-budget 0": "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got '0'",
+    "train A --swap-budget 0": "argument --swap-budget: must be a size from 1B to 8388607TiB, got '0'",
     "train A --swap-budget -1MiB":
-        "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got '-1MiB'",
+        "argument --swap-budget: must be a size from 1B to 8388607TiB, got '-1MiB'",
     "train A --seeds -1-4": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got '-1-4'",
     "train A --gpus -.5":
         "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '-.5'",
     "simulate distribution --hosts -1e308": "argument --hosts: must be a whole number in 1..10000, got '-1e308'",
     "simulate distribution --actors 1e308": "argument --actors: must be a whole number in 0..100000, got '1e308'",
     "train A --swap-budget apples":
-        "argument --swap-budget: must be a size from 1B to 8388607TiB, or none, got 'apples'",
+        "argument --swap-budget: must be a size from 1B to 8388607TiB, got 'apples'",
     "train A --seats 9": "argument --seats: must be a whole number in 1..4, got '9'",
     "train A --gpus cuda:0,cpu:1":
         "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind",
@@ -46,6 +46,8 @@ WRONG = {
     "play A --speed nan": "argument --speed: must be a number from 1e-9 to 1e9, or all, got 'nan'",
     "play A --speed": "argument --speed: expected one argument",
     "report": "the following arguments are required: DIR",
+    "simulate train --swap-budget lots":
+        "argument --swap-budget: must be a size from 1B to 8388607TiB, got 'lots'",
     "simulate train --tasks 0": "argument --tasks: must be a whole number >= 1, got '0'",
     "simulate leasing --load 1 --tasks 2": "argument --tasks: not allowed with argument --load",
     "simulate leasing --rounds 3": "argument --rounds: must be a whole number >= 20, got '3'",

@@ -418,7 +418,7 @@ def test_a_version_waits_for_the_actors_of_every_host(client, make_actor):
 def test_actors_that_do_not_apply_a_version_are_listed(client, make_actor):
     """When the version's own deadline has passed once more; their host stays a host, and the next version goes out."""
     version = {"w": np.zeros(10_000)}
-    with Publisher(client, task="late", confirm="actors", deadline_s=0.4) as publisher:
+    with Publisher(client, task="late", confirm="actors", deadline_s=1.5) as publisher:
         publisher.publish(version).result(20.0)
         paths = on_each(client, drlnb.distribution.store_path, "late")
         actor = make_actor(next(iter(paths.values())))
@@ -427,7 +427,7 @@ def test_actors_that_do_not_apply_a_version_are_listed(client, make_actor):
         ((host, n_late),) = report.late_actors.items()
         assert (n_late, report.n_actors, report.n_hosts, report.failed) == (1, 1, 4, {})
         assert set(report.applied_s_of) == set(publisher.hosts) - {host}
-        assert report.publish_s > 0.4
+        assert report.publish_s > 1.5
         actor.end()
         assert publisher.publish(version).result(20.0).late_actors == {}
 
@@ -536,7 +536,7 @@ def test_a_host_that_stood_still_comes_back(make_foreign):
     with Client(scheduler_file=str(foreign.file)) as client:
         client.wait_for_workers(1, 60)
         (pid,) = client.run(os.getpid).values()
-        with Publisher(client, plan="star", deadline_s=0.2) as publisher:
+        with Publisher(client, plan="star", deadline_s=1.0) as publisher:
             (host,) = publisher.hosts
             os.kill(pid, signal.SIGSTOP)
             try:

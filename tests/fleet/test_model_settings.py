@@ -103,7 +103,7 @@ def test_a_setting_given_at_load_wins_over_one_that_changed_while_the_model_trai
         ("train", print, AttributeError, "PPO has no attribute 'train'"),
         ("learn", print, AttributeError, "learn of a PPO cannot be assigned$"),
         ("settings", {}, AttributeError, "model.gamma = .5"),
-        ("gamma", 2, ConfigError, r"gamma must be a number in \[0, 1\], got 2"),
+        ("gamma", 2, ConfigError, r"gamma must be a number from 0 to 1, got 2"),
         ("batch_size", 65, ConfigError, r"batch_size must be <= n_steps \* n_envs = 16 \* 4 = 64, got 65"),
         ("n_collectors", 5, ConfigError, "n_collectors must be <= n_envs = 4, got 5"),
         ("policy_kwargs", {"net_arch": [9]}, LayoutMismatch, "pi.0"),

@@ -142,6 +142,10 @@ def test_it_cannot_be_steered(out, wish):
             getattr(run, wish)(*arguments)
     with pytest.raises(ConfigError, match="this is a recording"):
         run.set("leasing.hold", "last")
+    with pytest.raises(ConfigError, match="this is a recording"):
+        run.track("tensorboard")
+    with pytest.raises(ConfigError, match="this is a recording"):
+        run.record("mine/x", 1.0)
     assert run.watch.refusal == "this is a recording"
 
 

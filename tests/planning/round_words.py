@@ -78,7 +78,7 @@ class Master:
         self.t += 1.0
         state = self.machine.state
         copy = None
-        if is_copied(kind, (state.phase, state.hold.held, state.warmup.state.queued, bool(state.warmup.state.trace))):
+        if is_copied(kind, (state.phase, state.hold.held, bool(state.warmup.state.trace))):
             copy = RoundMachine(self.config, Planners(self.own))
             copy.restore(from_plain(json.loads(json.dumps(self.machine.snapshot()))))
         out = self.machine.handle(event)

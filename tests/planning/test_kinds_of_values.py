@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
-from drlnb.planning.placement.seats import isolation_problem, n_seats_problem, virtual_limit
+from drlnb.planning.placement.cpu_slots import CPU_SLOTS
+from drlnb.planning.placement.seats import ISOLATION, SEATS, virtual_limit
 from drlnb.planning.registry import planner
 from drlnb.planning.settings import SETTINGS, SLOT_KEYS, as_config, begun_with, owner, read_setting, setting_problem
-from drlnb.planning.warmup.cpu_slots import CPU_SLOTS
 from drlnb.planning.warmup.settings import mode_problem
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import (
@@ -115,7 +115,7 @@ def test_a_kind_reads_what_is_given(kind, given, value):
         (optional(count(1)), "-1", "x must be a whole number >= 1, or none, got '-1'"),
         (optional(ANYTHING), None, ""),
         (optional(planner(DISTRIBUTION)), "ring", "distribution planner must be one of auto, star"),
-        (size("1MB", "1TB"), "9kB", "x must be a size from 1MB to 1TB, or none, got '9kB'"),
+        (size("1MB", "1TB"), "9kB", "x must be a size from 1MB to 1TB, got '9kB'"),
         (choice(1, "a"), 2, "x must be one of 1, a, got 2"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_slot_must_be_one_of_the_pools(key, value, slots, said):
     assert setting_problem(key, value, slots=slots) == (said and f"{key}: {said}")
 
 
-@pytest.mark.parametrize("mode", ["park", "keep", "respawn"])
+@pytest.mark.parametrize("mode", ["park", "respawn"])
 @pytest.mark.parametrize("can_snapshot", [True, False])
 def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
     """It is said alike wherever the mode is asked for."""
@@ -209,8 +209,10 @@ def test_only_respawn_needs_environments_that_can_be_frozen(mode, can_snapshot):
 @pytest.mark.parametrize("isolation", ["shared", "process"])
 def test_how_tasks_share_a_process(isolation):
     """All in one, or each in its own."""
-    assert isolation_problem(isolation) == ""
-    assert isolation_problem(f"{isolation}!") == f"isolation must be 'shared' or 'process', got '{isolation}!'"
+    assert ISOLATION.problem("isolation", isolation) == ""
+    assert ISOLATION.problem("isolation", f"{isolation}!") == (
+        f"isolation must be one of shared, process, got '{isolation}!'"
+    )
 
 
 @pytest.mark.parametrize(("seats", "good"), [
@@ -219,7 +221,7 @@ def test_how_tasks_share_a_process(isolation):
 ])  # fmt: skip
 def test_a_number_of_seats_is_whole(seats, good):
     """The limits and the value are named."""
-    assert n_seats_problem(seats) == ("" if good else f"seats must be a whole number in 1..4, got {seats!r}")
+    assert SEATS.problem("seats", seats) == ("" if good else f"seats must be a whole number in 1..4, got {seats!r}")
 
 
 @given(st.integers(1, 64), st.integers(1, 16))

@@ -76,6 +76,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
         ("leasing.queue", "lifo", "queue must be one of fifo, drr, got 'lifo'"),
         ("task.priority", "high", "task.priority must be a whole number in"),
         ("agent.collector_slots", 0, "agent.collector_slots must be 'auto' or a whole number in 1..1024, got 0"),
+        ("warmup.collector_mode", "keep", "collector_mode must be one of park, respawn, got 'keep'"),
         ("task.priority", True, "task.priority must be a whole number in"),
         ("warmup.planner", "oracle", "planner must be one of cold, keep, seed, saa"),
         ("warmup.rho", float("inf"), "rho must be a number from 1e-9 to 1e9, got inf"),
@@ -200,7 +201,7 @@ def test_collectors_are_ended_only_where_environments_go_on():
     """The same value, judged by what the probe has found."""
     assert "frozen and thawed exactly" in setting_problem("warmup.collector_mode", "respawn")
     assert setting_problem("warmup.collector_mode", "respawn", can_snapshot=True) == ""
-    assert setting_problem("warmup.collector_mode", "keep") == ""
+    assert setting_problem("warmup.collector_mode", "park") == ""
 
 
 def rows_of_the_page():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from drlnb.records import base
 from drlnb.records.base import Command, Decision, Event, Match, Record, record_types, shared
 from drlnb.records.columns.leasing import LeaseExpired, LeaseReleased, RestoreGradients, RevokeLease
-from drlnb.records.columns.warmup import CollectorLost, CollectorUnanswered, ParkCollector, StopCollector, WakeCollector
+from drlnb.records.columns.warmup import CollectorLost, CollectorUnanswered, StopCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, GradientWork, SetDeadline, SlotWork
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream, StreamOpened
@@ -89,7 +89,7 @@ def test_what_records_have_in_common_is_not_read_from_a_journal(vocabulary):
         ((InitialiseParameters, RevokeLease, FinishRound), {"fence", "slot"}),
         ((ComputeGradient, RestoreGradients), {"fence", "slot", "round", "version", "after_timesteps", "settings"}),
         ((LeaseReleased, LeaseExpired), {"fence", "task", "slots", "held_s"}),
-        ((StopCollector, ParkCollector, WakeCollector), {"collector", "node", "round"}),
+        ((StopCollector, WakeCollector), {"collector", "node", "round"}),
         ((CollectorLost, CollectorUnanswered), {"t", "collector", "node", "reason", "detail", "where"}),
     ],
 )

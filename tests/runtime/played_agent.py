@@ -104,7 +104,7 @@ class Agent:
             self.brought.append((message["key"][2], payload))
             if refusals := self.refusals.get(message["key"][2]):
                 return {"refused": refusals.pop(0)}
-            event = {"start_s": 0.0, "n_starting": 1, "start_mode": "zygote", "episodes_lost": 0, "queued_s": 0.0}
+            event = {"start_s": 0.0, "n_starting": 1, "start_mode": "zygote", "episodes_lost": 0}
             return {"event": event}
         if op == "drlnb_chunk":
             chunk, (host, *_) = message["chunk"], Way(message["hosts"], message["edges"], "").names

@@ -219,9 +219,10 @@ def test_names_are_taken_once_in_their_order(names):
 
 
 def test_a_table_has_the_first_column_at_the_left():
-    """Names of columns, then the rows; the last width is that of all columns after it."""
-    rows = [{"name": "a", "x": "1", "y": "22"}, {"name": "bb", "x": "333", "y": ""}]
-    assert table_lines(rows, 5, 4) == ["name    x   y", "a       1  22", "bb    333    "]
+    """Names of columns, then the rows; each column is as wide as what is in it, one without a name is text."""
+    rows = [{"name": "a", "x": "1", "y": "22", "": "so"}, {"name": "bb", "x": "333", "": "and so"}]
+    assert table_lines(rows) == ["name    x   y", "a       1  22  so", "bb    333      and so"]
+    assert table_lines(rows, n_left=2) == ["name  x     y", "a     1    22  so", "bb    333      and so"]
 
 
 @pytest.mark.parametrize(("value", "base", "ratio"), [(3.0, 2.0, 1.5), (3.0, 0.0, None), (0.0, 2.0, 0.0)])

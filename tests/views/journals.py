@@ -213,7 +213,7 @@ def _draw_rest(draw, run, task, t, n):
     after = draw(st.sampled_from([None, 0.0, 0.25, 1.0]))
     run.sent(
         task, n, t + 0.5, start_after_s=after, action="cold" if after is None else "start",
-        end=draw(st.sampled_from([warmup.StopCollector, warmup.ParkCollector, None])),
+        end=draw(st.sampled_from([warmup.StopCollector, None])),
         candidates=draw(st.sampled_from([(), ((0.5, 0.25, 0.5), (None, 1.0, 0.0))])),
         candidate_errors=draw(st.sampled_from([(), ((0.125, 0.25, 0.5), (0.0, 0.0, 0.0))])),
         filtered=draw(st.sampled_from([None, (3, 0.5, 2.0)])),

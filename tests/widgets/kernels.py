@@ -61,7 +61,10 @@ class Kernel:
 
     def interrupted(self, code, after_s):
         """Interrupt a cell; return the name of what it raised, and what it printed."""
-        request = self.client.execute(code)
+        request, begun = self.client.execute(code), False
+        while not begun:
+            message = self.client.get_iopub_msg(timeout=30.0)
+            begun = message["parent_header"].get("msg_id") == request and message["msg_type"] == "execute_input"
         time.sleep(after_s)
         self.manager.interrupt_kernel()
         found = self.listen(request)

@@ -13,7 +13,7 @@ from typing import TextIO
 from drlnb.fleet import faces
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Metrics
 from drlnb.fleet.faces import say
-from drlnb.fleet.plain import checked
+from drlnb.fleet.plain import COUNT
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
 
@@ -25,7 +25,7 @@ class ProgressLine(BaseCallback):
 
     def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
         super().__init__()
-        self._every, self._in_place = checked("log_interval", every), in_place
+        self._every, self._in_place = COUNT.read("log_interval", every), in_place
         self._width = self._n_rounds = 0
 
     def on_round_end(self, metrics: Metrics) -> bool | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Written, as_callback, report
-from drlnb.fleet.plain import checked
+from drlnb.fleet.plain import COUNT
 from drlnb.fleet.tasks.arguments import moved
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import count
@@ -33,7 +33,7 @@ class EveryNTimesteps(EventCallback):
 
     def __init__(self, n_steps: int, callback: object) -> None:
         super().__init__(callback)
-        self.n_steps = checked("n_steps", n_steps)
+        self.n_steps = COUNT.read("n_steps", n_steps)
         self.last_time_trigger = 0
 
     def _init_callback(self) -> None:
@@ -82,7 +82,7 @@ class CheckpointCallback(BaseCallback):
         del save_vecnormalize
         if save_replay_buffer:
             raise ConfigError("save_replay_buffer must be False: the replay ring is in the run's checkpoints")
-        self.save_freq = checked("save_freq", save_freq)
+        self.save_freq = COUNT.read("save_freq", save_freq)
         self.save_path, self.name_prefix = Path(save_path), name_prefix
         #: Steps, or the parent's calls, so far.
         self._seen = 0
@@ -166,8 +166,8 @@ class EvalCallback(EventCallback):
         if self.callback_on_new_best is not None:
             self.children = (self.callback_on_new_best, *self.children)
         self.eval_env = eval_env
-        self.n_eval_episodes = checked("n_eval_episodes", n_eval_episodes)
-        self.eval_freq = checked("eval_freq", eval_freq)
+        self.n_eval_episodes = COUNT.read("n_eval_episodes", n_eval_episodes)
+        self.eval_freq = COUNT.read("eval_freq", eval_freq)
         self.deterministic = bool(deterministic)
         self.log_path = None if log_path is None else _npz(Path(log_path))
         self.best_model_save_path = None if best_model_save_path is None else Path(best_model_save_path)
@@ -296,8 +296,8 @@ class StopTrainingOnNoModelImprovement(BaseCallback):
 
     def __init__(self, max_no_improvement_evals: int, min_evals: int = 0, verbose: int = 0) -> None:
         super().__init__(verbose)
-        self.max_no_improvement_evals = checked("max_no_improvement_evals", max_no_improvement_evals, count(0))
-        self.min_evals = checked("min_evals", min_evals, count(0))
+        self.max_no_improvement_evals = count(0).read("max_no_improvement_evals", max_no_improvement_evals)
+        self.min_evals = count(0).read("min_evals", min_evals)
         self.last_best_mean_reward = -math.inf
         self.no_improvement_evals = 0
         self._n_evals = 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import checked_plain, first_line
 from drlnb.planning.placement.devices import devices_problem, is_device_name
-from drlnb.planning.placement.seats import isolation_problem, n_seats_problem
+from drlnb.planning.placement.seats import ISOLATION, SEATS
 from drlnb.records.errors import ConfigError, InputError, PeerError
 from drlnb.records.settings import count, is_whole
 
@@ -156,7 +156,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         workers = "" if self.n_workers is None else _WORKERS.problem("n_workers", self.n_workers)
-        others = n_seats_problem(self.seats) or isolation_problem(self.isolation) or workers
+        others = SEATS.problem("seats", self.seats) or ISOLATION.problem("isolation", self.isolation) or workers
         if problem := others or self._slots_problem():
             raise ConfigError(problem)
 

@@ -12,6 +12,7 @@ from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import COUNT, Row
 from drlnb.planning.leasing.requests import PRIORITIES
+from drlnb.records.attributes import fixed
 from drlnb.records.errors import ConfigError, LeaseLost
 from drlnb.records.ids import Fence
 from drlnb.records.settings import SECONDS
@@ -33,6 +34,7 @@ _Place = tuple[int, "asyncio.Task[Any] | None"]
 _END_S = 30.0
 
 
+@fixed("held", "place")
 class Lease:
     """Slots of the pool, held from the beginning of a ``with`` block to its end; made by :meth:`Fleet.lease`.
 
@@ -45,16 +47,18 @@ class Lease:
     Slots are lent to others between two leases: what shall last longer than a block must be returned from a function.
     """
 
+    #: Its name, as journals and pictures show it.
+    name: str
+    held: "LoopLease | None"
+    #: Where its block began.
+    place: _Place
+
     def __init__(
         self, leases: "Leases", name: str, n_slots: int, make: "Callable[[], LoopLease]", wait_s: float | None
     ) -> None:
         self._leases, self._wanted, self._make, self._wait_s = leases, n_slots, make, wait_s
-        #: Its name, as journals and pictures show it.
-        self.name = name
-        self.held: LoopLease | None = None
+        self.name, self.held, self.place = name, None, _here()
         self._used = False
-        #: Where its block began.
-        self.place = _here()
 
     def __repr__(self) -> str:
         if self.held is None:

@@ -1,6 +1,5 @@
 """Use a trained policy: predict, save."""
 
-import inspect
 from collections.abc import Mapping
 from importlib import import_module
 from operator import attrgetter
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.fleet.policies.files import newest, save_model
-from drlnb.records.errors import nearest
+from drlnb.records.attributes import assignable, no_attribute
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_actor, settings_class
 from drlnb.rl.checkpoints.trained import State, Trained
@@ -33,15 +32,6 @@ _WAYS = {
 }
 
 
-def _assignable(kind: type) -> frozenset[str]:
-    """Return what instances of a class hold: what it and its bases annotate, or have as values of the class."""
-    names = set[str]()
-    for base in kind.__mro__:
-        values = [name for name, value in vars(base).items() if not callable(value) and not hasattr(value, "__get__")]
-        names |= {*inspect.get_annotations(base), *values}
-    return frozenset(name for name in names if not name.startswith("__"))
-
-
 def _refusal(model: "Model", name: str) -> str:
     """Return why an attribute cannot be assigned, and what does it instead."""
     kind, spec = type(model).__name__, model.spec
@@ -50,8 +40,7 @@ def _refusal(model: "Model", name: str) -> str:
         way = f"run.set('rl.{name}', value) changes what can change while the task trains"
     if way or hasattr(type(model), name):
         return f"{name} of a {kind} cannot be assigned{way and ': '}{way.format(name=kind)}"
-    hint = nearest(name, [*spec.hyperparameters, *_assignable(type(model))])
-    return f"{kind} has no attribute {name!r}{hint or '; it would have no effect'}"
+    return no_attribute(type(model), name, *spec.hyperparameters)
 
 
 def _of_spec(field: str, says: str) -> property:
@@ -98,7 +87,8 @@ class Model:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would have no effect, by an AttributeError that names the way."""
-        if name not in _assignable(type(self)):
+        kind: type = type(self)
+        if name not in assignable(kind):
             raise AttributeError(_refusal(self, name))
         object.__setattr__(self, name, value)
 

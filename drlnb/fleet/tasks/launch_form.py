@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 
-from drlnb.fleet.plain import Plain, checked, parse_seeds, quoted
+from drlnb.fleet.plain import Plain, parse_seeds
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.records.settings import choice
+from drlnb.records.settings import choice, count
 from drlnb.records.spec import ALGORITHMS
 
 __all__ = ["LaunchForm", "known_envs"]
@@ -27,11 +27,7 @@ def known_envs() -> tuple[str, ...]:
 
 def _parse_count(text: str, field: str, most: int) -> int | None:
     plain = re.sub(r"(?<=\d)[,_ ](?=\d{3}\b)", "", text.strip())
-    if not plain:
-        return None
-    if not plain.isascii() or not plain.isdigit() or not 1 <= len(plain.lstrip("0")) <= 20 or int(plain) > most:
-        raise ConfigError(f"{field} must be a whole number from 1 to {most:,}, got {quoted(text)}")
-    return int(plain)
+    return count(1, most).read(field, plain) if plain else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +58,7 @@ class LaunchForm:
         """
         checks: dict[str, Callable[[], object]] = {
             "env": lambda: _check_env(self.env),
-            "algo": lambda: checked("algorithm", self.algo, choice(*ALGORITHMS)),
+            "algo": lambda: choice(*ALGORITHMS).read("algorithm", self.algo),
             "seeds": lambda: parse_seeds(self.seeds, most=_MOST_TASKS),
             "total_timesteps": lambda: _parse_count(self.total_timesteps, "steps", _MOST_STEPS),
             "slots": lambda: _check_slots(self.slots, n_slots),

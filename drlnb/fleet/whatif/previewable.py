@@ -11,7 +11,7 @@ from typing import Any
 from drlnb.planning.settings import SETTINGS, as_config, owner, setting_problem
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.journal import Journal, Stream
-from drlnb.records.settings import is_whole
+from drlnb.records.settings import count
 from drlnb.sim.recorded.play import newest_attempts, slots_of
 from drlnb.sim.recorded.settings import Rules, pool_settings, priorities, task_rules
 from drlnb.sim.recorded.task import RecordedTask
@@ -24,8 +24,8 @@ OF_STARTS = tuple(key for key in SETTINGS if key.startswith("warmup."))
 OF_STEPS = tuple(key for key in SETTINGS if key.startswith("swapping."))
 #: Keys whose change is tried out.
 PREVIEWED = ("slots", *(key for key, setting in SETTINGS.items() if not setting.unfelt))
-#: Most slots that are tried out.
-_MOST_SLOTS = 1000
+#: Slots that are tried out.
+_SLOTS = count(1, 1000)
 
 
 def refuse_unknown(key: str, task: str | None, tasks: Collection[str]) -> None:
@@ -54,11 +54,8 @@ def refuse_value(key: str, value: object) -> None:
     ConfigError
         With key, limit and value in one line.
     """
-    if key != "slots":
-        if problem := setting_problem(key, value):
-            raise ConfigError(problem)
-    elif not is_whole(value, 1, _MOST_SLOTS):
-        raise ConfigError(f"{key} must be a whole number from 1 to {_MOST_SLOTS}, got {value!r}")
+    if problem := _SLOTS.problem(key, value) if key == "slots" else setting_problem(key, value):
+        raise ConfigError(problem)
 
 
 def rules_now(journal: Journal, pool: Stream, names: Mapping[str, str]) -> Rules:

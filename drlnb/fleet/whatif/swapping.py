@@ -41,10 +41,10 @@ __all__ = [
 #: Networks that travel with the package, and devices.
 NETS, PRESETS = net_names(), tuple(DEVICES)
 #: Planners that are compared, and those of a sweep with its multiples.
-COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "types_exhaustive", "qtable", "greedy", "hybrid")
-_SWEPT, _MULTIPLES = ("all", "types_exhaustive", "capuchin", "hybrid:actions=swap", "auto"), (1.0, 1.4, 1.7, 2.0, 3.0)
+COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "qtable", "greedy", "hybrid")
+_SWEPT, _MULTIPLES = ("all", "capuchin", "hybrid:actions=swap", "auto"), (1.0, 1.4, 1.7, 2.0, 3.0)
 #: Planners of a front beside the case's own, and its budgets.
-_FRONT, _BUDGETS = ("none", "all", "vdnn_all", "capuchin", "types_exhaustive", "auto"), 12
+_FRONT, _BUDGETS = ("none", "all", "vdnn_all", "capuchin", "auto"), 12
 #: Memory of the device that a usual batch is too large for, and by how much.
 _USUAL_BYTES, _USUAL = 11 * 2**30, 1.4
 #: Layer types of which the best set is found by trying them all.

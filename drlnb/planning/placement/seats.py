@@ -1,8 +1,8 @@
 """Bound how many executors share one device, and name how the tasks of a slot are kept (ours, leasing 4.10)."""
 
-from drlnb.records.settings import count
+from drlnb.records.settings import choice, count
 
-__all__ = ["ISOLATIONS", "MAX_SEATS", "isolation_problem", "n_seats_problem", "virtual_limit"]
+__all__ = ["ISOLATION", "ISOLATIONS", "MAX_SEATS", "SEATS", "virtual_limit"]
 
 #: How the tasks of a slot are kept: in one process that serves them all, or in one each.
 ISOLATIONS = ("shared", "process")
@@ -10,28 +10,8 @@ ISOLATIONS = ("shared", "process")
 MAX_SEATS = 4
 
 
-def n_seats_problem(seats: object) -> str:
-    """Return what is wrong with the number of seats that a user gives, in words; empty if nothing is.
-
-    Examples
-    --------
-    >>> n_seats_problem("auto")
-    "seats must be a whole number in 1..4, got 'auto'"
-    """
-    return count(1, MAX_SEATS).problem("seats", seats)
-
-
-def isolation_problem(isolation: object) -> str:
-    """Return what is wrong with a user's word for how tasks share a slot's process; empty if nothing is.
-
-    Examples
-    --------
-    >>> isolation_problem("thread")
-    "isolation must be 'shared' or 'process', got 'thread'"
-    """
-    return (
-        "" if isolation in ISOLATIONS else f"isolation must be {' or '.join(map(repr, ISOLATIONS))}, got {isolation!r}"
-    )
+#: Seats of each device, as a user gives them; and how the tasks of a slot are kept.
+SEATS, ISOLATION = count(1, MAX_SEATS), choice(*ISOLATIONS)
 
 
 def virtual_limit(n_cpus: int, n_devices: int) -> tuple[int, str]:

@@ -51,7 +51,6 @@ def wake(state: RoundState, out: Out) -> None:
             version=state.version,
             n_steps=state.n_steps[i],
             n_timesteps=state.progress.n_timesteps,
-            keeps_cpu=state.warmup.state.keeps_cpu,
         )
         for i in woken
     )
@@ -106,7 +105,6 @@ def evaluate(state: RoundState, out: Out) -> None:
                     version=state.version,
                     n_episodes=state.config["n_eval_episodes" if final else "eval_episodes"],
                     deterministic=final or state.config["eval_deterministic"],
-                    keeps_cpu=state.warmup.state.keeps_cpu,
                     last=final,
                 )
             )

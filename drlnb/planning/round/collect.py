@@ -9,7 +9,6 @@ from drlnb.planning.round.moves import drop, end, warm
 from drlnb.planning.round.off_policy import draw
 from drlnb.planning.round.state import RoundState
 from drlnb.planning.round.stopping import give_up_with
-from drlnb.planning.warmup.settings import PARK
 from drlnb.records import round as words
 from drlnb.records.base import shared
 from drlnb.records.columns import batching, distribution, placement, warmup
@@ -57,8 +56,6 @@ def collector_ready(state: RoundState, event: warmup.CollectorReady, out: Out) -
     if state.crew.ready(event.collector, event.node, event.round):
         warm(state, event, out)
         go_on(state, out)
-    elif event.start_mode == PARK:  # it was up all the time: its wake waits for the parameters alone
-        warm(state, event, out)
 
 
 def collector_lost(state: RoundState, event: warmup.CollectorLost, out: Out) -> None:

@@ -40,9 +40,9 @@ def follow_warmup(state: RoundState, records: Iterable[Record], out: Out) -> Non
     for record in records:
         if isinstance(record, warmup.StopCollector):
             state.crew.stopped(record.collector)
-        elif isinstance(record, warmup.StartCollector) and not record.parked:
+        elif isinstance(record, warmup.StartCollector):
             state.crew.starts(record.collector, record.round)
-        elif isinstance(record, warmup.RevokeStart) and not record.parked:
+        elif isinstance(record, warmup.RevokeStart):
             state.crew.revoked(record.collector)
         elif isinstance(record, warmup.WarmupPlanned):
             state.progress.planned(record)

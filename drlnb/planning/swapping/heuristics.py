@@ -1,7 +1,6 @@
-"""Plan by rules, by trying all plans of a kind, and by search; `auto` takes what is predicted to be fastest."""
+"""Plan by rules and by search; `auto` takes what is predicted to be fastest."""
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,8 +18,6 @@ __all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "portfolio", "s
 Rule = Callable[[Search], Choice]
 #: Layer types beyond this number, those of the fewest bytes, are kept.
 _MOST_TYPES = 8
-#: Plans that an exhaustive search walks at most.
-_MOST_PLANS = 2**16
 #: Among so few rows a local search begins at every start: from the best one alone it may end a fifth off the optimum.
 _FEW_ROWS = 24
 #: Parts that a minibatch may be cut into.
@@ -73,35 +70,6 @@ def type_choices(search: Search) -> Iterator[Choice]:
         yield _swapping(search, [i for i, row in enumerate(search.profile.rows) if row.layer_type in chosen])
 
 
-def oracle(search: Search) -> Choice:
-    """Walk every plan.
-
-    Raises
-    ------
-    ValueError
-        If there are more than 65,536.
-    """
-    wholes = list(_antichains(search, sorted(search.blocks)))
-    n_plans = math.prod(map(len, search.options)) * len(wholes)
-    if n_plans > _MOST_PLANS:
-        raise ValueError(f"there must be at most {_MOST_PLANS} plans to try them all, got {n_plans}")
-    return best(
-        search, (search.choice(wanted, blocks) for blocks in wholes for wanted in itertools.product(*search.options))
-    )
-
-
-def _antichains(search: Search, paths: list[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the sets of blocks no two of which overlap."""
-    if not paths:
-        yield ()
-        return
-    first, *others = paths
-    yield from _antichains(search, others)
-    apart = [other for other in others if not search.blocks[other] & search.blocks[first]]
-    for blocks in _antichains(search, apart):
-        yield (first, *blocks)
-
-
 def starts(search: Search) -> list[Choice]:
     """Return where a search may begin: what the rules plan, and mixes of them, squeezed and not."""
     inner = search.innermost()
@@ -145,9 +113,7 @@ RULES: dict[str, Rule] = {
     "vdnn_conv": lambda search: _consumed(search, "conv2d"),
     "vdnn_all": lambda search: _consumed(search, "linear", otherwise=True),
     "capuchin": capuchin,
-    "types_exhaustive": lambda search: best(search, type_choices(search)),
     "greedy": lambda search: greedy(search, search.every(KEEP)),
-    "oracle": oracle,
     "hybrid": lambda search: fastest(search)[0],
     "auto": lambda search: portfolio(search)[0],
 }
@@ -158,14 +124,14 @@ class Searched:
 
     Parameters
     ----------
-    name
-        Of the rule.
+    name, rule
+        The rule.
     actions
         Names of the actions that it may use beside ``keep``, joined by ``+``; ``all``: each that is exact for a row.
     """
 
-    def __init__(self, name: str, actions: str = "all") -> None:
-        self.name, self._rule = name, RULES[name]
+    def __init__(self, name: str, rule: Rule, actions: str = "all") -> None:
+        self.name, self._rule = name, rule
         self._actions = ACTIONS if actions == "all" else tuple(actions.split("+"))
         if unknown := [action for action in self._actions if action not in ACTIONS]:
             raise ValueError(f"actions must be some of {', '.join(ACTIONS)} joined by +, got {unknown[0]!r}")
@@ -203,5 +169,7 @@ def searched(command: SearchSwapPlan) -> Row:
     return {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
 
 
-for _name in RULES:
-    SWAPPING.register(_name, partial(Searched, _name), {"actions": "all"})
+for _name, _rule in RULES.items():
+    SWAPPING.register(_name, partial(Searched, _name, _rule), {"actions": "all"})
+for _name in ("types_exhaustive", "oracle"):
+    SWAPPING.retire(_name, "hybrid")

@@ -9,7 +9,7 @@ from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.machine import Out
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import Prediction, predict, walker
-from drlnb.planning.swapping.heuristics import Searched
+from drlnb.planning.swapping.heuristics import RULES, Searched
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, SwapPlan, SwapProfile, facts
 from drlnb.records.columns import swapping as words
@@ -155,7 +155,7 @@ def report(state: Swapping, reason: str, out: Out) -> None:
 
 def _ruled(state: Swapping, rule: str, actions: str = "all") -> SwapPlan:
     """Return what a rule plans, with some actions."""
-    return SWAPPING.ask(Searched(rule, actions), view_of(state))
+    return SWAPPING.ask(Searched(rule, RULES[rule], actions), view_of(state))
 
 
 def add(state: Swapping, plan: SwapPlan) -> str:

@@ -1,6 +1,6 @@
 """Decide when the collectors of one task rest and start: the pure machine of seed 000, claims 2, 7 and 8.
 
-A collector that has sent rests (parked, or its process ended) until it is started for the next round: at its planned
+A collector that has sent rests (in its process, or ended) until it is started for the next round: at its planned
 time, or at the arrival of the parameters at its node if that is sooner.  Starts are named by (round, collector): a
 repeat never makes a second process, and a task that stops revokes what has not been used.
 
@@ -30,7 +30,7 @@ from drlnb.records.errors import ConfigError
 __all__ = ["RULES", "WARMUP_DEFAULTS", "WarmupMachine"]
 
 #: Configuration of a warm-up machine beside ``task`` and ``env_shares``.
-WARMUP_DEFAULTS: Mapping[str, object] = {"settings": {}, "can_respawn": False, "queued": False, "hold": "yield"}
+WARMUP_DEFAULTS: Mapping[str, object] = {"settings": {}, "can_respawn": False, "hold": "yield"}
 
 
 # -------------------------------------------------------------------- what the user asks
@@ -100,9 +100,7 @@ class WarmupMachine(Machine[WarmupState]):
     config
         Plain data: ``task``, ``env_shares`` (environments of each collector), ``settings`` (keys of
         :class:`~drlnb.planning.warmup.settings.WarmupSettings`), ``can_respawn`` (the environments can be snapshot),
-        ``queued`` (a parked collector waits for a CPU slot, so waking it is a start; without it, where experience
-        reports that more collectors share CPU slots than there are), ``hold`` (the hold planner).
-
+        ``hold`` (the hold planner).
     build
         Makes a planner by its name.
 
@@ -120,12 +118,10 @@ class WarmupMachine(Machine[WarmupState]):
         state = WarmupState(
             task=config["task"],
             can_respawn=self.config["can_respawn"],
-            always_queued=self.config["queued"],
             settings=settings,
             hold=self.config["hold"],
             members=[Member(env_indices=tuple(share)) for share in config["env_shares"]],
             history=History(**shared(settings, History)),
-            queued=self.config["queued"],
             build=build,
         )
         super().__init__(f"warm-up of {state.task}", state, RULES, ignore)

@@ -1,12 +1,11 @@
 """Follow where collectors live, which of them are up, and the way of parameters to them; measure their starts."""
 
-from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.state import WarmupState, start
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady, WarmupRegimeEnded
-from drlnb.records.round import ExperienceArrived, PlacementReceived
+from drlnb.records.round import PlacementReceived
 
 
 # -------------------------------------------------------------------- where collectors live
@@ -44,12 +43,9 @@ def _lose(state: WarmupState, i: int) -> None:
 
 # -------------------------------------------------------------------- starts
 def collector_ready(state: WarmupState, event: CollectorReady, out: list[Record]) -> None:
-    """Count a process as up, or a parked one as holding a CPU slot."""
+    """Count a process as up, and measure its start."""
     member = state.at(event.collector, event.node)
     if member is None:
-        return
-    if event.start_mode == PARK:
-        _slot_held(state, event)
         return
     guides = is_guide(state.warm_t, event)
     state.unsee()
@@ -84,31 +80,6 @@ def is_guide(warm_t: dict[str, float], event: CollectorReady) -> bool:
     return event.t - event.start_s >= warm_t.setdefault(event.node, event.t)
 
 
-def _slot_held(state: WarmupState, event: CollectorReady) -> None:
-    """Count a parked collector as up that has a CPU slot ahead of its parameters."""
-    trace, i = state.trace_before(event.round), event.collector
-    if trace is None or i not in trace.parked or i in trace.ready_t or i in trace.waited:
-        return
-    trace.ready_t[i], trace.start_s[i] = event.t, event.start_s
-    if trace is state.trace and state.members[i].parked:
-        state.members[i].goes_up()
-
-
-def slot_awaited(state: WarmupState, event: ExperienceArrived, out: list[Record]) -> None:
-    """Measure how long a parked collector waited for its CPU slot after its wake, known once it has acted."""
-    trace, i = state.trace_before(event.round), event.collector
-    if trace is None or i not in trace.parked or i not in trace.arrival_t or i in trace.waited:
-        return
-    trace.waited.append(i)
-    if i not in trace.ready_t:
-        trace.ready_t[i], trace.start_s[i] = trace.arrival_t[i] + event.queued_s, event.queued_s
-    elif event.queued_s > 0.0 and trace.ready_t[i] < trace.arrival_t[i]:
-        # It had a slot ahead, and lost it to somebody who could act.
-        trace.ready_t[i] = trace.arrival_t[i] + event.queued_s
-        trace.start_s[i] += event.queued_s
-    measure(state, trace, out)
-
-
 def measure(state: WarmupState, trace: RoundTrace, out: list[Record]) -> None:
     """Once every start after a round is in, record their outcome and keep them."""
     outcome = trace.outcome() if trace.closed and not trace.measured else None
@@ -119,12 +90,8 @@ def measure(state: WarmupState, trace: RoundTrace, out: list[Record]) -> None:
     out.append(outcome)
     row = state.history.rows[-1] if state.history.rows else None
     for i, start_s in trace.start_s.items():
-        if i in trace.parked:
-            node = state.members[i].node
-            state.starts.add(node, PARK, sum(state.members[other].node == node for other in trace.parked), start_s)
-        else:
-            node, mode = trace.place[i]
-            state.starts.add(node, mode, trace.n_starting[node], start_s)
+        node, mode = trace.place[i]
+        state.starts.add(node, mode, trace.n_starting[node], start_s)
         if row is not None and row.round == trace.round:
             row.start_s[i] = start_s
 
@@ -155,9 +122,9 @@ def _arrived(state: WarmupState, trace: RoundTrace, i: int, event: HostCompleted
     member = state.members[i]
     if member.status != "resting" or state.ended:
         return
-    if state.resting and (member.parked or member.ended):
+    if state.resting and member.ended:
         trace.broken = True
-    if member.parked or not member.ended:  # the wake itself asks for a CPU slot
+    if not member.ended:
         member.goes_up()
     elif state.resting:
         member.due = True
@@ -196,6 +163,4 @@ def _key(state: WarmupState) -> dict[str, object]:
     }
     if state.n_slots:
         key["slots"] = state.n_slots
-    if state.queued and state.cpu:
-        key["cpu_slots"] = tuple(state.cpu.get(member.node, (0, 0))[0] for member in state.members)
     return key

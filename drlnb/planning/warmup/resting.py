@@ -5,13 +5,11 @@ from dataclasses import replace
 from drlnb.planning.warmup.history import History
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
-from drlnb.planning.warmup.processes import slot_awaited
-from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.state import WarmupState, start
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records import round as words
 from drlnb.records.base import Record, shared
-from drlnb.records.columns.warmup import ParkCollector, StopCollector, WarmupPlanned, WarmupRegimeEnded
+from drlnb.records.columns.warmup import StopCollector, WarmupPlanned, WarmupRegimeEnded
 
 _DIGITS = 6
 
@@ -24,9 +22,6 @@ def experience_arrived(state: WarmupState, event: words.ExperienceArrived, out: 
     if trace is not None and (event.round < trace.round or (event.round == trace.round and i in trace.sent_t)):
         return  # an old round's, or a repeated message
     member = state.members[i]
-    if event.n_cpu_slots:
-        state.cpu[member.node] = (event.n_cpu_slots, event.n_sharing)
-    slot_awaited(state, event, out)
     if trace is None or event.round > trace.round:
         trace = _open_round(state, event.round, out)
     trace.sent_t[i], trace.n_samples[i] = event.t, event.n_samples
@@ -50,7 +45,6 @@ def _open_round(state: WarmupState, round_: int, out: list[Record]) -> RoundTrac
     """Begin to watch a round; what the user changed counts from here on."""
     start_t = state.version_t if state.version == round_ else None
     state.former = state.trace
-    state.queued = state.always_queued or state.shares_cpu
     state.trace = RoundTrace(round=round_, n_workers=len(state.members), start_t=start_t)
     state.plan = None
     state.unsee()
@@ -101,27 +95,19 @@ def _pool(state: WarmupState, i: int) -> tuple[float, ...]:
     """Return the starts that are a guide to one collector's: as many at once as the task has on its node."""
     member = state.members[i]
     at_once = sum(other.node == member.node for other in state.members)
-    parks = state.settings.collector_mode == PARK
-    return state.starts.samples(member.node, PARK if parks else member.mode or state.settings.start_mode, at_once)
+    return state.starts.samples(member.node, member.mode or state.settings.start_mode, at_once)
 
 
 def _make_plan(state: WarmupState) -> WarmupPlan:
     settings = state.settings
-    if settings.collector_mode == "keep":
-        return WarmupPlan(action="keep", reason="collector mode keep: not stopped")
     planner = state.build(settings.planner)
     if settings.planner in ("cold", "keep"):  # they look at nothing
         return WARMUP.ask(planner, WarmupView())
     if not state.starts_needed:
-        return WarmupPlan(action="cold", reason="parked collectors wake with the parameters: nothing to start")
+        return WarmupPlan(action="cold", reason="collectors that rest wake with the parameters: nothing to start")
     if state.resting:
         return WarmupPlan(action="cold", reason="the task rests after this round: no start is planned")
-    plan = WARMUP.ask(planner, _view(state))
-    if plan.action == "keep" and settings.collector_mode == PARK:
-        # It has given its slot back as it sent: to keep one is to ask for it at once.
-        reason = f"{plan.reason}, but in the queue again at once"
-        return replace(plan, action="start", reason=reason, start_after_s=0.0, lead_s=plan.expected_idle_s)
-    return plan
+    return WARMUP.ask(planner, _view(state))
 
 
 def _rest(state: WarmupState, trace: RoundTrace, i: int, event: words.ExperienceArrived, out: list[Record]) -> None:
@@ -129,11 +115,6 @@ def _rest(state: WarmupState, trace: RoundTrace, i: int, event: words.Experience
     first = state.plan is None
     plan = state.plan = state.plan or _make_plan(state)
     member = state.members[i]
-    keeps_slot = event.keeps_cpu or not (state.queued and event.n_cpu_slots)
-    downgraded = plan.action == "keep" and state.keeps_cpu and not keeps_slot
-    if downgraded:
-        reason = f"{plan.reason}, but {member.node} has no CPU slot left to keep: parked"
-        plan = replace(plan, action="cold", reason=reason)
     after_s = None if state.resting else plan.start_s(i)
     if after_s is not None and plan.since == "round":
         after_s = None if trace.start_t is None else max(0.0, trace.start_t + after_s - event.t)
@@ -141,12 +122,8 @@ def _rest(state: WarmupState, trace: RoundTrace, i: int, event: words.Experience
     if plan.action == "keep":
         trace.kept.append(i)
         return
-    member.parked = state.queued and (downgraded or state.settings.collector_mode == PARK)
-    if member.parked:
-        trace.parked.append(i)
-    if member.parked or state.starts_needed:  # else it waits for the next parameters as it is: nothing to be done
-        kind = ParkCollector if member.parked else StopCollector
-        out.append(kind(collector=i, node=member.node, round=trace.round))
+    if state.starts_needed:  # else it waits for the next parameters as it is: nothing to be done
+        out.append(StopCollector(collector=i, node=member.node, round=trace.round))
         member.ended = True
     member.status, member.planned_t = "resting", None
     if after_s is not None:

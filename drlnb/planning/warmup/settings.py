@@ -10,17 +10,15 @@ from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_ROUND
 from drlnb.records.settings import POSITIVE, Declared, Kind, choice, count, setting
 
-__all__ = ["COLLECTOR_MODES", "PARK", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
+__all__ = ["COLLECTOR_MODES", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
 
 T = TypeVar("T")
 
 #: Planners that come with this version; ``seed`` is claim 8 of seed 000 to the letter.
 PLANNER_NAMES = WARMUP.names
 
-#: Mode in which collectors rest, and how a parked one is started: it is given a CPU slot.
-PARK = "park"
-#: What becomes of a collector that has sent: it rests, ends (seed 000, claim 2), or holds its CPU slot.
-COLLECTOR_MODES = (PARK, "respawn", "keep")
+#: What becomes of a collector that has sent: its process rests, or ends (seed 000, claim 2).
+COLLECTOR_MODES = ("park", "respawn")
 
 #: How a process is started: forked from a warm parent, or as a new interpreter (the seed's cold start).
 START_MODES = ("zygote", "spawn")
@@ -32,7 +30,7 @@ def mode_problem(mode: object, *, can_snapshot: bool) -> str:
         return ""
     return (
         "collector_mode: 'respawn' needs environments that can be frozen and thawed exactly: a new process would begin "
-        "new episodes each round, and states late in an episode would never be seen; use 'park' or 'keep'"
+        "new episodes each round, and states late in an episode would never be seen; use 'park'"
     )
 
 
@@ -50,7 +48,7 @@ class WarmupSettings(Declared):
     #: When collectors are started: the name of a planner.
     planner: str = _own(WARMUP.default, planner(WARMUP), decision="warmup")
     #: One of :data:`COLLECTOR_MODES`.
-    collector_mode: str = _own(PARK, choice(*COLLECTOR_MODES))
+    collector_mode: str = _own("park", choice(*COLLECTOR_MODES))
     #: One of :data:`START_MODES`; where there is no fork, ``spawn``.
     start_mode: str = _own("zygote", choice(*START_MODES))
     #: Cost of one second of a delayed round, relative to one second of all its collectors idle; dimensionless.

@@ -8,7 +8,7 @@ from drlnb.planning.registry import Planner
 from drlnb.planning.warmup.history import History, StartBook
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WarmupView
-from drlnb.planning.warmup.settings import PARK, WarmupSettings
+from drlnb.planning.warmup.settings import WarmupSettings
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Record, Row, shared
 from drlnb.records.columns.warmup import RevokeStart, StartCollector
@@ -25,10 +25,8 @@ class Member:
     node: str = ""
     #: ``absent``, ``up`` (ready or acting), ``resting`` (not started for the next round yet) or ``starting``.
     status: str = "absent"
-    #: It must be started before it can act: its process ended, or it gave its CPU slot back.
+    #: Its process ended: it must be started before it can act.
     ended: bool = False
-    #: Its process lives: a CPU slot is all that it needs, and its wake asks for one if nothing has before.
-    parked: bool = False
     #: Event time in seconds at which it starts; None: at the parameters' arrival.
     planned_t: float | None = None
     #: The parameters are here, but the task is paused: started when it goes on.
@@ -38,11 +36,11 @@ class Member:
 
     def goes_up(self) -> None:
         """Count it as ready to act."""
-        self.status, self.planned_t, self.ended, self.parked = "up", None, False, False
+        self.status, self.planned_t, self.ended = "up", None, False
 
     def is_lost(self) -> None:
         """Forget its process."""
-        self.status, self.planned_t, self.ended, self.parked, self.due = "absent", None, False, False, False
+        self.status, self.planned_t, self.ended, self.due = "absent", None, False, False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,8 +50,6 @@ class WarmupState:
     task: str
     #: The environments can be snapshot.
     can_respawn: bool
-    #: A parked collector always waits for a CPU slot; else where more collectors share CPU slots than there are.
-    always_queued: bool
     settings: WarmupSettings
     #: The hold planner.
     hold: str
@@ -61,7 +57,7 @@ class WarmupState:
     history: History
     starts: StartBook = field(default_factory=StartBook)
     trace: RoundTrace | None = None
-    #: The round before the present one, if what its collectors waited for CPU slots is not all known yet.
+    #: The round before the present one: where rounds are short, its starts are not all in yet.
     former: RoundTrace | None = None
     #: Plan of the present round, made at its first arrival; None: not made yet.
     plan: WarmupPlan | None = None
@@ -69,10 +65,6 @@ class WarmupState:
     changed: dict[str, object] = field(default_factory=dict)
     #: Live slots of the pool; 0: not known.
     n_slots: int = 0
-    #: Node -> CPU slots that it lends, collectors that share them.
-    cpu: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: In the present round a parked collector may have to wait for a CPU slot.
-    queued: bool
     #: Round after which nobody rests, because no other follows; 0: not known.
     last_round: int = 0
     #: Version that reached a host last, and when.
@@ -99,24 +91,12 @@ class WarmupState:
     @property
     def starts_needed(self) -> bool:
         """Whether a collector that rests must be started before it can act."""
-        mode = self.settings.collector_mode
-        return mode == "respawn" or (mode == PARK and self.queued)
-
-    @property
-    def keeps_cpu(self) -> bool:
-        """Whether collectors hold their CPU slots from round to round."""
-        return "keep" in {self.settings.collector_mode, self.settings.planner}
+        return self.settings.collector_mode == "respawn"
 
     @property
     def plans_starts(self) -> bool:
         """Whether plans rest on former rounds: only then is it journalled that these are no guide any more."""
         return self.starts_needed and self.settings.planner not in {"cold", "keep"}
-
-    @property
-    def shares_cpu(self) -> bool:
-        """Whether some node of ours lends fewer CPU slots than collectors share them."""
-        known = (self.cpu.get(member.node, (0, 0)) for member in self.members)
-        return any(n_sharing > n_slots for n_slots, n_sharing in known)
 
     def at(self, collector: int, node: str) -> Member | None:
         """Return a collector if it lives on a node."""
@@ -150,7 +130,7 @@ def revoke(state: WarmupState, reason: str, out: list[Record], *, begun: bool = 
         if member.planned_t is not None and member.status in statuses and state.trace is not None:
             member.planned_t, member.status = None, "resting"
             round_ = state.trace.round + 1
-            out.append(RevokeStart(collector=i, node=member.node, round=round_, reason=reason, parked=member.parked))
+            out.append(RevokeStart(collector=i, node=member.node, round=round_, reason=reason))
 
 
 def end(state: WarmupState, reason: str, out: list[Record]) -> None:

@@ -32,9 +32,6 @@ class RoundTrace:
     n_starting: dict[str, int] = field(default_factory=dict)
     #: Collectors that are not stopped.
     kept: list[int] = field(default_factory=list)
-    #: Collectors that gave their CPU slot back, and those of them whose wait for one is known.
-    parked: list[int] = field(default_factory=list)
-    waited: list[int] = field(default_factory=list)
     #: Somebody was lost: its times say nothing about warm-up.
     broken: bool = False
     #: The row of this round is in the history.
@@ -64,8 +61,6 @@ class RoundTrace:
         """Return what the starts came to; None while one is out, if somebody was lost, or if nothing was started."""
         workers = range(self.n_workers)
         if self.broken or not self.complete or not (self.kept or self.ready_t):
-            return None
-        if len(self.waited) < len(self.parked):
             return None
         if any(i not in self.ready_t and i not in self.kept for i in workers):
             return None

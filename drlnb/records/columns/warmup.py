@@ -14,16 +14,14 @@ class _OfCollector(Command):
 class StartCollector(_OfCollector):
     """Start the collector's process on a node, `after_s` from now, and make its environments.
 
-    A parked process is not started again: it asks for a CPU slot of its node.  The same (round, collector) once more
-    sets another time as long as nothing has been started for it, and changes nothing after that: never two processes.
+    The same (round, collector) once more sets another time as long as nothing has been started for it, and changes
+    nothing after that: never two processes.
     """
 
     env_indices: tuple[int, ...]
     after_s: float
     #: Round whose parameters it is started for; 0: at once, whatever the round (a new or a lost collector).
     round: int = 0
-    #: Its process lives: all that it needs is a CPU slot, ahead of its parameters.
-    parked: bool = False
     #: How the process is started: ``zygote`` or ``spawn``.
     start_mode: str = ""
     #: Its environments begin anew: with their last state it was lost once more.
@@ -34,27 +32,18 @@ class RevokeStart(_OfCollector):
     """Forget the start of a round: it has not happened yet, or ends again."""
 
     reason: str
-    #: Its process lives on: it leaves the queue for a CPU slot.
-    parked: bool = False
 
 
 class StopCollector(_OfCollector):
     """Keep the environments' states and end the process: it has sent its experience of `round` (mode ``respawn``)."""
 
 
-class ParkCollector(_OfCollector):
-    """Hold no CPU slot until the next wake; process and environments stay (mode ``park``).
-
-    A collector gives its slot back as it sends, without being told; one that has kept it is told so.
-    """
-
-
 class CollectorReady(Event):
-    """The process is up and its environments are made, or (`start_mode` ``park``) it has a CPU slot."""
+    """The process is up and its environments are made."""
 
     collector: int
     node: str
-    #: Seconds from the command at the node to ready, the wait for a CPU slot included.
+    #: Seconds from the command at the node to ready.
     start_s: float
     #: Collectors starting on that node at the same time, this one included.
     n_starting: int
@@ -63,8 +52,6 @@ class CollectorReady(Event):
     episodes_lost: int = 0
     #: That of the :class:`StartCollector` which it answers.
     round: int = 0
-    #: Seconds of `start_s` that it waited for a CPU slot.
-    queued_s: float = 0.0
 
 
 class WakeCollector(_OfCollector):
@@ -74,8 +61,6 @@ class WakeCollector(_OfCollector):
     n_steps: int
     #: Environment steps of the task before this round.
     n_timesteps: int = 0
-    #: Hold the CPU slot until the next wake.
-    keeps_cpu: bool = False
 
 
 class _CollectorGone(Event):

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from drlnb.records.base import Facts
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Q
 from drlnb.rl.objectives.losses import dqn_loss, huber_gradient, td_target
 from drlnb.rl.objectives.samples import Rows as _Rows
-from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.settings.dqn import DqnSettings
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, NonFinite
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.networks import MlpTowers, Networks, make_networks
 from drlnb.rl.networks.same_bits import same_kernels
-from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import progress_remaining
 
 __all__ = ["Around", "Column", "Learner", "Notify", "on_device", "plainly"]

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.settings import parse_text
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import sampled
 from drlnb.rl.settings.checks import POLICY_KWARGS, WHOLE, Settings
 
@@ -37,7 +37,7 @@ class Resolved(NamedTuple):
     """A task's settings, complete, and where they came from."""
 
     #: All of the algorithm's settings, plain data.
-    hyperparameters: Values
+    hyperparameters: Row
     n_envs: int
     #: Budget in environment steps.
     total_timesteps: int
@@ -45,7 +45,7 @@ class Resolved(NamedTuple):
     origin: str
 
 
-def tuned(env: str, algo: str = "ppo") -> Values | None:
+def tuned(env: str, algo: str = "ppo") -> Row | None:
     """Return the entry of tuned.yml for an environment id (a ``module:`` in front is ignored), or None."""
     entry = (_tuned_file().get(algo) or {}).get(env.rpartition(":")[2])
     return None if entry is None else {key: parse_text(value) for key, value in entry.items()}
@@ -91,9 +91,9 @@ def _packed(value: object) -> dict[str, str]:
     return {"name": display_name(value), "pickled": pack(value)}
 
 
-def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Values:
+def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Row:
     """Return overrides under our names; list unknown and unsupported ones as problems."""
-    values: Values = {}
+    values: Row = {}
     known = {*kind.names(), "n_envs", *kind.CONVERTED}
     for given, raw in overrides.items():
         name, value = kind.ALIASES.get(given, given), parse_text(raw)
@@ -119,7 +119,7 @@ def _count(name: str, value: object, problems: list[str]) -> int:
         return 1
 
 
-def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[Values, str]:
+def _entry(env: str, algo: str, entry: Facts | None, kind: type[Settings], problems: list[str]) -> tuple[Row, str]:
     """Return what a task begins with, under our names, and where it came from: the caller's entry, else ours."""
     if entry is not None:
         budget = {key: entry[key] for key in ("n_timesteps",) if key in entry}
@@ -172,7 +172,7 @@ def resolve(
     if given:
         origin += ", with " + ", ".join(sorted(given))
     counts = {"n_envs": _DEFAULT_ENVS, "n_timesteps": _DEFAULT_TIMESTEPS}
-    values: Values = {**kind().to_plain(), **counts, **base, **given}
+    values: Row = {**kind().to_plain(), **counts, **base, **given}
     timesteps, envs = values.pop("n_timesteps"), values.pop("n_envs")
     timesteps = _count("total_timesteps", timesteps if total_timesteps is None else total_timesteps, problems)
     envs = _count("n_envs", envs if n_envs is None else n_envs, problems)

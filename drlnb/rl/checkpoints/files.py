@@ -22,6 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from drlnb.records.base import Facts
 from drlnb.records.episodes import episode
 from drlnb.records.errors import CheckpointError, LayoutMismatch
 from drlnb.records.spec import TaskSpec
@@ -31,7 +32,6 @@ from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import HEADER_BYTES, Layout, assemble
 from drlnb.rl.networks.policies import is_module
-from drlnb.rl.plain import Facts
 
 __all__ = [
     "ENVS",

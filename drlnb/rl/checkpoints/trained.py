@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.episodes import Episode
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.plain import Facts
 
 __all__ = ["State", "Trained", "anew", "joined"]
 

@@ -17,6 +17,7 @@ from itertools import pairwise
 import gymnasium
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.episodes import success
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
@@ -28,7 +29,6 @@ from drlnb.rl.envs.snapshots import freeze, restorable, thaw
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.normalise import Moments, continued_var, scale
-from drlnb.rl.plain import Facts
 from drlnb.rl.rows import fitting, form_of
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed

@@ -8,8 +8,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import TimeLimit
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import EnvError
-from drlnb.rl.plain import Facts, Values
 
 __all__ = ["taken_apart"]
 
@@ -17,7 +17,7 @@ __all__ = ["taken_apart"]
 _NOT_OURS, _LOOK_ON = {"render_mode"}, {"PassiveEnvChecker", "OrderEnforcing", "RecordEpisodeStatistics", "Monitor"}
 
 
-def taken_apart(env: gymnasium.Env) -> tuple[str, Callable[..., gymnasium.Env] | None, Values]:
+def taken_apart(env: gymnasium.Env) -> tuple[str, Callable[..., gymnasium.Env] | None, Row]:
     """Return an environment's id, a function that makes another one like it, and the arguments of its constructor.
 
     Parameters

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import gymnasium
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
 from drlnb.records.spec import SOURCE_KEYS, TaskSpec
 from drlnb.rl.envs.masks import MaskSource, allowed_action, uses_masks
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
 from drlnb.rl.heads import Head
-from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import FLAT, RowForm, fitting
 
 __all__ = ["Source", "describe", "make_env", "probe", "read_source"]
@@ -109,7 +109,7 @@ class _FlatRows(gymnasium.ObservationWrapper):
         The plain description of that space.
     """
 
-    def __init__(self, env: gymnasium.Env, plain: Space) -> None:
+    def __init__(self, env: gymnasium.Env, plain: Facts) -> None:
         super().__init__(env)
         #: The plain description of what the environment itself returns.
         self.plain = dict(plain)
@@ -158,7 +158,7 @@ def _bounds(values: np.ndarray) -> list[float | None]:
     return flat[:1] if len(flat) > _LONG and len(set(flat)) == 1 else flat
 
 
-def describe(space: gymnasium.Space) -> Space:
+def describe(space: gymnasium.Space) -> Facts:
     """Return a space as plain data.
 
     Returns
@@ -193,7 +193,7 @@ def describe(space: gymnasium.Space) -> Space:
     return {"kind": type(space).__name__.lower(), "text": str(space)}
 
 
-def _observed(made: gymnasium.Env) -> Space:
+def _observed(made: gymnasium.Env) -> Facts:
     """Return the observation space as plain data; of rows with what they are made of."""
     plain = describe(made.observation_space)
     if not isinstance(made, _FlatRows):
@@ -270,7 +270,7 @@ def _masked_info(env: str, where: str, info: Facts, masks: MaskSource | None) ->
     return info if isinstance(info, Mapping) else {}
 
 
-def probe(source: Source) -> dict[str, Space]:
+def probe(source: Source) -> dict[str, Facts]:
     """Build an environment, reset it, take a few random steps, and describe its spaces.
 
     Parameters

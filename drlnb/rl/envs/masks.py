@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head
-from drlnb.rl.plain import Facts
 
 if TYPE_CHECKING:
     import gymnasium

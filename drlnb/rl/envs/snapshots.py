@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import gymnasium
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.rl.envs.make import Source, make_env
 from drlnb.rl.envs.masks import allowed_action
-from drlnb.rl.plain import Facts
 
 __all__ = ["freeze", "restorable", "thaw"]
 

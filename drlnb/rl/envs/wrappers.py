@@ -15,8 +15,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, nearest
-from drlnb.rl.plain import Facts
 
 if TYPE_CHECKING:
     import gymnasium

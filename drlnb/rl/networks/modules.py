@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.heads import Head, bounds
@@ -22,7 +23,6 @@ from drlnb.rl.networks.extractors import NAMED, CombinedExtractor
 from drlnb.rl.networks.layout import Layout, assemble
 from drlnb.rl.networks.policies import images_scaled, network_shape, q_network
 from drlnb.rl.pickled import unpack
-from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import Part, form_of, is_image, part_spaces
 from drlnb.rl.seeding import INIT, reset_seed
 
@@ -67,17 +67,17 @@ class Seen:
         return values.float() / 255.0 if scaled else values.float()
 
 
-def _channels_last(space: Space) -> bool:
+def _channels_last(space: Facts) -> bool:
     return space["kind"] == "box" and len(space["shape"]) == 3 and int(np.argmin(space["shape"])) == 2
 
 
-def network_space(plain: Space) -> gymnasium.Space:
+def network_space(plain: Facts) -> gymnasium.Space:
     """Return the observation space that networks see: channels first."""
     spaces = {name: action_space(part, last=_channels_last(part)) for name, part in part_spaces(plain).items()}
     return spaces[""] if "" in spaces else gymnasium.spaces.Dict(list(spaces.items()))
 
 
-def action_space(plain: Space, *, last: bool = False) -> gymnasium.Space:
+def action_space(plain: Facts, *, last: bool = False) -> gymnasium.Space:
     """Return a basic space from its plain description; with `last` the channels, which come last, are moved first."""
     kind = plain["kind"]
     if kind == "discrete":

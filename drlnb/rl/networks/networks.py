@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.functional import linear
 
+from drlnb.records.base import Facts
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
@@ -25,7 +26,6 @@ from drlnb.rl.networks.modules import attach, build, check, module_layout
 from drlnb.rl.networks.policies import check_spaces, is_module, spaces_of
 from drlnb.rl.networks.trained_state import FlatAdam, Kept, views
 from drlnb.rl.objectives import mlp_gradient
-from drlnb.rl.plain import Facts
 from drlnb.rl.seeding import INIT, generator
 
 __all__ = ["MlpTowers", "ModuleNetworks", "Networks", "dense", "initial", "make_networks"]

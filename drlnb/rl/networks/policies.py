@@ -5,11 +5,11 @@ Read from the task's spec alone, without torch.
 
 from collections.abc import Collection, Mapping, Sequence
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, UnsupportedSpace
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.envs.masks import uses_masks
 from drlnb.rl.networks.activations import BY_HAND, NUMPY, named
-from drlnb.rl.plain import Facts, Space
 from drlnb.rl.rows import form_of, is_image
 
 __all__ = ["check_spaces", "images_scaled", "is_module", "network_shape", "normalised", "q_network", "spaces_of"]
@@ -18,7 +18,7 @@ __all__ = ["check_spaces", "images_scaled", "is_module", "network_shape", "norma
 _DEFAULT_ARCH = (64, 64)
 
 
-def spaces_of(spec: TaskSpec) -> tuple[Space, Space]:
+def spaces_of(spec: TaskSpec) -> tuple[Facts, Facts]:
     """Return a task's observation space and action space.
 
     Raises

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from drlnb.records.base import Facts
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.normalise import Moments, split_statistics, statistics_of
-from drlnb.rl.plain import Facts
 
 __all__ = ["ADAM_EPS", "FlatAdam", "Kept", "views"]
 

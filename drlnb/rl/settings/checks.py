@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import (
     FLAG,
@@ -21,7 +22,6 @@ from drlnb.records.settings import (
     setting,
 )
 from drlnb.rl.networks.policies import network_shape
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import Scheduled, parse_schedule
 
 __all__ = [
@@ -63,8 +63,9 @@ def _is_schedule(value: object) -> bool:
 SCHEDULE = fitting("a number >= 0, lin_NUMBER, or a function of the progress that remains", _is_schedule)
 #: Whole numbers from 1.
 WHOLE = count(1)
-#: Numbers above 0, and from 0.
+#: Numbers above 0.
 ABOVE_0 = fitting("a number > 0", lambda value: is_number(value) and value > 0)
+#: Numbers from 0 on.
 WEIGHT = fitting("a number >= 0", lambda value: is_number(value) and value >= 0)
 _MAPPING = fitting("a mapping", lambda value: isinstance(value, Mapping))
 
@@ -144,7 +145,10 @@ def _normalize(name: str, value: object) -> str:
     return "" if isinstance(value, bool) else f"{name} must be {words}, got {quoted(value)}"
 
 
-NORMALIZE, POLICY = Kind(_normalize), Kind(_policy)
+#: See :func:`_normalize`.
+NORMALIZE = Kind(_normalize)
+#: See :func:`_policy`.
+POLICY = Kind(_policy)
 _NORMALIZED = parts({"norm_obs": FLAG, "norm_reward": FLAG})
 _BETAS = fitting(
     "two numbers from 0 to 1",
@@ -198,7 +202,7 @@ class Settings(Declared, ABC):
         return cls.declared()[name].kind.problem(name, value)
 
     @classmethod
-    def convert(cls, values: Values, n_envs: int) -> list[str]:
+    def convert(cls, values: Row, n_envs: int) -> list[str]:
         """Turn the names of `CONVERTED` into fields, in place; return problems.  Nothing to convert here."""
         return []
 
@@ -217,7 +221,7 @@ class Settings(Declared, ABC):
             return []
         return [problem]
 
-    def to_plain(self) -> Values:
+    def to_plain(self) -> Row:
         """Return all settings as a mapping of plain data."""
         values = {name: getattr(self, name) for name in self.names()}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.settings import FLAG, SHARE, count, setting
 from drlnb.rl.networks.policies import q_network
-from drlnb.rl.plain import Facts
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import Settings
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.settings import SHARE, Kind, choice, count, fitting, optional, quoted, setting
 from drlnb.rl.networks.policies import normalised
-from drlnb.rl.plain import Facts
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import OnPolicySettings

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.settings import FLAG, optional, setting
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
 from drlnb.rl.settings.checks import OnPolicySettings
@@ -51,7 +51,7 @@ class PpoSettings(OnPolicySettings):
     sde_sample_freq: int = setting(-1, _EVERY)
 
     @classmethod
-    def convert(cls, values: Values, n_envs: int) -> list[str]:
+    def convert(cls, values: Row, n_envs: int) -> list[str]:
         """Turn CleanRL's counts and flags into ours, in place; return problems."""
         problems = []
         if "num_minibatches" in values:

@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Mapping, Sequence
 
-from drlnb.rl.plain import Facts
+from drlnb.records.base import Facts
 from drlnb.rl.tracking.sinks import RunFacts, Sink, numbers
 
 __all__ = ["Feed"]

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, MissingExtra
-from drlnb.rl.plain import Facts
 
 __all__ = [
     "MLflow",

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import parse_text
 from drlnb.records.spec import ALGORITHMS
 from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.suites import is_atari
 from drlnb.rl.envs.wrappers import read_wrappers
-from drlnb.rl.plain import Facts, Values
 from drlnb.rl.settings.checks import WHOLE
 from drlnb.rl.zoo.literals import parse_data
 
@@ -198,7 +198,7 @@ def _load(file: Path) -> "tuple[Facts, yaml.Node]":
     return content, tree
 
 
-def _values(file: Path, key: str, entry: object, wrong: list[_Wrong]) -> Values:
+def _values(file: Path, key: str, entry: object, wrong: list[_Wrong]) -> Row:
     """Return an entry's settings as plain data; what cannot be read becomes a problem."""
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{file}: the entry {key} must map settings to values, got {type(entry).__name__}")
@@ -271,7 +271,7 @@ def _plain(value: object, seen: list[int]) -> object:
     raise ValueError(f"must be plain data, got {type(value).__name__} {value!r:.100}")
 
 
-def _wrappers(values: Values, wrong: list[_Wrong]) -> list[Facts]:
+def _wrappers(values: Row, wrong: list[_Wrong]) -> list[Facts]:
     """Pop ``env_wrapper`` and ``frame_stack`` out of the settings."""
     wrappers: list[Facts] = []
     try:

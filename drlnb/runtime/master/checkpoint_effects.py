@@ -12,12 +12,12 @@ import numpy as np
 
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
+from drlnb.records.base import Facts
 from drlnb.records.errors import CheckpointError
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.checkpoints.files import REPLAY, pack, unpack
 from drlnb.rl.checkpoints.trained import State, Trained, joined
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.plain import Facts
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.protocol import Plain
 

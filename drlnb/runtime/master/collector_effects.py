@@ -9,12 +9,11 @@ import numpy as np
 
 from drlnb.planning.round.state import RING
 from drlnb.records import round as words
-from drlnb.records.base import from_plain
+from drlnb.records.base import Facts, from_plain
 from drlnb.records.columns import warmup
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.plain import Facts
 from drlnb.runtime.master.checkpoint_effects import envs_for
-from drlnb.runtime.protocol import RPC_TIMEOUT_S, Plain, fields_of
+from drlnb.runtime.protocol import Plain, fields_of
 
 if TYPE_CHECKING:
     from drlnb.runtime.master.master import Master
@@ -44,8 +43,6 @@ class CollectorEffects:
         self._begun: dict[int, int] = {}
         #: Collector -> latest round that it was woken for.
         self._woken: dict[int, int] = {}
-        #: Collectors that hold their CPU slots until they act again.
-        self._keepers: set[int] = set()
         #: Collector -> state of its environments after some round, and the actions of the rounds since.
         self._states: dict[int, tuple[bytes, list[np.ndarray]]] = {}
         #: Collector -> the state before the newest one.
@@ -74,7 +71,7 @@ class CollectorEffects:
 
     # ------------------------------------------------------------------ starts and ends
     async def start(self, command: warmup.StartCollector) -> None:
-        """Start a collector when its time has come, or have its node keep a CPU slot for it."""
+        """Start a collector when its time has come."""
         if command.round and self._begun.get(command.collector) == command.round:
             return  # it was started for this round: another time changes nothing
         self._starts[command.collector] += 1
@@ -84,20 +81,8 @@ class CollectorEffects:
             if self._starts[command.collector] != number:
                 return  # another time was set, or the start was taken back
         self._begun[command.collector] = command.round
-        if command.parked:
-            await self._ask_for_slot(command, number)
-            return
         async with self._lives[command.collector]:
             await self._start_now(command, number)
-
-    async def _ask_for_slot(self, command: warmup.StartCollector, number: int) -> None:
-        """Ask for a parked collector's CPU slot ahead of its parameters; feed the event when it has one."""
-        if self._woken.get(command.collector, 0) >= command.round:
-            return  # the parameters came first
-        where = (command.collector, command.node, "drlnb_collector_queue")
-        reply = await self.call(*where, attempt=self.m.attempt, round=command.round)
-        if "refused" not in reply:
-            self._ready(command, number, reply)
 
     async def _start_now(self, command: warmup.StartCollector, number: int) -> None:
         m, collector = self.m, command.collector
@@ -130,24 +115,12 @@ class CollectorEffects:
         async with self._lives[command.collector]:
             await self._end_process(command.collector, command.node)
 
-    async def park(self, command: warmup.ParkCollector) -> None:
-        """Have a CPU slot given back that was kept; else nothing is to be done: it was given back with the sending."""
-        if command.collector in self._keepers:
-            self._keepers.discard(command.collector)
-            await self._unqueue(command.collector, command.node)
-
     async def revoke_start(self, command: warmup.RevokeStart) -> None:
         """Revoke a start: what waits for its time never happens, what has happened ends again."""
         self._starts[command.collector] += 1
         self._begun.pop(command.collector, None)
-        if command.parked:
-            await self._unqueue(command.collector, command.node)
-            return
         async with self._lives[command.collector]:
             await self._end_process(command.collector, command.node)
-
-    async def _unqueue(self, collector: int, node: str) -> None:
-        await self.call(collector, node, "drlnb_collector_unqueue", timeout_s=RPC_TIMEOUT_S)
 
     async def _end_process(self, collector: int, node: str) -> None:
         m = self.m
@@ -179,12 +152,11 @@ class CollectorEffects:
     async def wake(self, command: warmup.WakeCollector) -> None:
         """Have a collector act with the parameters of a round."""
         m, collector = self.m, command.collector
-        self._woken[collector] = command.round  # its wake asks for the CPU slot that is not asked for yet
+        self._woken[collector] = command.round
         reply = await self._act("wake", command)
         if reply is None:
             return
         m.acted.add(collector)
-        (self._keepers.add if reply["slot"]["keeps_cpu"] else self._keepers.discard)(collector)
         self._n_fragments += 1
         key = f"{collector}/{command.round}/{self._n_fragments}"
         fragment = reply["fragment"]
@@ -202,8 +174,8 @@ class CollectorEffects:
             n_bytes=len(reply["payload"]),
             key=key,
             episodes=from_plain(fragment["episodes"]),
+            queued_s=reply["queued_s"],
             **{name: fragment[name] for name in ("round", "version", "n_samples", "collect_s")},
-            **reply["slot"],
         )
 
     async def evaluate(self, command: words.Evaluate) -> None:

@@ -43,7 +43,6 @@ class Effects:
             words.WriteCheckpoint: checkpoints.write,
             warmup.StartCollector: collectors.start,
             warmup.StopCollector: collectors.stop,
-            warmup.ParkCollector: collectors.park,
             warmup.RevokeStart: collectors.revoke_start,
             warmup.WakeCollector: collectors.wake,
             words.Evaluate: collectors.evaluate,

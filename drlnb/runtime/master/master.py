@@ -18,6 +18,7 @@ from drlnb.planning.round.state import RING
 from drlnb.planning.settings import takes_effect
 from drlnb.records import replay
 from drlnb.records import round as words
+from drlnb.records.base import Facts
 from drlnb.records.columns import leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -27,7 +28,6 @@ from drlnb.rl.algorithms.registry import off_policy, settings_of
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.policies import is_module
-from drlnb.rl.plain import Facts
 from drlnb.runtime.clock import relate
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files.checkpoint import SupersededError, claim

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from drlnb.runtime.ipc.frames import Answer, ChildChannel, socket_pair
 from drlnb.runtime.ipc.lifeline import CLOSE_S
 from drlnb.runtime.ipc.start_modes import ChildProcess, Zygote, child_environment, how_ended, signal_pid, tail
 from drlnb.runtime.ipc.step_count import StepCount
-from drlnb.runtime.node.cpu_queue import CpuQueue, n_cpus
+from drlnb.runtime.node.cpu_slots import CpuSlots, n_cpus
 from drlnb.runtime.protocol import Key, Payload, Plain
 
 __all__ = ["PROBE", "CollectorHost", "DiedError", "LiveCollector"]
@@ -96,8 +97,8 @@ class CollectorHost:
 
     def __init__(self, zygote: Zygote) -> None:
         self.zygote = zygote
-        #: Who may act; of as many at the same time as there are CPUs until the broker has said otherwise.
-        self.cpu = CpuQueue(n_cpus())
+        #: Whose turn it is; as many as there are CPUs until the broker has said otherwise.
+        self.cpu = CpuSlots(n_cpus())
         #: Called with (collector, reason, detail) when a process ends that nobody asked to end.
         self.on_lost: Callable[[LiveCollector, str, str], object] = lambda *loss: None
         self.live: dict[Key, LiveCollector] = {}
@@ -129,8 +130,8 @@ class CollectorHost:
         Idempotent: a collector of the same attempt that lives is ended first, and so are all of earlier attempts.
         Without a `payload` it goes on from what the one before it in this attempt left.  `quiet_s` is that of
         :meth:`ask`; it counts from when there is room for the start.  One that is started for a `round` waits for a
-        CPU slot first, ``queued_s`` of ``start_s``; a new or a lost one (0) does not.  `number` is its own, `master`
-        the address of the agent to report its loss to.
+        CPU slot first; a new or a lost one (0) does not.  `number` is its own, `master` the address of the agent to
+        report its loss to.
 
         Raises
         ------
@@ -144,27 +145,17 @@ class CollectorHost:
             payload = self.kept[key][1]
         started = time.perf_counter()
         self.n_starting += 1
-        event = {"n_starting": self.n_starting, "queued_s": 0.0}
+        event = {"n_starting": self.n_starting}
         live = LiveCollector(key=key, attempt=attempt, log=Path(log), number=number, master=master)
-        place = None
         try:
-            if round:
-                self._check_floor(live)
-                place, event["queued_s"] = await self.cpu.act(key, attempt, round)
-            async with self._room:
+            async with self.cpu.held() if round else nullcontext(), self._room:
                 # A fork that has begun is seen to its end, even if its master has ended: else it leaves a process.
                 await asyncio.shield(self._background.go_on(self._install(live, mode)))
                 with StepCount.shared() as (live.steps, path):
                     header = {"op": "configure", "attempt": attempt, "number": number, "steps": path, **configuration}
                     answer = await self._configure(live, header, payload, quiet_s)
-        except BaseException:
-            if place is not None:
-                self.cpu.sent(place)
-            raise
         finally:
             self.n_starting -= 1
-        if place is not None:
-            self.cpu.rest(place)
         answer["event"] |= {"start_s": time.perf_counter() - started, "start_mode": live.mode, **event}
         return answer
 
@@ -227,7 +218,6 @@ class CollectorHost:
         live.ended = True
         if self.live.get(live.key) is live:
             del self.live[live.key]
-            self.cpu.leave(live.key)
         self._background.go_on(self._report(live))
 
     async def _report(self, live: LiveCollector) -> None:
@@ -287,24 +277,12 @@ class CollectorHost:
     async def _act(
         self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
     ) -> Answer:
-        """Have a collector act once its node has a CPU slot for it; the answer describes the slot, too."""
-        place, queued_s = await self.cpu.act(live.key, live.attempt, int(header["version"]))
-        keeps = False
-        try:
+        """Have a collector act once its node has a CPU slot for it; the answer says how long it waited."""
+        async with self.cpu.held() as queued_s:
             if live.ended:
                 raise ConnectionError(f"collector {live.key[1]}#{live.key[2]} has ended")
             answer, payload = await self._patient(live, header, payloads, quiet_s)
-            keeps = answer["op"] != "error" and bool(header.get("keeps_cpu"))
-        finally:
-            keeps = self.cpu.sent(place, keeps=keeps)
-        n_slots = self.cpu.slots.n_slots
-        slot = {"queued_s": queued_s, "keeps_cpu": keeps, "n_cpu_slots": n_slots, "n_sharing": self.n_sharing}
-        return {**answer, "slot": slot}, payload
-
-    @property
-    def n_sharing(self) -> int:
-        """Collectors of this node that share its CPU slots, those between two processes included."""
-        return len({key for key in (*self.live, *self.kept, *self.cpu.slots.places) if key[0] != PROBE and key[2] >= 0})
+        return {**answer, "queued_s": queued_s}, payload
 
     async def _patient(
         self, live: LiveCollector, header: Plain, payloads: tuple[Payload, ...], quiet_s: float | None
@@ -356,7 +334,6 @@ class CollectorHost:
 
     async def stop(self, key: Key) -> None:
         """End a collector, wait for its end; harmless if it is not up."""
-        self.cpu.leave(key)
         live = self.live.pop(key, None)
         if live is not None:
             await self._end(live)
@@ -380,11 +357,9 @@ class CollectorHost:
         if below_attempt is not None:
             self._floors[run, task] = max(below_attempt, self._floors.get((run, task), 0))
         self.kept = {key: left for key, left in self.kept.items() if not meant(key, left[0])}
-        self.cpu.leave_all(meant)
         keys = [key for key, live in self.live.items() if meant(key, live.attempt)]
         await asyncio.gather(*(self.stop(key) for key in keys))
 
     async def stop_all(self) -> None:
         """End every collector of this node."""
-        self.cpu.leave_all(lambda who, attempt: True)
         await asyncio.gather(*(self.stop(key) for key in list(self.live)))

@@ -1,11 +1,10 @@
-"""Answer messages about the collectors of a node, and the CPU slots that they share."""
+"""Answer messages about the collectors of a node."""
 
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from drlnb.planning.warmup.settings import PARK
 from drlnb.runtime.link import Link
 from drlnb.runtime.node.collector_host import PROBE, CollectorHost, DiedError, LiveCollector
 from drlnb.runtime.protocol import Key, Payload, Plain, refused
@@ -49,27 +48,6 @@ class Collectors:
         header = {**header, "store": self._store_path(*key[:2])}
         answer, made = await self.processes.ask(key, header, *payloads, quiet_s=quiet_s)
         return {**answer, "payload": made}
-
-    # ------------------------------------------------------------------ CPU slots
-    async def queue(self, key: Key, attempt: int, round: int) -> Plain:
-        """Lend a parked collector a CPU slot ahead of its parameters.
-
-        Raises
-        ------
-        ConnectionError
-            If nobody needs it any more.
-        """
-        live = self.processes.live.get(key)
-        if live is None or live.attempt != attempt:
-            raise ConnectionError("it is not up")
-        cpu = self.processes.cpu
-        queued_s = await cpu.ahead(key, attempt, round)
-        how = {"start_mode": PARK, "n_starting": cpu.slots.n_waiting + 1}
-        return {"event": {**how, "start_s": queued_s, "queued_s": queued_s}}
-
-    async def unqueue(self, key: Key) -> None:
-        """Revoke a place in the queue, or a slot that was kept; a collector that acts goes on."""
-        self.processes.cpu.leave_idle(key)
 
     async def cpu_slots(self, n_slots: int, number: int) -> None:
         """Lend so many CPU slots from now on; `number` tells a message that was overtaken by a later one."""

@@ -17,7 +17,7 @@ from drlnb.runtime.ipc.lifeline import become
 from drlnb.runtime.ipc.start_modes import Zygote
 from drlnb.runtime.node.collector_host import CollectorHost
 from drlnb.runtime.node.collectors import Collectors
-from drlnb.runtime.node.cpu_queue import n_cpus
+from drlnb.runtime.node.cpu_slots import n_cpus
 from drlnb.runtime.node.devices import find_devices
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.node.slots import Slots
@@ -67,8 +67,6 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
             "drlnb_collector_start": self.collectors.start,
             "drlnb_collector_stop": self.processes.rest,
             "drlnb_collector_ask": self.collectors.ask,
-            "drlnb_collector_queue": self.collectors.queue,
-            "drlnb_collector_unqueue": self.collectors.unqueue,
             **table(self.masters, "control", "collector_lost", "lease_lost", "node_lost"),
             "drlnb_yield": self.masters.yield_asked,
             **table(self, "end_task"),

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from drlnb.planning.warmup.cpu_slots import cpu_share
+from drlnb.planning.placement.cpu_slots import cpu_share
 from drlnb.records.columns import leasing, placement
 from drlnb.records.ids import Fence
 from drlnb.runtime.protocol import RPC_TIMEOUT_S, SOON_S, Handler, Plain, Refusal, probe_patience_s, table

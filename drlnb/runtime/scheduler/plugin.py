@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.settings import SLOT_KEYS, setting_problem, takes_effect
-from drlnb.planning.warmup.cpu_slots import CPU_SLOTS_KEY
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
 from drlnb.records.common import LoopLagged, SettingChanged

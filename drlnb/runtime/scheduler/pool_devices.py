@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from drlnb.planning.placement.devices import Device, NodeDevices, named_devices
-from drlnb.planning.placement.seats import MAX_SEATS, isolation_problem, n_seats_problem, virtual_limit
+from drlnb.planning.placement.seats import ISOLATION, MAX_SEATS, SEATS, virtual_limit
 from drlnb.records.errors import ConfigError
 from drlnb.runtime.protocol import Plain
 
@@ -78,7 +78,11 @@ class PoolDevices:
             return False
         devices = named or self._first_devices(n_slots)
         virtual = devices[0].seen.startswith("cpu:")
-        if problem := n_seats_problem(seats) or self._too_many(seats, devices) or isolation_problem(isolation):
+        if (
+            problem := SEATS.problem("seats", seats)
+            or self._too_many(seats, devices)
+            or ISOLATION.problem("isolation", isolation)
+        ):
             raise ConfigError(problem)
         self._give_seats(devices, seats)
         self.opened, self.n_devices, self.seats, self.names = True, len(devices), seats, tuple(names)
@@ -176,7 +180,7 @@ class PoolDevices:
         """
         if isolation not in {"shared", self.isolation}:
             raise ConfigError(
-                isolation_problem(isolation)
+                ISOLATION.problem("isolation", isolation)
                 or f"this cluster's pool has isolation {self.isolation!r} already; {isolation!r} asks for another"
             )
         if named and {device.name for device in named} != self.devices.keys():
@@ -191,7 +195,7 @@ class PoolDevices:
             )
         if seats not in (1, self.seats):
             raise ConfigError(
-                n_seats_problem(seats)
+                SEATS.problem("seats", seats)
                 or f"this cluster's pool has seats {self.seats} already; seats {seats} asks for another"
             )
 

@@ -42,9 +42,15 @@ class Chooser(Protocol):
 
 
 def reported(
-    chooser: Chooser, step: SwapStep, reason: str, tier: str, kept_because: Mapping[RowKey, str]
+    chooser: Chooser, step: SwapStep, above: tuple[int, int], reason: str, tier: str, kept_because: Mapping[RowKey, str]
 ) -> SwapReport:
-    """Return the report of a chooser's plan and the last step under it; parameters as in :class:`.SwapReport`."""
+    """Return the report of a chooser's plan and the last step under it; other parameters: see :class:`.SwapReport`.
+
+    Parameters
+    ----------
+    above
+        How many steps were above the budget, and the most bytes of one.
+    """
     plan = chooser.plan or SwapPlan()
     known = chooser.profile if plan.keys else None
     return SwapReport(
@@ -57,6 +63,8 @@ def reported(
         profile=chooser.profile,
         predicted=predict(known, plan, step.n_samples or 1, chooser.budget_bytes) if known else None,
         step=replace(step),
+        n_above=above[0],
+        most_bytes=above[1],
         said=tuple(chooser.said.values()),
         kept_because=kept_because,
     )

@@ -18,8 +18,9 @@ from torch.nn import functional
 
 from drlnb.planning.swapping.profile import KEEP, SWAP, RowKey
 from drlnb.runtime.swapping.attribution import Call
+from drlnb.runtime.swapping.looks import look
 from drlnb.runtime.swapping.saved import Guard, Handle, Saved, storage_of
-from drlnb.runtime.swapping.tape import Tape, look
+from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Held, flat
 from drlnb.runtime.swapping.torch_private import StorageRef, storage_number
 
@@ -139,7 +140,7 @@ class Recipes:
             made = _Seen(output)
             self._made[made.state] = _Recipe(type(module), operation, source, made)
             self._last[made.state[0]] = made.state
-            self._tape.looks.setdefault(source.state[0])
+            self._tape.looks.ask(source.state[0])
 
     def source_of(self, saved: Saved) -> RowKey | None:
         """Return the key of what a storage, that nobody else has any more, can be computed from; tried now."""
@@ -208,7 +209,7 @@ class Recipes:
 
     def _is_as(self, source: Saved, seen: _Seen, *, final: bool) -> bool:
         if source.held is None:
-            return seen.is_as(self._tape.looks.get(source.number))
+            return seen.is_as(self._tape.looks.last(source.number))
         return (source.is_free or not final) and seen.is_as(look(source.held.storage))
 
     def _is_waiting(self, saved: Saved) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from numbers import Integral
@@ -29,14 +28,14 @@ from drlnb.runtime.swapping.chooser import Chooser, reported
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
 from drlnb.runtime.swapping.memory import DevicePeak, StepState, device_of, shape_key, storages_of
-from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep
-from drlnb.runtime.swapping.saved import given_back
+from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep, warn
+from drlnb.runtime.swapping.saved import given_back, given_data
 from drlnb.runtime.swapping.squeeze import recognise, squeeze
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.tiers.base import Meter, Tier
 from drlnb.runtime.swapping.tiers.file import IN_FLIGHT_BYTES
 from drlnb.runtime.swapping.tiers.made import made_tier
-from drlnb.runtime.swapping.torch_private import transforms_allowed, unhookable
+from drlnb.runtime.swapping.torch_private import assignments_told, transforms_allowed, unhookable
 
 __all__ = ["FIRST_STEPS", "RECORDED", "Engine"]
 
@@ -97,6 +96,8 @@ class Engine:
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self.reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
+        self._budget_bytes: int | None = None  # of the last step; how many steps were above it, and the most of them
+        self._above = 0, 0
 
     @contextmanager
     def step(self, n_samples: int | None = None) -> Iterator[SwapStep]:
@@ -176,6 +177,7 @@ class Engine:
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 if self._hooked:
                     stack.enter_context(transforms_allowed())
+                    stack.enter_context(assignments_told(given_data))
                     stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
@@ -226,7 +228,7 @@ class Engine:
         broken = self._tier.broken and f"tier {self._tier.name}: {self._tier.broken}"
         reason = unhookable(self.module, self._device) or broken
         if reason and reason != self.reason:
-            warnings.warn(f"swapping does nothing from now on: {reason}", RuntimeWarning, stacklevel=4)
+            warn(f"swapping does nothing from now on: {reason}")
         self.reason = reason
         return bool(reason)
 
@@ -266,6 +268,10 @@ class Engine:
             step.peak_bytes = self._peak.read()
         elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
+        if self._budget_bytes != self._chooser.budget_bytes:
+            self._budget_bytes, self._above = self._chooser.budget_bytes, (0, 0)
+        if self._budget_bytes is not None and step.peak_bytes > self._budget_bytes:
+            self._above = self._above[0] + 1, max(self._above[1], step.peak_bytes)
 
     def _profile_of(self, recordings: Recordings) -> SwapProfile:
         profile = profile_of(
@@ -281,7 +287,7 @@ class Engine:
     def report(self) -> SwapReport:
         """Return what it does now; printed: a table of the plan with the reason of each row."""
         kept_because = self._tape.others | ({} if self._chooser.plan else self._tape.near)
-        return reported(self._chooser, self._step, self.reason, self._tier.name, kept_because)
+        return reported(self._chooser, self._step, self._above, self.reason, self._tier.name, kept_because)
 
     @property
     def device_kind(self) -> str:

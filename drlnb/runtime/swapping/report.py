@@ -1,7 +1,11 @@
 """Report what a swapper did: one step's measures, and its plan with the reason of each row."""
 
+import contextlib
+import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -10,7 +14,18 @@ from drlnb.planning.swapping.profile import RowKey, SwapPlan, SwapProfile
 from drlnb.planning.swapping.table import plan_table
 from drlnb.records.units import said_bytes, said_s
 
-__all__ = ["BudgetExceeded", "SwapReport", "SwapStep"]
+__all__ = ["BudgetExceeded", "SwapReport", "SwapStep", "warn"]
+
+#: Code that stands between a user's line and a warning.
+_OURS = (f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/", contextlib.__file__)
+
+
+def warn(text: str) -> None:
+    """Warn at the line of the user's code that led here."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 class BudgetExceeded(torch.OutOfMemoryError):  # type: ignore[misc]  # torch is skipped
@@ -56,6 +71,9 @@ class SwapReport:
     predicted: Prediction | None
     #: The last one.
     step: SwapStep
+    #: Steps under this budget that were above it, those before there was a plan included, and the most bytes of one.
+    n_above: int
+    most_bytes: int
     #: Why the budget is not kept.
     said: tuple[str, ...]
     #: Why rows stay that the plan would move.
@@ -71,6 +89,8 @@ class SwapReport:
         said = f"{peak}, step {said_s(self.step.step_s)}, {self.step.n_saved} storages"
         moved = f"{said_bytes(self.step.swapped_bytes)} swapped to {self.tier}, waited {said_s(self.step.stall_s)}"
         lines = [f"planner {self.planner}, {budget}: {said}, {moved}", *self.said]
+        if self.n_above:
+            lines.append(f"{self.n_above} steps were ABOVE this budget so far, at most {said_bytes(self.most_bytes)}")
         lines += [f"{path}#{ordinal} stays: {reason}" for (path, ordinal), reason in self.kept_because.items()]
         if self.profile is not None and self.plan.keys:
             lines.append(plan_table(self.profile, self.plan, self.step.n_samples or 1))

@@ -6,15 +6,37 @@ an entry is parted with once nobody but autograd can write it any more (:meth:`S
 """
 
 import sys
+import weakref
 from collections.abc import Callable, Iterable
 
 import torch
 
 from drlnb.planning.swapping.profile import Action, RowKey
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Ticket
-from drlnb.runtime.swapping.torch_private import StorageRef, holders, is_wrapper, is_zero, storage_number
+from drlnb.runtime.swapping.torch_private import (
+    StorageRef,
+    holders,
+    is_wrapper,
+    is_zero,
+    packed_in,
+    set_data,
+    storage_number,
+)
 
-__all__ = ["Form", "Geometry", "Guard", "Handle", "Kept", "Saved", "given_back", "kept", "storage_of"]
+__all__ = [
+    "Form",
+    "Geometry",
+    "Guard",
+    "Handle",
+    "Kept",
+    "Original",
+    "Saved",
+    "given_back",
+    "given_data",
+    "is_own",
+    "kept",
+    "storage_of",
+]
 
 #: Type, offset, shape and strides of a tensor.
 Geometry = tuple[torch.dtype, int, torch.Size, tuple[int, ...]]
@@ -39,17 +61,57 @@ def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     return tensor.untyped_storage()
 
 
+class Original(weakref.ref[torch.Tensor]):
+    """Refers to the very tensor that autograd saved: where it was an operation's input, plain PyTorch reads its data.
+
+    Of a result plain PyTorch keeps an alias of its own.
+    """
+
+    is_result = False
+
+    @property
+    def with_other_data(self) -> torch.Tensor | None:
+        """That tensor, if it was given other data since and plain PyTorch would read them."""
+        tensor = self() if _GIVEN else None
+        return tensor if tensor is not None and id(tensor) in _GIVEN and not self.is_result else None
+
+
+#: Tensors that were given other data (``x.data = y``) in steps, by their ids; as long as autograd may have saved one.
+_GIVEN: dict[int, torch.Tensor] = {}
+
+
+def given_data(tensor: torch.Tensor) -> None:
+    """Follow a tensor that is given other data: where it was saved as an operation's input, these count."""
+    if not weakref.getweakrefcount(tensor):
+        return
+    for packed in packed_in(tensor.grad_fn):
+        original = packed.guard.original if isinstance(packed, Handle) else _original(packed)
+        if original is not None and original() is tensor:
+            original.is_result = True
+    for number, each in [*_GIVEN.items()]:
+        if not weakref.getweakrefcount(each):
+            del _GIVEN[number]
+    _GIVEN[id(tensor)] = tensor
+
+
+def _original(packed: object) -> Original | None:
+    found = packed[-1] if isinstance(packed, tuple) else None
+    return found if isinstance(found, Original) else None
+
+
 class Guard:
     """Sees later changes of a tensor's contents: with hooks, autograd leaves this check to us."""
 
-    __slots__ = ("_tensor", "_version", "geometry")
+    __slots__ = ("_tensor", "_version", "geometry", "original")
 
     def __init__(self, tensor: torch.Tensor) -> None:
         # Without its graph: the live output of an operation, kept by that operation, is a cycle that nobody collects.
-        self._tensor, self._version = tensor.detach(), tensor._version
+        self._tensor, self._version, self.original = tensor.detach(), tensor._version, Original(tensor)
         #: Type, offset, shape and strides.
         self.geometry: Geometry = (tensor.dtype, tensor.storage_offset(), tensor.size(), tensor.stride())
-        self._tensor.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)  # the write counter stays shared
+        set_data(
+            self._tensor, torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        )  # the write counter stays shared
 
     @property
     def is_unwritten(self) -> bool:
@@ -72,18 +134,20 @@ class Guard:
         before that graph is run must be seen.
         """
         tensor = self._tensor.detach()
-        tensor.data = restored
+        set_data(tensor, restored)
         return tensor
 
 
-#: A saved tensor that stays (a parameter, a small one, a subclass; or any one where all stay), its write counter, and
-#: what lives as long, and is counted so.
-Kept = tuple[torch.Tensor, int, object]
+#: A saved tensor that stays (a parameter, a small one, a subclass; or any one where all stay), its write counter, what
+#: lives as long, and is counted so, and, where it has a graph, whose alias it is.
+Kept = tuple[torch.Tensor, int, object, Original | None]
 
 
 def kept(tensor: torch.Tensor, counted: object = None) -> Kept:
     """Keep a tensor, without its graph: see :class:`Guard`."""
-    return tensor if tensor.grad_fn is None else tensor.detach(), tensor._version, counted
+    if tensor.grad_fn is None:
+        return tensor, tensor._version, counted, None
+    return tensor.detach(), tensor._version, counted, Original(tensor)
 
 
 def given_back(kept: Kept) -> torch.Tensor:
@@ -91,6 +155,8 @@ def given_back(kept: Kept) -> torch.Tensor:
     tensor = kept[0]
     if tensor._version != kept[1]:
         _unchanged(tensor, kept[1], tensor.shape)
+    if kept[3] is not None and (other := kept[3].with_other_data) is not None:
+        return other.detach()
     return tensor
 
 
@@ -109,6 +175,11 @@ def _references(held: Held) -> int:
 
 #: Of one that only its holder has.
 _OWN = _references(Held(Meter(), torch.UntypedStorage(1)))
+
+
+def is_own(held: Held) -> bool:
+    """Return whether nobody else has a storage."""
+    return holders(storage_number(held.storage)) == 1 and _references(held) == _OWN
 
 
 class Saved:

@@ -16,19 +16,18 @@ import torch
 
 from drlnb.planning.swapping.profile import KEEP, SWAP, Action, RowKey
 from drlnb.runtime.swapping.attribution import Attribution
+from drlnb.runtime.swapping.looks import Looks
 from drlnb.runtime.swapping.saved import Guard, Handle, Kept, Saved, given_back, kept, storage_of
-from drlnb.runtime.swapping.tiers.base import Held, Meter, Tier, flat
+from drlnb.runtime.swapping.tiers.base import Held, Meter, Tier
 from drlnb.runtime.swapping.torch_private import StorageRef, graph_task, in_compiler, packed_by, storage_number
 
-__all__ = ["Tape", "Watch", "look"]
+__all__ = ["Tape", "Watch"]
 
 #: Storages that the next operation may make: their room is free before it runs; in a first step, like the last.
 _COMING = 2
 #: So many storages that somebody else still has are looked at whenever one is packed; all of them where room is short.
 _LOOKED_AT = 16
 _HELD, _FOREIGN = "something else holds it", "its memory is not torch's own"
-#: Bytes of a storage that are looked at.
-_SEEN_BYTES = 1 << 10
 #: Storages that are there whatever a step does.
 _NOT_OURS = frozenset({_HELD, _FOREIGN})
 
@@ -81,8 +80,6 @@ class Tape:
         self.heard: Callable[[torch.Tensor], None] | None = None
         #: Makes something smaller of a storage that nobody else has, by the plan; returns whether that is settled.
         self.ways: dict[Action, Callable[[Saved], bool]] = {}
-        #: Number of a storage -> what a look at its last contents gave; for those that ask by a None.
-        self.looks: dict[int, torch.Tensor | None] = {}
         #: Storages that something else holds: no plan moves them.
         self.others: dict[RowKey, str] = {}
         #: Storages that are needed again at once: while there is no plan, they stay.
@@ -91,6 +88,7 @@ class Tape:
         self._pinned: Collection[int] = ()
         self._small: dict[int, object] = {}
         self._saved: weakref.WeakValueDictionary[int, Saved] = weakref.WeakValueDictionary()
+        self.looks = Looks(self._saved)
         self._is_parting = False
         self._leaving: deque[weakref.ref[Saved]] = deque()  # what somebody else still has
         #: Those of this step, by key.
@@ -228,6 +226,7 @@ class Tape:
             return
         self._is_parting, n = True, len(self._leaving)
         try:
+            self.looks.part()
             for _ in range(n if with_all else min(n, _LOOKED_AT)):
                 where = self._leaving.pop()  # the newest first: those of long ago are held for long
                 saved = where()
@@ -239,8 +238,7 @@ class Tape:
     def _parted(self, saved: Saved) -> bool:
         if self.watch is not None:
             self.watch.parting(saved)
-        if saved.held is not None and saved.number in self.looks:
-            self.looks[saved.number] = look(saved.held.storage)
+        self.looks.parting(saved)
         if saved.action in self.ways:
             return self.ways[saved.action](saved)
         if saved.action != SWAP or saved.held is None:
@@ -265,6 +263,9 @@ class Tape:
         handle.guard.check()
         self._turn()
         saved = handle.saved
+        if (other := handle.guard.original.with_other_data) is not None:
+            saved.unpacked(id(handle))
+            return other.detach()
         form = saved.forms.get(id(handle))
         differentiated = torch.is_grad_enabled()
         with torch.no_grad():
@@ -370,9 +371,3 @@ class Tape:
         if isinstance(packed, Handle) and self.rows.get(packed.saved.key) is packed.saved:
             return packed
         return None
-
-
-def look(storage: torch.UntypedStorage) -> torch.Tensor:
-    """Return some bytes of a storage, from all over it: what is written past the counters is seen there."""
-    whole = flat(storage)
-    return whole[:: max(len(whole) // _SEEN_BYTES, 1) | 1].clone()

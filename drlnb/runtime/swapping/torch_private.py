@@ -15,6 +15,7 @@ __all__ = [
     "NormBase",
     "StorageRef",
     "SwapUnavailable",
+    "assignments_told",
     "graph_task",
     "holders",
     "in_compiler",
@@ -24,6 +25,8 @@ __all__ = [
     "is_zero",
     "operation",
     "packed_by",
+    "packed_in",
+    "set_data",
     "storage_number",
     "storages_in",
     "submodules",
@@ -53,7 +56,7 @@ _top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
 _push_hooks = _private("torch._C._autograd", "_push_saved_tensors_default_hooks")
 _pop_hooks = _private("torch._C._autograd", "_pop_saved_tensors_default_hooks")
 _disabled = graph.disable_saved_tensors_hooks
-_lock, _open = threading.Lock(), list[None]()
+_lock, _open, _told = threading.Lock(), list[None](), list[None]()
 #: Layout -> the methods that return its indices.
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"), torch.sparse_bsr: ("crow_indices", "col_indices"),
@@ -71,6 +74,9 @@ _n_modes = _private("torch._C", "_len_torch_dispatch_stack")
 _function_modes = _private("torch.overrides", "_get_current_function_mode_stack")
 _DeviceMode = _private("torch.utils._device", "DeviceContext")
 _private("torch._C._autograd", "SavedTensor.data")  # whether they are there
+_data = _private("torch._C", "TensorBase.data")
+#: Gives a tensor other data, as ``tensor.data = other`` does, without a word to :func:`assignments_told`.
+set_data = _data.__set__
 _private("torch", "UntypedStorage._cdata")
 
 
@@ -88,6 +94,37 @@ def packed_by(node: object, name: str) -> object:
     """Return what a hook made of the tensor that a node has saved under a name; None if it has none; runs no hook."""
     raw = getattr(node, f"_raw{name}", None)
     return raw.data if raw is not None else None
+
+
+def packed_in(node: object) -> Iterator[object]:
+    """Yield what hooks made of the tensors that a node has saved; runs no hook."""
+    for name in [each for each in dir(node) if each.startswith("_raw_saved_")]:
+        try:
+            raw = getattr(node, name)
+            yield from [each.data for each in (raw if isinstance(raw, list | tuple) else [raw]) if each is not None]
+        except RuntimeError:  # it has run, and holds nothing any more
+            return
+
+
+@contextmanager
+def assignments_told(tell: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Have a function called before a tensor is given other data (``x.data = y``), in the context."""
+
+    def put(tensor: torch.Tensor, other: torch.Tensor) -> None:
+        tell(tensor)
+        set_data(tensor, other)
+
+    with _lock:
+        _told.append(None)
+        if len(_told) == 1:
+            torch.Tensor.data = property(_data.__get__, put, doc=_data.__doc__)
+    try:
+        yield
+    finally:
+        with _lock:
+            _told.pop()
+            if not _told:
+                del torch.Tensor.data
 
 
 def storages_in(tensor: torch.Tensor) -> list[torch.UntypedStorage]:

@@ -7,7 +7,7 @@ from typing import Any
 from drlnb.planning.distribution import DISTRIBUTION, STRATEGIES, Cost, Link, bound_s
 from drlnb.records.errors import ConfigError
 from drlnb.sim.distribution.publish import Published, host_names, simulate_publish
-from drlnb.sim.report import print_report, table_lines
+from drlnb.sim.report import figure_row, print_report, table_lines
 
 __all__ = ["main"]
 
@@ -51,7 +51,7 @@ def main(arguments: argparse.Namespace) -> int:
             f"{arguments.actors} copies in {handover['copies_s']:.4g} s (at measured rates)"
         )
     print_report(
-        [title, *table_lines([_cells(row) for row in rows], 24, 10, 10, 11, 8, 9, 9, 9, 10)],
+        [title, *table_lines([_cells(row) for row in rows])],
         "simulate-distribution",
         rows,
         json_to=arguments.json,
@@ -123,21 +123,20 @@ def _failure(text: str, n: int) -> tuple[str, float]:
 def _row(name: str, result: Published, bound: float, model_bytes: int) -> dict[str, Any]:
     """Return what came out for one planner."""
     egress = result.plan.egress_bytes()
-    return {
-        "id": name,
-        "what": "seconds until every host holds the version",
-        "baseline": f"bound {bound:.6f}",
-        "value": result.held_s,
-        "ratio": result.held_s / bound,
-        "spread": None,
-        "predicted_s": result.plan.predicted_s,
-        "versions_per_s": 1.0 / result.held_s if result.held_s else None,
-        "n_routes": len(result.plan.routes),
-        "n_messages": result.plan.n_messages(),
-        "learner_egress_versions": float(egress[-1]) / model_bytes,
-        "most_egress_versions": float(egress[:-1].max(initial=0)) / model_bytes,
-        "failed": list(result.failed),
-    }
+    return figure_row(
+        name,
+        "seconds until every host holds the version",
+        result.held_s,
+        "bound",
+        bound,
+        predicted_s=result.plan.predicted_s,
+        versions_per_s=1.0 / result.held_s if result.held_s else None,
+        n_routes=len(result.plan.routes),
+        n_messages=result.plan.n_messages(),
+        learner_egress_versions=float(egress[-1]) / model_bytes,
+        most_egress_versions=float(egress[:-1].max(initial=0)) / model_bytes,
+        failed=list(result.failed),
+    )
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

@@ -100,7 +100,7 @@ def _lines(works: Sequence[LeasingWorkload], compared: _Compared) -> list[str]:
         f"{expected.expected_utilisation_frac:.3f}, inflation {expected.expected_inflation:.3f}",
         f"rounds/s without leases: exclusive {first.mean('exclusive_hz'):.3f}, "
         f"co-located {first.mean('colocated_hz'):.3f}",
-        *table_lines(rows, 7, 13),
+        *table_lines(rows),
     ]
 
 
@@ -114,7 +114,7 @@ def _lines_of_faults(workload: LeasingWorkload, compared: _Compared, spared: _Co
         for each, plain in zip(compared, spared, strict=True)
     ]
     title = f"with faults, per hour: {rates} (means per run; expired: leases; redone: share of rounds)"
-    return [title, *table_lines(rows, 7, 16, 16, 16, 10)]
+    return [title, *table_lines(rows)]
 
 
 def _rows(each: Comparison[LeasingResult], spared: Comparison[LeasingResult] | None) -> Iterator[Row]:

@@ -1,14 +1,11 @@
 """Give the duration of a start in a recorded run: that very one, or one of its node, start mode and number at once."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from drlnb.planning.warmup.history import StartBook
 from drlnb.planning.warmup.processes import is_guide
-from drlnb.planning.warmup.settings import PARK
 from drlnb.records.base import Event
 from drlnb.records.columns.warmup import CollectorReady, StartCollector
-from drlnb.records.round import ExperienceArrived
 
 __all__ = ["StartDurations"]
 
@@ -20,27 +17,20 @@ class StartDurations:
     ----------
     events
         Of the run, in order.
-    parked
-        (Round that it woke for, collector) -> node, where it had given its CPU slot back before.
     """
 
-    def __init__(self, events: Iterable[Event], parked: Mapping[tuple[int, int], str]) -> None:
+    def __init__(self, events: Iterable[Event]) -> None:
         #: (round that it is for, collector) -> node, mode, seconds, starts at once.
         self._between: dict[tuple[int, int], tuple[str, str, float, int]] = {}
         #: Node -> modes of starts between rounds; (node, mode) -> number of starts.
         self._modes: dict[str, set[str]] = {}
         self._known: dict[tuple[str, str], int] = {}
         self._book = StartBook()
-        at_once = Counter((round_, node) for (round_, _), node in parked.items())
         warm_t: dict[str, float] = {}
         for event in events:
             if isinstance(event, CollectorReady):
                 key = event.round, event.collector
                 self._add(key, event.node, event.start_mode, event.start_s, event.n_starting, is_guide(warm_t, event))
-            elif isinstance(event, ExperienceArrived):
-                key = event.round, event.collector
-                if key in parked and key not in self._between:  # no slot was asked ahead: it reports its wait itself
-                    self._add(key, parked[key], PARK, event.queued_s, at_once[event.round, parked[key]])
 
     def _add(
         self, key: tuple[int, int], node: str, mode: str, seconds: float, n_starting: int, guides: bool = True
@@ -70,5 +60,6 @@ class StartDurations:
                 return samples[(command.round * at_once + command.collector) % len(samples)], None, kind
         known = ", ".join(f"{n} by {kind} on {node}" for (node, kind), n in sorted(self._known.items()))
         waited = ", but for those that waited for the zygote itself" if mode == "zygote" else ""
-        missing = "wait for a CPU slot" if mode == PARK else f"start by {mode}"
-        raise ValueError(f"no {missing} on node {command.node} is in the journal{waited}; there are: {known or 'none'}")
+        raise ValueError(
+            f"no start by {mode} on node {command.node} is in the journal{waited}; there are: {known or 'none'}"
+        )

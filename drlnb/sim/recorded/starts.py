@@ -5,8 +5,7 @@ starts are pretended: each takes what it took in the run, or what a start of its
 once) took there.  What a start comes to is then plain: a collector that is started u seconds after sending and takes S
 is late by ``(u + S - X)+`` and idle for ``(X - u - S)+``, X being the recorded gap until the parameters came.
 
-The gaps stay as they were, whatever the starts do to the rounds after them: that is what "open loop" leaves out.  A
-parked collector's start is its wait for a CPU slot; who could have kept one is known only where somebody did.
+The gaps stay as they were, whatever the starts do to the rounds after them: that is what "open loop" leaves out.
 """
 
 from collections import deque
@@ -18,14 +17,11 @@ from statistics import fmean
 from drlnb.planning.replay import fresh_machine
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.planning.warmup import WarmupMachine
-from drlnb.planning.warmup.settings import PARK
 from drlnb.planning.warmup.trace import RoundTrace
 from drlnb.records.base import Event, Record, shared
-from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.columns.warmup import (
     CollectorReady,
-    ParkCollector,
     RevokeStart,
     StartCollector,
     WarmupMeasured,
@@ -106,10 +102,9 @@ class RecordedStarts:
         else:
             self._calls = [("handle", event) for event, _ in stream.answers()]
         self.changes += _changes(self._calls)
-        measured, parked = deque(stream.each(WarmupMeasured), MOST), deque(stream.each(ParkCollector), _EVENTS)
+        measured = deque(stream.each(WarmupMeasured), MOST)
         self.measured: dict[int, WarmupMeasured] = {each.round - 1: each for each in measured}
-        parked_on = {(each.round + 1, each.collector): each.node for each in parked}
-        self._durations = StartDurations(self._events, parked_on)
+        self._durations = StartDurations(self._events)
 
     def _repeat(self, stream: Stream) -> None:
         """Feed the round machine its events again: it calls the warm-up machine as it did in the run.
@@ -203,7 +198,6 @@ class _Again:
         self._plans: dict[int, dict[int, WarmupPlanned]] = {}
         self._outcomes: dict[int, tuple[float, float] | None] = {}
         self._trace: RoundTrace | None = None
-        self._former: RoundTrace | None = None
 
     def change(self, event: SettingChanged, *, refused_again: bool = False) -> None:
         """Change a setting before anything else happens; with `refused_again`, what is refused was so in the run.
@@ -228,16 +222,11 @@ class _Again:
         if isinstance(event, CollectorReady) and event.round:
             return  # a start of the run; ours are pretended
         self._until(event.t)
-        if isinstance(event, ExperienceArrived):
-            if self._trace is None or event.round > self._trace.round:
-                self._close(event.t)
-                self._former = self._trace
-            event = self._with_queue(event)
+        if isinstance(event, ExperienceArrived) and (self._trace is None or event.round > self._trace.round):
+            self._close(event.t)
         self._feed(event)
         self._forget()
         self._trace = self.machine.state.trace
-        if isinstance(event, HostCompleted):
-            self._wake(event)
 
     def end(self) -> tuple[PlannedRound, ...]:
         """Return what was planned in each round."""
@@ -245,30 +234,6 @@ class _Again:
         return tuple(self._planned(round_) for round_ in sorted(self._plans))
 
     # ------------------------------------------------------------------ the machine and its starts
-    def _with_queue(self, event: ExperienceArrived) -> ExperienceArrived:
-        """Return experience whose collector has waited for its CPU slot as it does here."""
-        former, ready_t = self._former, self._ready_t.get((event.round, event.collector))
-        if former is None or event.collector not in former.parked or event.collector not in former.arrival_t:
-            return event
-        late_s = 0.0 if ready_t is None else max(0.0, ready_t - former.arrival_t[event.collector])
-        return replace(event, queued_s=round(late_s, _DIGITS))
-
-    def _wake(self, event: HostCompleted) -> None:
-        """Ask for CPU slots by the wakes of parked collectors, where nothing has before."""
-        trace = self._trace
-        if trace is None or event.version != trace.round + 1:
-            return
-        for i in trace.parked:
-            member, start = self.machine.state.members[i], self._starts.get(i)
-            if member.node != event.host or (trace.round + 1, i) in self._ready_t:
-                continue
-            if start is None or start.event is None:
-                command = StartCollector(
-                    collector=i, node=member.node, env_indices=member.env_indices, after_s=0.0, round=trace.round + 1,
-                    parked=True,
-                )  # fmt: skip
-                self._starts[i] = _Start(command=command, begins_t=event.t)
-
     def _forget(self) -> None:
         """Forget starts of collectors that were lost: they are started anew, as they were in the run."""
         members = self.machine.state.members
@@ -301,7 +266,7 @@ class _Again:
 
     def _begin(self, i: int) -> None:
         start = self._starts[i]
-        mode = PARK if start.command.parked else self.machine.state.settings.start_mode
+        mode = self.machine.state.settings.start_mode
         node = start.command.node
         at_once = sum(member.node == node for member in self.machine.state.members)
         took_s, n_starting, kind = self._durations.of(start.command, mode, at_once, strict=self._strict)

@@ -10,34 +10,31 @@ from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.trace import GIB, analytic
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.units import read_bytes
-from drlnb.sim.report import print_report, table_lines
+from drlnb.sim.report import figure_row, print_report, table_lines
 from drlnb.sim.swapping.nets import net_names, net_trace, plain_batch
 
 __all__ = ["main"]
 
 #: What ``all`` stands for: each planner that needs no limit on the number of rows.
-_COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "types_exhaustive", "capuchin", "greedy", "hybrid", "auto")
+_COMPARED = ("none", "all", "vdnn_conv", "vdnn_all", "capuchin", "greedy", "hybrid", "auto")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate swapping``, print what came out and return 0; ConfigError if an option is wrong.
 
     The arguments are ``net``, ``multiple`` (of the largest batch that fits without a plan), ``planner`` (names,
-    or ``compared`` for one of each kind), ``preset``, ``budget``, ``seed`` and ``json``.
+    or ``compared`` for one of each kind), ``preset``, ``swap_budget``, ``seed`` and ``json``.
     """
     name, preset = arguments.net, arguments.preset
     if name not in net_names():
         raise ConfigError(f"--net must be one of {', '.join(net_names())}, got {name!r}{nearest(name, net_names())}")
-    try:
-        budget_bytes = read_bytes(arguments.budget)
-    except ValueError as error:
-        raise ConfigError(f"--budget: {error}") from None
+    budget_bytes = read_bytes(arguments.swap_budget)
     if not all(0.01 <= multiple <= 100 for multiple in arguments.multiple):
         raise ConfigError(f"--multiple must be from 0.01 to 100, got {min(arguments.multiple):g}")
     trace = net_trace(name)
     plain = plain_batch(trace, preset, budget_bytes)
     if not plain:
-        raise ConfigError(f"--budget must hold {name} and one sample, got {arguments.budget}")
+        raise ConfigError(f"--swap-budget must hold {name} and one sample, got {arguments.swap_budget}")
     profile = analytic(trace, preset, plain)
     base = plain / predict(profile, SwapPlan.keeping(profile), plain, budget_bytes).step_s
     rows = list(_rows(arguments, plain, base, budget_bytes))
@@ -46,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
         f"{name} on {preset} (roofline), {budget_bytes / GIB:.4g} GiB: {saved:.2f} MiB saved per sample; "
         f"without a plan {plain} samples fit, {base:.4g} samples/s (simulated)"
     )
-    lines = [title, *table_lines([_cells(row) for row in rows], 30, 9, 8, 9, 9, 9, 9)]
+    lines = [title, *table_lines([_cells(row) for row in rows])]
     print_report(
         lines, "simulate-swapping", rows, json_to=arguments.json,
         net=name, preset=preset, budget_bytes=budget_bytes, plain_batch=plain, plain_samples_per_s=base,
@@ -67,19 +64,17 @@ def _rows(arguments: argparse.Namespace, plain: int, base: float, budget_bytes: 
             except (ValueError, PlannerFailed) as error:
                 raise ConfigError(f"--planner: {error}") from None
             said = predict(profile, plan, n_samples, budget_bytes)
-            throughput = n_samples / said.step_s
-            yield {
-                "id": f"{name} x{multiple:g}",
-                "what": "samples per second, relative to the largest batch without a plan",
-                "baseline": f"none x1 {base:.6f}",
-                "value": throughput,
-                "ratio": throughput / base,
-                "spread": None,
-                "n_samples": n_samples,
-                "stall_s": said.stall_s,
+            yield figure_row(
+                f"{name} x{multiple:g}",
+                "samples per second, relative to the largest batch without a plan",
+                n_samples / said.step_s,
+                "none x1",
+                base,
+                n_samples=n_samples,
+                stall_s=said.stall_s,
                 **{key: getattr(said, key) for key in ("fits", "step_s", "hidden_frac", "peak_bytes")},
-                "n_of": {action: plan.actions.count(action) for action in dict.fromkeys(plan.actions)},
-            }
+                n_of={action: plan.actions.count(action) for action in dict.fromkeys(plan.actions)},
+            )
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -92,5 +87,5 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "step": f"{row['step_s'] * 1e3:.0f} ms",
         "stalls": f"{row['stall_s'] * 1e3:.0f} ms",
         "peak": f"{row['peak_bytes'] / GIB:.2f} G",
-        "": "  " + " ".join(f"{action} {n}" for action, n in row["n_of"].items()),
+        "": " ".join(f"{action} {n}" for action, n in row["n_of"].items()),
     }

@@ -200,7 +200,7 @@ def main(arguments: argparse.Namespace) -> int:
         f"{arguments.collectors} collectors each, hold {arguments.hold}, seed {arguments.seed} (simulated)"
     )
     figures = {each.name: getattr(result, each.name) for each in fields(result) if each.name != "streams"}
-    lines = [title, *table_lines(_table(result), 14, 10)]
+    lines = [title, *table_lines(_table(result))]
     print_report(lines, "simulate-train", _rows(result), json_to=arguments.json, **figures)
     return 0 if set(result.ends.values()) == {"done"} else 1
 

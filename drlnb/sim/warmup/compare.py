@@ -17,7 +17,6 @@ from drlnb.planning.warmup import WarmupMachine, WarmupSettings
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.columns.warmup import (
     CollectorReady,
-    ParkCollector,
     RevokeStart,
     StartCollector,
     StopCollector,
@@ -178,7 +177,6 @@ class _Task:
             "env_shares": [[i] for i in range(n)],
             "settings": asdict(settings),
             "can_respawn": True,
-            "queued": True,
         }
         self.host = Hosted(
             self.clock,
@@ -188,7 +186,6 @@ class _Task:
             stream="warmup-sim",
             effects={
                 StopCollector: self._stop,
-                ParkCollector: self._park,
                 StartCollector: self._set_start,
                 RevokeStart: self._revoke,
             },
@@ -201,9 +198,6 @@ class _Task:
         #: Number of each collector's latest start, so that a replaced one does not happen; rounds started for.
         self.timer = [0] * n
         self.started = [0] * n
-        #: Whether it has given its CPU slot back; how long it has waited for one since its latest wake.
-        self.parked = [False] * n
-        self.queued_s = [0.0] * n
         self.n_starting = 0
         #: When the next parameters came, until everybody is there.
         self.arrival_t: float | None = None
@@ -232,7 +226,6 @@ class _Task:
             self.host.feed(
                 ExperienceArrived, collector=i, round=self.round, attempt=1, version=self.round, n_samples=256,
                 n_bytes=10_240, key=f"{self.round}/{i}", collect_s=self.workload.collect_s, episodes=(),
-                queued_s=self.queued_s[i],
             )  # fmt: skip
         self.host.feed(LeaseReceived, request_id=f"r{self.round}", fence=_FENCE, slots=("n0/cpu0",), waited_s=0.0)
         self._compute(0)
@@ -262,11 +255,6 @@ class _Task:
             self.clock.now - t for t, up in zip(self.free_t, self.up, strict=True) if up and t is not None
         )
         self.host.feed(HostCompleted, host=_NODE, version=self.round + 1, n_bytes=1, publish_s=0.0)
-        for i, parked in enumerate(self.parked):
-            self.queued_s[i] = 0.0
-            if parked and self.started[i] <= self.round:  # its wake asks for a CPU slot
-                self.timer[i] += 1
-                self._start(i, self.round + 1, self.timer[i])
         self._go_on()
 
     def _go_on(self) -> None:
@@ -282,13 +270,9 @@ class _Task:
             self.host.feed(StopAsked, reason="all rounds made")
 
     # ------------------------------------------------------------------ processes
-    def _stop(self, command: StopCollector | ParkCollector) -> None:
+    def _stop(self, command: StopCollector) -> None:
         self.up[command.collector] = False
         self.free_t[command.collector] = None
-
-    def _park(self, command: ParkCollector) -> None:
-        self.parked[command.collector] = True
-        self._stop(command)
 
     def _set_start(self, command: StartCollector) -> None:
         i = command.collector
@@ -310,13 +294,10 @@ class _Task:
         if self.timer[i] != number:
             return
         self.up[i], self.free_t[i] = True, self.clock.now
-        if self.arrival_t is not None:
-            self.queued_s[i] = round(self.clock.now - self.arrival_t, 6)
         self.host.feed(
             CollectorReady, collector=i, node=_NODE, start_s=round(start_s, 6), n_starting=n_starting,
-            start_mode="park" if self.parked[i] else self.workload.start_mode, round=self.started[i],
+            start_mode=self.workload.start_mode, round=self.started[i],
         )  # fmt: skip
-        self.parked[i] = False
         self._go_on()
 
     def _revoke(self, command: RevokeStart) -> None:

@@ -7,7 +7,16 @@ from typing import Any
 from drlnb.planning.warmup import PLANNER_NAMES, WarmupSettings
 from drlnb.records.base import shared
 from drlnb.records.errors import ConfigError
-from drlnb.sim.report import Comparison, chosen_names, compare, new_directory, print_report, table_lines, write_journal
+from drlnb.sim.report import (
+    Comparison,
+    chosen_names,
+    compare,
+    figure_row,
+    new_directory,
+    print_report,
+    table_lines,
+    write_journal,
+)
 from drlnb.sim.warmup.compare import Outcome, WarmupWorkload, simulate_warmup
 
 __all__ = ["main"]
@@ -30,14 +39,14 @@ def main(arguments: argparse.Namespace) -> int:
     write_journal({f"{each.planner}-seed{o.seed}": o.stream for each in compared for o in each.results}, out)
     # The others are compared with cold, or the first one.
     base = next((each for each in compared if each.planner == "cold"), compared[0])
-    rows = [_row(each, base.mean("cost_s")) for each in compared]
+    rows = [_row(each, base) for each in compared]
     title = (
         f"{arguments.n_workers} collectors, gap {arguments.gap_s:g} s, jitter {arguments.jitter_frac:g}, "
         f"{arguments.shape}, {arguments.start_mode}, rho {arguments.rho:g}, {arguments.n_rounds} rounds, seeds "
         f"{', '.join(map(str, arguments.seeds))} (simulated)"
     )
     print_report(
-        [title, *table_lines(_table(rows, base.planner), 10, 9, 9, 9, 10, 9)],
+        [title, *table_lines(_table(rows, base.planner))],
         "simulate-warmup",
         rows,
         json_to=arguments.json,
@@ -50,18 +59,18 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _row(each: Comparison[Outcome], base_s: float) -> dict[str, Any]:
+def _row(each: Comparison[Outcome], base: Comparison[Outcome]) -> dict[str, Any]:
     """Return what came out for one planner, beside the cost of the one that it is compared with."""
-    costs, cost_s = each.samples("cost_s"), each.mean("cost_s")
-    return {
-        "id": each.planner,
-        "what": "rho wait + idle per worker and round, s",
-        "baseline": base_s,
-        "value": cost_s,
-        "ratio": cost_s / base_s,
-        "spread": {"kind": "min..max", "low": min(costs), "high": max(costs), "n": len(costs)},
+    costs = each.samples("cost_s")
+    return figure_row(
+        each.planner,
+        "rho wait + idle per worker and round, s",
+        each.mean("cost_s"),
+        base.planner,
+        base.mean("cost_s"),
+        {"kind": "min..max", "low": min(costs), "high": max(costs), "n": len(costs)},
         **{name: each.mean(name) for name in ("wait_s", "idle_s", "hit_frac")},
-    }
+    )
 
 
 def _table(rows: list[dict[str, Any]], base: str) -> list[dict[str, str]]:

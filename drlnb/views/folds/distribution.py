@@ -15,6 +15,7 @@ from drlnb.records.columns.distribution import (
 )
 from drlnb.records.columns.warmup import CollectorReady, WakeCollector
 from drlnb.records.round import ExperienceArrived
+from drlnb.views.folds.entries import folds
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["DistributionFold", "HostLine"]
@@ -39,6 +40,7 @@ class HostLine:
     dropped: str = ""
 
 
+@folds()
 @dataclass(slots=True)
 class DistributionFold:
     """Versions in the order of their plans."""

@@ -1,16 +1,27 @@
 """Read a journal, or the rows that a cluster streams, as entries: the name of a stream and one record of it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, partial
+from functools import partial
 from inspect import isfunction, signature
-from typing import get_args
+from typing import TypeVar, get_args
 
 from drlnb.records.base import Record, from_plain, record_types
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.records.round import TaskOpened
 
-__all__ = ["Entry", "Handlers", "Rules", "decoded", "entries_of", "handlers_of", "journal_of", "newest", "split_stream"]
+__all__ = [
+    "Entry",
+    "Handlers",
+    "Rules",
+    "decoded",
+    "entries_of",
+    "folds",
+    "handlers_of",
+    "journal_of",
+    "newest",
+    "split_stream",
+]
 
 #: Name of a stream, and a record of it.
 Entry = tuple[str, Record]
@@ -20,6 +31,9 @@ Handlers = Mapping[type[Record], Callable[..., object]]
 
 #: Pairs of such a class and what takes it in; of several, all do.
 Rules = Iterable[tuple[type[Record], Callable[..., object]]]
+_Fold = TypeVar("_Fold")
+#: Class -> name of each method that takes records in, with each class of those.
+_HANDLED: dict[type, tuple[tuple[str, type[Record]], ...]] = {}
 
 
 def entries_of(journal: Journal) -> Iterator[Entry]:
@@ -99,38 +113,44 @@ def newest(entries: Iterable[Entry], attempts: dict[str, int]) -> Iterator[tuple
             yield named[0], record
 
 
-def handlers_of(fold: object, *first: object) -> Rules:
-    """Return what takes records in: a fold's own methods that end in a record and ``t``, by the record's annotation.
+def folds(*first: str) -> Callable[[type[_Fold]], type[_Fold]]:
+    """Return what makes a class a fold: its methods that end in a record and ``t`` take records in, by the annotation.
 
     Parameters
     ----------
-    fold
-        Object with such methods.
     *first
-        What they take before the record.
+        Names of what each of them takes before the record.
 
     Raises
     ------
     TypeError
-        If a method looks like one that takes records in, and its arguments or annotations are not those of one.
+        As the class is made, if a method looks like one that takes records in, and its arguments or annotations are
+        not those of one.
     """
-    hashable: type = type(fold)
-    return [(kind, partial(getattr(fold, name), *first)) for name, kind in _handled(hashable, len(first))]
+
+    def decorate(fold: type[_Fold]) -> type[_Fold]:
+        _HANDLED[fold] = tuple(_handled(fold, first))
+        return fold
+
+    return decorate
 
 
-@cache
-def _handled(fold: type, n_first: int) -> tuple[tuple[str, type[Record]], ...]:
-    """Return the name of each handler of a class, with each class of records that it takes in."""
-    handled: list[tuple[str, type[Record]]] = []
+def handlers_of(fold: object, *first: object) -> Rules:
+    """Return what takes records in, of an object whose class :func:`folds` has made one; `first`: before the record."""
+    return [(kind, partial(getattr(fold, name), *first)) for name, kind in _HANDLED[type(fold)]]
+
+
+def _handled(fold: type, first: tuple[str, ...]) -> Iterator[tuple[str, type[Record]]]:
+    """Yield the name of each handler of a class, with each class of records that it takes in."""
     for name, method in vars(fold).items():
         if not isfunction(method) or name.startswith("__"):
             continue
         given = list(signature(method).parameters.values())[1:]
         kinds = [get_args(each.annotation) or (each.annotation,) for each in given]
         records = [all(isinstance(kind, type) and issubclass(kind, Record) for kind in each) for each in kinds]
-        shaped = len(given) == n_first + 2 and given[-1].name == "t"
+        names = tuple(each.name for each in given)
+        shaped = len(names) == len(first) + 2 and names == (*first, names[-2], "t")
         if shaped and records[-2]:
-            handled += [(name, kind) for kind in kinds[-2]]
+            yield from ((name, kind) for kind in kinds[-2])
         elif shaped or any(records):
             raise TypeError(f"{fold.__name__}.{name} is no handler: it must end in a record, by its class, and t")
-    return tuple(handled)

@@ -16,7 +16,7 @@ from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.round import ENDS
 from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.distribution import DistributionFold
-from drlnb.views.folds.entries import Entry, Rules, entries_of, handlers_of, split_stream
+from drlnb.views.folds.entries import Entry, Rules, entries_of, folds, handlers_of, split_stream
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.reasons import Reasons
 from drlnb.views.folds.swapping import SwapFold
@@ -52,6 +52,7 @@ class _Line:
         self.first = self.first if self.timed else float(t)
 
 
+@folds("stream")
 class Fold:
     """Columns of one run, growing with its journal.
 

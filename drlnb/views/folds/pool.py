@@ -13,7 +13,7 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.aged import Aged, ticks
 from drlnb.views.folds.clocks import Clocks
-from drlnb.views.folds.entries import Rules, handlers_of
+from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 from drlnb.views.folds.reasons import without_run
 
@@ -91,6 +91,7 @@ class Demand:
             self.now[stream] = (n, t)
 
 
+@folds("stream")
 class PoolFold:
     """Columns of every pool's stream of a run.
 

@@ -9,6 +9,7 @@ from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.records.units import read_bytes
+from drlnb.views.folds.entries import folds
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["Learnt", "SwapFold"]
@@ -44,6 +45,7 @@ class Learnt:
             self.values[self.newest] = decision.value
 
 
+@folds()
 @dataclass(slots=True)
 class SwapFold:
     """Steps in their order; the plan that keeps everything has the key ``none``."""

@@ -10,7 +10,7 @@ from drlnb.records.columns import leasing, warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.clocks import Clocks
-from drlnb.views.folds.entries import Rules, handlers_of
+from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Floats, Grow, Plain, Spans, begin_span, end_span
 
 __all__ = ["Attempt", "TaskFold"]
@@ -23,6 +23,7 @@ _MOST_ROUNDS = 32_768
 _WORK = 16_384
 
 
+@folds()
 @dataclass(slots=True)
 class Attempt:
     """One run of a task's master."""

@@ -8,6 +8,7 @@ from drlnb.records.columns import warmup
 from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
+from drlnb.views.folds.entries import folds
 from drlnb.views.folds.grow import Grow
 
 __all__ = ["NEWEST", "REST", "WarmupFold"]
@@ -18,13 +19,14 @@ NEWEST = 8_192
 #: Columns of a rest: collector; the round whose experience was sent; when it began to act and when it had
 #: sent; when its start was planned for; when its process was ready and how long that took; when the next parameters
 #: were at its node; what became of it (0: it stays, 1: its process
-#: was ended, 2: its CPU slot was given back), seconds from sending to the planned start, lead; texts.
+#: was ended), seconds from sending to the planned start, lead; texts.
 REST = (
     "collector", "round", "began", "sent", "planned", "ready", "start_s", "arrival", "ended", "after",
     "lead", "action", "planner", "reason",
 )  # fmt: skip
 
 
+@folds()
 @dataclass(slots=True)
 class WarmupFold:
     """The newest rests of the collectors of one attempt at a task."""
@@ -107,11 +109,11 @@ class WarmupFold:
         self.weighed = plan if plan.candidates else self.weighed
         self.filtered = self.filtered if plan.filtered is None else plan
 
-    def _ended(self, command: warmup.StopCollector | warmup.ParkCollector, t: float) -> None:
+    def _ended(self, command: warmup.StopCollector, t: float) -> None:
         self._nodes[command.collector] = command.node
         at = self._of_round(command.collector, command.round)
         if at is not None:
-            self.rests.set(at, "ended", 1.0 if isinstance(command, warmup.StopCollector) else 2.0)
+            self.rests.set(at, "ended", 1.0)
 
     def _starts(self, command: warmup.StartCollector, t: float) -> None:
         self._plan_start(command.collector, command.round, t + command.after_s)

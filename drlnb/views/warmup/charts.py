@@ -104,7 +104,7 @@ def _filtered(number: Array, seconds: Floats, plan: WarmupPlanned | None) -> tup
 
 def _rounds_said(line: WarmupLine, n: tuple[int, int]) -> str:
     if not len(line):
-        return "no collector was ended or parked between rounds yet: there is no history to plan from"
+        return "no collector was ended between rounds yet: there is no history to plan from"
     done = "no filter was asked" if line.filtered is None else f"{n[0]} rounds kept, {n[1]} dropped"
     return f"{line.task}: {done}; the newest plan says: {line.newest_reason}"
 

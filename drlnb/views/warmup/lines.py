@@ -16,7 +16,7 @@ _TEXTS = ("action", "planner", "reason")
 
 
 def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
-    """Return the tasks whose collectors were ended or parked between rounds, in the order of all tasks."""
+    """Return the tasks whose collectors were ended between rounds, in the order of all tasks."""
     return tuple(
         name
         for name in fold.task_names()
@@ -98,7 +98,7 @@ class WarmupLine:
 
 
 def line_to_draw(fold: Fold, task: str | None) -> WarmupLine:
-    """Return the task asked for, None: the first whose collectors were ended or parked between rounds.
+    """Return the task asked for, None: the first whose collectors were ended between rounds.
 
     Raises
     ------

@@ -182,7 +182,7 @@ def _phases(rests: Table, now: float) -> dict[int, tuple[Floats, Floats]]:
     came = np.where(np.isnan(arrival), over_s, arrival)
     begun = ready - rests["start_s"]  # as far as that is known
     begun = np.where(np.isnan(begun) & (planned <= now), planned, begun)
-    # A parked process that was woken with its parameters tells nothing of it: it was up when it acted next.
+    # A start of which nothing was told had ended when its collector acted next.
     up = np.where(np.isnan(ready), over_s, ready)
     down = np.minimum(np.where(np.isnan(begun), came, begun), came)
     stays, over = rests["action"] == "keep", rests["action"] == "end"  # over: and nobody rests
@@ -190,7 +190,7 @@ def _phases(rests: Table, now: float) -> dict[int, tuple[Floats, Floats]]:
     return {
         _ACTS: (rests["began"], sent),
         _ENDED: (np.where(ended == 1, sent, nan), down),
-        _PARKED: (np.where((ended == 2) | waits, sent, nan), np.where(waits, came, down)),
+        _PARKED: (np.where(waits, sent, nan), came),
         _STARTS: (np.where(ended > 0, begun, nan), np.minimum(up, came)),
         _IDLE: (np.where(stays, sent, np.where(ended > 0, ready, nan)), came),
         _LATE: (np.where(ended > 0, arrival, nan), up),

@@ -69,17 +69,18 @@ class Control:
 
     def _moved(self, i: int, change: Args) -> None:
         """Accept or refuse what was chosen; within the callback."""
-        with self._lock, self._owner.messages.guard(f"read {self.name}"):
+        with self._lock:
             self._shown[i] = change["new"]
             if self._owner.writer == threading.get_ident():
                 return
-            try:
-                self._choose(change["new"])
-            except InputError as error:
-                self._owner.refusals = {**self._owner.refusals, self.name: sentence_of(error)}
-            else:
-                self._owner.refusals = {}
-            self._owner.changed()
+            with self._owner.messages.guard(f"read {self.name}"):
+                try:
+                    self._choose(change["new"])
+                except InputError as error:
+                    self._owner.refusals = {**self._owner.refusals, self.name: sentence_of(error)}
+                else:
+                    self._owner.refusals = {}
+                self._owner.changed()
 
     def show(self) -> None:
         """Write the value in force into the fields, unless they show it; called by the pump alone.

@@ -8,7 +8,6 @@ import ipywidgets
 
 from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.fleet import client_of
-from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
 from drlnb.fleet.whatif.distribution import parts
 from drlnb.records.errors import ConfigError
@@ -95,7 +94,7 @@ class Distribution(Timings):
 
     def _apply(self, args: Args) -> str:
         plan, task = self.case.plan, self._shown
-        if isinstance(self.run, Training):  # a recording has refused by now
+        if self.run is not None:
             self.run.set("distribution.plan", plan, task=task)
         line = f'run.set("distribution.plan", {plan!r}' + (f", task={task!r})" if task else ")")
         self.applied = [*self.applied, line]
@@ -106,6 +105,6 @@ class Distribution(Timings):
         return "\n".join([Content.code(self), *self.applied])
 
 
-def _client(run: Run | None) -> Client:
+def _client(run: Training | None) -> Client:
     """Return the client of a run's cluster, or a text: why there is none."""
-    return client_of(run.fleet) if isinstance(run, Training) else _NO_CLUSTER
+    return client_of(run.fleet) if run is not None and run.watch.live else _NO_CLUSTER

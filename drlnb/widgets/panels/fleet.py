@@ -6,7 +6,7 @@ from functools import partial
 
 import ipywidgets
 
-from drlnb.fleet.run import Run
+from drlnb.fleet.steering import RESTARTABLE
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
 from drlnb.views import fleet as pictures
@@ -26,8 +26,6 @@ _STEERING = {
     "checkpoint": "writes a checkpoint after this round",
     "restart": "starts again from its newest checkpoint",
 }
-#: States that a task can be started again from.
-_RESTARTABLE = frozenset({"failed", "stopped"})
 
 
 class Tasks(Content):
@@ -36,7 +34,7 @@ class Tasks(Content):
     NAME = "fleet"
     MODULE = "table"
     #: The run, and its tasks as plain data: they never change.
-    _plain: tuple[Run, list[Plain]] | None = None
+    _plain: tuple[Training, list[Plain]] | None = None
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make no widgets, only the buttons' commands."""
@@ -53,15 +51,15 @@ class Tasks(Content):
         if self._plain is None or self._plain[0] is not run:
             self._plain = (run, [spec.to_plain() for spec in run.specs.values()])
         # A cluster that is gone tells no end: what this process knows of it counts.
-        lost = run.ended and isinstance(run, Training)
+        lost = run.ended and run.watch.live
         ends = {t.name: (t.state, t.failure) for t in run.tasks.values() if t.ended} if lost else {}
         return pictures.tasks(self.fold, self._plain[1], live=_can_act(run), over=run.ended, ends=ends)
 
     #: Runs that train beside the one that is shown; the buttons for all tasks are for theirs, too.
-    others: Sequence[Run] = ()
+    others: Sequence[Training] = ()
 
     @property
-    def runs(self) -> Sequence[Run]:
+    def runs(self) -> Sequence[Training]:
         """The runs that the buttons for all tasks are for."""
         return [run for run in (self.run, *self.others) if run is not None]
 
@@ -71,7 +69,7 @@ class Tasks(Content):
         off = min(refusals, key=bool)  # one that can be asked is enough
         states = Counter(task.state for run in self.runs if not _off(run) for task in run.tasks.values())
         ended = Counter(task.state for run in self.runs if _can_act(run) for task in run.tasks.values())
-        busy, again = states["running"], sum(ended[state] for state in _RESTARTABLE)
+        busy, again = states["running"], sum(ended[state] for state in RESTARTABLE)
         idle = off or ("" if busy else "no task is running")
         buttons = [
             button("pause", "Pause all", reason=idle),
@@ -99,12 +97,12 @@ def known(panel: Panel, args: Args) -> None:
         raise ConfigError(f"this run has no task {task!r}{settings.nearest(str(task), specs)}")
 
 
-def _can_act(run: Run | None) -> bool:
+def _can_act(run: Training | None) -> bool:
     """Whether there is a cluster that can still be asked: not of a recording, nor of a handle that was closed."""
-    return isinstance(run, Training) and not run.watch.closed
+    return run is not None and run.watch.live and not run.watch.closed
 
 
-def _off(run: Run | None) -> str:
+def _off(run: Training | None) -> str:
     """Return why nothing can be asked of the run; empty while something can."""
     return "nothing has been started yet" if run is None else run.watch.refusal
 

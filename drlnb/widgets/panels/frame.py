@@ -16,7 +16,8 @@ from typing import ClassVar
 import ipywidgets
 
 from drlnb.fleet import faces
-from drlnb.fleet.run import Run
+from drlnb.fleet.training import Training
+from drlnb.records.attributes import fixed
 from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
@@ -57,7 +58,7 @@ class Content(abc.ABC):
     below: Sequence["Panel"] = ()
 
     @property
-    def run(self) -> Run | None:
+    def run(self) -> Training | None:
         """The run that is shown, None before there is one."""
         return self.panel.training
 
@@ -96,6 +97,7 @@ class Content(abc.ABC):
         return f'run.panel("{self.NAME}"{given})'
 
 
+@fixed("settings", "tells_defects")
 class Panel:
     """A live panel: one shell, controls, one picture of a run.
 
@@ -109,13 +111,29 @@ class Panel:
         As the content's ``CHECKS`` name them.
     """
 
-    def __init__(self, content: Content, training: Run | None = None, **settings: object) -> None:
+    content: Content
+    settings: payload.Content
+    messages: MessageArea
+    commands: Commands
+    reader: Reader
+    #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
+    tells_defects: bool
+    #: Its fields, which show what is in force.
+    fields: Fields
+    shell: Picture
+    #: Its pictures by name, the first one without any.
+    pictures: Mapping[str, Picture]
+    picture: Picture
+    twin: Twin
+    controls: Sequence[ipywidgets.Widget]
+    box: ipywidgets.VBox
+
+    def __init__(self, content: Content, training: Training | None = None, **settings: object) -> None:
         self.content = content
         self.settings = checked(content.NAME, content.CHECKS, settings)
         self.messages = MessageArea(lambda message: self.shell.send({"kind": "message", **asdict(message)}))
         self.commands = Commands(self.messages)
         self.reader = Reader()
-        #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
         self.tells_defects = True
         self._closed = False
         #: Grows with everything that may change a picture; pictures by name as of a version.
@@ -123,7 +141,6 @@ class Panel:
         self._drawn: dict[str, tuple[int, View]] = {}
         #: Whether somebody asked for the picture, and when words and numbers were last sent.
         self._touched, self._read_t = True, float("-inf")
-        #: Its fields, which show what is in force.
         self.fields = Fields(
             self.messages,
             lambda name, value: self.set(**{name: value}),
@@ -134,11 +151,10 @@ class Panel:
             self._make(training)
         live.add(self)
 
-    def _make(self, training: Run | None) -> None:
+    def _make(self, training: Training | None) -> None:
         """Make the widgets: pictures, fields, and the box of all."""
         content = self.content
         self.shell = Picture(Shell(), self._sheet, self._received)
-        #: Its pictures by name, the first one without any.
         self.pictures = {
             name: Picture(MODULES[module](), partial(self._drawn_as, name), self._received)
             for name, module in {"": content.MODULE, **content.MORE}.items()
@@ -159,7 +175,7 @@ class Panel:
 
     # ------------------------------------------------------------------ what a user calls
     @property
-    def training(self) -> Run | None:
+    def training(self) -> Training | None:
         """The run that is shown."""
         return self.reader.run
 
@@ -184,7 +200,7 @@ class Panel:
         self.touch()
         return self
 
-    def follow(self, run: Run) -> None:
+    def follow(self, run: Training) -> None:
         """Show a run from now on."""
         self.reader.follow(run)
         self._version += 1

@@ -10,8 +10,8 @@ from typing import ClassVar
 import ipywidgets
 
 from drlnb.fleet.fleet import Fleet
-from drlnb.fleet.run import Run
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
+from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
@@ -87,7 +87,7 @@ class Runs:
     def __init__(self, panel: Panel, fleet: Fleet) -> None:
         self._panel, self._fleet = panel, fleet
         #: The newest run of this kernel that was followed by itself.
-        self._newest: Run | None = None
+        self._newest: Training | None = None
         #: Runs of the cluster, as it last told them: id -> number of tasks.
         self.known: dict[str, int] = {}
         self._look_t = float("-inf")
@@ -115,7 +115,7 @@ class Runs:
         if newest is not None and newest is not self._newest:
             self.show(newest)
 
-    def show(self, run: Run) -> None:
+    def show(self, run: Training) -> None:
         """Show a run from now on, until a newer one is started or another one is chosen."""
         self._newest = self._fleet.trainings[-1] if self._fleet.trainings else run
         if run is not self._panel.training:
@@ -146,7 +146,7 @@ class Runs:
             content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
             self._panel.commands.receive(content, lambda reply: None)
 
-    def beside(self, others: Sequence[Run]) -> Sequence[Panel]:
+    def beside(self, others: Sequence[Training]) -> Sequence[Panel]:
         """Show other runs below, from now on: a run that is started hides none; return their panels, newest first."""
         for run in others:
             if run.id not in self._beside:

@@ -7,7 +7,6 @@ from typing import ClassVar
 import ipywidgets
 
 from drlnb.fleet.tasks.planners import CHOICES
-from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import choice
 from drlnb.views.drawing.view import View
@@ -147,7 +146,7 @@ class Leasing(Content):
 
     def _apply(self, args: Args) -> str:
         hold, task = self.hold.asked(args)
-        if isinstance(self.run, Training):  # a recording has refused by now
+        if self.run is not None:
             self.run.set("leasing.hold", hold, task=task)
         line = f'run.set("leasing.hold", {hold!r}' + (f", task={task!r})" if task else ")")
         self.applied, self.hold.before = [*self.applied, line], self.hold.in_force or ""

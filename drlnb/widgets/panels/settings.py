@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 
-from drlnb.fleet.run import Run
+from drlnb.fleet.training import Training
 from drlnb.records.errors import InputError
 from drlnb.records.settings import fitting, is_number, optional
 from drlnb.views.drawing.payload import Content
@@ -59,7 +59,7 @@ def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Conte
     return {name: checks[name](name, value) for name, value in settings.items()}
 
 
-def held(run: Run | None, fold: Fold, decision: str, key: str, task: str | None) -> str:
+def held(run: Training | None, fold: Fold, decision: str, key: str, task: str | None) -> str:
     """Return the planner that a task has now, or that all tasks have; empty where they differ or none is known.
 
     That is the last one that was set, else the one that the task (or its run) began with.

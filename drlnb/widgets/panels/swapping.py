@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import ipywidgets
 
-from drlnb.fleet.training import Training
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.fleet.whatif.swapping import Case, Explained
 from drlnb.views.drawing.view import View
@@ -123,7 +122,7 @@ class _Steps(Source):
         """Change settings of the task."""
         task, run = self._name, self.panel.training
         for key, value in wanted.items():
-            if isinstance(run, Training):  # a recording has refused by now
+            if run is not None:
                 run.set(key, value, task=task)
             self.applied = [*self.applied, f"run.set({key!r}, {value!r}, task={task!r})"]
         return "changed, from the next training step on"

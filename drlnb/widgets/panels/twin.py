@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from drlnb.fleet import faces
-from drlnb.fleet.run import Run
 from drlnb.fleet.training import Training
 from drlnb.views.drawing.payload import Array
 from drlnb.views.drawing.view import View
@@ -28,9 +27,9 @@ _STYLE = (
 )
 
 
-def resuming(run: Run | None) -> str:
+def resuming(run: Training | None) -> str:
     """Return the line of Python that goes on with a run in another kernel; empty where nothing can go on."""
-    if not isinstance(run, Training) or run.ended:
+    if run is None or not run.watch.live or run.ended:
         return ""
     out = Path(run.out)
     near = out.relative_to(Path.cwd()) if out.is_relative_to(Path.cwd()) else out
@@ -61,7 +60,7 @@ class Twin:
         self._kept_t = self._seen_t = float("-inf")
         self._pause_s = _PERIOD_S
 
-    def html(self, run: Run | None) -> str:
+    def html(self, run: Training | None) -> str:
         """Return the pictures, and how to go on."""
         line = resuming(run)
         more = f"<p><small>to go on: <code>{html.escape(line)}</code></small></p>" if line else ""
@@ -71,7 +70,7 @@ class Twin:
         pictures = "".join(view.html() for view in shown)
         return f'<div data-drlnb-twin="{self.name}">{_STYLE}{pictures}{more}</div>'
 
-    def keep(self, now_s: float, version: int, run: Run | None, *, last: bool = False) -> None:
+    def keep(self, now_s: float, version: int, run: Training | None, *, last: bool = False) -> None:
         """Send a newer one to the page where it is due."""
         if version != self._seen:
             self._seen, self._seen_t = version, now_s

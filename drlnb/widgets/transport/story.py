@@ -4,7 +4,7 @@ import threading
 import weakref
 from typing import ClassVar
 
-from drlnb.fleet.run import Run
+from drlnb.fleet.training import Training
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["FOLDS", "Reader", "Story"]
@@ -26,7 +26,7 @@ class Story:
     #: id of a run -> its story, as long as somebody reads it.
     _open: ClassVar["weakref.WeakValueDictionary[int, Story]"] = weakref.WeakValueDictionary()
 
-    def __init__(self, run: Run | None = None) -> None:
+    def __init__(self, run: Training | None = None) -> None:
         self.run = run
         self.fold = Fold(details=False)
         #: Grows with every row.
@@ -35,7 +35,7 @@ class Story:
         self._n_readers = 0
 
     @classmethod
-    def of(cls, run: Run) -> "Story":
+    def of(cls, run: Training) -> "Story":
         """Return the story of a run, and count one more who reads it."""
         with FOLDS:
             # A story holds its run, so the run's id is its own as long as the story is there.
@@ -75,14 +75,14 @@ class Reader:
     """What a panel has read of a run; :data:`FOLDS` is held by who reads."""
 
     def __init__(self) -> None:
-        self.run: Run | None = None
+        self.run: Training | None = None
         self.story = Story()
         #: The columns, and the version of them that was read last.
         self.fold, self._read = self.story.fold, 0
         self._n_defects = 0
         self._ended = False
 
-    def follow(self, run: Run) -> None:
+    def follow(self, run: Training) -> None:
         """Read a run from now on."""
         with FOLDS:
             self.story.leave()

@@ -42,8 +42,8 @@ def test_wrong_seats_on_the_command_line_are_one_line(capsys, monkeypatch, text)
 @pytest.mark.parametrize(
     ("given", "line"),
     [
-        ({"isolation": "thread"}, "isolation must be 'shared' or 'process', got 'thread'"),
-        ({"isolation": None}, "isolation must be 'shared' or 'process', got None"),
+        ({"isolation": "thread"}, "isolation must be one of shared, process, got 'thread'"),
+        ({"isolation": None}, "isolation must be one of shared, process, got None"),
     ],
 )
 def test_a_wrong_isolation_starts_nothing(monkeypatch, given, line):

@@ -54,8 +54,8 @@ def test_a_change_for_one_task_is_for_that_task(journal):
         ("leasing.hald", "last", None, "'leasing.hald' cannot be tried out; did you mean 'leasing.hold'?"),
         ("leasing.hold", "lest", None, "leasing.hold: hold planner must be one of round, yield, last, got 'lest'"),
         ("leasing.hold", "last", "nobody", "no task 'nobody' in this run; its tasks are sim0, sim1, sim2"),
-        ("slots", 0, None, "slots must be a whole number from 1 to 1000, got 0"),
-        ("slots", True, None, "slots must be a whole number from 1 to 1000, got True"),
+        ("slots", 0, None, "slots must be a whole number in 1..1000, got 0"),
+        ("slots", True, None, "slots must be a whole number in 1..1000, got True"),
         ("slots", 2, "sim0", "slots belongs to the pool, not to a task: leave task out"),
         ("leasing.queue", "drr", "sim0", "leasing.queue belongs to the pool, not to a task: leave task out"),
         ("leasing.max_hold_s", -1, None, "max_hold_s must be a number of seconds from 0.001 to 1e7, got -1"),
@@ -130,7 +130,7 @@ def test_what_starts_come_to_is_said_before_and_after(ended):
         ("warmup.min_rounds", 4, None),
         ("warmup.n_candidates", 5, None),
         ("warmup.collector_mode", "park", None),
-        ("warmup.collector_mode", "keep", None),
+        ("warmup.planner", "keep", None),
         ("warmup.start_mode", "zygote", None),
         ("warmup.start_mode", "spawn", "warmup.start_mode cannot be tried out: no start by spawn on node n0 is in"),
         ("warmup.window", 4, "warmup.window: min_rounds must be <= window and filter_window (4), got 8"),
@@ -167,7 +167,7 @@ def test_a_windows_end_is_tried_out_beside_what_was_changed_since(ended):
 
 
 def test_a_mode_that_the_environments_forbid_is_refused(journal):
-    """Respawn needs environments that can be snapshot; parked ones have no starts to weigh."""
+    """Respawn needs environments that can be snapshot; those that rest have no starts to weigh."""
     with pytest.raises(ConfigError, match="'respawn' needs environments that can be frozen"):
         preview(journal, "warmup.collector_mode", "respawn", "sim0", tasks=TASKS)
     running = Journal(
@@ -175,7 +175,7 @@ def test_a_mode_that_the_environments_forbid_is_refused(journal):
     )
     found = preview(running, "warmup.rho", 10.0, tasks=TASKS)
     assert set(found.wait_s.values()) == {(0.0, 0.0)}
-    assert "parked collectors wake with the parameters: nothing to start" in repr(found)
+    assert "collectors that rest wake with the parameters: nothing to start" in repr(found)
     assert "off" not in repr(found), "nothing was measured, so nothing is said of it"
 
 

@@ -77,27 +77,6 @@ def test_a_lost_lease_was_held_until_it_was_lost():
     assert told(master.committed())["lease/held_s"] == 5.0
 
 
-def test_starts_of_a_round_by_hand():
-    """Both wait for a CPU slot for 1 s after their parameters came: late by 1 s, never early, none in time."""
-    master = Master(
-        n_rounds=5,
-    )
-    master.at_version_1()
-    queue = {"queued_s": 1.0, "n_cpu_slots": 1, "n_sharing": 2}
-    found = []
-    for _ in range(3):
-        for i in range(2):
-            master.arrived(i, **queue)
-        master.granted() if not master.machine.state.hold.held else None
-        for i in range(2):
-            master.computed(i)
-        master.made()
-        found.append(told(master.committed()))
-        master.completed()
-    starts = {"warmup/hit": 0.0, "warmup/early_s": 0.0, "warmup/late_s": 1.0}
-    assert {name: found[2][name] for name in starts} == starts
-
-
 def of_starts(progress):
     """Finish a round; return what its metrics say of starts, and begin the next one."""
     progress.finished(1)

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.swapping import contest
 from benchmarks.swapping.contest import costs_of_types, first_met, gray_sweep, random_walk
+from benchmarks.swapping.rivals import planner_of
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.learned import QTable, cost, learn, predicted_cost, swapped_types
@@ -30,7 +31,7 @@ def view_of(name, multiple, device="2080ti"):
 
 def come_to(view, name):
     """Return what a planner's plan is expected to come to: whether it fits, and the seconds of a step."""
-    said = predict(view.profile, SWAPPING.ask(SWAPPING.build(name), view), view.n_samples, view.budget_bytes)
+    said = predict(view.profile, SWAPPING.ask(planner_of(name), view), view.n_samples, view.budget_bytes)
     return said.fits, said.step_s
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from benchmarks.swapping.rivals import planner_of
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.heuristics import candidates, type_choices
@@ -70,7 +71,7 @@ def share_of(of, share):
 
 
 def asked(name, of, budget, **more):
-    return SWAPPING.ask(SWAPPING.build(name), SwapView(profile=of, n_samples=1, budget_bytes=budget, **more))
+    return SWAPPING.ask(planner_of(name), SwapView(profile=of, n_samples=1, budget_bytes=budget, **more))
 
 
 # ------------------------------------------------------------------ the oracle

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.swapping.rivals import RIVALS, planner_of
 from drlnb.planning.registry import Answer, PlannerFailed
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView, facts
 from drlnb.planning.swapping.cost import predict
@@ -16,7 +17,7 @@ from drlnb.records.columns.swapping import SwapPlanned
 from tests.planning.swapping.swap_words import SECOND, acting, chain, having, profile, profiles, row, wide
 from tests.strategies import fewer
 
-CHEAP = tuple(name for name in SWAPPING.names if name not in {"oracle", "qtable"})
+CHEAP = tuple(name for name in SWAPPING.names if name != "qtable")
 
 
 def view(of, budget, n_samples=1, **more):
@@ -25,7 +26,7 @@ def view(of, budget, n_samples=1, **more):
 
 def planned(name, of, budget, **more):
     """Return a planner's plan and what it is expected to come to."""
-    plan = SWAPPING.ask(SWAPPING.build(name), view(of, budget, **more))
+    plan = SWAPPING.ask(planner_of(name), view(of, budget, **more))
     return plan, predict(of, plan, 1, budget)
 
 
@@ -194,7 +195,7 @@ def test_no_rule_beats_the_search_and_no_search_the_oracle(of, share):
     kept = predict(of, SwapPlan.keeping(of), 1)
     budget = of.fixed_bytes + share * (kept.peak_bytes - of.fixed_bytes)
     search = Search(view(of, budget))
-    scores = {name: search.score(RULES[name](search)) for name in RULES}
+    scores = {name: search.score(rule(search)) for name, rule in {**RULES, **RIVALS}.items()}
     assert min(scores.values()) == scores["oracle"]
     assert scores["hybrid"] <= min(score for name, score in scores.items() if name not in {"oracle", "hybrid", "auto"})
     assert scores["auto"] == scores["hybrid"]

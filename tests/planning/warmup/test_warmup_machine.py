@@ -63,19 +63,18 @@ def test_nothing_is_planned_before_eight_rounds():
     assert reasons[8] == "saves 1 s +- 0 s a round over 8 rounds"
 
 
-def test_parked_collectors_have_nothing_to_start():
-    """Park without a queue for CPU slots: the wake frame is all; nothing is commanded, started or measured."""
+def test_collectors_that_rest_have_nothing_to_start():
+    """The wake frame is all; nothing is commanded, started or measured."""
     task = Starts(collector_mode="park").open()
     for _ in range(10):
         out = task.whole_round(6.0 if task.round < 5 else 9.0)
         assert kinds(out) == ["WarmupPlanned"] * 2
-    assert out[0].reason == "parked collectors wake with the parameters: nothing to start"
+    assert out[0].reason == "collectors that rest wake with the parameters: nothing to start"
 
 
-@pytest.mark.parametrize("settings", [{"collector_mode": "keep"}, {"planner": "keep"}])
-def test_kept_collectors_are_told_nothing(settings):
-    """Neither stop nor park nor start; they are idle for the whole gap."""
-    task = Starts(**settings).open()
+def test_kept_collectors_are_told_nothing():
+    """Neither stop nor start; they are idle for the whole gap."""
+    task = Starts(planner="keep").open()
     out = task.whole_round()
     assert kinds(out) == ["WarmupPlanned", "WarmupPlanned", "WarmupMeasured"]
     assert out[0].action == "keep"
@@ -357,7 +356,7 @@ def test_respawn_needs_environments_that_can_be_snapshot():
     with pytest.raises(ConfigError, match="collector_mode: 'respawn' needs environments that can be frozen"):
         WarmupMachine(config(can_respawn=False))
     task = Starts(collector_mode="park", can_respawn=False)
-    assert "use 'park' or 'keep'" in only(RequestRefused, task.set("warmup.collector_mode", "respawn")).reason
+    assert "use 'park'" in only(RequestRefused, task.set("warmup.collector_mode", "respawn")).reason
 
 
 @pytest.mark.parametrize("t", [-1.0, float("nan")])
@@ -425,9 +424,9 @@ def test_a_loss_elsewhere_is_nobodys():
 
 
 def test_who_plans_nothing_journals_no_regimes():
-    """Mode keep: the change counts without a record."""
+    """Mode park: the change counts without a record."""
     task = learned()
-    task.set("warmup.collector_mode", "keep")
+    task.set("warmup.collector_mode", "park")
     assert kinds(task.arrived(0, at=task.t + 2.0)) == ["WarmupPlanned"]
     assert task.machine.state.history.rows == []
 

@@ -28,7 +28,7 @@ def test_everything_that_is_wrong_is_told_at_once():
     assert caught.value.problems == (
         "unknown key 'planer'; did you mean 'planner'?",
         "warmup planner must be one of cold, keep, seed, saa, got 'ssa'; did you mean 'saa'?",
-        "collector_mode must be one of park, respawn, keep, got 'stop'",
+        "collector_mode must be one of park, respawn, got 'stop'",
         "start_mode must be one of zygote, spawn, got 'fork'",
         "rho must be a number from 1e-9 to 1e9, got 0",
         "kappa must be a number from 1e-9 to 1e9, got inf",

@@ -23,12 +23,12 @@ seconds = st.floats(0.001, 100.0)
 @pytest.mark.parametrize("planned_t", [None, 3.0])
 def test_who_goes_up_or_is_lost_has_nothing_planned(status, planned_t):
     """Who is lost is not due either: whoever starts the lost anew starts it at once."""
-    values = {"status": status, "planned_t": planned_t, "ended": True, "parked": True, "due": True, "mode": "spawn"}
+    values = {"status": status, "planned_t": planned_t, "ended": True, "due": True, "mode": "spawn"}
     up, lost = (Member(env_indices=(0,), node="n0", **values) for _ in range(2))
     up.goes_up()
     lost.is_lost()
-    assert (up.status, up.planned_t, up.ended, up.parked, up.due) == ("up", None, False, False, True)
-    assert (lost.status, lost.planned_t, lost.ended, lost.parked, lost.due) == ("absent", None, False, False, False)
+    assert (up.status, up.planned_t, up.ended, up.due) == ("up", None, False, True)
+    assert (lost.status, lost.planned_t, lost.ended, lost.due) == ("absent", None, False, False)
     assert {up.node, lost.node, up.mode, lost.mode} == {"n0", "spawn"}
 
 
@@ -101,13 +101,11 @@ def test_a_collector_is_early_or_late_never_both():
         {"arrival_t": {0: 5.0}},
         {"ready_t": {}},
         {"ready_t": {0: 4.0}},
-        {"parked": [0], "waited": []},
-        {"parked": [0, 1], "waited": [1]},
         {"kept": [0], "ready_t": {}},
     ],
 )
 def test_a_round_with_something_open_has_no_outcome(changes):
-    """Disturbed, not complete, a start still out, or a wait for a CPU slot not known."""
+    """Disturbed, not complete, or a start still out."""
     assert trace(**changes).outcome() is None
 
 
@@ -116,7 +114,6 @@ def test_a_round_with_something_open_has_no_outcome(changes):
     [
         ({"kept": [0], "ready_t": {1: 7.0}}, (4.0, 0.0), (0.0, 2.0)),  # who is kept idles from its sending on
         ({"kept": [0, 1], "ready_t": {}}, (4.0, 3.0), (0.0, 0.0)),
-        ({"parked": [0, 1], "waited": [0, 1]}, (1.0, 0.0), (0.0, 2.0)),
         ({"ready_t": {0: 5.0, 1: 5.0}}, (0.0, 0.0), (0.0, 0.0)),
     ],
 )

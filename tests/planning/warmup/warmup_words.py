@@ -31,11 +31,11 @@ def kinds(records):
     return [type(record).__name__ for record in records]
 
 
-def config(n=2, *, can_respawn=True, queued=False, **settings):
+def config(n=2, *, can_respawn=True, **settings):
     settings = {"collector_mode": "respawn", "start_mode": "spawn", "planner": "saa", **settings}
     shares = [[i] for i in range(n)]
     return {
-        "task": "a", "env_shares": shares, "settings": settings, "can_respawn": can_respawn, "queued": queued,
+        "task": "a", "env_shares": shares, "settings": settings, "can_respawn": can_respawn,
     }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ class Starts:
         """What tells the states apart in which an event means something else."""
         state = self.machine.state
         statuses = frozenset(member.status for member in state.members)
-        return state.phase, state.queued, state.settings.planner, statuses
+        return state.phase, state.settings.planner, statuses
 
     # ------------------------------------------------------------------ short words
     def placed(self, *nodes, at=None):
@@ -85,18 +85,11 @@ class Starts:
             start_mode=mode, round=round,
         )  # fmt: skip
 
-    def arrived(self, i, at=None, *, round=None, n_samples=8, **queue):
+    def arrived(self, i, at=None, *, round=None, n_samples=8):
         return self.feed(
             words.ExperienceArrived, at=at, collector=i, round=round or self.round, attempt=1,
             version=round or self.round, n_samples=n_samples, n_bytes=1, key=f"{self.round}/{i}", collect_s=1.0,
-            episodes=(), **queue,
-        )  # fmt: skip
-
-    def has_slot(self, i, at=None, *, start_s=0.5, round=None):
-        """Let a parked collector have the CPU slot that was asked for ahead."""
-        return self.feed(
-            CollectorReady, at=at, collector=i, node=self.nodes[i], start_s=start_s, n_starting=1, start_mode="park",
-            round=round or self.round + 1, queued_s=start_s,
+            episodes=(),
         )  # fmt: skip
 
     def granted(self, at=None, *, n_slots=0):
@@ -158,10 +151,10 @@ class Starts:
         """Let the next parameters reach all nodes."""
         return sum((self.completed(node, at) for node in sorted(set(self.nodes))), ())
 
-    def whole_round(self, gap_s=6.0, *, collect_s=2.0, start_s=1.0, mode="spawn", n_slots=0, **queue):
+    def whole_round(self, gap_s=6.0, *, collect_s=2.0, start_s=1.0, mode="spawn", n_slots=0):
         """Make a round whose collectors are ready `start_s` after they were started; return all answers."""
         began = self.t
-        out = self.send(began + collect_s, **queue)
+        out = self.send(began + collect_s)
         t0 = self.t
         out += self.granted(t0 + 0.1 * gap_s, n_slots=n_slots)
         for i in range(self.n):

@@ -226,7 +226,7 @@ def test_a_live_setting_acts_from_the_next_round_and_survives_a_resume(make_dqn_
     assert learn(fresh, block(1, 16), round=2)["train/learning_rate"] == 0.25
     with pytest.raises(ConfigError, match="batch_size cannot change while training; these can: learning_rate, tau"):
         learner.set("batch_size", 8)
-    with pytest.raises(ConfigError, match="tau must be a number in"):
+    with pytest.raises(ConfigError, match="tau must be a number from 0 to 1"):
         learner.set("tau", 2.0)
 
 
@@ -363,7 +363,7 @@ def test_the_entry_is_found_and_text_is_read():
     [
         ("gradient_steps", 0, "gradient_steps must be a whole number >= 1, or -1"),
         ("learning_starts", -1, "learning_starts must be a whole number >= 0"),
-        ("exploration_final_eps", 1.5, "exploration_final_eps must be a number in"),
+        ("exploration_final_eps", 1.5, "exploration_final_eps must be a number from 0 to 1"),
         ("policy_kwargs", {"net_arch": {"pi": [8]}}, "net_arch must be a list of widths"),
         ("policy_kwargs", {"ortho_init": True}, "takes the keys activation_fn, .*net_arch, .*not ortho_init"),
         ("normalize", True, "'normalize' is not supported: observations and rewards are not normalised for dqn"),

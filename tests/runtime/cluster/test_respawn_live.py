@@ -105,7 +105,7 @@ def test_modes_change_while_a_task_trains(make_bench):
     """From park to respawn and back, each from the next round on; the task never notices."""
     bench = make_bench()
     run = bench.start([bench.spec("a", steps=400_000, **GPF)])
-    for n, mode in ((2, "respawn"), (6, "keep"), (9, "respawn"), (12, "park")):
+    for n, mode in ((2, "respawn"), (6, "park"), (9, "respawn"), (12, "park")):
         run.round(n)
         bench.link.set("r1", key="warmup.collector_mode", value=mode)
     run.round(16)

@@ -17,6 +17,7 @@ from drlnb.records.ids import Fence
 from drlnb.runtime import lease
 from drlnb.runtime.distribution.outbox import pack_hosts, ways
 from drlnb.runtime.distribution.relay import HostRelay
+from drlnb.runtime.master.checkpoint_effects import Committed
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.master.slot_effects import SlotEffects
@@ -161,6 +162,7 @@ def test_a_grant_that_expired_on_its_way_is_not_handed_out(arrives):
 
 def test_a_holder_that_stood_still_commits_nothing():
     """Stopped for longer than it may be silent, its loop goes on with the commit first: the lease may be another's."""
+    made = Committed(published=b"parameters")
 
     async def go(stands_s):
         async with Cluster() as cluster:
@@ -168,7 +170,8 @@ def test_a_holder_that_stood_still_commits_nothing():
             fence = (await client.acquire("w", round=1))["fence"]
             fed = []
             master = SimpleNamespace(
-                made={"k": "parameters"},
+                made={"k": made},
+                sender=SimpleNamespace(changes=lambda published: (0, ())),
                 gate=StoreGate(),
                 attempt=1,
                 leases=client,
@@ -180,7 +183,7 @@ def test_a_holder_that_stood_still_commits_nothing():
             SlotEffects.commit(SimpleNamespace(m=master), command)
             return fed, master.committed
 
-    assert asyncio.run(go(0.0)) == ([words.ParametersCommitted], "parameters")
+    assert asyncio.run(go(0.0)) == ([words.ParametersCommitted], made)
     assert asyncio.run(go(0.05)) == ([words.LeaseLost], None)
 
 

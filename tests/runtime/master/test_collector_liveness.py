@@ -59,8 +59,7 @@ def test_a_collector_that_does_not_answer_is_started_again(tmp_path, monkeypatch
 
 def acted():
     fragment = {"round": 3, "version": 3, "n_samples": 8, "collect_s": 0.1, "episodes": []}
-    slot = {"queued_s": 0.0, "keeps_cpu": False, "n_cpu_slots": 0, "n_sharing": 0}
-    return {"op": "experience", "fragment": fragment, "payload": b"", "slot": slot}
+    return {"op": "experience", "fragment": fragment, "payload": b"", "queued_s": 0.0}
 
 
 def test_environments_states_are_brought_along_until_the_collector_has_acted(tmp_path, monkeypatch):

@@ -28,7 +28,7 @@ def make_effects():
         counts = {"version": 1, "n_samples": 1, "collect_s": 0.1, "episodes": []}
         for round_, state in enumerate(states, 1):
             header, payload = Fragment({"round": round_, **counts}, {"action": np.full((1, 1), round_)}).pack()
-            reply = {"slot": {"keeps_cpu": False}, "fragment": header, "payload": payload}
+            reply = {"queued_s": 0.0, "fragment": header, "payload": payload}
             known = {} if state is None else {"state": pickle.dumps(state)}
 
             async def act(op, command, reply=reply | known):

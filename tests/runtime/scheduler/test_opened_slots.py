@@ -183,7 +183,7 @@ def test_how_tasks_share_a_slot_is_told_to_its_node():
 def test_other_words_for_it_are_refused():
     """One line, nothing is opened; an open pool refuses what it is not."""
     nodes = _nodes()
-    said = "isolation must be 'shared' or 'process', got 'thread'"
+    said = "isolation must be one of shared, process, got 'thread'"
     assert _open(nodes, 1, isolation="thread")["message"] == said
     assert (nodes.given, nodes.pool.opened) == ({}, False)
     _open(nodes, 1)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:swapping. the budget of")
 #: Samples of a step of each network.
 BATCHES = {"alexnet_32": 2, "vgg16_bn_32": 2, "resnet50_32": 2, "inception_v3_32": 1, "impala": 2, "nature_cnn": 2,
            "transformer": 1}  # fmt: skip
-PLANNERS = ["all", "vdnn_conv", "capuchin", "types_exhaustive", "hybrid", "auto",
+PLANNERS = ["all", "vdnn_conv", "capuchin", "hybrid", "auto",
             *[f"greedy:actions={each}" for each in ("swap", "squeeze", "derive", "block")]]  # fmt: skip
 TIERS = {"file": "file", "checked": lambda meter: SlabTier(meter, CheckedStreams(5), 1 << 28, 1 << 20)}
 KINDS = {

@@ -296,3 +296,39 @@ def test_the_pages_example_takes_less_memory_than_plain():
     """What the process maps, not what is counted: with all that swapping itself loads, in three turns."""
     turns = [{name: peak_rise(around) for name, around in _AROUND.items()} for _ in range(3)]
     assert max(turn["swapped"] for turn in turns) < min(turn["plain"] for turn in turns)
+
+
+def test_a_search_that_fails_is_told_once_and_steps_go_on():
+    """`oracle` tries every plan, of which there may be too many: that is no reason to end a step by an error."""
+    net, x = nn.Sequential(*[each for _ in range(24) for each in (nn.Linear(8, 8), nn.Tanh())]), torch.randn(4, 8)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with swapper(net, planner="oracle", budget=fixed_bytes(net) + 2000) as swapped:
+            for _ in range(6):
+                with swapped.step() as step:
+                    net(x).sum().backward()
+            assert "there must be at most 65536 plans" in str(swapped.report())
+    said = [str(each.message) for each in seen if "oracle" in str(each.message)]
+    assert len(said) == 1
+    assert step.swapped_bytes > 0
+
+
+def test_steps_above_the_budget_are_counted_and_warnings_point_at_the_users_line():
+    """The first steps are recorded and may be above it; the report says how many were, until the budget is another."""
+    net, x = nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]), torch.randn(64, 8)
+    with (
+        warnings.catch_warnings(record=True) as seen,
+        swapper(net, planner="auto", budget=fixed_bytes(net) + 10) as swapped,
+    ):
+        warnings.simplefilter("always")
+        for n in range(1, 8):
+            with swapped.step() as step:
+                net(x).sum().backward()
+            assert step.peak_bytes > swapped.report().budget_bytes
+            assert f"{n} steps were ABOVE this budget so far" in str(swapped.report())
+        swapped.set_budget("1MiB")
+        with swapped.step():
+            net(x).sum().backward()
+        assert "ABOVE" not in str(swapped.report())
+    assert seen
+    assert {each.filename for each in seen} == {__file__}

@@ -83,14 +83,13 @@ def test_prices_decide_between_late_and_idle(rho, after, outcomes):
 
 
 def test_who_is_kept_is_idle_for_the_gap():
-    """By the planner or by the mode: no wait, 6 s idle."""
-    recorded = by_hand([6.0] * 10)
-    for key, value in (("warmup.planner", "keep"), ("warmup.collector_mode", "keep")):
-        assert {(one.action, one.wait_s, one.idle_s) for one in recorded.decided(key, value)} == {("keep", 0.0, 6.0)}
+    """No wait, 6 s idle."""
+    kept = by_hand([6.0] * 10).decided("warmup.planner", "keep")
+    assert {(one.action, one.wait_s, one.idle_s) for one in kept} == {("keep", 0.0, 6.0)}
 
 
-def test_who_is_parked_without_a_queue_waits_for_nothing():
-    """Nothing is started: no wait, and its slot is free meanwhile."""
+def test_who_rests_waits_for_nothing():
+    """Nothing is started: no wait, and nobody is idle."""
     rounds = by_hand([6.0] * 10).decided("warmup.collector_mode", "park")
     assert {(one.action, one.wait_s, one.idle_s) for one in rounds} == {("cold", 0.0, 0.0)}
 
@@ -155,27 +154,6 @@ def test_another_rule_gives_what_that_rule_gives(planner):
     for one in foretold:
         known = own.measured[one.round]
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("planner", ["saa"])
-def test_a_wait_for_a_cpu_slot_is_a_start(planner):
-    """Parked collectors that share too few CPU slots: from cold wakes, what asking ahead by each rule comes to."""
-    foretold = RecordedStarts(journal_of("cold", "park")).decided("warmup.planner", planner)
-    own = RecordedStarts(journal_of(planner, "park"))
-    again = {one.round: one for one in own.decided()}
-    assert len(own.measured) == 39
-    for one in foretold[:-1]:
-        known = own.measured[one.round]
-        assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
-        assert (again[one.round].wait_s, again[one.round].reason) == (pytest.approx(one.wait_s, abs=3e-6), one.reason)
-
-
-def test_waits_for_a_cpu_slot_must_be_in_the_journal():
-    """Processes that ended say nothing about a queue for CPU slots."""
-    recorded = RecordedStarts(journal_of("cold"))
-    with pytest.raises(ValueError, match="no wait for a CPU slot on node n0 is in the journal; there are: "):
-        recorded.decided("warmup.collector_mode", "park")
 
 
 @pytest.mark.parametrize("planner", ["saa", "seed"])
@@ -280,7 +258,7 @@ def test_losses_pauses_and_stops_are_decided_as_they_were(planner):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("key", "value"), [("warmup.planner", "cold"), ("warmup.collector_mode", "keep")])
+@pytest.mark.parametrize(("key", "value"), [("warmup.planner", "cold"), ("warmup.planner", "keep")])
 def test_a_disturbed_run_can_be_tried_out_too(key, value):
     """Losses and pauses happen to collectors that are started otherwise, too."""
     rounds = RecordedStarts(disturbed("saa")).decided(key, value)

@@ -101,20 +101,12 @@ def free_steps(result):
     ]
 
 
-@pytest.mark.parametrize(
-    ("size", "said"),
-    [
-        ("lots", "--swap-budget: a size must be a number of bytes such as 11GiB, got 'lots'"),
-        (
-            "10MB",
-            "--swap-budget: the budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), "
-            "got 9.5 MiB",
-        ),
-    ],
-)
-def test_a_wrong_budget_is_one_line(size, said):
+def test_a_budget_below_what_stays_is_one_line():
     """With the limit and the value."""
     given = {"tasks": 1, "gpus": 1, "rounds": 2, "collectors": 1, "seed": 0, "hold": "round", "out": None, "json": None}
     with pytest.raises(ConfigError) as refused:
-        main(argparse.Namespace(**given, swap_budget=size))
-    assert str(refused.value) == said
+        main(argparse.Namespace(**given, swap_budget="10MB"))
+    assert str(refused.value) == (
+        "--swap-budget: the budget must be above the 729.3 MiB that stay anyway (impala, 256 samples, 2080ti), "
+        "got 9.5 MiB"
+    )

@@ -44,7 +44,7 @@ def test_json_is_the_last_line(capsys):
     assert cold["spread"]["n"] == 2
     assert cold["value"] == pytest.approx(10 * cold["wait_s"] + cold["idle_s"])
     assert keep["origin"] == "simulated"
-    assert keep["baseline"] == cold["value"]
+    assert keep["baseline"] == f"cold {cold['value']:.6f}"
 
 
 def test_all_planners_are_compared_by_default(capsys):

@@ -209,26 +209,3 @@ def test_a_start_happens_once_and_can_be_taken_back():
 
 def start(collector, after_s):
     return StartCollector(collector=collector, node="n0", env_indices=(collector,), after_s=after_s, round=2)
-
-
-# ------------------------------------------------------------------ parked, with a queue for CPU slots
-def test_parked_collectors_ask_for_their_slots_ahead():
-    """A wait for a CPU slot is a start like another: the same planner waits and idles just as long as for processes."""
-    work = WarmupWorkload(n_rounds=40, n_workers=3, start_mode="spawn")
-    for planner in ("cold", "saa"):
-        parked = simulate_warmup(work, planner, settings={"collector_mode": "park"}, validate=True)
-        ended = simulate_warmup(work, planner, validate=True)
-        assert parked.wait_s == pytest.approx(ended.wait_s, rel=0.25), planner
-        assert parked.hit_frac == pytest.approx(ended.hit_frac, abs=0.15), planner
-        starts = [start for start in parked.stream.of(StartCollector) if start.round]
-        assert all(start.parked for start in starts)
-        assert bool(starts) == (planner != "cold"), "cold: the wake asks for the slot, nothing is commanded"
-        assert not parked.stream.of(StopCollector)
-
-
-def test_what_is_said_of_waits_is_what_they_were():
-    """The machine hears of waits with the experience that follows; its outcome is that of the world."""
-    outcome = simulate_warmup(SHORT, "cold", settings={"collector_mode": "park"}, validate=True)
-    told = [measured.wait_s for measured in outcome.stream.of(WarmupMeasured)]
-    assert len(told) == SHORT.n_rounds - 1
-    assert sum(told[3:]) / len(told[3:]) == pytest.approx(outcome.wait_s, rel=0.1)

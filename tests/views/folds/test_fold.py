@@ -14,7 +14,7 @@ from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, line_of
 from drlnb.records.round import LeaseReceived, PhaseEntered, RequestSlot
 from drlnb.views.folds.clocks import Clocks, roundest
-from drlnb.views.folds.entries import decoded, entries_of, handlers_of
+from drlnb.views.folds.entries import decoded, entries_of, folds, handlers_of
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from tests.streams import stream_of
@@ -51,12 +51,12 @@ class OtherName:
     def _slots(self, stream: str, event: leasing.SlotAdded, time: float) -> None: ...
 
 
-def test_a_handler_that_cannot_be_read_is_told():
+def test_a_handler_that_cannot_be_read_is_told_as_its_class_is_made():
     """A fold's method that looks like one and is none would never be called; one without a record is none by intent."""
-    assert [kind for kind, _ in handlers_of(Good(), "s")] == [leasing.SlotAdded, leasing.SlotFailed]
+    assert [kind for kind, _ in handlers_of(folds("stream")(Good)(), "s")] == [leasing.SlotAdded, leasing.SlotFailed]
     for fold in (Swapped, AsText, Nameless, NoRecord, WithoutStream, OtherName):
         with pytest.raises(TypeError, match=rf"{fold.__name__}._slots is no handler"):
-            handlers_of(fold(), "s")
+            folds("stream")(fold)
 
 
 def digests(source):

@@ -104,23 +104,15 @@ def test_experience_that_is_told_twice_counts_once():
     assert len([name for name, *_ in phases(view) if name == "acts"]) == 2
 
 
-def test_who_is_kept_idles_and_who_is_parked_rests():
-    """Kept: amber from sending to the parameters.  Parked: rests until its start."""
+def test_who_is_kept_idles_and_who_rests_is_grey():
+    """Kept: amber from sending to the parameters.  At rest: until the parameters come; it is never late."""
     run = Run().task("a").sent("a", 1, 1.0, action="keep", end=None, reason="never stopped").arrived("a", 3.0, 2)
     assert [name for name, *_ in phases(waterfall.waterfall(run.journal()))] == ["acts", "idle"]
-    run = Run().task("a").sent("a", 1, 1.0, end=words_of_warmup.ParkCollector).arrived("a", 3.0, 2)
-    run.starts("a", 1, 0.0)
-    run.ready("a", 3.25, 0.25)
-    assert phases(waterfall.waterfall(run.journal()))[1:] == [("parked", 1.0, 3.0), ("late", 3.0, 3.25)]
-
-
-def test_who_is_woken_with_its_parameters_is_late_until_it_acts():
-    """A parked process says nothing when it is woken: the next experience tells when it began to act."""
-    run = Run().task("a").sent("a", 1, 1.0, end=words_of_warmup.ParkCollector).arrived("a", 3.0, 2)
-    run.sent("a", 2, 6.0, collect=2.5, end=words_of_warmup.ParkCollector)
-    run.say(STREAM, SettingChanged(t=60.0, key="x", value=0, task=None))
-    drawn = [one for one in phases(waterfall.waterfall(run.journal())) if one[0] == "late"]
-    assert drawn == [("late", 3.0, 3.5)]
+    run = Run().task("a").sent("a", 1, 1.0, end=None).arrived("a", 3.0, 2)
+    run.sent("a", 2, 6.0, collect=2.5, end=None)
+    drawn = phases(waterfall.waterfall(run.journal()))
+    assert [one for one in drawn if one[0] != "acts"][:1] == [("parked", 1.0, 3.0)]
+    assert {name for name, *_ in drawn} == {"acts", "parked"}
 
 
 def test_nobody_is_late_after_the_last_round():

@@ -57,6 +57,21 @@ def test_a_choice_while_the_pump_writes_is_heard():
     panel.fields.writer = None
 
 
+def test_a_choice_that_failed_is_told_after_the_field_came_back():
+    """The value in force that the pump writes is no choice that works; the user's next one is."""
+    panel = faces.distribution()
+    field = panel.content.case.fields["model_mb"]
+    choose = panel.set
+    panel.set = lambda **_: {}["planted"]
+    typed(field, 7.0)
+    panel.write()
+    assert field.value != 7.0
+    assert [message.text for message in panel.messages] == ["read model_mb: KeyError: 'planted'"]
+    panel.set = choose
+    typed(field, 8.0)
+    assert len(panel.messages) == 0
+
+
 @pytest.mark.parametrize("m", [40, 1.5])
 def test_a_box_beside_a_slider_refuses_what_the_slider_cannot_have(m):
     """Both show the same; beyond the hosts nothing is clamped."""

@@ -270,7 +270,7 @@ def test_a_front_has_a_line_per_planner_and_stays_while_the_budget_moves(panel):
     press(panel, "front")
     before = panel.view("more")
     names = [line["label"] for line in before.facts["lines"]]
-    assert names == ["none", "all", "vdnn_all", "capuchin", "types_exhaustive", "auto"]
+    assert names == ["none", "all", "vdnn_all", "capuchin", "auto"]
     marks = {mark["label"]: mark["t"] for mark in before.facts["marks"]}
     assert marks["one sample"] < marks["budget"] == 2048.0 < marks["keeping all"]
     panel.content.fields["budget_mib"].value = 1500.0

@@ -16,6 +16,12 @@ pytestmark = pytest.mark.cluster
 LEFT = "(len(w._instances), sorted(t.name for t in threading.enumerate()))"
 
 
+def soon(condition, what="None"):
+    """Return code that waits until something holds, and raises with `what` if it does not."""
+    wait = f"end = time.monotonic() + 10\nwhile not ({condition}) and time.monotonic() < end: time.sleep(0.02)\n"
+    return f"{wait}assert {condition}, {what}"
+
+
 @pytest.fixture
 def panel(kernel, tmp_path):
     """Give the table's model of a shown panel of a run that goes on."""
@@ -36,7 +42,7 @@ def panel(kernel, tmp_path):
     kernel.show(table)
     yield table
     kernel.execute("assert panel.messages.__len__() == 0, list(panel.messages)\npanel.close(); panel.close()")
-    kernel.execute(f"time.sleep(0.3)\nassert before == {LEFT}, (before, {LEFT})")
+    kernel.execute(soon(f"before == {LEFT}", f"(before, {LEFT})"))
     kernel.execute("assert not live.hub.running and not live.pump.running and not len(live.registry)")
     said = printed(kernel.execute("import json; print(json.dumps(panel.to_dict()['code'])); run.close()"))
     assert json.loads(said) == 'run.panel("fleet")'
@@ -44,25 +50,24 @@ def panel(kernel, tmp_path):
 
 def test_pictures_move_while_a_cell_blocks(kernel, panel):
     """Deltas of a table come during the cell, two a second."""
-    blocked = kernel.execute("time.sleep(2.5)")
+    blocked = kernel.execute("time.sleep(4)")
     began, ended = blocked[0]["at"], blocked[-1]["at"]
     assert len([m for m in custom(blocked, "delta") if began + 0.5 < m["at"] < ended]) >= 3
 
 
 @pytest.mark.parametrize("cell", ["time.sleep(1.5)", "import asyncio; await asyncio.sleep(1.5)", "pass"])
 def test_a_click_is_carried_out_once_whatever_the_kernel_does(kernel, panel, cell):
-    """Blocked, awaiting or idle: nothing is lost, nothing done twice, and the callback is over within 50 ms."""
+    """Blocked, awaiting or idle: nothing is lost, nothing done twice, and no callback waits for the cluster."""
     kernel.execute("""
 from drlnb.widgets.transport.commands import Commands
-took, receive = [], Commands.receive
-def timed(self, *args):
-    began = time.perf_counter()
+over, receive, answers = [], Commands.receive, threading.Event()
+def counted(self, *args):
     receive(self, *args)
-    took.append(time.perf_counter() - began)
-Commands.receive = timed
+    over.append(args)
+Commands.receive = counted
 control = link.control
 def slow(*args, **keys):
-    time.sleep(0.3)
+    assert answers.wait(20)
     control(*args, **keys)
 link.control = slow
 """)
@@ -71,11 +76,10 @@ link.control = slow
         kernel.say(panel, kind="command", id="c1", name="pause", args={"task": "a"})
     kernel.say(panel, kind="command", id="c2", name="resume", args={"task": "a"})
     kernel.listen(request)
-    kernel.execute(
-        "end = time.monotonic() + 10\nwhile len(link.asked) < 2 and time.monotonic() < end: time.sleep(0.05)"
-    )
+    kernel.execute(soon("len(over) == 3", "over") + "\nassert link.asked == []\nanswers.set()")
+    kernel.execute(soon("len(link.asked) >= 2", "link.asked"))
     kernel.execute("time.sleep(0.2)\nassert link.asked == [('pause', 'a'), ('resume', 'a')], link.asked")
-    kernel.execute("assert len(took) == 3 and max(took) < 0.05, took\nCommands.receive = receive")
+    kernel.execute("Commands.receive = receive")
 
 
 def test_a_cell_that_is_run_five_times_makes_nothing_more(kernel, panel):
@@ -94,11 +98,10 @@ def test_an_interrupted_cell_leaves_run_and_panel_alone(kernel, panel, cell):
     raised, said = kernel.interrupted(cell, after_s=1.0)
     assert raised in {"KeyboardInterrupt", "CancelledError"}
     assert said == "drlnb: interrupted: this cell waits no more, run r1 goes on (run.stop() ends it)\n"
-    after = kernel.execute("time.sleep(1.5)\nassert not run.ended and run.status == 'running'")
+    after = kernel.execute("time.sleep(3)\nassert not run.ended and run.status == 'running'")
     assert len(custom(after, "delta")) >= 2
     kernel.say(panel, kind="command", id="c9", name="pause", args={"task": "a"})
-    kernel.execute("time.sleep(0.5)")
-    kernel.execute("assert link.asked == [('pause', 'a')], link.asked")
+    kernel.execute(soon("link.asked == [('pause', 'a')]", "link.asked"))
 
 
 def test_what_raises_gives_one_message_each_and_the_panel_lives_on(kernel, panel):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import nn
@@ -9,16 +10,16 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from drlnb.runtime.swapping.blocks.asking import Forward, not_asked
+from drlnb.runtime.swapping.blocks.given import Former, whole
 from drlnb.runtime.swapping.blocks.state import draws, keeps_statistics, surroundings
+from drlnb.runtime.swapping.looks import look
 from drlnb.runtime.swapping.memory import storages_of
 from drlnb.runtime.swapping.saved import given_back, kept
-from drlnb.runtime.swapping.torch_private import innermost_hooks, submodules
+from drlnb.runtime.swapping.squeeze import tensors_in
+from drlnb.runtime.swapping.tape import Tape
+from drlnb.runtime.swapping.torch_private import innermost_hooks, storage_number, submodules
 
-__all__ = ["Then", "checkpointed", "seen", "statistics_kept"]
-
-#: Given the numbers of the storages of a block's parameters and buffers, returns what is to see the tensors that the
-#: block saves when it is made again.
-Remaking = Callable[[Collection[int]], Callable[[torch.Tensor], None]]
+__all__ = ["Then", "before_backward", "checkpointed", "seen", "statistics_kept"]
 
 
 class Then:
@@ -42,6 +43,10 @@ class Then:
             for tensor in (*parameters.values(), *_read(each, buffers))
             if isinstance(tensor, torch.Tensor)
         ]
+        self._looks = [look(each.untyped_storage()) for each in self._whole()]  # of writes that nothing counts
+
+    def _whole(self) -> list[torch.Tensor]:
+        return whole([tensor.detach() for tensor, *_ in self._tensors])
 
     def changed(self) -> bool:
         """Return whether a parameter, or a buffer that is read, was written since, or settings of torch differ."""
@@ -54,6 +59,9 @@ class Then:
     def _check(self) -> None:
         for each in self._tensors:
             given_back(each)
+        for each, before in zip(self._whole(), self._looks, strict=True):
+            if not torch.equal(look(each.untyped_storage()), before):
+                raise _other(self._path, f"a parameter or buffer of shape {tuple(each.shape)} was written")
         if surroundings() != self._surroundings:
             raise RuntimeError(
                 f"block {self._path!r} ran under other settings of torch than its backward pass does (sdpa_kernel, "
@@ -108,7 +116,7 @@ def checkpointed(
     path: str,
     module: nn.Module,
     forward: Forward,
-    remaking: Remaking,
+    tape: Tape,
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> object:
@@ -120,31 +128,62 @@ def checkpointed(
         The submodule.
     forward
         Its forward pass.
-    remaking
-        See :data:`Remaking`.
+    tape
+        Sees what the block saves when it is made again.
     args, kwargs
         What it is called with.
+
+    Raises
+    ------
+    RuntimeError
+        In the backward pass, if what the block reads, or saves, was written since.
     """
     runs, then = list[None](), list[Then]()
+    own = storages_of(module)[0]
+    formerly = [Former(each, tape) for each in whole((args, kwargs))]
     numbers = [*map(id, args)]
     same = [numbers.index(each) for each in numbers]
+
+    def saved(tensor: torch.Tensor) -> None:
+        tape.part()
+        formerly.extend(
+            Former(each, tape) for each in whole(tensor) if storage_number(each.untyped_storage()) not in own
+        )
 
     def run(*args: object, **kwargs: object) -> object:
         runs.append(None)
         if len(runs) == 1:
-            return forward(*args, **kwargs)
+            with seen(saved):
+                return forward(*args, **kwargs)
         args = tuple([args[i] for i in same])  # attention asks whether its query is its key
         with ExitStack() as stack:
             for each in then:  # none if the forward pass itself asks for gradients
                 stack.enter_context(each.again())
             stack.enter_context(statistics_kept(module))
             stack.enter_context(not_asked(module))
-            stack.enter_context(seen(remaking(storages_of(module)[0])))
+            stack.enter_context(seen(tape.remaking(storages_of(module)[0])))
             return forward(*args, **kwargs)
 
     result: object = checkpoint(run, *args, use_reentrant=False, **kwargs)
     then.append(Then(path, module))
+    before_backward(result, partial(_check, path, formerly))
     return result
+
+
+def _check(path: str, formerly: Collection[Former], _: object) -> None:
+    if not all(each.is_unwritten for each in formerly):
+        raise _other(path, "what it reads or saves was modified by an inplace operation, or given other data,")
+
+
+def _other(path: str, what: str) -> RuntimeError:
+    way = "choose a planner without blocks, such as 'hybrid:actions=swap'"
+    return RuntimeError(f"block {path!r} cannot be made again: {what} since its forward pass; {way}")
+
+
+def before_backward(output: object, look: Callable[[object], None]) -> None:
+    """Have a function called before the backward pass of what a block has returned begins."""
+    for node in {tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None}:
+        node.register_prehook(look)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ too.  A trial holds for one *manner*: the same simple attributes, such as ``trai
 """
 
 import functools
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,10 +17,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from drlnb.planning.swapping.profile import SwapProfile
 from drlnb.runtime.swapping.attribution import Attribution
-from drlnb.runtime.swapping.blocks.again import Then, checkpointed, statistics_kept
+from drlnb.runtime.swapping.blocks.again import Then, before_backward, checkpointed, statistics_kept
 from drlnb.runtime.swapping.blocks.asking import Forward, can_be_asked, instead
+from drlnb.runtime.swapping.blocks.given import Former, whole
 from drlnb.runtime.swapping.blocks.state import Unknowable, bits, draws, everything, keeps_statistics, manner
 from drlnb.runtime.swapping.memory import storages_of
+from drlnb.runtime.swapping.report import warn
 from drlnb.runtime.swapping.squeeze import tensors_in
 from drlnb.runtime.swapping.tape import Tape
 from drlnb.runtime.swapping.torch_private import graph_task, in_transform, storage_number, submodules
@@ -53,7 +54,8 @@ class Blocks:
         self._failed: dict[str, str] = {}
         self._n_trials: defaultdict[str, int] = defaultdict(int)
         self._warned: set[str] = set()
-        self._saved: list[object] = []  # what the outermost trial's forward pass has saved so far
+        self._saved: list[object] = []  # what the outermost trial's forward pass has saved so far, by its bits
+        self._inside: list[Former] = []  # the same, as tensors
         self._own: set[int] = set()  # storages of parameters and buffers
         self._statistics: set[int] = set()  # those of batch statistics, which are saved and not read; and of copies
         self._copies: set[int] = set()
@@ -100,8 +102,7 @@ class Blocks:
             for path in plan:
                 if path in self._failed and path not in self._warned:
                     self._warned.add(path)
-                    said = f"block {path!r} is not made again, what it saves stays: {self._failed[path]}"
-                    warnings.warn(said, RuntimeWarning, stacklevel=7)
+                    warn(f"block {path!r} is not made again, what it saves stays: {self._failed[path]}")
 
     def n_left_alone(self, plan: Sequence[str]) -> int:
         """Return how many blocks of a plan are not made again."""
@@ -116,7 +117,7 @@ class Blocks:
         how = manner(module)
         if how in self._passed[path] and path not in self._failed:
             if planned:
-                return checkpointed(path, module, forward, self._tape.remaking, args, kwargs)
+                return checkpointed(path, module, forward, self._tape, args, kwargs)
         elif self._n_trials[path] < _TRIALS and graph_task() == -1:
             return self._tried(path, module, forward, (args, kwargs))
         return forward(*args, **kwargs)
@@ -127,7 +128,7 @@ class Blocks:
         """Make a forward pass, and then once more what can be seen of it."""
         meter, how = self._tape.meter, manner(module)
         began_s, before = meter.settle(), _state(module, given)
-        random, first, n_saved = _random(module), len(self._saved), self._tape.n_saved
+        random, first, n_inside, n_saved = _random(module), len(self._saved), len(self._inside), self._tape.n_saved
         self._statistics |= _statistics(module)
         meter.waited_s += meter.settle() - began_s  # no tick's
         outer, self._tape.heard = self._tape.heard, self._hear
@@ -136,8 +137,9 @@ class Blocks:
         finally:
             self._tape.heard = outer
         saved = self._saved[first:]
+        inside = self._inside[n_inside:]
         if outer is None:
-            self._saved = []
+            self._saved, self._inside = [], []
         if self._tape.n_saved - n_saved < _LEAST_SAVED:
             return out
         began_s = meter.settle()
@@ -148,14 +150,20 @@ class Blocks:
             self._failed[path] = problem
         else:
             self._passed[path].add(how)
-            self._watch(path, Then(path, module), out)
+            self._watch(path, Then(path, module), [*self._formerly(given), *inside], out)
         meter.waited_s += meter.settle() - began_s
         return out
 
     def _hear(self, tensor: torch.Tensor) -> None:
         began_s = self._tape.meter.settle()
         self._saved.append(self._said(tensor))
+        self._inside += self._formerly(tensor)
         self._tape.meter.waited_s += self._tape.meter.settle() - began_s
+
+    def _formerly(self, value: object) -> list[Former]:
+        return [
+            Former(each, self._tape) for each in whole(value) if storage_number(each.untyped_storage()) not in self._own
+        ]
 
     def _said(self, tensor: torch.Tensor) -> object:
         try:
@@ -196,16 +204,19 @@ class Blocks:
             return "made again, it returns other numbers"
         return before if isinstance(before, str) else _changed(before, module, given)
 
-    def _watch(self, path: str, then: Then, out: object) -> None:
+    def _watch(self, path: str, then: Then, tensors: Sequence[Former], out: object) -> None:
         """See whether something is written between the forward and the backward pass that has to be there again."""
 
         def look(_: object) -> None:
             if then.changed():
                 self._failed[path] = "its parameters, buffers or surroundings change before its backward pass"
-                self._n_trials[path] = _TRIALS
+            elif not all(each.is_unwritten for each in tensors):
+                self._failed[path] = "what it is called with, or saves, is written before its backward pass"
+            else:
+                return
+            self._n_trials[path] = _TRIALS
 
-        for node in {tensor.grad_fn for tensor in tensors_in(out) if tensor.grad_fn is not None}:
-            node.register_prehook(look)
+        before_backward(out, look)
 
 
 def _unread(_: object) -> torch.Tensor:

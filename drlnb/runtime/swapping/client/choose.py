@@ -2,14 +2,13 @@
 
 import json
 import time
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from drlnb.planning.codec import from_plain
-from drlnb.planning.registry import Planner, Planners
+from drlnb.planning.registry import Planner, PlannerFailed, Planners
 from drlnb.planning.swapping.heuristics import searched
 from drlnb.planning.swapping.machine import BUDGET_KEY, NONE, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
@@ -20,7 +19,7 @@ from drlnb.records.columns import swapping as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 from drlnb.records.units import said_bytes
-from drlnb.runtime.swapping.report import SwapStep
+from drlnb.runtime.swapping.report import SwapStep, warn
 
 __all__ = ["OwnChooser"]
 
@@ -104,7 +103,7 @@ class OwnChooser:
         if n_samples is None and not self._is_told:
             self._is_told = True
             text = "the samples of a step cannot be seen, so each step counts as one: give step(n_samples=...)"
-            warnings.warn(f"swapping: {text}", RuntimeWarning, stacklevel=2)
+            warn(f"swapping: {text}")
         self.profile = profile
         self._machine = self._machine or self._new_machine()
         self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples or 1)
@@ -135,7 +134,7 @@ class OwnChooser:
 
     def _say(self, cause: str, text: str) -> None:
         if cause not in self.said:
-            warnings.warn(f"swapping: {text}", RuntimeWarning, stacklevel=2)
+            warn(f"swapping: {text}")
         self.said[cause] = text
 
     def overflowed(self) -> None:
@@ -236,4 +235,12 @@ class OwnChooser:
             elif isinstance(record, words.TakeSwapProfile):
                 self.profile = self.plan = None
             elif isinstance(record, words.SearchSwapPlan):
-                self._tell(words.SwapPlanFound, **searched(record))
+                self._search(record)
+
+    def _search(self, command: words.SearchSwapPlan) -> None:
+        try:
+            found = searched(command)
+        except PlannerFailed as problem:  # what a rule has found at once goes on
+            self._say("search", f"{problem}; until the budget or the planner is another, a simple rule plans instead")
+        else:
+            self._tell(words.SwapPlanFound, **found)

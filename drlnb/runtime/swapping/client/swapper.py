@@ -8,6 +8,7 @@ import torch
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
+from drlnb.records.attributes import fixed
 from drlnb.runtime.swapping.client.choose import OwnChooser
 from drlnb.runtime.swapping.client.solve import read_budget
 from drlnb.runtime.swapping.engine import RECORDED, Engine
@@ -18,6 +19,7 @@ from drlnb.runtime.swapping.tiers.base import Meter, Tier
 __all__ = ["Swapper"]
 
 
+@fixed("reason")
 class Swapper(Engine):
     """Keeps the training steps of a module within a budget, with the gradients of plain PyTorch, bit by bit.
 
@@ -50,6 +52,10 @@ class Swapper(Engine):
         If the budget cannot be read or is below the module's own size, the planner is unknown, or the module is on
         several devices.
     """
+
+    module: torch.nn.Module
+    #: Why nothing is swapped; empty if something is.
+    reason: str
 
     def __init__(
         self,

@@ -8,13 +8,13 @@ import pytest
 
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.memory import fixed_bytes
-from tests.runtime.swapping.matrix import blocks, graphs, modules, recurrent  # noqa: F401 - they fill the table
+from tests.runtime.swapping.matrix import blocks, graphs, loops, modules, recurrent  # noqa: F401 - they fill the table
 from tests.runtime.swapping.matrix.steps import STEPS, after, seeded
 from tests.runtime.swapping.nets import differing
 from tests.runtime.swapping.rig import swapper
 
 PLANNERS = [
-    *["none", "all", "vdnn_conv", "vdnn_all", "capuchin", "types_exhaustive", "greedy", "oracle", "hybrid", "auto"],
+    *["none", "all", "vdnn_conv", "vdnn_all", "capuchin", "greedy", "hybrid", "auto"],
     *["qtable", "qfine", *(f"greedy:actions={each}" for each in ("squeeze", "derive", "block"))],
 ]
 #: Share of what a step saves that a budget leaves room for: plain is half as large again; next to nothing.

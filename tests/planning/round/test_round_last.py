@@ -1,25 +1,22 @@
-"""Collectors that share too few CPU slots, and the last round, as one task's master sees them."""
+"""The last round, and stops and pauses while processes are ended, as one task's master sees them."""
 
 import pytest
 from round_words import Master, kinds, of, only
 
 from drlnb.records.columns.warmup import (
     CollectorReady,
-    ParkCollector,
     RevokeStart,
     StartCollector,
     StopCollector,
     WakeCollector,
     WarmupPlanned,
 )
-from drlnb.records.round import EndTask, Evaluate, MetricsRecorded, PauseAsked, ResumeAsked, StopAsked, WriteCheckpoint
-
-CROWDED = {"n_cpu_slots": 1, "n_sharing": 2}
+from drlnb.records.round import EndTask, Evaluate, PauseAsked, StopAsked, WriteCheckpoint
 
 
-def a_round(master, **queue):
+def a_round(master):
     """Make the present round, up to the hosts' next parameters; return all answers."""
-    out = [record for i in range(2) for record in master.arrived(i, **queue)]
+    out = [record for i in range(2) for record in master.arrived(i)]
     out += master.granted()
     for i in range(2):
         out += master.computed(i)
@@ -28,87 +25,24 @@ def a_round(master, **queue):
     return out + list(master.completed())
 
 
-def queuing(n_rounds=30, **warmup):
-    """Return a task whose parked collectors have waited so long for CPU slots that they are asked for ahead."""
-    master = Master(n_rounds=n_rounds, warmup={"planner": "saa", **warmup})
-    master.at_version_1()
-    for _ in range(10):
-        a_round(master, queued_s=1.0, **CROWDED)
-    return master
-
-
-def has_slot(master, i):
-    round_ = master.version + 1
-    return master.feed(
-        CollectorReady, collector=i, node="n0", start_s=1.0, n_starting=1, start_mode="park", round=round_
-    )
-
-
-def test_a_slot_ahead_wakes_nobody_before_the_parameters_are_there():
-    """W4: it has a CPU slot, and acts when its host holds the version, not before; then everybody does."""
-    master = queuing()
-    out = [record for i in range(2) for record in master.arrived(i, queued_s=1.0, **CROWDED)]
-    assert {start.parked for start in of(StartCollector, out)} == {True}
-    assert not of(WakeCollector, has_slot(master, 0))
-    master.granted()
-    for i in range(2):
-        master.computed(i)
-    master.made()
-    assert not of(WakeCollector, master.committed())
-    assert [(w.collector, w.version) for w in of(WakeCollector, master.completed())] == [(0, 12), (1, 12)]
-    assert has_slot(master, 1) == (), "word of a slot that came with the wake"
-
-
-def test_a_parked_collector_is_woken_without_another_command():
-    """Its wake asks for the slot: as many commands and messages as without a queue."""
-    master = Master(n_rounds=9, warmup={"planner": "cold"})
-    master.at_version_1()
-    out = a_round(master, **CROWDED)
-    assert len(of(ParkCollector, out)) == len(of(WakeCollector, out)) == 2
-    assert not of(StartCollector, out)
-
-
-def test_a_pause_that_takes_places_back_hangs_nobody():
-    """The collectors never stopped: they are woken when the task goes on."""
-    master = queuing()
-    for i in range(2):
-        master.arrived(i, queued_s=1.0, **CROWDED)
-    assert {one.parked for one in of(RevokeStart, master.say(PauseAsked))} == {True}
-    master.granted()
-    for i in range(2):
-        master.computed(i)
-    master.made()
-    master.committed()
-    master.gathered(), master.written(), master.completed()
-    assert len(of(WakeCollector, master.say(ResumeAsked))) == 2
-
-
-def test_a_wait_for_a_cpu_slot_is_no_control():
-    """It is on the path like the acting itself: 2 s of acting after 3 s in the queue."""
-    master = Master(n_rounds=9)
-    master.at_version_1()
-    metrics = only(MetricsRecorded, a_round(master, queued_s=3.0, **CROWDED)).metrics
-    assert metrics["round/collect_s"] == 5.0
-
-
 # ------------------------------------------------------------------ the last round
-@pytest.mark.parametrize("mode", ["respawn", "park", "keep"])
+@pytest.mark.parametrize("mode", ["respawn", "park"])
 def test_no_start_is_planned_for_a_round_that_does_not_come(mode):
     """The budget is met with round 2: nobody rests after it, and one of them plays the evaluation."""
     master = Master(n_rounds=2, can_respawn=True, warmup={"collector_mode": mode})
     master.at_version_1()
-    out = [record for i in range(2) for record in master.arrived(i, **CROWDED)]
-    assert {plan.action for plan in of(WarmupPlanned, out)} <= {"cold", "keep"}
+    out = [record for i in range(2) for record in master.arrived(i)]
+    assert {plan.action for plan in of(WarmupPlanned, out)} <= {"cold"}
     master.granted(), master.computed(0), master.computed(1), master.made(), master.committed(), master.completed()
     if mode == "respawn":
         for i in range(2):
             master.feed(CollectorReady, collector=i, node="n0", start_s=1.0, n_starting=1, start_mode="zygote", round=2)
-    last = [record for i in range(2) for record in master.arrived(i, **CROWDED)]
+    last = [record for i in range(2) for record in master.arrived(i)]
     assert [plan.action for plan in of(WarmupPlanned, last)] == ["end", "end"]
     last += [*master.granted(), *master.computed(0), *master.computed(1), *master.made(), *master.committed()]
     last += [*master.gathered(), *master.written()]
     asked = [*last, *master.completed()]
-    assert not of(StopCollector, asked) + of(ParkCollector, asked) + of(StartCollector, asked)
+    assert not of(StopCollector, asked) + of(StartCollector, asked)
     assert len(of(Evaluate, asked)) == 1
     assert "EndTask" in kinds(master.evaluated())
 
@@ -120,7 +54,7 @@ def respawning(**config):
     master = Master(n_rounds=30, can_respawn=True, warmup=warmup, **config)
     master.at_version_1()
     for _ in range(10):
-        a_round(master, **CROWDED)
+        a_round(master)
         for i in range(2):
             started(master, i)
     return master
@@ -135,7 +69,7 @@ def started(master, i):
 def test_a_stop_takes_planned_starts_back_at_once():
     """O5: the round in hand is the last one; nothing is started for the one after it while it is computed."""
     master = respawning()
-    assert of(StartCollector, [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)])
+    assert of(StartCollector, [*master.arrived(0), *master.arrived(1)])
     out = master.say(StopAsked, reason="enough")
     assert [(one.collector, one.reason) for one in of(RevokeStart, out)] == [(0, "stop: enough"), (1, "stop: enough")]
     master.granted(), master.computed(0), master.computed(1), master.made()
@@ -147,13 +81,13 @@ def test_a_stop_takes_planned_starts_back_at_once():
 def test_a_round_whose_parameters_are_on_their_way_is_finished_before_a_pause():
     """Its collectors are started all the same: without them the round, and so the rest, would never come."""
     master = respawning()
-    master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
+    master.arrived(0), master.arrived(1)
     master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
     assert not of(RevokeStart, master.say(PauseAsked))
     master.completed()
     woken = [record for i in range(2) for record in started(master, i)]
     assert len(of(WakeCollector, woken)) == 2
-    asked = [*master.arrived(0, **CROWDED), *master.arrived(1, **CROWDED)]
+    asked = [*master.arrived(0), *master.arrived(1)]
     asked += [*master.granted(), *master.computed(0), *master.computed(1), *master.made(), *master.committed()]
     assert not of(StartCollector, asked)
     master.completed(), master.written()
@@ -163,7 +97,7 @@ def test_a_round_whose_parameters_are_on_their_way_is_finished_before_a_pause():
 def test_a_round_whose_parameters_are_on_their_way_is_not_begun_after_a_stop():
     """The starts for it are revoked, and the task ends as of the commit, with the environments as they rest."""
     master = respawning()
-    master.arrived(0, **CROWDED), master.arrived(1, **CROWDED)
+    master.arrived(0), master.arrived(1)
     master.granted(), master.computed(0), master.computed(1), master.made(), master.committed()
     out = master.say(StopAsked, reason="enough")
     assert [revoked.collector for revoked in of(RevokeStart, out)] == [0, 1]

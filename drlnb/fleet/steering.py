@@ -1,0 +1,86 @@
+"""Check what is asked for of a run, and send it to its cluster."""
+
+from drlnb.fleet.follower import Follower
+from drlnb.fleet.plain import checked_plain
+from drlnb.fleet.watch import Watch, known, refuse_task, status_of
+from drlnb.planning.settings import owner, unknown_setting
+from drlnb.records.errors import ConfigError, PeerError, RunLocked
+from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
+
+__all__ = ["RESTARTABLE", "change", "control", "followed", "restart"]
+
+#: Ends that a task can be started again from.
+RESTARTABLE = ("failed", "stopped")
+
+
+def followed(watch: Watch) -> Follower:
+    """Return what follows a run on its cluster; raise ConfigError for a recording: it cannot be steered."""
+    if not isinstance(watch, Follower):
+        raise ConfigError(f"this is a recording of run {watch.run_id}: nothing can be changed in it")
+    return watch
+
+
+def control(watch: Watch, action: str, task: str | None) -> None:
+    """Stop, kill, pause, resume or checkpoint one task or all; a run that has ended is left as it is."""
+    run = followed(watch)
+    if task is not None:
+        known(run.specs, task)
+    if not run.ended:
+        run.link.control(run.run_id, action, task=task, reason="asked for")
+
+
+def change(watch: Watch, key: str, value: object, task: str | None, *, try_only: bool = False) -> None:
+    """Change a setting, as of :meth:`drlnb.fleet.training.Training.set`; `try_only`: raise what that would, no more.
+
+    A setting of the algorithm is checked here, for every task that is meant; one of scheduling is judged by the
+    cluster, beside what is in force there.
+    """
+    run = followed(watch)
+    if task is not None:
+        known(run.specs, task)
+    refuse_task(key, task)
+    meant = {name: row for name, row in run.tasks.items() if task in (None, name)}
+    if run.ended:
+        raise ConfigError(f"run {run.run_id} is {status_of(run.tasks)}: nothing is left to change")
+    specs = [run.specs[name] for name, row in meant.items() if not row.ended]
+    if not specs:
+        names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
+        raise ConfigError(f"task {names}: nothing is left to change")
+    if owner(key):
+        values = [checked_plain(key, value)]
+    elif key.startswith(PREFIX):
+        values = [live_value(spec, key, value) for spec in specs]  # all are checked before any is sent
+    else:
+        raise ConfigError(unknown_setting(key, sorted({known for spec in specs for known in live_keys(spec)})))
+    send = run.link.check if try_only else run.link.set
+    send(run.run_id, key, values[0], task=task)
+
+
+def restart(watch: Watch, task: str | None) -> None:
+    """Start tasks again; as of :meth:`drlnb.fleet.training.Training.restart`."""
+    run = followed(watch)
+    if task is not None:
+        known(run.specs, task)
+    states, out = {name: status.state for name, status in run.tasks.items()}, str(run.folder.path)
+    names = [name for name, state in states.items() if state in RESTARTABLE and task in (None, name)]
+    if not names and task is None:
+        raise ConfigError(f"no task of run {run.run_id} has failed or was stopped")
+    if not names:
+        raise ConfigError(
+            f"task {task} is {states[str(task)]}: only one that failed or was stopped can be started again"
+        )
+    if run.closed:
+        raise ConfigError(f"this handle of run {run.run_id} was closed; go on with: drlnb.resume({out!r})")
+    lock = run.link.lock(run.run_id)
+    live = run.folder.live_lock() if run.ended else None
+    if live is not None and live.epoch != lock.epoch:
+        raise RunLocked(f"{out} is in use: {live.said}")
+    with run.standing:
+        for name in names:
+            try:
+                attempt = run.link.restart(run.run_id, name)
+            except PeerError as error:
+                raise PeerError(error.node, f"{error.what}; go on with: drlnb.resume({out!r})") from None
+            run.restarted(name, attempt)
+    run.folder.write_lock(lock)
+    run.go_on()
