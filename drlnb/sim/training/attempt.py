@@ -221,6 +221,8 @@ class Attempt:
         answer = self._pool.host.feed(RequestPolled, request_id=_numbered(request_id, again))
         if any(isinstance(record, RequestRefused) for record in answer):
             self._ask_again(request_id, again + 1)
+        elif self._pool.is_closed:
+            self.report(words.TaskFailed, reason=f"task {self.name} would wait for ever: no slot is lent", detail="")
         else:
             self._poll_later(request_id, again)
 

@@ -153,7 +153,7 @@ class Pool:
         settings: LeasingSettings,
         validate: bool = False,
     ) -> None:
-        machine = PoolMachine(settings, epoch=1)
+        machine = self._machine = PoolMachine(settings, epoch=1)
         self.settings = settings
         #: Task -> its newest attempt.
         self.masters: dict[str, Master] = {}
@@ -257,6 +257,12 @@ class Pool:
         if fence not in self.held:  # else its grant is told once more
             self.held[fence], self._good_t[fence] = (task, slots), self._clock.now
             self._clock.after(self.settings.renew_s, self._renew, fence)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it lends no slot any more: each was closed, and nobody is here to bring one back by hand."""
+        slots = self._machine.state.slots.values()
+        return bool(slots) and all(slot.closed for slot in slots)
 
     def let_go(self, fence: Fence) -> None:
         """Forget a holder: it renews no more."""
