@@ -165,7 +165,8 @@ class World(RuleBasedStateMachine):
     def holder_returns(self, data, clean, yielded):
         if self.fences:
             fence = data.draw(st.sampled_from(sorted(self.fences)))
-            self.tell(returned(fence, t=self.t, clean=clean, yielded=yielded))
+            computed_s = (0.5,) * len(self.fences[fence])
+            self.tell(returned(fence, t=self.t, clean=clean, computed_s=computed_s, yielded=yielded))
             assert fence not in self.fences
 
     @rule(data=st.data())

@@ -209,7 +209,7 @@ def test_what_lies_inside_a_window_adds_up(a, b, start, stop, more):
     st.sampled_from(HOLDS),
 )  # fmt: skip
 def test_a_task_alone_is_never_quicker_for_a_fault(faults, hold):
-    """With the same durations, whatever strikes it and whenever, it is done no sooner, with as many rounds, or fails."""
+    """With the same durations, whatever strikes and whenever, it is done no sooner, with as many rounds, or fails."""
     spared, (known,) = _alone(hold, ())
     struck = [_fault(kind, t) for kind, t in sorted(faults, key=lambda pair: pair[1])]
     pool, (task,) = _alone(hold, tuple(struck))
