@@ -11,7 +11,6 @@ from drlnb.records.round import PlacementReceived
 # -------------------------------------------------------------------- where collectors live
 def placement_received(state: WarmupState, event: PlacementReceived, out: list[Record]) -> None:
     """Place collectors; those that move are started anew."""
-    state.unsee()
     for i, (member, node) in enumerate(zip(state.members, event.collector_nodes, strict=True)):
         if member.node != node:
             _lose(state, i)
@@ -21,7 +20,6 @@ def placement_received(state: WarmupState, event: PlacementReceived, out: list[R
 def drop_node(state: WarmupState, node: str) -> None:
     """Forget a node's collectors: they are placed and started anew."""
     state.warm_t.pop(node, None)
-    state.unsee()
     for i, member in enumerate(state.members):
         if member.node == node:
             _lose(state, i)
@@ -48,7 +46,6 @@ def collector_ready(state: WarmupState, event: CollectorReady, out: list[Record]
     if member is None:
         return
     guides = is_guide(state.warm_t, event)
-    state.unsee()
     started = member.planned_t is not None and member.status in {"resting", "starting"}
     member.goes_up()
     member.due, member.mode = False, event.start_mode
@@ -86,7 +83,6 @@ def measure(state: WarmupState, trace: RoundTrace, out: list[Record]) -> None:
     if outcome is None:
         return
     trace.measured = True
-    state.unsee()
     out.append(outcome)
     row = state.history.rows[-1] if state.history.rows else None
     for i, start_s in trace.start_s.items():

@@ -47,7 +47,6 @@ def _open_round(state: WarmupState, round_: int, out: list[Record]) -> RoundTrac
     state.former = state.trace
     state.trace = RoundTrace(round=round_, n_workers=len(state.members), start_t=start_t)
     state.plan = None
-    state.unsee()
     for member in state.members:
         # Where a host is slow, others have acted already: who waits for it is still to be started for this round.
         if member.status != "absent" and not member.ended:
@@ -79,16 +78,14 @@ def _apply_changes(state: WarmupState, round_: int, out: list[Record]) -> None:
 
 # -------------------------------------------------------------------- plan
 def _view(state: WarmupState) -> WarmupView:
-    if state.seen is None:
-        rows = state.history.latest
-        state.seen = WarmupView(
-            **shared(state.settings, WarmupView),
-            gap_s=[row.gap_s for row in rows],
-            start_s=state.history.starts(),
-            round_s=[row.round_s for row in rows],
-            pools_s=[_pool(state, i) for i in range(len(state.members))],
-        )
-    return state.seen
+    rows = state.history.latest
+    return WarmupView(
+        **shared(state.settings, WarmupView),
+        gap_s=[row.gap_s for row in rows],
+        start_s=state.history.starts(),
+        round_s=[row.round_s for row in rows],
+        pools_s=[_pool(state, i) for i in range(len(state.members))],
+    )
 
 
 def _pool(state: WarmupState, i: int) -> tuple[float, ...]:

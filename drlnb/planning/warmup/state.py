@@ -80,8 +80,6 @@ class WarmupState:
     t: float = 0.0
     #: Makes a planner by its name.
     build: Callable[[str], Planner[WarmupView, WarmupPlan]] = field(metadata=TRANSIENT)
-    #: What the planner looks at: a function of the rest, kept within a round.
-    seen: WarmupView | None = field(default=None, metadata=TRANSIENT)
 
     @property
     def phase(self) -> str:
@@ -106,10 +104,6 @@ class WarmupState:
     def trace_before(self, round_: int) -> RoundTrace | None:
         """Return the trace of the round after which collectors rested for this one."""
         return next((t for t in (self.trace, self.former) if t is not None and t.round + 1 == round_), None)
-
-    def unsee(self) -> None:
-        """Make the next plan look again: something that it rests on has changed."""
-        self.seen = None
 
 
 def start(state: WarmupState, i: int, after_s: float, t: float, round_: int, out: list[Record]) -> None:

@@ -1,5 +1,7 @@
 """How many steps each collector makes: equal ones, or by the measured speed of its node."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,12 +111,27 @@ class Own:
         (BatchPlan(n_steps=(1, 0)), "n_steps of collector 1 must be a whole number >= 1, got 0"),
         (BatchPlan(n_steps=(2.5, 1)), "n_steps of collector 0 must be a whole number >= 1, got 2.5"),
         (BatchPlan(n_steps=(True, 1)), "n_steps of collector 0 must be a whole number >= 1, got True"),
+        (BatchPlan(n_steps=(1, 1), learners=(0,)), "learners must be 2 numbers, one per collector, or none, got 1"),
+        (
+            BatchPlan(n_steps=(1, 1), learners=(0, -1)),
+            "the learner of collector 1 must be a whole number >= 0, got -1",
+        ),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(plan, problem):
     """The collector is named."""
     with pytest.raises(PlannerFailed, match=f"batching planner own: {problem}"):
         BATCHING.ask(Own(plan), view(0.1, 0.1))
+
+
+def test_what_cannot_be_computed_in_parts_has_one_learner():
+    """Epochs over all batches, a replay ring; the same learner for all is no part."""
+    whole = replace(view(0.1, 0.1), divisible=False)
+    assert BATCHING.ask(Own(BatchPlan(n_steps=(1, 1), learners=(3, 3))), whole).learners == (3, 3)
+    with pytest.raises(
+        PlannerFailed, match="gradient cannot be computed in parts, so all shares need the same learner"
+    ):
+        BATCHING.ask(Own(BatchPlan(n_steps=(1, 1), learners=(0, 1))), whole)
 
 
 def test_a_plan_comes_back_from_the_journal():

@@ -229,7 +229,17 @@ def test_what_can_never_be_lent_is_refused_and_the_others_go_on(make_table):
     only_one = table.handle(requested("c", t=2.0, n_slots=2, allowed=("n0/cpu1",)))
     assert only(RequestRefused, only_one).reason.endswith("it wants 2 slots at once, and 1 may serve it")
     table.handle(requested("gang", t=3.0, n_slots=2))
+    assert table.handle(SlotsOpened(t=3.5, slots=("n0/cpu0", "n0/cpu1"))) == (), "it may be met"
     assert len(only(LeaseGranted, table.handle(slot_added("n0/cpu1", t=4.0))).slots) == 2
+
+
+def test_a_lease_is_not_ended_by_seconds_of_other_slots(make_table):
+    """As many numbers as slots; the lease goes on."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    lease = grant(table, requested("gang", t=0.0, n_slots=2))
+    refused = only(RequestRefused, table.handle(returned(lease.fence, t=1.0, computed_s=(0.5,))))
+    assert refused.reason == "computed_s has 1 numbers for 2 slots"
+    assert table.handle(returned(lease.fence, t=2.0, computed_s=(0.5, 0.25)))[0].computed_s == (0.5, 0.25)
 
 
 def test_a_gang_loses_all_of_its_slots_with_one(make_table):

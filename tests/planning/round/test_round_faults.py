@@ -7,6 +7,7 @@ from drlnb.planning.distribution.publication import DEADLINE
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import (
     AskMissing,
+    BaseMissing,
     DistributionPlanned,
     HostDropped,
     MessageLost,
@@ -517,3 +518,18 @@ def test_who_plays_an_evaluation_and_does_not_answer_is_lost():
     assert unanswered(master, 1, evaluates=True) == ()
     assert of(CollectorRestartPlanned, unanswered(master, 0, evaluates=True))
     assert unanswered(master, 0, evaluates=True) == ()
+
+
+def test_a_host_without_the_former_version_is_sent_what_it_was_to_keep(master):
+    """At once; nobody waits for a deadline."""
+    for i in range(2):
+        master.arrived(i)
+    if not master.machine.state.hold.held:
+        master.granted()
+    for i in range(2):
+        master.computed(i)
+    master.made()
+    out = master.feed(words.ParametersCommitted, version=2, fence=fence(master.token), base=1, changed=((0, 40),))
+    assert only(SendParameters, out).sends == ((0, 40, 0),)
+    again = only(SendParameters, master.feed(BaseMissing, host="n0", version=2, missing=((40, 100),)))
+    assert (again.source, again.hosts, again.sends) == ("", ("n0",), ((40, 100, 0),))
