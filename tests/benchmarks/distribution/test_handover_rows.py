@@ -1,14 +1,18 @@
 """What `python -m benchmarks distribution` measures at both ends of the network, with few actors and small versions."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.distribution import handover
 from benchmarks.efforts import Distribution
 
+#: Where `benchmarks` is found by a process that starts elsewhere.
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 SMALL = Distribution(model_mb=0.5, repeats=2)
 #: A process of its own: that of the tests would keep multiprocessing's helper and its pipe.
 CODE = """
@@ -26,7 +30,9 @@ if __name__ == "__main__":
 def test_actors_get_every_version_by_views_and_by_messages(tmp_path):
     """Real processes: two rows with a sample per turn."""
     (tmp_path / "rows.py").write_text(CODE, encoding="utf-8")
-    ran = subprocess.run([sys.executable, "rows.py"], cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "rows.py"], cwd=tmp_path, env=HERE, capture_output=True, timeout=60, check=True
+    )
     views, many = json.loads(ran.stdout)
     assert [views[0], many[0]] == ["handover", "handover-many"]
     assert views[1].startswith("0.5 MB to 2 actor processes")
@@ -51,7 +57,9 @@ if __name__ == "__main__":
 def test_versions_that_wait_for_actors_are_not_left_behind(tmp_path):
     """A real publisher and actors: one version at most is newer than theirs; four are sent per rollout otherwise."""
     (tmp_path / "rows.py").write_text(STALE, encoding="utf-8")
-    ran = subprocess.run([sys.executable, "rows.py"], cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "rows.py"], cwd=tmp_path, env=HERE, capture_output=True, timeout=60, check=True
+    )
     mean, most, rate = json.loads(ran.stdout)
     assert [mean[0], most[0], rate[0]] == ["staleness-mean", "staleness-max", "staleness-rate"]
     assert mean[1].startswith("0.5 MB every 0.2 s, 2 actors on 2 workers")

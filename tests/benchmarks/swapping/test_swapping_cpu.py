@@ -1,8 +1,10 @@
 """The rows of ``python -m benchmarks swapping`` on the CPU: what they count, on networks that cost little."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from benchmarks.swapping import contest, cpu, subset
 from benchmarks.swapping.ways import Way
 from drlnb.runtime.swapping.tiers.base import Held, Meter
 
+#: Where `benchmarks` is found by a process that starts elsewhere.
+HERE = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 EFFORT = Swapping(repeats=1)
 CODE = """
 import json
@@ -151,7 +155,9 @@ def test_a_prediction_is_of_the_plan_that_is_followed():
 def test_anonymous_memory_is_that_of_a_process_each(tmp_path):
     """Real processes: two rows, of which the first one compares bytes that left with bytes that were swapped."""
     (tmp_path / "rows.py").write_text(CODE, encoding="utf-8")
-    ran = subprocess.run([sys.executable, "rows.py"], cwd=tmp_path, capture_output=True, timeout=300, check=True)
+    ran = subprocess.run(
+        [sys.executable, "rows.py"], cwd=tmp_path, env=HERE, capture_output=True, timeout=300, check=True
+    )
     rss, counted = json.loads(ran.stdout)
     assert rss[0] == "rss"
     assert rss[1][0] > 0
