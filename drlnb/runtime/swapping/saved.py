@@ -68,30 +68,22 @@ class Original(weakref.ref[torch.Tensor]):
     """
 
     is_result = False
-
-    @property
-    def with_other_data(self) -> torch.Tensor | None:
-        """That tensor, if it was given other data since and plain PyTorch would read them."""
-        tensor = self() if _GIVEN else None
-        return tensor if tensor is not None and id(tensor) in _GIVEN and not self.is_result else None
-
-
-#: Tensors that were given other data (``x.data = y``) in steps, by their ids; as long as autograd may have saved one.
-_GIVEN: dict[int, torch.Tensor] = {}
+    #: That tensor, once it was given other data that plain PyTorch would read: it has to live as long as this does.
+    with_other_data: torch.Tensor | None = None
 
 
 def given_data(tensor: torch.Tensor) -> None:
     """Follow a tensor that is given other data: where it was saved as an operation's input, these count."""
-    if not weakref.getweakrefcount(tensor):
+    saved = [each for each in weakref.getweakrefs(tensor) if isinstance(each, Original)]
+    if not saved:
         return
     for packed in packed_in(tensor.grad_fn):
         original = packed.guard.original if isinstance(packed, Handle) else _original(packed)
         if original is not None and original() is tensor:
             original.is_result = True
-    for number, each in [*_GIVEN.items()]:
-        if not weakref.getweakrefcount(each):
-            del _GIVEN[number]
-    _GIVEN[id(tensor)] = tensor
+    for each in saved:
+        if not each.is_result:
+            each.with_other_data = tensor
 
 
 def _original(packed: object) -> Original | None:

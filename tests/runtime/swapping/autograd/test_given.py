@@ -1,6 +1,7 @@
 """What plain PyTorch reads of a tensor that is given other data, and of a block whose tensors are written meanwhile."""
 
 import copy
+import weakref
 from contextlib import nullcontext
 
 import pytest
@@ -276,3 +277,20 @@ def test_a_saved_tensor_that_is_exchanged_or_set_raises(hooks):
             h.set_(torch.ones(4, 16))
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
+
+
+@pytest.mark.parametrize("planner", ["all", "none"])
+def test_what_was_given_data_lives_no_longer_than_its_graph(planner):
+    """Plain PyTorch lets go of it with the graph that has saved it; so is it here, without another step."""
+    net, x = nn.Linear(8, 8), torch.randn(4, 8)
+    with swapper(net, planner=planner) as swap:
+        with swap.step():
+            h = net(x)
+            y = (h * h).sum()
+            h.data = torch.ones_like(h)
+            there = weakref.ref(h)
+            del h
+            assert there() is not None
+            y.backward()
+        del y
+        assert there() is None
