@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import platform
 import time
@@ -13,7 +14,7 @@ from drlnb.runtime.files import versions
 from drlnb.runtime.node.bootstrap import Bootstrap, Removals, by_value
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["PLUGIN_S", "TopicClient", "install", "uninstall", "usable"]
+__all__ = ["PLUGIN_S", "TopicClient", "close_idle", "install", "uninstall", "usable"]
 
 #: Longest wait for the workers to take the plugin, in seconds.
 PLUGIN_S = 30.0
@@ -67,6 +68,17 @@ async def uninstall(client: Client, name: str, topic: str) -> None:
     with contextlib.suppress(Exception):  # it is not there
         await client.scheduler.unregister_scheduler_plugin(name=name)
     await client.scheduler.unregister_worker_plugin(name=name)
+
+
+def close_idle(client: Client) -> None:
+    """Close connections to workers that a client would keep for later; Dask logs that for whoever debugs Dask."""
+    logger = logging.getLogger("distributed.core")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        client.rpc.collect()
+    finally:
+        logger.setLevel(level)
 
 
 def usable(client: Client | None) -> Client:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from distributed import Client
 
-from drlnb.distribution.cluster import PLUGIN_S, TopicClient, install, uninstall, usable
+from drlnb.distribution.cluster import PLUGIN_S, TopicClient, close_idle, install, uninstall, usable
 from drlnb.distribution.flat import pack
 from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
@@ -356,7 +356,7 @@ class Publisher:
         await self._host.close()
         await self._link.close()
         await uninstall(self._client, self._plugin, self._topic)
-        self._client.rpc.collect()  # connections to workers that would be kept for later
+        close_idle(self._client)
 
     def __enter__(self) -> Self:
         """Return the publisher."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import os
 import re
 import signal
@@ -591,6 +592,15 @@ def test_a_planner_of_ones_own_plans_versions(client):
         assert {version for version, _ in on_each(client, read).values()} == {4}
         with pytest.raises(ConfigError, match="must be one of auto"):
             publisher.plan = "relais"
+
+
+def test_a_publisher_logs_nothing(client, caplog):
+    """What Dask logs of connections that are closed is no word to a user."""
+    with caplog.at_level("INFO", logger="distributed.core"):
+        with Publisher(client, task="quiet") as publisher:
+            publisher.publish({"w": np.arange(10)}).result(20.0)
+        assert [record.message for record in caplog.records] == []
+        assert logging.getLogger("distributed.core").level == logging.INFO
 
 
 def publish_in_a_task():
