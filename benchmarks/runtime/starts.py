@@ -28,7 +28,7 @@ _AT_ONCE = 4
 #: Longest start of the zygote, in seconds.
 _START_S = 120.0
 
-#: The seed's cold start: a new interpreter with torch and gymnasium, an environment, one forward pass.
+#: The patent's cold start: a new interpreter with torch and gymnasium, an environment, one forward pass.
 _COLD = f"""
 import gymnasium, torch
 env = gymnasium.make({ENV!r})

@@ -95,7 +95,7 @@ def gray_sweep(n_types: int) -> Iterator[int]:
 
 
 def table(effort: Swapping) -> Iterator[Row]:
-    """Count the seeds with which the seed's table meets the best set of layer types, and trials until then."""
+    """Count the seeds with which the patent's table meets the best set of layer types, and trials until then."""
     for name, multiple in _TABLES.items():
         n_types, costs = costs_of_types(view_of(name, multiple))
         values, least = costs.tolist(), costs.min() + 1e-12

@@ -34,7 +34,7 @@ _TRAIN = (
     _number("--rounds", "N", 100, "rounds per task"),
     _number("--collectors", "N", 2, "collectors per task"),
     _number("--seed", "S", 0, "of the durations", least=0),
-    option("--hold", **_HOLD, help="hold planner: yield (default), round (the seed's) or last"),
+    option("--hold", **_HOLD, help="hold planner: yield (default), round (the patent's) or last"),
     option(
         "--swap-budget",
         type=reading(size()),

@@ -189,7 +189,7 @@ _DESCRIPTION = (
     "for its environment, else Stable-Baselines3's defaults."
 )
 _ZOO = "take each environment's settings from an rl-baselines3-zoo file"
-_PLANNERS = "planners, such as hold=last or distribution=chain; or auto, or seed: the patents' own rules"
+_PLANNERS = "planners, such as hold=last or distribution=chain; or auto, or patent: the patents' own rules"
 _SET = "settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)"
 _TRACK = "send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too"
 _ENV_TIMEOUT = "seconds that environments may take for one step, or to be made (default 60; none: all time)"

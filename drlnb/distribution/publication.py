@@ -73,7 +73,7 @@ class PublishReport:
 
     @property
     def models_per_s(self) -> float:
-        """Versions per second, if the next one left when this one was confirmed (seed 001, paragraph 105)."""
+        """Versions per second, if the next left once this was confirmed (the distribution patent, paragraph 105)."""
         return 1.0 / self.publish_s if self.publish_s else 0.0
 
     def __str__(self) -> str:

@@ -76,7 +76,7 @@ class Publisher:
         as it cannot be measured, it is taken for 10 Gbit/s Ethernet.
     confirm
         When a version is published: ``hosts``, once every host holds it; ``actors``, once on every host the actors that
-        are attached have applied it (seed 001, paragraph 105), waited for as long as the version's own deadline.
+        are attached have applied it (the distribution patent, paragraph 105), waited for until the version's deadline.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class Publisher:
 
     References
     ----------
-    Seed 001; paragraph 72: processes by a distributed engine, bytes by a fast path beside it.
+    The distribution patent; paragraph 72: processes by a distributed engine, bytes by a fast path beside it.
     """
 
     task: str

@@ -65,7 +65,7 @@ REFUSED = {
     "train A --set warmup.rho=-1": "warmup.rho: rho must be a number from 1e-9 to 1e9, got -1",
     "train A --set task.priority=1": "task.priority is a task's own: Task(..., priority=1)",
     "train A --set warmup.planner=cold": "warmup.planner is a planner: planners={'warmup': 'cold'}",
-    "train A --planners sead": "planners must be 'auto', 'seed' or decision -> name, got 'sead'",
+    "train A --planners sead": "planners must be 'auto', 'patent' or decision -> name, got 'sead'",
     "train A --planners hold=last hold=round": "--planners names hold twice",
     "train A --planners hold=last,warmup=cold":
         "blanks separate what --planners takes: --planners hold=last warmup=cold",

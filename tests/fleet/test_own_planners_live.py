@@ -126,7 +126,7 @@ def test_an_entry_point_trains(tmp_path, monkeypatch):
 
 def test_the_seed_ends_collectors_where_environments_go_on(fleet, tmp_path, capsys):
     """CartPole can be snapshot: its collectors end after each round; PPO's epochs are named with the way out."""
-    run = fleet.train(_task("a"), out=tmp_path / "r", planners="seed")
+    run = fleet.train(_task("a"), out=tmp_path / "r", planners="patent")
     run.wait(timeout_s=240)
     assert run.tasks["a"].state == "done"
     assert run.journal().of(StopCollector)

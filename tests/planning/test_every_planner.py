@@ -265,7 +265,7 @@ def test_a_planned_start_is_never_before_its_reference(view, name):
     assert all(time >= 0 for time in times if time is not None)
     if plan.action == "start":
         assert plan.lead_s is not None
-        assert plan.since == ("round" if name == "seed" else "sent")
+        assert plan.since == ("round" if name == "patent" else "sent")
 
 
 # ------------------------------------------------------------------ how planners are given

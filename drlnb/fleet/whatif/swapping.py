@@ -277,7 +277,7 @@ def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
 
 
 def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
-    """Run the seed's learner on the cost model, with the parameters of the case's planner if that is ``qtable``.
+    """Run the patent's learner on the cost model, with the parameters of the case's planner if that is ``qtable``.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ def forecast(
 
     References
     ----------
-    Seed 001, paragraphs 69, 83, 107: each scheme is compared at its own best number.
+    The distribution patent, paragraphs 69, 83, 107: each scheme is compared at its own best number.
     """
     strategy = STRATEGIES[name]
     ms = np.array([min(m, n_hosts)] if m else list(strategy.m(n_hosts)), dtype=np.float64)[:, None]

@@ -1,4 +1,4 @@
-"""Construct the plans: star, tree, binomial, chain, relay (seed 001) and multitree.
+"""Construct the plans: star, tree, binomial, chain, relay (the distribution patent) and multitree.
 
 All of them are routes of messages for one executor.  `relay` cuts the version into m shards, one per relay, and each
 relay forwards its shard to all other hosts.  `multitree` lets each host forward in exactly one of m trees, a chunk at a
@@ -33,7 +33,7 @@ def cut(total: int, n_parts: int) -> tuple[tuple[int, int], ...]:
 
     References
     ----------
-    Seed 001, paragraphs 13-15: shards.
+    The distribution patent, paragraphs 13-15: shards.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def star(n_hosts: int, model_bytes: int) -> Plan:
 
 
 def tree(n_hosts: int, model_bytes: int, k: int, levels: int = 2) -> Plan:
-    """Plan whole versions through intermediate hosts (seed 001's second baseline).
+    """Plan whole versions through intermediate hosts (the distribution patent's second baseline).
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def chain(n_hosts: int, model_bytes: int, n_chunks: int = 1) -> Plan:
 
 
 def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoch: int = 0) -> Plan:
-    """Plan one shard per relay, each of which forwards its own to all other hosts (seed 001).
+    """Plan one shard per relay, each of which forwards its own to all other hosts (the distribution patent).
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoc
     n_relays
         Relays and shards, at least 1; at most `n_hosts` count.
     n_chunks
-        Parts of a shard that travel on their own, at least 1; the seed has 1.
+        Parts of a shard that travel on their own, at least 1; the patent has 1.
     epoch
         Number of the membership: the relay of shard i is host ``(epoch n_relays + i) mod n_hosts``, so that a slow host
         is not a relay for ever.
@@ -177,7 +177,7 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
     Notes
     -----
     Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, downwards
-    from host ``i n // m``.  With as many trees as hosts it is the seed's plan.
+    from host ``i n // m``.  With as many trees as hosts it is the patent's plan.
     """
     _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     if n_relays < 2 <= n_hosts:

@@ -1,4 +1,4 @@
-"""Decide on the leases of a pool: the pure machine of seed 000, paragraphs 6 and 8.
+"""Decide on the leases of a pool: the pure machine of the leasing patent, paragraphs 6 and 8.
 
 A lease is a right to enqueue work on the executor of a slot.  Requests wait by rank (:mod:`.pump`); each grant carries
 a higher fence (queue and fence are ours).  A holder that is silent for its time to live loses the lease, and its slot

@@ -1,4 +1,4 @@
-"""Plan what leaves the device's memory during a training step (seed 004)."""
+"""Plan what leaves the device's memory during a training step (the swapping patent)."""
 
 from drlnb.planning.swapping import fine, heuristics, learned
 from drlnb.planning.swapping.planner import SWAPPING, SwapView

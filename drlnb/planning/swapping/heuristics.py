@@ -60,7 +60,7 @@ def capuchin(search: Search) -> Choice:
 
 
 def type_choices(search: Search) -> Iterator[Choice]:
-    """Yield the plans that swap all rows of some layer types: the seed's grain."""
+    """Yield the plans that swap all rows of some layer types: the patent's grain."""
     size = dict.fromkeys(search.profile.types, 0.0)
     for row, n_bytes in zip(search.profile.rows, search.numbers.size, strict=True):
         size[row.layer_type] += n_bytes

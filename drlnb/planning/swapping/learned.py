@@ -1,4 +1,4 @@
-"""Learn plans by trials: the seed's table of costs, to the letter.
+"""Learn plans by trials: the patent's table of costs, to the letter.
 
 A learner is told the cost of the plan that has just run and answers with the next one, so it works the same on measured
 steps and on predicted ones.
@@ -23,7 +23,7 @@ __all__ = [
     "predicted_cost", "relative_cost", "swapped_types",
 ]  # fmt: skip
 
-#: Cost of a plan that did not fit: the seed's formula knows no budget.
+#: Cost of a plan that did not fit: the patent's formula knows no budget.
 OVERFLOW = 5.0
 #: Most trials: beyond, a slip of the finger is likelier than a wish.
 _MOST_TRIALS = 100_000
@@ -43,7 +43,7 @@ def cost(time_frac: float, memory_frac: float, w: float) -> float:
 
     References
     ----------
-    Seed 004, paragraphs 35-37.
+    The swapping patent, paragraphs 35-37.
 
     Examples
     --------
@@ -130,17 +130,17 @@ def practised(planner: Learns, view: SwapView) -> SwapPlan:
     return search.plan(learner.best)
 
 
-# ------------------------------------------------------------------ the seed's
+# ------------------------------------------------------------------ the patent's
 @dataclass(slots=True, kw_only=True)
 class QTable:
-    """The seed's learner: a table of costs by plan and changed layer type, SARSA, one type per trial.
+    """The patent's learner: a table of costs by plan and changed layer type, SARSA, one type per trial.
 
     A plan is a number whose bit i says that type i is swapped; changing a type toggles it, so the plan after the change
     and the type name the change.  A pair that was never tried costs 0, less than any other.  There is no way to stay.
 
     References
     ----------
-    Seed 004, paragraphs 38-44 and 58.
+    The swapping patent, paragraphs 38-44 and 58.
     """
 
     n_types: int
@@ -197,7 +197,7 @@ class QTable:
 class Learned:
     """What a number of trials came to."""
 
-    #: Plan of the cheapest trial, and the one that would run next: the seed knows only that one.
+    #: Plan of the cheapest trial, and the one that would run next: the patent knows only that one.
     best: int
     chosen: int
     #: Of each trial.
@@ -207,7 +207,7 @@ class Learned:
 
 
 def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: "np.random.Generator") -> Learned:
-    """Run trials of the seed's learner, at least one.
+    """Run trials of the patent's learner, at least one.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def swapped_types(search: Search, bits: int) -> Choice:
 
 
 class _Course:
-    """The seed's table in a course of trials on one step."""
+    """The patent's table in a course of trials on one step."""
 
     def __init__(self, view: SwapView, table: QTable) -> None:
         self._search, self._seed, self.table = Search(view, (SWAP,)), view.seed, table
@@ -264,7 +264,7 @@ class _Course:
 
 
 class TablePlanner:
-    """The seed's planner: the plan that has cost least in trials, each of which changes one layer type.
+    """The patent's planner: the plan that has cost least in trials, each of which changes one layer type.
 
     Parameters
     ----------

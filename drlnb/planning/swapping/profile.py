@@ -214,7 +214,7 @@ class SwapPlan:
         return dict(zip(self.keys, self.actions, strict=True))
 
     def as_array(self, *, strict: bool = True) -> npt.NDArray[np.int64]:
-        """Return the seed's plan: rows (number of the tensor, 0 = stays, 1 = is swapped), shape ``(n, 2)``.
+        """Return the patent's plan: rows (number of the tensor, 0 = stays, 1 = is swapped), shape ``(n, 2)``.
 
         Parameters
         ----------
@@ -228,7 +228,7 @@ class SwapPlan:
 
         References
         ----------
-        Seed 004, paragraph 32.
+        The swapping patent, paragraph 32.
         """
         others = sorted(set(self.actions) - {KEEP, SWAP})
         if strict and others:

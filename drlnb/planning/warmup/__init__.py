@@ -1,4 +1,4 @@
-"""Decide when each collector starts again (seed 000, claims 7 and 8)."""
+"""Decide when each collector starts again (the leasing patent, claims 7 and 8)."""
 
 from drlnb.planning.warmup.machine import WarmupMachine
 from drlnb.planning.warmup.plan import WarmupPlan

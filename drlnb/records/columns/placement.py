@@ -1,4 +1,4 @@
-"""Define the records of placement: the slots that a task may use, the nodes of its collectors (seed 003)."""
+"""Define the records of placement: the slots a task may use, the nodes of its collectors (the placement patent)."""
 
 from drlnb.records.base import Command, Decision, Event
 

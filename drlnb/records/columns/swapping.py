@@ -1,4 +1,4 @@
-"""Define the records of swapping: what leaves the device's memory during a training step (seed 004).
+"""Define the records of swapping: what leaves the device's memory during a training step (the swapping patent).
 
 Profiles, links and plans ride as plain data; :mod:`drlnb.planning.swapping.profile` says what they hold.
 """

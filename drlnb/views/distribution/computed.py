@@ -16,8 +16,8 @@ __all__ = ["COMPUTED", "Computed", "egress", "models", "scaling", "sweep"]
 #: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
 COMPUTED = "computed"
 
-#: m of seed 001, and for how many machines it gives it.
-_SEED = {10.0: 100, 30.0: 298}
+#: m of the distribution patent, and for how many machines it gives it.
+_PATENT = {10.0: 100, 30.0: 298}
 
 SWEEP = table(
     "points",
@@ -96,7 +96,7 @@ def models(amount: float) -> str:
 
 
 def sweep(of: Computed, more: str = "", measured: tuple[str, Floats, Floats] | None = None) -> View:
-    """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the seed marked.
+    """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the patent marked.
 
     Parameters
     ----------
@@ -139,8 +139,8 @@ def scaling(of: Computed) -> View:
         f"models/s of {words.number(bound)} possible{own}"
     )
     marks: list[Content] = [
-        {"t": float(n), "label": f"seed: {n}", "said": f"{n} machines, as seed 001 has", "task": ""}
-        for n in _SEED.values()
+        {"t": float(n), "label": f"patent: {n}", "said": f"{n} machines, as the distribution patent has", "task": ""}
+        for n in _PATENT.values()
     ]
     chosen = {"t": float(of.n_hosts), "label": f"here: {of.n_hosts}", "said": f"chosen: {of.name}", "task": ""}
     return picture(
@@ -163,9 +163,12 @@ def _add(lines: Lines, curves: Mapping[str, tuple[Floats, Floats]]) -> None:
 
 
 def _marks(of: Computed) -> list[Content]:
-    """Return where the chosen number stands, and the seed's own numbers of relays."""
-    seed = [(m, f"seed: {m:g}", f"m = {m:g}, which seed 001 gives for {n} machines") for m, n in _SEED.items()]
-    placed = [*(mark for mark in seed if mark[0] <= of.n_hosts), (float(of.m), "chosen", f"chosen: {of.name}")]
+    """Return where the chosen number stands, and the patent's own numbers of relays."""
+    marks = [
+        (m, f"patent: {m:g}", f"m = {m:g}, which the distribution patent gives for {n} machines")
+        for m, n in _PATENT.items()
+    ]
+    placed = [*(mark for mark in marks if mark[0] <= of.n_hosts), (float(of.m), "chosen", f"chosen: {of.name}")]
     return [{"t": m, "label": label, "said": said, "task": ""} for m, label, said in placed]
 
 

@@ -1,4 +1,4 @@
-"""Draw who holds which slot, who waits, and how well the slots are used: the lease Gantt (seed 000)."""
+"""Draw who holds which slot, who waits, and how well the slots are used: the lease Gantt (the leasing patent)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Draw what sharing saved and cost: leases above the ghosts of doing without them (seed 000).
+"""Draw what sharing saved and cost: leases above the ghosts of doing without them (the leasing patent).
 
 Two ways to do without: exclusive (a device per task, one after the other) and co-located (all at once on the devices).
 """

@@ -27,7 +27,7 @@ ROUNDS = table(
     "points",
     Column("line", "rounds", "kept by the filter, dropped by it, or not looked at by the newest plan", kind="name"),
     Column("x", "round", "number of the round"),
-    Column("y", "seconds", "whole round (planner seed), else mean from sending to the next parameters", unit="s"),
+    Column("y", "seconds", "whole round (planner patent), else mean from sending to the next parameters", unit="s"),
     Column("lo", "least kept", "least seconds among the rounds that the newest plan kept", unit="s"),
     Column("hi", "most kept", "most seconds among them", unit="s"),
 )
@@ -64,7 +64,7 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     """
     line = line_to_draw(fold_of(journal, until_s), task)
     plan = line.filtered
-    of_rounds = plan is not None and plan.planner == "seed"
+    of_rounds = plan is not None and plan.planner == "patent"
     number, seconds = (of[-_ROUNDS:] for of in (line.rounds_s() if of_rounds else line.gaps()))
     made = Lines()
     kept, dropped = _filtered(number, seconds, plan)
@@ -114,7 +114,7 @@ def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
     if line.filtered is not None:
         notes.append("the band reaches from the least to the most seconds of the rounds that the newest plan kept")
     elif len(line):
-        notes.append("planner seed filters the history; saa looks at all rounds of a regime")
+        notes.append("planner patent filters the history; saa looks at all rounds of a regime")
     if line.cuts:
         last = line.cuts[-1]
         notes.append(f"{words.plural(len(line.cuts), 'regime')} ended; the last in round {last.round}: {last.reason}")

@@ -1,4 +1,4 @@
-"""Draw why each collector was started when it was, and whether it was ready in time (seed 000)."""
+"""Draw why each collector was started when it was, and whether it was ready in time (the leasing patent)."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

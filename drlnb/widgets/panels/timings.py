@@ -24,7 +24,7 @@ from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
 
-#: What the controls begin with: 20 MB as the seed has it, to 16 hosts.
+#: What the controls begin with: 20 MB as the patent has it, to 16 hosts.
 DEFAULTS: Plain = {
     "plan": "relay", "m": 8, "chunks": 0, "n_hosts": 16, "model_mb": 20.0, "link": "10GbE", "latency_us": 300.0,
     "overhead_us": 150.0, "kill": 3, "shard": 0,

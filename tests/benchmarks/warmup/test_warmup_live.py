@@ -77,7 +77,7 @@ def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch):
         live, "read", lambda stream: LIVED if asked[-1][0] == "cold" else replace(LIVED, round_s=(0.8,))
     )
     made = {row.id: row for row in live.ahead(WarmupLive(repeats=2, rounds=3))}
-    assert [planner for planner, _, _ in asked] == ["cold", "saa", "seed", "saa"] * 2
+    assert [planner for planner, _, _ in asked] == ["cold", "saa", "patent", "saa"] * 2
     assert {(env, steps) for _, env, steps in asked} == {(padded.ENV, (3 + 9) * 8)}
     assert (made["w3-ahead-saa"].ratio, made["w3-ahead-saa"].holds) == (pytest.approx(0.8), True)
     assert (made["w4-ahead-old-steps"].value, made["w4-ahead-old-steps"].holds) == (0.0, True)

@@ -34,7 +34,7 @@ RUN_KINDS = {
     **{key: {TEXT} for key in ("run", "created")},
     "tasks": {LIST},
     **{key: {MAPPING} for key in ("planners", "settings", "versions", "own_planners", "pool")},
-    "seed": {FLAG},
+    "patent": {FLAG},
 }
 
 

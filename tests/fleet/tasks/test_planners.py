@@ -23,13 +23,13 @@ class Failing(Direct):
         raise RuntimeError("no")
 
 
-def test_seed_is_all_of_the_seed():
+def test_patent_is_all_rules_of_the_patents():
     """Its planners, and collectors that end; `auto` is the defaults."""
-    seed = chosen("seed")
-    assert [seed.names[each] for each in ("hold", "warmup", "distribution")] == ["round", "seed", "relay"]
-    assert seed.seed
+    rules = chosen("patent")
+    assert [rules.names[each] for each in ("hold", "warmup", "distribution")] == ["round", "patent", "relay"]
+    assert rules.patent
     assert chosen("auto") == chosen({}) == chosen(None)
-    assert not chosen({"hold": "round", "warmup": "seed"}).seed
+    assert not chosen({"hold": "round", "warmup": "patent"}).patent
 
 
 @pytest.mark.parametrize("planner", [Direct, Direct()])

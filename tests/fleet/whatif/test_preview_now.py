@@ -289,7 +289,7 @@ def test_switches_are_told_apart_from_batches():
         ("saa", "rho", 100.0),
         ("saa", "kappa", 100.0),
         ("saa", "window", 9),
-        ("seed", "filter_window", 10),
+        ("patent", "filter_window", 10),
         ("saa", "min_rounds", 4),
         ("saa", "n_candidates", 2),
         ("saa", "collector_mode", "park"),

@@ -337,7 +337,7 @@ def test_nothing_in_any_grid_is_faster_than_the_bound(n, size, link):
         assert strategy.seconds(cost, ms, cs).min() >= bound_s(cost) * (1 - ROUNDING)
 
 
-# ------------------------------------------------------------------ B: the seed's claims, corrected
+# ------------------------------------------------------------------ B: the patent's claims, corrected
 @pytest.mark.parametrize(("n", "m"), [(100, 10), (298, 30)])
 def test_both_of_the_seeds_settings_take_the_same(n, m):
     """(n - 1) / m is 9.9 in both, so 10.9 versions by bandwidth; with every host a relay it is 2 - 1 / n."""

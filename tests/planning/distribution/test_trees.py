@@ -1,4 +1,4 @@
-"""The constructions of seed 001, its baselines, and the multitree: hand numbers and laws."""
+"""The constructions of the distribution patent, its baselines, and the multitree: hand numbers and laws."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_one_host_gets_one_direct_message():
         assert make(1, 9, 1, 1).routes[0] == ((LEARNER, 0),)
 
 
-# ------------------------------------------------------------------ relay: the seed
+# ------------------------------------------------------------------ relay: the patent's
 def test_shard_i_goes_to_relay_i_which_sends_to_all_others():
     """D2, D3, by hand: 3 hosts, 2 relays, 5 bytes."""
     plan = relay(3, 5, 2)

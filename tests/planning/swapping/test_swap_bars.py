@@ -75,7 +75,7 @@ def test_squeezing_alone_holds_more_where_little_is_read():
     assert step_s == pytest.approx(work_s)
 
 
-# ------------------------------------------------------------------ the seed's learner
+# ------------------------------------------------------------------ the patent's learner
 def table_of(view, w=0.5):
     """Return the costs of all sets of layer types."""
     return costs_of_types((view.profile, view), w)

@@ -215,7 +215,7 @@ def test_candidates_are_different_plans_the_best_first(of, share):
     assert plans[0] == asked("hybrid", of, budget)
 
 
-# ------------------------------------------------------------------ the seed's grain
+# ------------------------------------------------------------------ the patent's grain
 @fewer(4)
 @given(profiles(n_rows=5, blocks=False), st.floats(0.3, 1.0))
 def test_sets_of_types_are_listed_once_each(of, share):
@@ -236,7 +236,7 @@ def test_sets_of_types_are_listed_once_each(of, share):
 
 
 class Sarsa:
-    """The seed's table written anew: a list of lists, changes as columns, plans after the change as rows."""
+    """The patent's table written anew: a list of lists, changes as columns, plans after the change as rows."""
 
     def __init__(self, n_types, alpha, gamma):
         self.values = [[0.0] * n_types for _ in range(2**n_types)]
@@ -289,7 +289,7 @@ def test_values_stay_within_what_costs_allow(costs, gamma, seed):
 
 @pytest.mark.parametrize("w", [0.0, 0.25, 0.5, 1.0])
 def test_the_table_planners_plan_is_the_cheapest_that_ran(w):
-    """Of four sets of types, by the seed's cost of each, worked out from predictions; enough trials meet them all."""
+    """Of four sets of types, by the patent's cost of each, worked out from predictions; enough trials meet them all."""
     rows = [row(f"l{i}", i - 1, i, layer_type="ab"[i % 2], size=8.0 + 4.0 * (i % 2)) for i in range(6)]
     of = profile(rows, [SECOND] * 6, link=SwapLink.of(6.0))
     budget = 50.0

@@ -1,4 +1,4 @@
-"""The seed's table of costs: SARSA of four trials by hand, the sign of the cost, and what it finds."""
+"""The patent's table of costs: SARSA of four trials by hand, the sign of the cost, and what it finds."""
 
 import itertools
 

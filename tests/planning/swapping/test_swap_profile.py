@@ -1,4 +1,4 @@
-"""What a step saves and plans for it: their keys, their JSON, the seed's array, and which plans can be carried out."""
+"""What a step saves and plans for it: keys, JSON, the patent's array, and which plans can be carried out."""
 
 import json
 from dataclasses import FrozenInstanceError, replace
@@ -114,7 +114,7 @@ def test_what_is_no_plan_is_refused(text, problem):
 
 
 def test_the_seeds_array_is_a_row_per_tensor():
-    """Its number, and whether it is swapped; what the seed does not know is refused, or counts as staying."""
+    """Its number, and whether it is swapped; what the patent does not know is refused, or counts as staying."""
     plan = acting(wide(4), l0=SWAP, l2=SWAP)
     assert plan.as_array().tolist() == [[0, 1], [1, 0], [2, 1], [3, 0]]
     assert plan.as_array().dtype == np.int64

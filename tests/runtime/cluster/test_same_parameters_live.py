@@ -44,7 +44,7 @@ def test_a_setting_changed_half_way_changes_no_parameter(make_bench):
     alone = bench.start([spec], run="alone")
     assert alone.end()["a"]["state"] == "done"
     run = bench.start([spec, bench.spec("b", **GPF)])
-    changes = (("warmup.rho", 3.0), ("leasing.hold", "last"), ("warmup.planner", "seed"))
+    changes = (("warmup.rho", 3.0), ("leasing.hold", "last"), ("warmup.planner", "patent"))
     for n, (key, value) in enumerate(changes, start=2):
         run.round(n)
         bench.link.set("r1", task="a", key=key, value=value)

@@ -543,7 +543,7 @@ def test_emulated_cards_take_the_time_of_real_ones(tmp_path, planner, ingress, t
 
 @pytest.mark.parametrize(("m", "took_s"), [(4, 4.75), (8, 2.875)])
 def test_relays_do_not_queue_for_the_same_host(tmp_path, m, took_s):
-    """Seed 001 to 16 hosts, L = 1 s: L + (n - 1) L / m, though the learner serves one relay after another."""
+    """The distribution patent to 16 hosts, L = 1 s: L + (n - 1) L / m, though the learner serves relays in turn."""
 
     async def scene(wire, learner):
         learner.feed(HostsChanged, hosts=learner.hosts)

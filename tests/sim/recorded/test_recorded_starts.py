@@ -156,7 +156,7 @@ def test_another_rule_gives_what_that_rule_gives(planner):
         assert (one.wait_s, one.idle_s) == pytest.approx((known.wait_s, known.idle_s), abs=3e-6)
 
 
-@pytest.mark.parametrize("planner", ["saa", "seed"])
+@pytest.mark.parametrize("planner", ["saa", "patent"])
 def test_as_things_are_nothing_changes(planner):
     """Plans, reasons and outcomes are those of the run."""
     recorded = RecordedStarts(journal_of(planner))
@@ -242,7 +242,7 @@ def disturbed(planner):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("planner", ["saa", "seed"])
+@pytest.mark.parametrize("planner", ["saa", "patent"])
 def test_losses_pauses_and_stops_are_decided_as_they_were(planner):
     """Whatever happens to a run, as things are the same is planned in each round, for the same reason."""
     stream = disturbed(planner)

@@ -71,7 +71,7 @@ def test_the_numbers_of_the_seed_are_marked_with_their_source():
     """10 and 30 relays, as far as there are so many hosts, beside the chosen number."""
     marks = {n: computed.sweep(compute("relay:m=2", n, SIZE, IDEAL)).facts["marks"] for n in (8, 100)}
     assert [(mark["t"], mark["label"]) for mark in marks[8]] == [(2.0, "chosen")]
-    assert marks[100][1]["said"] == "m = 30, which seed 001 gives for 298 machines"
+    assert marks[100][1]["said"] == "m = 30, which the distribution patent gives for 298 machines"
     assert [mark["t"] for mark in marks[100]] == [10.0, 30.0, 2.0]
 
 
@@ -108,7 +108,7 @@ def test_models_per_second_over_hosts_by_hand():
     assert points(view, "bound")[1] == pytest.approx(np.ones(len(n)))
     assert all(max(points(view, line["label"])[1]) <= 1.0 + 1e-9 for line in view.facts["lines"])
     assert [(mark["t"], mark["label"]) for mark in view.facts["marks"]] == [
-        (100.0, "seed: 100"), (298.0, "seed: 298"), (16.0, "here: 16")
+        (100.0, "patent: 100"), (298.0, "patent: 298"), (16.0, "here: 16")
     ]  # fmt: skip
     assert view.sentence.endswith("models/s of 1 possible; relay m=8: 0.0261")
 

@@ -30,7 +30,7 @@ def two_rounds():
     run.say(STREAM, words_of_warmup.WarmupMeasured(
         round=2, wait_s=0.0, idle_s=1.0, collectors=(0,), early_s=(1.0,), late_s=(0.0,)
     ))  # fmt: skip
-    run.sent("a", 2, 7.0, collect=2.0, reason="7 kept, 8 needed", planner="seed").arrived("a", 9.0, 3)
+    run.sent("a", 2, 7.0, collect=2.0, reason="7 kept, 8 needed", planner="patent").arrived("a", 9.0, 3)
     run.starts("a", 2, 0.0)
     run.ready("a", 9.5, 0.5)
     run.say(STREAM, words_of_warmup.WarmupMeasured(
@@ -68,7 +68,7 @@ def test_it_is_plain_why_a_collector_started_when_it_did():
     (start,) = [row for row in rows if row[1] == "starts"]
     (late,) = [row for row in rows if row[1] == "late"]
     assert start[4:] == [1, 2.0, 1.5, "its planned time", "saa", "saves 1 s"]
-    assert late[4:] == [2, None, None, "the parameters' arrival: no time was planned", "seed", "7 kept, 8 needed"]
+    assert late[4:] == [2, None, None, "the parameters' arrival: no time was planned", "patent", "7 kept, 8 needed"]
     (acts, _) = [row for row in rows if row[1] == "acts"]
     assert acts[7:] == ["", "", ""]
 
@@ -182,7 +182,7 @@ def test_choices_by_hand():
     view = waterfall.choices(two_rounds().journal())
     assert view.rows() == [
         ["a, round 1", "saa", "start", 2.0, 1.5, 0.0, 1.0, "saves 1 s"],
-        ["a, round 2", "seed", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
+        ["a, round 2", "patent", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
     ]
     assert waterfall.choices(two_rounds().journal(), n_rounds=1).rows()[0][0] == "a, round 2"
 
@@ -326,7 +326,7 @@ def test_the_seeds_filter_is_over_whole_rounds():
     run = Run().task("a")
     for n, t in enumerate([0.0, 3.0, 7.0], start=1):
         run.arrived("a", t, n)
-        run.sent("a", n, t + 1.0, planner="seed", filtered=(2, 3.0, 3.0) if n == 3 else None)
+        run.sent("a", n, t + 1.0, planner="patent", filtered=(2, 3.0, 3.0) if n == 3 else None)
     view = waterfall.rounds(run.journal())
     assert line_of(view, "kept") == ([1.0], [pytest.approx(3.0)])
     assert line_of(view, "dropped") == ([2.0], [pytest.approx(4.0)])
@@ -349,7 +349,7 @@ def test_every_start_is_in_its_histogram():
 @pytest.fixture(scope="module")
 def simulated():
     """Forty rounds of three collectors under the planner that filters."""
-    outcome = simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=3), "seed")
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=3), "patent")
     return Journal(streams={"warmup-sim": outcome.stream})
 
 
@@ -397,7 +397,7 @@ def test_every_form_says_where_it_comes_from(simulated, view):
 def test_two_attempts_are_one_history():
     """Rounds of a task that was started again come after those before it, whichever stream is heard first."""
     run = two_rounds().task("a", attempt=2)
-    run.sent("a", 3, 20.0, stream="task-a-a2", planner="seed").arrived("a", 21.0, 4, stream="task-a-a2")
+    run.sent("a", 3, 20.0, stream="task-a-a2", planner="patent").arrived("a", 21.0, 4, stream="task-a-a2")
     journal = run.journal()
     turned = Journal(streams=dict(reversed(journal.streams.items())))
     assert [row[0] for row in waterfall.choices(journal).rows()] == ["a, round 1", "a, round 2", "a, round 3"]
