@@ -87,7 +87,7 @@ _DISTRIBUTION = (
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),
     _number("--overhead-us", "US", 150.0, "microseconds of processor time per message"),
     option("--plan", nargs="+", default=["all"], metavar="NAME", help="planners, such as relay:m=30; or all (default)"),
-    option("--sweep", choices=["relay", "multitree", "tree", "kary"], help="this one with growing numbers, too"),
+    option("--sweep", choices=["relay", "multitree", "tree"], help="this one with growing numbers, too"),
     option("--fail", nargs="+", default=[], metavar="HOST@S", help="hosts that are gone after so many seconds"),
     _JSON,
 )

@@ -90,7 +90,7 @@ REFUSED = {
     "train b:c:d": "env must be an id or module:id, without blanks and with one ':' at most, got 'b:c:d'",
     "resume A --client h:1 --workers 1": "--workers is for the local cluster, not for the one at --client",
     "simulate distribution --plan relais":
-        "--plan: distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree, got "
+        "--plan: distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree, got "
         "'relais'; did you mean 'relay'?",
     "simulate distribution --hosts 4 --fail 9@1": "--fail must be HOST@SECONDS with a host from 0 to 3, got '9@1'",
     "simulate distribution --fail x": "--fail must be HOST@SECONDS with a host from 0 to 297, got 'x'",
