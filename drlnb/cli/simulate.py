@@ -65,7 +65,6 @@ _LEASING = (
 )
 _DISTRIBUTION = (
     _number("--hosts", "N", 298, "hosts beside the learner", most=10_000),
-    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0, most=100_000),
     _number("--model-mb", "S", 20.0, "megabytes of one version"),
     _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),
