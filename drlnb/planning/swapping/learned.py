@@ -19,9 +19,18 @@ from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
 
 __all__ = [
-    "OVERFLOW", "Learner", "Learns", "QTable", "check", "cost", "practice", "practised",
-    "predicted_cost", "relative_cost", "swapped_types",
-]  # fmt: skip
+    "OVERFLOW",
+    "Learner",
+    "Learns",
+    "QTable",
+    "check",
+    "cost",
+    "practice",
+    "practised",
+    "predicted_cost",
+    "relative_cost",
+    "swapped_types",
+]
 
 #: Cost of a plan that did not fit: the seed's formula knows no budget.
 OVERFLOW = 5.0

@@ -27,9 +27,14 @@ __all__ = ["check_wrappers", "make_options", "read_wrappers", "tally_of", "wrap"
 _PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_contrib", "drlnb")
 #: Wrappers of the zoo that it alone has.
 _OF_ZOO = frozenset({
-    "ActionNoiseWrapper", "ActionSmoothingWrapper", "DelayedRewardWrapper", "FrameSkip", "HistoryWrapper",
-    "MaskVelocityWrapper", "TimeFeatureWrapper",
-})  # fmt: skip
+    "ActionNoiseWrapper",
+    "ActionSmoothingWrapper",
+    "DelayedRewardWrapper",
+    "FrameSkip",
+    "HistoryWrapper",
+    "MaskVelocityWrapper",
+    "TimeFeatureWrapper",
+})
 #: ``module:Class``.
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 #: Those of Stable-Baselines3 that gymnasium lacks.

@@ -96,8 +96,6 @@ class Network:
     lives: Callable[[str], bool]
     #: Hosts that stand still.
     frozen: set[str] = field(default_factory=set)
-    #: Host -> how many times slower its card is.
-    slowness: dict[str, float] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     held: defaultdict[str, RelayAssembly] = field(default_factory=lambda: defaultdict(RelayAssembly))
     #: Host -> what waits for its card; a host is here while the card sends.
@@ -174,8 +172,8 @@ class Network:
         self.clock.after(takes_s, self._next, leg.sender)
 
     def _wire(self, leg: _Leg, host: str) -> float:
-        """Return the bytes of a message on the wire, more of them at a slow card."""
-        return (leg.stop - leg.start) * (1.0 + leg.sent.link.header_frac) * self.slowness.get(host, 1.0)
+        """Return the bytes of a message on the wire."""
+        return (leg.stop - leg.start) * (1.0 + leg.sent.link.header_frac)
 
     def _receive(self, leg: _Leg, begun_t: float, left_t: float) -> None:
         """Receive a message, behind those that wait at its receiver."""
@@ -203,9 +201,14 @@ class Network:
         self.messages.append(message)
         self._first_t.setdefault((name, command.version), message.begun_t)
         chunk = Chunk(
-            attempt=1, version=command.version, start=message.start, stop=message.stop, total=self.n_bytes,
-            children=sent.children[leg.route].get(leg.receiver, ()), again=command.again,
-        )  # fmt: skip
+            attempt=1,
+            version=command.version,
+            start=message.start,
+            stop=message.stop,
+            total=self.n_bytes,
+            children=sent.children[leg.route].get(leg.receiver, ()),
+            again=command.again,
+        )
         taken = self.held[name].take(chunk)
         for child in taken.forward:
             self._start(_Leg(sent, name, child, message.start, message.stop, leg.route))
@@ -232,10 +235,16 @@ class Network:
         for number in behind:  # grows
             behind += children.get(number, ())
         self.host().feed(
-            words.MessageLost, version=command.version, sender=leg.sender, host=hosts[leg.receiver], start=leg.start,
-            stop=leg.stop, orphans=tuple(hosts[number] for number in behind), again=command.again,
+            words.MessageLost,
+            version=command.version,
+            sender=leg.sender,
+            host=hosts[leg.receiver],
+            start=leg.start,
+            stop=leg.stop,
+            orphans=tuple(hosts[number] for number in behind),
+            again=command.again,
             reason="the node is gone",
-        )  # fmt: skip
+        )
 
     def _ask(self, command: words.AskMissing) -> None:
         link = self.link_of(command.version)

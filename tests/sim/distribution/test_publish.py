@@ -1,5 +1,8 @@
 """Versions over a simulated network: beside the closed forms, and whatever dies, stands still or is slow."""
 
+from contextlib import contextmanager
+from unittest import mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 from drlnb.planning.distribution import STRATEGIES, Cost, Link, bound_s
 from drlnb.planning.replay import replay
 from drlnb.records.columns.distribution import HostCompleted, HostDropped, VersionPublished
+from drlnb.sim.distribution.network import Network
 from drlnb.sim.distribution.publish import simulate_publish
 
 SIZE = 20_000_000
@@ -15,6 +19,18 @@ LIKE_PYTHON = Link.of(1.17e9, latency_s=300e-6, overhead_s=150e-6)
 #: receives and sends, a message may wait for another one's time while the card rests.
 LATER = {"star": 0.01, "binomial": 0.02, "relay": 0.01, "tree": 0.20, "chain": 0.10, "multitree": 0.12}
 EARLIER = {"chain": 0.05, "relay": 0.10}
+
+
+@contextmanager
+def slow_cards(slowness):
+    """Make the cards of hosts so many times slower."""
+    plain = Network._wire
+
+    def wire(network, leg, host):
+        return plain(network, leg, host) * slowness.get(host, 1.0)
+
+    with mock.patch.object(Network, "_wire", wire):
+        yield
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -64,7 +80,8 @@ ANY_PLAN = st.sampled_from([
 def test_no_message_and_no_plan_is_faster_than_the_cards_allow(name, n, size, link, data):
     """A message is in a latency after its sender has sent it, and after its receiver's card has taken it."""
     slowness = data.draw(st.dictionaries(st.sampled_from(["", *(f"h{i}" for i in range(n))]), st.floats(1.0, 3.0)))
-    published = simulate_publish(name, n, size, link, slowness=slowness)
+    with slow_cards(slowness):
+        published = simulate_publish(name, n, size, link)
     for message in published.messages:
         wire = (message.stop - message.start) * (1.0 + link.header_frac)
         rate = link.egress_bytes_per_s if message.sender else link.learner_bytes_per_s
@@ -108,9 +125,8 @@ def test_whoever_lives_gets_the_version(name, n, data):
     fails = data.draw(st.dictionaries(hosts, st.floats(0.0, 3.0), max_size=n))
     freezes = data.draw(st.dictionaries(hosts, st.floats(0.0, 3.0), max_size=1))
     slowness = data.draw(st.dictionaries(hosts, st.sampled_from([2.0, 5.0]), max_size=2))
-    published = simulate_publish(
-        name, n, SIZE, Link.of(25e6), fails=fails, freezes=freezes, slowness=slowness, validate=True
-    )
+    with slow_cards(slowness):
+        published = simulate_publish(name, n, SIZE, Link.of(25e6), fails=fails, freezes=freezes, validate=True)
     held = {event.host for event in published.stream.of(HostCompleted)}
     dropped = {record.host for record in published.stream.of(HostDropped)}
     lost = fails.keys() | freezes.keys()
@@ -122,7 +138,9 @@ def test_whoever_lives_gets_the_version(name, n, data):
 
 def test_a_slow_card_takes_longer():
     """Twice as slow a host doubles its time under a star."""
-    quick, slow = (simulate_publish("star", 1, SIZE, Link.of(2e7), slowness={"h0": x}) for x in (1.0, 2.0))
+    quick = simulate_publish("star", 1, SIZE, Link.of(2e7))
+    with slow_cards({"h0": 2.0}):
+        slow = simulate_publish("star", 1, SIZE, Link.of(2e7))
     assert slow.held_s / quick.held_s == pytest.approx(2.0, abs=0.01)
 
 
