@@ -24,7 +24,6 @@ _JSON = option(
 )  # fmt: skip
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
-_P95 = "95%% quantile of a start (default: measured for the mode)"
 _SIZE = {"type": reading(size()), "metavar": "SIZE"}
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
 
@@ -64,30 +63,14 @@ _LEASING = (
     option("--seeds", **_SEEDS, default=[0, 1, 2, 3, 4], help="of the durations (default 0-4)"),
     _JSON,
 )
-_WARMUP = (
-    option("--planners", default="all", metavar="LIST", help="warm-up planners by comma, or all (default)"),
-    option("--shape", default="jitter", metavar="NAME", help="of the rounds: jitter (default), outliers, shifts"),
-    option("--start-mode", default="spawn", metavar="MODE", help="spawn (default) or zygote"),
-    _number("--rho", "X", 1.0, "price of a second's wait"),
-    _number("--kappa", "X", 1.0, "price of a second of starting"),
-    option("--start-p95", type=float, metavar="S", help=_P95, dest="start_p95_s"),
-    _number("--workers", "N", 8, "collectors of the task", dest="n_workers"),
-    _number("--rounds", "N", 400, "rounds of the task", dest="n_rounds"),
-    _number("--gap", "S", 6.0, "seconds from sending to new parameters", dest="gap_s"),
-    _number("--jitter", "X", 0.1, "spread of the gap, relative to it", dest="jitter_frac"),
-    option("--seeds", **_SEEDS, default=[0], help="of the durations: 0-4 or 1,5 (default 0)"),
-    option("--out", metavar="DIR", help="write the journals there"),
-    _JSON,
-)
 _DISTRIBUTION = (
     _number("--hosts", "N", 298, "hosts beside the learner", most=10_000),
-    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0, most=100_000),
     _number("--model-mb", "S", 20.0, "megabytes of one version"),
     _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),
     _number("--overhead-us", "US", 150.0, "microseconds of processor time per message"),
     option("--plan", nargs="+", default=["all"], metavar="NAME", help="planners, such as relay:m=30; or all (default)"),
-    option("--sweep", choices=["relay", "multitree", "tree", "kary"], help="this one with growing numbers, too"),
+    option("--sweep", choices=["relay", "multitree", "tree"], help="this one with growing numbers, too"),
     option("--fail", nargs="+", default=[], metavar="HOST@S", help="hosts that are gone after so many seconds"),
     _JSON,
 )
@@ -118,7 +101,6 @@ _KINDS = {
     "swapping": Command(
         "what leaves the device's memory during a training step", partial(_run, "drlnb.sim.swapping.report"), _SWAPPING
     ),
-    "warmup": Command("when collectors start", partial(_run, "drlnb.sim.warmup.report"), _WARMUP),
 }
 #: How ``drlnb simulate`` is called.
 COMMAND = Command("run the machines on a virtual clock", partial(_run, ""), kinds=_KINDS)

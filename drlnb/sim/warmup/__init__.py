@@ -1,1 +1,0 @@
-"""Compare warm-up planners on simulated rounds."""
