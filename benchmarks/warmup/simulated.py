@@ -8,9 +8,9 @@ import numpy as np
 
 from benchmarks.efforts import SimulatedWarmup
 from benchmarks.frame.rows import Bar, Row, pair_up
-from benchmarks.warmup.rounds import SHAPES, STARTS, Outcome, WarmupWorkload, simulate_warmup
 from drlnb.planning.warmup import saa_plan
 from drlnb.sim.report import Comparison, compare
+from drlnb.sim.warmup.compare import SHAPES, STARTS, Outcome, WarmupWorkload, simulate_warmup
 
 __all__ = ["cells", "plan", "wait"]
 

@@ -25,10 +25,7 @@ _COMMANDS = {
     for name in ("train", "resume", "runs", "replay", "report", "play", "simulate", "lab", "doctor")
 }
 #: Command that has gone -> what to do instead.
-_FORMER = {
-    "bench": "benchmarks are not in the package: run 'python -m benchmarks NAME' in a checkout of drlnb",
-    "simulate warmup": "planners of warm-up are compared by 'python -m benchmarks warmup' in a checkout of drlnb",
-}
+_FORMER = {"bench": "benchmarks are not in the package: run 'python -m benchmarks NAME' in a checkout of drlnb"}
 
 #: Exit codes: a task or the run failed; wrong input; stopped by Ctrl-C.
 _FAILED, _WRONG, _STOPPED = 1, 2, 130
@@ -61,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     try:
-        if gone := [text for former, text in _FORMER.items() if words[: former.count(" ") + 1] == former.split()]:
-            raise UsageError(gone[0])
+        if words[:1] and words[0] in _FORMER:
+            raise UsageError(_FORMER[words[0]])
         with _sigterm_as_ctrl_c():
             args = parse(build_parser(), words)
             code: int = args.run(args)

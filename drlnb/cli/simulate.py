@@ -24,6 +24,7 @@ _JSON = option(
 )  # fmt: skip
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
+_P95 = "95%% quantile of a start (default: measured for the mode)"
 _SIZE = {"type": reading(size()), "metavar": "SIZE"}
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
 
@@ -61,6 +62,21 @@ _LEASING = (
     option("--faults", default="", metavar="LIST", help=_FAULTS),
     _number("--rounds", "N", 60, "rounds per task, a tenth discarded", least=20, dest="n_rounds"),
     option("--seeds", **_SEEDS, default=[0, 1, 2, 3, 4], help="of the durations (default 0-4)"),
+    _JSON,
+)
+_WARMUP = (
+    option("--planners", default="all", metavar="LIST", help="warm-up planners by comma, or all (default)"),
+    option("--shape", default="jitter", metavar="NAME", help="of the rounds: jitter (default), outliers, shifts"),
+    option("--start-mode", default="spawn", metavar="MODE", help="spawn (default) or zygote"),
+    _number("--rho", "X", 1.0, "price of a second's wait"),
+    _number("--kappa", "X", 1.0, "price of a second of starting"),
+    option("--start-p95", type=float, metavar="S", help=_P95, dest="start_p95_s"),
+    _number("--workers", "N", 8, "collectors of the task", dest="n_workers"),
+    _number("--rounds", "N", 400, "rounds of the task", dest="n_rounds"),
+    _number("--gap", "S", 6.0, "seconds from sending to new parameters", dest="gap_s"),
+    _number("--jitter", "X", 0.1, "spread of the gap, relative to it", dest="jitter_frac"),
+    option("--seeds", **_SEEDS, default=[0], help="of the durations: 0-4 or 1,5 (default 0)"),
+    option("--out", metavar="DIR", help="write the journals there"),
     _JSON,
 )
 _DISTRIBUTION = (
@@ -101,6 +117,7 @@ _KINDS = {
     "swapping": Command(
         "what leaves the device's memory during a training step", partial(_run, "drlnb.sim.swapping.report"), _SWAPPING
     ),
+    "warmup": Command("when collectors start", partial(_run, "drlnb.sim.warmup.report"), _WARMUP),
 }
 #: How ``drlnb simulate`` is called.
 COMMAND = Command("run the machines on a virtual clock", partial(_run, ""), kinds=_KINDS)

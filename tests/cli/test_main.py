@@ -85,8 +85,6 @@ def test_version_and_help_exit_with_0(capsys):
          "unknown --on-existing 'keep'; known are error, resume, restart, overwrite"),
         (["runs", "stop"], "runs stop needs RUN: a run id, or the directory of a run"),
         (["runs", "stop", "r9"], "r9 is no run directory; for a run id name its cluster with --client ADDRESS"),
-        (["simulate", "warmup", "--rho", "2"],
-         "planners of warm-up are compared by 'python -m benchmarks warmup' in a checkout of drlnb"),
         (["bench", "runtime", "--quick"],
          "benchmarks are not in the package: run 'python -m benchmarks NAME' in a checkout of drlnb"),
         (["simulate", "trains"], "unknown WHAT 'trains'; did you mean train?"),

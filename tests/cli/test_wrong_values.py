@@ -52,7 +52,7 @@ WRONG = {
     "simulate leasing --rounds 3": "argument --rounds: must be a whole number >= 20, got '3'",
     "simulate leasing --cv x": "argument --cv: invalid float value: 'x'",
     "simulate distribution --hosts 0": "argument --hosts: must be a whole number in 1..10000, got '0'",
-    "simulate leasing --seeds b": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'b'",
+    "simulate warmup --seeds b": "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'b'",
 }  # fmt: skip
 
 #: Words that are read and then refused, and what is said.

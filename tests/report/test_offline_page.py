@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 
-from benchmarks.warmup.rounds import WarmupWorkload, simulate_warmup
 from drlnb.planning.distribution import PRESETS
 from drlnb.records.columns.warmup import WarmupPlanned
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
 from drlnb.report import build
 from drlnb.sim.distribution.publish import simulate_publish
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import words
 from tests.views.journals import two_tasks
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.warmup.rounds import WarmupWorkload, simulate_warmup
 from drlnb.cli.main import main
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.records.columns.leasing import LeaseGranted
@@ -24,6 +23,7 @@ from drlnb.sim.leasing.colocated import colocated_rounds_hz
 from drlnb.sim.leasing.compare import LeasingWorkload
 from drlnb.sim.report import chosen_names, figure_row, table_lines
 from drlnb.sim.training.report import simulate_train
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 
 #: No spread and nothing on the way: what is left are sums of a few numbers.
 PLAIN = Costs(
@@ -236,6 +236,7 @@ def test_a_figure_stands_beside_what_it_is_compared_with(value, base, ratio):
 BASE = {
     "train": "--tasks 2 --gpus 1 --rounds 3 --collectors 1 --seed 0 --hold yield",
     "leasing": "--tasks 2 --gpus 1 --workers 2 --rounds 20 --seeds 0 --hold round --collect 2 --compute 0.5",
+    "warmup": "--workers 1 --rounds 20 --seeds 0 --planners saa --rho 1 --kappa 1",
 }
 #: Command, option, and words that both runs get beside it.
 OPTIONS = [
@@ -246,6 +247,10 @@ OPTIONS = [
     ("leasing", "--collect 3", ""), ("leasing", "--compute 0.25", ""), ("leasing", "--cv 0.5", ""),
     ("leasing", "--switch 0.3", ""), ("leasing", "--unequal 0.5", ""), ("leasing", "--faults holder=400", ""),
     ("leasing", "--no-stream", "--hold yield"), ("leasing", "--queue drr", "--tasks 4 --cv 1"),
+    ("warmup", "--workers 2", ""), ("warmup", "--rounds 21", ""), ("warmup", "--seeds 1", ""),
+    ("warmup", "--planners seed", ""), ("warmup", "--rho 4", ""), ("warmup", "--kappa 9", ""),
+    ("warmup", "--gap 4", ""), ("warmup", "--jitter 0.3", ""), ("warmup", "--shape outliers", ""),
+    ("warmup", "--start-mode zygote", ""), ("warmup", "--start-p95 4", ""),
 ]  # fmt: skip
 
 

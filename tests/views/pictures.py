@@ -3,8 +3,8 @@
 from functools import lru_cache
 from pathlib import Path
 
-from benchmarks.warmup.rounds import WarmupWorkload, simulate_warmup
 from drlnb.records.journal import Journal
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views import fleet, learning, rounds
 from drlnb.views.distribution import measured
 from drlnb.views.distribution.topology import topology

@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.warmup.rounds import WarmupWorkload, simulate_warmup
 from drlnb.records.journal import Journal, Stream
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import svg
 from drlnb.views.folds.entries import entries_of
 from tests.views.journals import Run, two_tasks

@@ -4,7 +4,6 @@ import functools
 
 import pytest
 
-from benchmarks.warmup.rounds import WarmupWorkload, simulate_warmup
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
@@ -18,6 +17,7 @@ from drlnb.sim.recorded import starts
 from drlnb.sim.recorded.starts import RecordedStarts
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 
 WORK = WarmupWorkload(n_rounds=40, n_workers=3, seed=3)
 

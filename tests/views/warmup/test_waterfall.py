@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.warmup.rounds import WarmupWorkload, simulate_warmup
 from drlnb.records.columns import warmup as words_of_warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
+from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.folds import warmup as fold_of_warmup
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.warmup import waterfall

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks.warmup.rounds import STARTS, WarmupWorkload, _Task, simulate_warmup
 from drlnb.planning.warmup import PLANNER_NAMES, WarmupMachine, WarmupSettings, saa_plan
 from drlnb.records.columns.warmup import (
     CollectorReady,
@@ -18,6 +17,7 @@ from drlnb.records.columns.warmup import (
 )
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import line_of
+from drlnb.sim.warmup.compare import STARTS, WarmupWorkload, _Task, simulate_warmup
 from tests.streams import stream_of
 
 SHORT = WarmupWorkload(n_rounds=40, n_workers=3)

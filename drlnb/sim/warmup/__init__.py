@@ -1,0 +1,1 @@
+"""Compare warm-up planners on simulated rounds."""
