@@ -12,7 +12,7 @@ from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
 from drlnb.report.download import Download, Names, archive, scrub
-from drlnb.report.page import THEMES, Section, controls, facts_table, journal_part, page, pairs_table
+from drlnb.report.page import THEMES, Section, facts_table, journal_part, page, pairs_table
 from drlnb.report.parts import NAMES, pictures
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.drawing import words
@@ -55,8 +55,8 @@ def build(
         The file to write; it is replaced as a whole or not at all.
     notes
         Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``tasks``, ``leases``,
-        ``shares``, ``queue``, ``lending``, ``reasons``, ``learning``, ``rounds``, ``topology``, ``warmup``,
-        ``choices``, ``starts``, ``history``, ``curve``, ``swapping``, ``steps``, ``plan``, ``lanes``,
+        ``shares``, ``queue``, ``lending``, ``learning``, ``rounds``, ``topology``, ``warmup``, ``starts``,
+        ``history``, ``curve``, ``swapping``, ``steps``, ``plan``, ``lanes``,
         ``configuration``, ``journal``).
     theme
         ``auto`` (as the reader's system), ``light`` or ``dark``.
@@ -154,13 +154,9 @@ def _sections(
     specs: list[Content] = list(run.get("tasks") or [])
     views = pictures(fold, specs, max_bars=max_bars, n_columns=n_columns)
     summary = _summary(journal, fold, {name: view for name, (_, view) in views.items()})
-    chosen = controls({**run.get("planners", {}), **run.get("settings", {})})
     return [
         Section(name="summary", heading="Summary", body=facts_table(summary)),
-        *(
-            Section(name=name, heading=head, view=_scrubbed(view, names), body=chosen if name == "leases" else "")
-            for name, (head, view) in views.items()
-        ),
+        *(Section(name=name, heading=head, view=_scrubbed(view, names)) for name, (head, view) in views.items()),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
 

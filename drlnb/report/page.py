@@ -10,7 +10,7 @@ from drlnb.report.download import Download
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View, table_html
 
-__all__ = ["CSP", "THEMES", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
+__all__ = ["CSP", "THEMES", "Section", "facts_table", "journal_part", "page", "pairs_table"]
 
 #: Nothing may be loaded, sent or framed; scripts and styles are those in the page, pictures are data.
 CSP = (
@@ -43,9 +43,8 @@ text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:space-between}#theme{font:inherit;
 font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;
 min-height:32px;cursor:pointer}
-.controls{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;margin:4px 0}.controls select{font:inherit;
-min-height:32px}.drlnb-print{max-width:100%;height:auto}a{color:inherit}
-@media print{#theme,.drlnb button,.controls{display:none}.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
+.drlnb-print{max-width:100%;height:auto}a{color:inherit}
+@media print{#theme,.drlnb button{display:none}.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
 max-height:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
 size:A4;margin:14mm}}
 """
@@ -82,17 +81,6 @@ def facts_table(facts: Plain) -> str:
         for key, value in facts.items()
     )
     return f'<div class="wide"><table>{body}</table></div>'
-
-
-def controls(values: Plain) -> str:
-    """Return what was chosen when the run was started as controls that are off; every text is escaped."""
-    why = "as the run was started; a report changes nothing"
-    parts = [
-        f'<label title="{why}">{html.escape(str(name))} <select disabled title="{why}">'
-        f"<option>{html.escape(str(value))}</option></select></label>"
-        for name, value in values.items()
-    ]
-    return f'<div class="controls" data-testid="controls">{"".join(parts)}</div>' if parts else ""
 
 
 def journal_part(download: Download) -> str:

@@ -52,12 +52,12 @@ def test_a_report_is_one_file_that_asks_for_nothing(tmp_path):
     assert made == (target, len(text.encode()))
     assert text.index(CSP) < text.index("<script")
     assert list(data_of(text)) == [
-        "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds",
+        "tasks", "leases", "shares", "queue", "lending", "learning", "rounds",
     ]  # fmt: skip
     assert "img-src data:;" in CSP
     assert "held 80 %, computing 40 %" in text
     assert data_of(text)["leases"]["header"]["origin"] == "measured"
-    assert text.count("<noscript><svg") == 8
+    assert text.count("<noscript><svg") == 7
     assert verify(target).offline
 
 
@@ -111,10 +111,10 @@ def warm_run(n_tasks, n_rounds, n_candidates=2):
 
 
 def test_warm_up_has_its_sections_once_per_task_where_it_is_one_tasks(tmp_path):
-    """Waterfall, choices and starts of all, history and curve of each; a note goes to all of a kind."""
+    """Waterfall and starts of all, history and curve of each; a note goes to all of a kind."""
     build(warm_run(2, 4).journal(), tmp_path / "out.html", notes={"history": "Look here."})
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert list(data_of(text))[8:] == ["warmup", "choices", "starts", "history0", "curve0", "history1", "curve1"]
+    assert list(data_of(text))[7:] == ["warmup", "starts", "history0", "curve0", "history1", "curve1"]
     assert "<h2>t1: what another start would have cost</h2>" in text
     assert text.count("<p>Look here.</p>") == 2
     assert '<th scope="row">warm-up</th><td>16 starts: 0 % ready in time' in text
@@ -237,16 +237,6 @@ def test_a_long_journal_is_read_once(tmp_path, monkeypatch):
     counted = {name: replace(of, records=Anew(partial(read, of))) for name, of in journal.streams.items()}
     build(Journal(streams=counted), tmp_path / "out.html")
     assert n_reads == {name: 1 + (of.header.machine == "pool") for name, of in journal.streams.items()}
-
-
-def test_what_was_chosen_stands_there_as_controls_that_are_off(tmp_path):
-    """Planners and settings of run.json, each with its value, none that can be moved."""
-    task = {"name": "a", "env": "CartPole-v1", "total_timesteps": 1, "n_envs": 1}
-    spec = {"run": "r", "tasks": [task], "planners": {"hold": "yield<b>"}, "settings": {"leasing.ttl_s": 3}}
-    build(write_run(tmp_path, two_tasks(), spec), tmp_path / "out.html")
-    text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    found = re.findall(r"<label[^>]*>([^<]+) <select disabled[^>]*><option>([^<]*)</option></select></label>", text)
-    assert found == [("hold", "yield&lt;b&gt;"), ("leasing.ttl_s", "3")]
 
 
 @pytest.mark.parametrize("text", ["3/4 of it", "rollout/ep_rew_mean", "n0/cpu0", "lin_0.001"])

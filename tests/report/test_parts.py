@@ -31,7 +31,7 @@ def test_without_a_lease_there_is_nothing_to_share():
     """Four pictures say what sharing was like: none is drawn of a run that never held a slot."""
     names = list(views_of(Run().slot().task("a")))
     assert names == ["tasks", "leases", "learning", "rounds"]
-    assert list(views_of(two_tasks())) == [*names[:2], "shares", "queue", "lending", "reasons", *names[2:]]
+    assert list(views_of(two_tasks())) == [*names[:2], "shares", "queue", "lending", *names[2:]]
 
 
 def test_how_the_newest_version_spread_is_drawn_where_there_are_hosts_to_tell_apart():

@@ -1,6 +1,6 @@
-"""Draw how long the queue is, what each task took, and why slots were lent, kept, given back or refused."""
+"""Draw how long the queue is, and what each task took."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,22 +8,19 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
-from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.aged import TICK_S, fewer, ticks
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.folds.reasons import Lent
+from drlnb.views.folds.pool import Lent
 from drlnb.views.leasing.lines import LeaseLine, sharing
 
-__all__ = ["lending", "queue", "reasons"]
+__all__ = ["lending", "queue"]
 
 #: Most points of a line: the newest half are its steps, the others its means over columns of older time.
 _POINTS = 300
 #: What a row counts for is kept as a multiple of a part of one, so that sums of many return to whole numbers.
 _PARTS = 2.0**32
-#: Most rows of the table of reasons; the rarest are left out.
-_REASONS = 60
 
 QUEUE = table(
     "points",
@@ -57,13 +54,6 @@ _LENDING_COLUMNS = shown(
     LENDING, "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
     p95="p95", moved="moved MB", duty="duty d", inflation="rounds take x",
 )  # fmt: skip
-REASONS = table(
-    "rows",
-    Column("what", "what", "rule and its answer, or what became of a lease, a request or a slot", kind="name"),
-    Column("times", "times", "how often"),
-    Column("reason", "reason", "in its own words; measured numbers are left out", kind="name"),
-    Column("by", "by", "slot, or how often by the letters of the tasks", kind="name"),
-)
 
 
 def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
@@ -154,7 +144,7 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     """
     line = LeaseLine(fold_of(journal, until_s))
     fold, parts = line.fold, sharing(line)
-    lent = {fold.pool.short(task): of for task, of in fold.reasons.lent.items()}
+    lent = {fold.pool.short(task): of for task, of in fold.pool.lent.items()}
     total = sum(part.held for part in parts)
     rows = []
     for part in parts:
@@ -185,51 +175,3 @@ def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
         f"most slot-seconds: {line.tasks[most[1]]} {words.duration(most[0])}, least: {line.tasks[least[1]]} "
         f"{words.duration(least[0])} ({words.number(most[0] / least[0])}x)"
     )
-
-
-def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
-    """Return why slots were asked for, kept, given back, refused, taken away or drained, and how often.
-
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
-    """
-    fold = fold_of(journal, until_s)
-    letters = {style.name: style.letter for style in theme.task_styles(fold)}
-    tally = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda item: (-item[1][0], item[0]))
-    most = tally[:_REASONS]
-    n = sum(times for _, (times, _) in tally)
-    more = f"; the {_REASONS} most frequent of {len(tally)} are shown" if len(tally) > _REASONS else ""
-    trouble = sum(times for (kind, _, _), (times, _) in tally if kind in _TROUBLE)
-    rows = [{"what": kind, "times": times, "reason": why, "by": by} for (kind, why, _), (times, by) in most]
-    sentence = f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
-    meaning = "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes"
-    series = [Style(f"{kind}: {why} {who}", "", "#999999") for (kind, why, who), _ in most]
-    return picture(
-        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", REASONS,
-        listing(rows, REASONS, shown(REASONS, "what times reason by"), series),
-        numbers={"trouble": ("trouble", float(trouble), "", meaning)},
-    )  # fmt: skip
-
-
-def _by_reason(
-    counts: Mapping[tuple[str, str, str], int], letters: Mapping[str, str]
-) -> dict[tuple[str, str, str], tuple[int, str]]:
-    """Return (what, reason, slot or nothing) -> times, and how often by the tasks' letters, or the slot."""
-    by: dict[tuple[str, str, str], dict[str, int]] = {}
-    for (kind, who, why), times in sorted(counts.items()):
-        by.setdefault((kind, why, "" if who in letters else who), {})[letters.get(who, who)] = times
-    tally = {}
-    for key, times_of in by.items():
-        tasks = sorted((task for task in times_of if task), key=lambda letter: (len(letter), letter))
-        said = key[2] or ", ".join(f"{letter} {words.count(times_of[letter])}" for letter in tasks)
-        tally[key] = (sum(times_of.values()), said)
-    return tally
-
-
-_TROUBLE = frozenset({
-    "expired", "refused", "slot drained", "slot closed", "slot lost", "taken away", "executor died (a strike)",
-})  # fmt: skip
