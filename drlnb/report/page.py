@@ -110,7 +110,7 @@ def _section(section: Section) -> str:
         parts.append(
             f'<p class="say" data-testid="sentence-{section.name}">{html.escape(view.sentence)}'
             f'<span class="from" data-testid="origin-{section.name}">{html.escape(view.origin)}</span></p>'
-            f'<figure><div id="{place}"></div><noscript>{view.svg()}'
+            f'<figure><div id="{place}"></div><noscript>{"" if view.module == "table" else view.svg()}'
             f'<div class="wide">{table_html(view.table, view.rows(20))}</div></noscript></figure>'
         )
         parts += [f'<p class="note">{html.escape(note)}</p>' for note in view.notes]

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import ipywidgets
@@ -253,14 +252,6 @@ class Panel:
         """Return the panel as plain data; works on a closed one, too."""
         view = json.loads(self.view().json())
         return {"panel": self.content.NAME, "settings": dict(self.settings), "code": self.code(), "view": view}
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write the picture, as it is now, to a file that needs no network."""
-        title = html.escape(self.content.NAME)
-        page = f'<!doctype html><meta charset="utf-8"><title>{title}</title>{self.view().html()}'
-        target = Path(path)
-        target.write_text(page, encoding="utf-8")
-        return target
 
     def refresh(self) -> None:
         """Fold, send and write now, instead of leaving it to hub and pump (there are none without a kernel)."""

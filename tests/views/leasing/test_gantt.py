@@ -166,7 +166,6 @@ def test_every_form_carries_equal_numbers(run):
         header["origin"],
         figure["layout"]["meta"]["origin"],
         view.svg(),
-        view.csv(),
         view.json(),
         view.html(),
     ):

