@@ -135,10 +135,8 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     fold = fold_of(journal, until_s)
     by_key: dict[tuple[str, str, int], list[float]] = {}
     for attempt in (attempt for name in fold.task_names() for attempt in WarmupLine(fold, name).attempts):
-        known = tuple(attempt.texts)
-        columns = (attempt.starts[column].tolist() for column in ("node", "mode", "n_starting", "start_s"))
-        for node, mode, n, start_s in zip(*columns, strict=True):
-            by_key.setdefault((known[int(node)], known[int(mode)], int(n)), []).append(start_s)
+        for start in attempt.starts:
+            by_key.setdefault((start.node, start.start_mode, start.n_starting), []).append(start.start_s)
     made = Lines()
     everything = np.array([value for values in by_key.values() for value in values])
     edges = np.linspace(0.0, float(everything.max()), _BINS + 1) if len(everything) else np.zeros(0)
