@@ -14,19 +14,13 @@ from drlnb.views.swapping import computed, measured
 from drlnb.views.warmup import waterfall
 from drlnb.views.warmup.lines import tasks_with_starts
 
-__all__ = ["MAX_TASKS", "NAMES", "pictures"]
+__all__ = ["MAX_TASKS", "pictures"]
 
 #: Most tasks that have pictures of their own: keeps a report short enough to be read.
 MAX_TASKS = 4
 
 #: With more tasks than so many, fewer of their rounds are drawn.
 _FEW_TASKS, _FEW_ROUNDS = 2, 8
-
-#: Sections with a picture, in order; those of one task have its number behind theirs.
-NAMES = (
-    "tasks", "leases", "shares", "queue", "lending", "learning", "rounds", "topology", "warmup", "starts",
-    "history", "curve", "swapping", "steps", "plan", "lanes",
-)  # fmt: skip
 
 
 def pictures(
