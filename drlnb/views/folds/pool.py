@@ -285,7 +285,7 @@ class PoolFold:
         self.old[name, stream].add(
             {
                 "low": start, "high": stop, "held": stop - start, "computed": computed, "lane": lane, "series": series,
-                "waited": waited, "count": np.ones_like(start),
+                "waited": waited,
             },
             int(ticks(t)),
         )  # fmt: skip

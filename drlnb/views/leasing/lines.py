@@ -13,7 +13,7 @@ from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.grow import Grow, Spans
 from drlnb.views.folds.pool import Part
 
-__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "inside", "lent_s", "n_devices", "sharing"]
+__all__ = ["THEORY", "LeaseLine", "Sharing", "expected", "inflation", "inside", "lent_s", "n_devices", "sharing"]
 
 
 class LeaseLine:
@@ -69,7 +69,7 @@ class LeaseLine:
         columns |= {"start": start, "stop": stop, "is_old": np.ones(len(start), dtype=bool)}
         n = len(rows["start"])
         new = {
-            **rows, "low": rows["start"], "high": rows["stop"], "count": np.ones(n), "series": grow["task"],
+            **rows, "low": rows["start"], "high": rows["stop"], "series": grow["task"],
             "is_old": np.zeros(n, dtype=bool),
         }  # fmt: skip
         nothing = np.zeros(len(start))
@@ -249,6 +249,24 @@ def lent_s(rows: Table, low: float, high: float) -> Floats:
     seconds: Floats = (rows["stop"] - rows["start"]) * inside(rows, low, high)
     return seconds
 
+
+#: How well slots were used and what waiting for them cost, each beside what theory expects.
+THEORY = {
+    "utilisation": (
+        "utilisation",
+        "%",
+        "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
+    ),
+    "bound": ("bound", "%", "most that utilisation can be: sum of duties / slots, mean over the time of the run"),
+    "expected": ("expected", "%", "utilisation by queueing theory, mean over the time of the run"),
+    "inflation": (
+        "rounds take",
+        "x",
+        "time with waits for slots / without them, from each task's first slot on, mean over tasks; where a wait "
+        "overlapped with collecting, the true price is less",
+    ),
+    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over the time of the run"),
+}
 
 #: What theory expects -> its column in the pool's estimates.
 _EXPECTED = {"bound": "bound", "expected": "utilisation", "expected_inflation": "inflation"}

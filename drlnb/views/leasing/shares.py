@@ -15,7 +15,7 @@ from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
-from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n_devices, sharing
+from drlnb.views.leasing.lines import THEORY, LeaseLine, Sharing, expected, inflation, n_devices, sharing
 
 __all__ = ["shares"]
 
@@ -68,20 +68,7 @@ NUMBERS = {
         "%",
         "1 - slot-seconds lent / device-seconds until the last co-located process of each device ends",
     ),
-    "inflation": (
-        "rounds take",
-        "x",
-        "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; where"
-        " a wait overlapped with collecting, the true price is less",
-    ),
-    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over time"),
-    "utilisation": (
-        "utilisation",
-        "%",
-        "seconds computed / seconds that slots were there, from the first grant to the last return",
-    ),
-    "bound": ("bound", "%", "most that utilisation can be: the duties' sum / slots, mean over time"),
-    "expected": ("expected", "%", "utilisation by queueing theory, mean over time"),
+    **THEORY,
 }
 
 

@@ -4,7 +4,6 @@ import contextlib
 import time
 import weakref
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 import ipywidgets
@@ -18,7 +17,7 @@ from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import row
-from drlnb.widgets.panels.fleet import Beside, Tasks, known
+from drlnb.widgets.panels.fleet import Beside, Tasks
 from drlnb.widgets.panels.frame import Panel, Plain, Values, button
 from drlnb.widgets.panels.trial import Trial
 from drlnb.widgets.transport.commands import Args, Command, Commands
@@ -215,7 +214,6 @@ class Launcher(Tasks):
         self.panel.fields.values = self.form = Form(self.panel, self.fleet)
         self.choice = self.form.choice
         self.panel.commands.add("start", Command(label="start", run=self._start, check=self._can_start))
-        self.panel.commands.add("clone", Command(label="clone task", run=self._clone, check=partial(known, self.panel)))
         return [row(*self.form.make()), row(self.choice.make())]
 
     def changed(self, new: Args) -> None:
@@ -256,16 +254,6 @@ class Launcher(Tasks):
         done = "these tasks train already" if training in known else "started"
         self.choice.show(training)
         return f'{done}; in Python: run = fleet.attach("{training.id}")'
-
-    def _clone(self, args: Args) -> str:
-        """Fill the form with what a task was started with."""
-        task = str(args.get("task"))
-        if self.run is None or task not in self.run.specs:
-            raise ConfigError("choose a task to clone")
-        spec = self.run.specs[task]
-        steps = str(spec.total_timesteps)
-        self.panel.set(env=spec.env, algo=spec.algo, seeds=str(spec.seed), total_timesteps=steps)
-        return f"the form holds {task}: choose another seed, then Start"
 
     def tick(self, now_s: float) -> None:
         """Follow runs, and try what was typed."""

@@ -276,20 +276,6 @@ def test_a_run_that_others_started_can_be_chosen(fleet, run):
     assert attached == [("drlnb-commands", "r1")]
 
 
-def test_a_task_is_cloned_into_the_form(fleet, run):
-    """Environment, algorithm, seed and budget of the row; nothing is started."""
-    fleet.trainings = (run,)
-    panel = launcher(fleet)
-    clicked(panel.shell.widget, "clone", task="b")
-    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
-    panel.refresh()
-    form = panel.content.form.read()
-    assert (form.env, form.algo, form.seeds, form.total_timesteps) == ("CartPole-v1", "ppo", "0", "1000")
-    assert fleet.calls == []
-    clicked(panel.shell.widget, "clone", ident="c2", task="c")
-    assert "this run has no task 'c'; there are a, b" in panel.shell.widget.comm.custom[-1]["text"]
-
-
 def test_what_the_pool_says_is_a_note(fleet):
     """No CUDA device is no warning."""
     fleet.pool.said = ("no CUDA device (none here): training on 2 virtual CPU slots",)
