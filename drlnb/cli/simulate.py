@@ -19,9 +19,12 @@ def _number(
 
 
 _JSON = option(
-    "--json", nargs="?", const="-", metavar="FILE",
+    "--json",
+    nargs="?",
+    const="-",
+    metavar="FILE",
     help="write the summary as JSON there; without FILE: as last line of standard output",
-)  # fmt: skip
+)
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
 _P95 = "95%% quantile of a start (default: measured for the mode)"
@@ -87,15 +90,26 @@ _DISTRIBUTION = (
 )
 _SWAPPING = (
     option("--net", default="resnet50_32", metavar="NAME", help="network, such as resnet50_32 (default) or vgg16_224"),
-    option("--multiple", nargs="+", type=float, default=[1.7], metavar="X",
-           help="batches, as multiples of the largest one that fits without a plan (default 1.7)"),
-    option("--planner", nargs="+", default=["compared"], metavar="NAME",
-           help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind"),
+    option(
+        "--multiple",
+        nargs="+",
+        type=float,
+        default=[1.7],
+        metavar="X",
+        help="batches, as multiples of the largest one that fits without a plan (default 1.7)",
+    ),
+    option(
+        "--planner",
+        nargs="+",
+        default=["compared"],
+        metavar="NAME",
+        help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind",
+    ),
     option("--preset", choices=["2080ti", "h200_tf32"], default="2080ti", help="device (default 2080ti)"),
     taking("--swap-budget", "SIZE", size(), "of the device's memory (default 11GiB)", "11GiB"),
     _number("--seed", "S", 0, "of searches", least=0),
     _JSON,
-)  # fmt: skip
+)
 
 
 def _run(module: str, args: argparse.Namespace) -> int:

@@ -175,9 +175,16 @@ def _timeline(header: Plain, tables: Tables, width: int) -> tuple[list[str], int
 def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
     bars = (0.34, 0.6) if header["thin"] else (1.0, 1.0)
     shares = {
-        "absent": (1.0, 0.25), "shares": (1.0, bars[1]), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
-        "bars": bars, "open": bars, "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
-    }  # fmt: skip
+        "absent": (1.0, 0.25),
+        "shares": (1.0, bars[1]),
+        "waits": (1.0, 0.45),
+        "waiting": (1.0, 0.45),
+        "bars": bars,
+        "open": bars,
+        "work": (1.0, 1.0),
+        "dots": (1.0, 1.0),
+        "drains": (1.0, 0.5),
+    }
     paths: dict[tuple[str, float], list[str]] = {}
 
     def box(a: float, b: float, y: float, h: float) -> str:

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -62,8 +63,9 @@ def table(source: str, *columns: Column) -> tuple[Column, ...]:
 
 
 def numbered(known: Mapping[str, Meaning], **values: float | None) -> dict[str, Number]:
-    """Return those numbers beside a picture that have a value (or None), in the order of their meanings."""
-    return {key: (label, values[key], unit, text) for key, (label, unit, text) in known.items() if key in values}
+    """Return those numbers beside a picture that have a value, in the order of their meanings; None or NaN: unknown."""
+    said = {key: None if value is None or math.isnan(value) else value for key, value in values.items()}
+    return {key: (label, said[key], unit, text) for key, (label, unit, text) in known.items() if key in said}
 
 
 #: Kind of a column of indices -> what they point to in a picture's facts, and what of it.

@@ -284,11 +284,16 @@ class PoolFold:
         lane, series = (grow[column][old].astype(np.int64) for column in ("slot", "task"))
         self.old[name, stream].add(
             {
-                "low": start, "high": stop, "held": stop - start, "computed": computed, "lane": lane, "series": series,
+                "low": start,
+                "high": stop,
+                "held": stop - start,
+                "computed": computed,
+                "lane": lane,
+                "series": series,
                 "waited": waited,
             },
             int(ticks(t)),
-        )  # fmt: skip
+        )
         kept = np.setdiff1d(np.arange(len(grow)), old)
         grow.take(kept)
         if grow is self.leases:

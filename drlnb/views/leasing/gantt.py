@@ -111,11 +111,10 @@ def gantt(
     absent = columns["absent"]["stop"] - columns["absent"]["start"]
     whole = not (absent > _SEEN * (span[1] - span[0])).any()
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
-    return picture(
-        "leasing.gantt", fold, _sentence(numbers, line, whole=whole), TABLE,
-        body, numbers=numbers, notes=(*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()),
-        facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0},
-    )  # fmt: skip
+    said = _sentence(numbers, line, whole=whole)
+    notes = [*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()]
+    facts = {"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0}
+    return picture("leasing.gantt", fold, said, TABLE, body, numbers=numbers, notes=notes, facts=facts)
 
 
 def _strangers(line: LeaseLine) -> tuple[str, ...]:

@@ -49,12 +49,21 @@ class LeaseLine:
         grow = self.fold.pool.leases
         start, ended = self.at(grow, "start"), self.at(grow, "stop")
         stop = np.maximum(np.where(np.isnan(ended), max(self.now, 0.0), ended), start)
-        return self._after_old("leases", {
-            "start": start, "stop": stop, "waited": grow["waited"], "computed": grow["computed"],
-            "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
-            "epoch": grow["epoch"], "token": grow["token"].astype(np.int64), "lane": grow["slot"].astype(np.int64),
-            "reason": grow["reason"].astype(np.int64), "is_open": np.isnan(ended),
-        })  # fmt: skip
+        return self._after_old(
+            "leases",
+            {
+                "start": start,
+                "stop": stop,
+                "waited": grow["waited"],
+                "computed": grow["computed"],
+                "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
+                "epoch": grow["epoch"],
+                "token": grow["token"].astype(np.int64),
+                "lane": grow["slot"].astype(np.int64),
+                "reason": grow["reason"].astype(np.int64),
+                "is_open": np.isnan(ended),
+            },
+        )
 
     def _after_old(self, name: str, rows: Table) -> Table:
         """Return the pool's rows behind the columns that its older ones have become."""
@@ -69,9 +78,12 @@ class LeaseLine:
         columns |= {"start": start, "stop": stop, "is_old": np.ones(len(start), dtype=bool)}
         n = len(rows["start"])
         new = {
-            **rows, "low": rows["start"], "high": rows["stop"], "series": grow["task"],
+            **rows,
+            "low": rows["start"],
+            "high": rows["stop"],
+            "series": grow["task"],
             "is_old": np.zeros(n, dtype=bool),
-        }  # fmt: skip
+        }
         nothing = np.zeros(len(start))
         both = {key: np.concatenate([columns.get(key, nothing), of]).astype(of.dtype) for key, of in new.items()}
         return {**both, "series": self.series[both["series"].astype(np.int64)]}

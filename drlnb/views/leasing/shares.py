@@ -106,13 +106,14 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     lanes = [*lanes_of("slot", line.slots), *lanes_of("ghost", rows)]
     tables, notes = drawn(line, (first, last), _BARS)
     body = timeline(
-        {"bars": _bars(tables, line, without), "shares": tables["shares"]}, lanes, [*styles, *ghostly], (first, end),
+        {"bars": _bars(tables, line, without), "shares": tables["shares"]},
+        lanes,
+        [*styles, *ghostly],
+        (first, end),
         names=_KNOWN,
-    )  # fmt: skip
-    return picture(
-        "leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=(*_notes(line, parts), *notes),
-        numbers=numbers,
-    )  # fmt: skip
+    )
+    notes = [*_notes(line, parts), *notes]
+    return picture("leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=notes, numbers=numbers)
 
 
 #: Columns of a bar, as ghosts have them.
@@ -183,7 +184,7 @@ def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
         "a device runs side by side are not in it: the benchmark of seats measures all three ways",
         *_OF_VIRTUAL[:virtual],
         *_OF_SEATS[:seats],
-    )  # fmt: skip
+    )
 
 
 _OF_VIRTUAL = (

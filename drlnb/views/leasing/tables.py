@@ -8,7 +8,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.aged import TICK_S, fewer, ticks
 from drlnb.views.folds.fold import Fold, fold_of
@@ -34,6 +34,11 @@ QUEUE = table(
     Column("lo", "least", "least in the time up to the next point, where there is a mean"),
     Column("hi", "most", "most in it"),
 )
+MEANS = {
+    "mean": ("waiting", "", "requests that wait, mean over the time shown"),
+    "most": ("at most", "", "most that waited at once; long ago, in the mean of a column"),
+    "lent": ("lent", "", "slots that are lent, mean over the time shown"),
+}
 LENDING = table(
     "rows",
     Column("task", "task", "name, with the letter that it has in every picture", kind="series"),
@@ -51,9 +56,13 @@ LENDING = table(
     Column("inflation", "rounds take", "time with the waits for slots / time without them", unit="x"),
 )
 _LENDING_COLUMNS = shown(
-    LENDING, "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
-    p95="p95", moved="moved MB", duty="duty d", inflation="rounds take x",
-)  # fmt: skip
+    LENDING,
+    "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
+    p95="p95",
+    moved="moved MB",
+    duty="duty d",
+    inflation="rounds take x",
+)
 
 
 def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
@@ -82,15 +91,10 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
         _add(made, "requests waiting", "#D55E00", *waiting, "W")
     mean, most = _mean(*waiting), float(np.max(waiting[1], initial=0.0))
     sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
-    return picture(
-        "leasing.queue", line.fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
-        made.body(RUN_TIME, axis("count")), facts={"means": {"mean": 2, "lent": 1, "most": None} if line.slots else {}},
-        numbers={
-            "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
-            "most": ("at most", most, "", "most that waited at once; long ago, in the mean of a column"),
-            "lent": ("lent", _mean(*lent), "", "slots that are lent, mean over the time shown"),
-        },
-    )  # fmt: skip
+    facts = {"means": {"mean": 2, "lent": 1, "most": None} if line.slots else {}}
+    said, body = sentence if len(asked) else "nobody has asked for a slot yet", made.body(RUN_TIME, axis("count"))
+    numbers = numbered(MEANS, mean=mean, most=most, lent=_mean(*lent))
+    return picture("leasing.queue", line.fold, said, QUEUE, body, facts=facts, numbers=numbers)
 
 
 def _steps(up: Floats, down: Floats, by: Floats, now: float) -> tuple[Floats, Floats]:
@@ -153,13 +157,20 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
         mine = (line.waits["series"] == part.series) & ~line.waits["is_old"]
         p50, p95 = wait_quantiles((line.waits["stop"] - line.waits["start"])[mine].tolist())
         rows.append({
-            "task": part.series, "rounds": of.n_rounds, "leases": of.n_leases,
-            "per_round": of.n_leases / of.n_rounds if of.n_rounds else None, "p50": p50, "p95": p95, "held": part.held,
-            "computed": part.computed, "share": part.held / total if total > 0 else None,
+            "task": part.series,
+            "rounds": of.n_rounds,
+            "leases": of.n_leases,
+            "per_round": of.n_leases / of.n_rounds if of.n_rounds else None,
+            "p50": p50,
+            "p95": p95,
+            "held": part.held,
+            "computed": part.computed,
+            "share": part.held / total if total > 0 else None,
             "resident": of.n_resident / of.n_leases if of.n_leases else None,
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
-            "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
-        })  # fmt: skip
+            "duty": part.computed / part.alone if part.alone > 0 else None,
+            "inflation": part.inflation,
+        })
     body = listing(rows, LENDING, _LENDING_COLUMNS, theme.task_styles(fold), row_key="task")
     return picture("leasing.lending", fold, _lending_said(line, rows), LENDING, body, notes=fold.clock_note())
 

@@ -91,13 +91,15 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     low = float(np.min(bars["start"], initial=np.inf)) if len(bars["start"]) else 0.0
     numbers = _numbers(lines)
     body = timeline(
-        {"bars": bars, "dots": dots}, lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]),
-        theme.WARMUP, (low, max(low, float(np.max(bars["stop"], initial=low)))), names=tuple(texts),
-    )  # fmt: skip
-    return picture(
-        "warmup.waterfall", fold, _sentence(lines, numbers), WATERFALL, body,
-        notes=_waterfall_notes(lines, n_rounds), numbers=numbers, facts={"window_s": None},
-    )  # fmt: skip
+        {"bars": bars, "dots": dots},
+        lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]),
+        theme.WARMUP,
+        (low, max(low, float(np.max(bars["stop"], initial=low)))),
+        names=tuple(texts),
+    )
+    said, notes = _sentence(lines, numbers), _waterfall_notes(lines, n_rounds)
+    facts = {"window_s": None}
+    return picture("warmup.waterfall", fold, said, WATERFALL, body, notes=notes, numbers=numbers, facts=facts)
 
 
 #: The drawn tables of a run in which no collector has sent.

@@ -92,9 +92,12 @@ class Plans:
 
 #: Parameter of a planner -> its label and width.
 LABELS: Mapping[str, tuple[str, str]] = {
-    "w": ("time \N{LEFT RIGHT ARROW} memory", "390px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
-    "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"),
-}  # fmt: skip
+    "w": ("time \N{LEFT RIGHT ARROW} memory", "390px"),
+    "epsilon": ("epsilon", "140px"),
+    "alpha": ("alpha", "140px"),
+    "gamma": ("gamma", "140px"),
+    "n_trials": ("trials", "140px"),
+}
 
 
 class Knobs:

@@ -43,10 +43,14 @@ _DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
 }
 #: Title of a chart -> the picture.
 _SHOWN = {
-    "memory within a step": "memory", "peak of each step": "peak", "time of each step": "time",
-    "step time over budget": "front", "step time over peak": "pareto", "throughput over batch": "sweep",
+    "memory within a step": "memory",
+    "peak of each step": "peak",
+    "time of each step": "time",
+    "step time over budget": "front",
+    "step time over peak": "pareto",
+    "throughput over batch": "sweep",
     "Q-learning": "learnt",
-}  # fmt: skip
+}
 _TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners", "values": "Q-table"}
 
 
@@ -87,8 +91,15 @@ class Source(Values):
     def defaults(self) -> Plain:
         """What the controls begin with: 11 GiB, a batch of two fifths more than they hold, on the patent's device."""
         net = self.panel.settings.get("net", "resnet50_32")
-        return {"net": net, "batch": whatif.usual_batch(net), "budget_mib": 11264.0, "preset": "2080ti",
-                "planner": "auto", "pins": {}, "show": "front"}  # fmt: skip
+        return {
+            "net": net,
+            "batch": whatif.usual_batch(net),
+            "budget_mib": 11264.0,
+            "preset": "2080ti",
+            "planner": "auto",
+            "pins": {},
+            "show": "front",
+        }
 
     def value(self, name: str) -> Any:
         """Return a setting as it is now."""
@@ -141,9 +152,13 @@ class Swaps(Content):
     NAME = "swapping"
     MODULE = "chart"
     MORE: ClassVar[Mapping[str, str]] = {
-        "more": "chart", "plan": "table", "lanes": "timeline", "types": "timeline", "choices": "table",
+        "more": "chart",
+        "plan": "table",
+        "lanes": "timeline",
+        "types": "timeline",
+        "choices": "table",
         "values": "table",
-    }  # fmt: skip
+    }
     CHECKS = Source.CHECKS
     SOURCE: ClassVar[type[Source]] = Source
 

@@ -25,9 +25,17 @@ __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
 
 #: What the controls begin with: 20 MB as the seed has it, to 16 hosts.
 DEFAULTS: Plain = {
-    "plan": "relay", "m": 8, "chunks": 0, "n_hosts": 16, "model_mb": 20.0, "link": "10GbE", "latency_us": 300.0,
-    "overhead_us": 150.0, "kill": 3, "shard": 0,
-}  # fmt: skip
+    "plan": "relay",
+    "m": 8,
+    "chunks": 0,
+    "n_hosts": 16,
+    "model_mb": 20.0,
+    "link": "10GbE",
+    "latency_us": 300.0,
+    "overhead_us": 150.0,
+    "kill": 3,
+    "shard": 0,
+}
 #: Most hosts, and messages of a version that is simulated anew, unasked, when a control has moved.
 _HOSTS, _AT_ONCE = 300, 6_000
 #: Numbers of hosts that the slider stops at, each some 10 % beyond the one before.
@@ -164,11 +172,12 @@ class Case(Values):
         """Have the slider of m follow the number of hosts, and what the planner takes."""
         takes, parts, fields = numbers_of(self.value("plan")), self._m.children, self.panel.fields
         for widget, name, value in (
-            (parts[0], "max", self._most("m")), (parts[0], "description", takes.get("m", "m")),
+            (parts[0], "max", self._most("m")),
+            (parts[0], "description", takes.get("m", "m")),
             *((part, "disabled", "m" not in takes) for part in parts),
             (fields["chunks"].field, "disabled", "c" not in takes),
             (fields["n_hosts"].field, "options", tuple(self._stops())),
-        ):  # fmt: skip
+        ):
             if getattr(widget, name) != value:
                 fields.later(widget, name, value)
 
@@ -280,13 +289,20 @@ class Timings(Content):
     NAME = "distribution"
     MODULE = "chart"
     MORE: ClassVar[Mapping[str, str]] = {
-        "egress": "chart", "shards": "timeline", "topology": "topology", "race": "chart", "scaling": "chart"
-    }  # fmt: skip
+        "egress": "chart",
+        "shards": "timeline",
+        "topology": "topology",
+        "race": "chart",
+        "scaling": "chart",
+    }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     #: Tabs below: name of a picture -> its title.
     TABS: ClassVar[Mapping[str, str]] = {
-        "shards": "Shards per host", "topology": "Topology", "race": "Race", "scaling": "Scaling over hosts"
-    }  # fmt: skip
+        "shards": "Shards per host",
+        "topology": "Topology",
+        "race": "Race",
+        "scaling": "Scaling over hosts",
+    }
     #: A Dask client or a fleet, whose workers versions are sent to; None: what is up, as soon as there is something.
     attached: Client = None
 
