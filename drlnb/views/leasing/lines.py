@@ -262,21 +262,17 @@ def lent_s(rows: Table, low: float, high: float) -> Floats:
     return seconds
 
 
+_USED = "seconds computed / seconds that slots were there, from the first grant to the last release of the run"
+_PRICE = (
+    "time with waits for slots / without them, from each task's first slot on, mean over tasks; where a wait "
+    "overlapped with collecting, the true price is less"
+)
 #: How well slots were used and what waiting for them cost, each beside what theory expects.
 THEORY = {
-    "utilisation": (
-        "utilisation",
-        "%",
-        "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
-    ),
+    "utilisation": ("utilisation", "%", _USED),
     "bound": ("bound", "%", "most that utilisation can be: sum of duties / slots, mean over the time of the run"),
     "expected": ("expected", "%", "utilisation by queueing theory, mean over the time of the run"),
-    "inflation": (
-        "rounds take",
-        "x",
-        "time with waits for slots / without them, from each task's first slot on, mean over tasks; where a wait "
-        "overlapped with collecting, the true price is less",
-    ),
+    "inflation": ("rounds take", "x", _PRICE),
     "expected_inflation": ("expected", "x", "the same by queueing theory, mean over the time of the run"),
 }
 

@@ -164,17 +164,8 @@ def _drawn(costs: _Costs, made: Lines) -> Content:
     band = (cost - costs.error, cost + costs.error) if costs.error else (np.nan, np.nan)
     made.add("cost: rho x wait + idle", "#0072B2", u, cost, style=("C", ""), band=band)
     span = [0.0, max(float(np.max(u, initial=0.0)), costs.gap or 0.0)]
-    slider = {
-        "label": "rho",
-        "value": costs.rho,
-        "cost": 2,
-        "cold": None,
-        "line": -1,
-        "best": -1,
-        "chosen": -1,
-        "at": -1,
-        "errors": [list(error) for error in costs.errors],
-    }
+    slider: Content = {"label": "rho", "value": costs.rho, "errors": [list(error) for error in costs.errors]}
+    slider |= {"cost": 2, "cold": None, **dict.fromkeys(("line", "best", "chosen", "at"), -1)}
     if costs.cold:
         slider |= {"cold": list(costs.cold), "line": len(made.lines)}
         made.add("cold: start at the arrival", "#56B4E9", span, [costs.of(*costs.cold)] * 2, style=("O", "/"))

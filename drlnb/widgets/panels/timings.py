@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import ipywidgets
@@ -11,7 +12,7 @@ from drlnb.fleet.fleet import Fleet, client_of
 from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Spread, compute, numbers_of, planner, simulate
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import between, choice, count
+from drlnb.records.settings import Declared, between, choice, count, setting
 from drlnb.views.distribution import computed, simulated
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
@@ -23,19 +24,6 @@ from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
 
-#: What the controls begin with: 20 MB as the seed has it, to 16 hosts.
-DEFAULTS: Plain = {
-    "plan": "relay",
-    "m": 8,
-    "chunks": 0,
-    "n_hosts": 16,
-    "model_mb": 20.0,
-    "link": "10GbE",
-    "latency_us": 300.0,
-    "overhead_us": 150.0,
-    "kill": 3,
-    "shard": 0,
-}
 #: Most hosts, and messages of a version that is simulated anew, unasked, when a control has moved.
 _HOSTS, _AT_ONCE = 300, 6_000
 #: Numbers of hosts that the slider stops at, each some 10 % beyond the one before.
@@ -46,21 +34,30 @@ _CHUNKS = {"usual": 0, **{str(1 << i): 1 << i for i in range(10)}}
 _BUTTONS = {"simulate": "Simulate", "kill": "Kill relay", "race": "Race", "best": "Best m"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried(Declared):
+    """Settings of the panel; they begin with 20 MB to 16 hosts by relays, as the seed has it."""
+
+    plan: str = setting("relay", choice(*PLANS))
+    m: int = setting(8, count(1, _HOSTS))
+    chunks: int = setting(0, choice(*_CHUNKS.values()))
+    n_hosts: int = setting(16, count(1, _HOSTS))
+    model_mb: float = setting(20.0, between(1e-6, 1e6))
+    link: str = setting("10GbE", choice(*LINKS))
+    latency_us: float = setting(300.0, between(0, 1e6))
+    overhead_us: float = setting(150.0, between(0, 1e6))
+    kill: int = setting(3, count(0, _HOSTS - 1))
+    shard: int = setting(0, count(0, _HOSTS - 1))
+
+
+#: What the controls begin with.
+DEFAULTS: Plain = {name: known.default for name, known in Tried.declared().items()}
+
+
 class Case(Values):
     """The fields of the panel, which begin with its settings, and what the closed forms say of them."""
 
-    CHECKS: ClassVar[settings.Checks] = {
-        "plan": choice(*PLANS).read,
-        "m": count(1, _HOSTS).read,
-        "chunks": choice(*_CHUNKS.values()).read,
-        "n_hosts": count(1, _HOSTS).read,
-        "model_mb": between(1e-6, 1e6).read,
-        "link": choice(*LINKS).read,
-        "latency_us": between(0, 1e6).read,
-        "overhead_us": between(0, 1e6).read,
-        "kill": count(0, _HOSTS - 1).read,
-        "shard": count(0, _HOSTS - 1).read,
-    }
+    CHECKS: ClassVar[settings.Checks] = {name: known.kind.read for name, known in Tried.declared().items()}
 
     def __init__(self, panel: Panel) -> None:
         super().__init__(panel)
