@@ -13,9 +13,6 @@ from drlnb.views.folds.entries import folds
 
 __all__ = ["NEWEST", "Rest", "WarmupFold"]
 
-#: Newest rests of an attempt's collectors that are kept, and starts and rounds.
-NEWEST = 8_192
-
 
 @dataclass(slots=True, kw_only=True)
 class Rest:
@@ -40,6 +37,10 @@ class Rest:
     action: str = ""
     planner: str = ""
     reason: str = ""
+
+
+#: Newest rests of an attempt's collectors that are kept, and starts and rounds.
+NEWEST = 8_192
 
 
 @folds()
