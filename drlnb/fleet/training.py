@@ -371,7 +371,7 @@ class Training:
         path
             The file.
         **options
-            ``notes`` (text, or section -> text), ``theme``.
+            ``notes`` (text below the summary).
 
         Raises
         ------

@@ -117,10 +117,8 @@ def curves(
             made.add(f"{names[series]}, deterministic evaluation", series, x, y, dots=True)
     if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
-    return picture(
-        "learning.curves", fold, _sentence(metric, last, names), TABLE,
-        made.body(axis("environment steps"), axis(metric)), notes=notes, facts={"marks": marks.in_steps(fold)},
-    )  # fmt: skip
+    body, facts = made.body(axis("environment steps"), axis(metric)), {"marks": marks.in_steps(fold)}
+    return picture("learning.curves", fold, _sentence(metric, last, names), TABLE, body, notes=notes, facts=facts)
 
 
 def _members(names: Sequence[str], fold: Fold, groups: Mapping[str, str]) -> dict[str, list[TaskFold]]:

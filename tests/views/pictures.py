@@ -22,8 +22,8 @@ def spread(source, until_s=None):
 
 VIEWS = {
     "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
-    "reasons": gantt.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
-    "waterfall": waterfall.waterfall, "choices": waterfall.choices, "curve": waterfall.curve,
+    "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
+    "waterfall": waterfall.waterfall, "curve": waterfall.curve,
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,
     "topology": spread,
 }  # fmt: skip

@@ -83,6 +83,11 @@ class Computed:
     #: it has numbers of its own; shapes ``(k,)``.
     scaling: Mapping[str, tuple[Floats, Floats]]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Size and network in words."""
+        return (f"{self.model_bytes / 1e6:g} MB, {self.link}",)
+
 
 def models(amount: float) -> str:
     """Return an amount of bytes in multiples of one version.
@@ -117,14 +122,12 @@ def sweep(of: Computed, more: str = "", measured: tuple[str, Floats, Floats] | N
         f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "
         f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(of.egress[0])}"
     )
-    return picture(
-        "distribution.sweep", f"{COMPUTED} and measured" if measured else COMPUTED, sentence + more, SWEEP,
-        lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second")),
-        facts={"marks": _marks(of)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
-        numbers=numbered(
-            NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, bound=of.bound_s / of.publish_s
-        ),
-    )  # fmt: skip
+    origin = f"{COMPUTED} and measured" if measured else COMPUTED
+    body = lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second"))
+    rate, share = 1.0 / of.publish_s, of.bound_s / of.publish_s
+    numbers = numbered(NUMBERS, publish=of.publish_s, times=times, rate=rate, bound=share)
+    facts, said = {"marks": _marks(of)}, sentence + more
+    return picture("distribution.sweep", origin, said, SWEEP, body, facts=facts, notes=of.notes, numbers=numbers)
 
 
 def scaling(of: Computed) -> View:
@@ -143,10 +146,8 @@ def scaling(of: Computed) -> View:
         for n in _PATENT.values()
     ]
     chosen = {"t": float(of.n_hosts), "label": f"here: {of.n_hosts}", "said": f"chosen: {of.name}", "task": ""}
-    return picture(
-        "distribution.scaling", COMPUTED, sentence, SCALING, lines.body(axis("hosts"), axis("models per second")),
-        facts={"marks": [*marks, chosen]}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
-    )  # fmt: skip
+    body, facts = lines.body(axis("hosts"), axis("models per second")), {"marks": [*marks, chosen]}
+    return picture("distribution.scaling", COMPUTED, sentence, SCALING, body, facts=facts, notes=of.notes)
 
 
 def _add(lines: Lines, curves: Mapping[str, tuple[Floats, Floats]]) -> None:

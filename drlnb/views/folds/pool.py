@@ -15,9 +15,8 @@ from drlnb.views.folds.aged import Aged, ticks
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
-from drlnb.views.folds.reasons import without_run
 
-__all__ = ["NEWEST", "Demand", "Part", "PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "Demand", "Lent", "Part", "PoolFold", "SlotLife"]
 
 #: Newest leases of a stream that are kept one by one, at least, and newest waits; twice as many at most.
 NEWEST = 1500
@@ -69,6 +68,17 @@ class Part:
     early: float = 0.0
 
 
+@dataclass(slots=True)
+class Lent:
+    """Leases of one task, those whose slots held the parameters already, and the rounds that they were for."""
+
+    n_leases: int = 0
+    n_resident: int = 0
+    n_rounds: int = 0
+    #: Its latest round.
+    latest: int = -1
+
+
 class Demand:
     """When slots were free though requests waited, pool by pool, as either changes."""
 
@@ -113,6 +123,8 @@ class PoolFold:
         self.leases = Grow(
             "stream", "task", "slot", "start", "stop", "waited", "computed", "held", "epoch", "token", "reason"
         )
+        #: Task -> what it was lent.
+        self.lent: dict[str, Lent] = defaultdict(Lent)
         #: Stream -> how many there were.
         self.n_leases: Counter[int] = Counter()
         #: Fence -> rows of a lease that goes on, and its request.
@@ -144,8 +156,8 @@ class PoolFold:
 
     def short(self, task: str) -> str:
         """Return a task's name without its run, unless two runs have one of that name."""
-        name = without_run(task)
-        return name if sum(without_run(other) == name for other in self.tasks) == 1 else task
+        name = _without_run(task)
+        return name if sum(_without_run(other) == name for other in self.tasks) == 1 else task
 
     def engaged(self) -> tuple[set[str], set[str]]:
         """Return the tasks that hold a slot now, and those that wait for one, without their runs."""
@@ -238,6 +250,11 @@ class PoolFold:
         task = self._task(lease.task)
         self._waited(lease.request_id, t, granted=True)
         self._clocks.sent("grant", lease.fence, self.streams[stream], t)
+        lent = self.lent[lease.task]
+        lent.n_leases += 1
+        lent.n_resident += bool(lease.resident)
+        lent.n_rounds += lease.round > lent.latest
+        lent.latest = max(lent.latest, lease.round)
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
@@ -267,11 +284,16 @@ class PoolFold:
         lane, series = (grow[column][old].astype(np.int64) for column in ("slot", "task"))
         self.old[name, stream].add(
             {
-                "low": start, "high": stop, "held": stop - start, "computed": computed, "lane": lane, "series": series,
-                "waited": waited, "count": np.ones_like(start),
+                "low": start,
+                "high": stop,
+                "held": stop - start,
+                "computed": computed,
+                "lane": lane,
+                "series": series,
+                "waited": waited,
             },
             int(ticks(t)),
-        )  # fmt: skip
+        )
         kept = np.setdiff1d(np.arange(len(grow)), old)
         grow.take(kept)
         if grow is self.leases:
@@ -319,6 +341,12 @@ def _old(grow: Grow, stream: int) -> NDArray[np.int64]:
     mine = np.flatnonzero(grow["stream"] == stream)
     old = mine[:-NEWEST]
     return old[~np.isnan(grow["stop"][old])]
+
+
+def _without_run(task: str) -> str:
+    """Return a task's name as the pool has it (``run/task``) without its run."""
+    run, mark, name = task.partition("/")
+    return name if mark else run
 
 
 def _request_key(request: str) -> str:

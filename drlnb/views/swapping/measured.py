@@ -91,13 +91,19 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     peak, time, ratio = typical(of)
     marks = [{"t": at + 0.5, "label": label, "said": said, "task": ""} for at, label, said in of.marks[-_MARKS:]]
     swapped, stall = (of.steps.get(-1, key) if of.n_steps else math.nan for key in ("swapped", "stall"))
-    numbers = {"budget": of.budget_bytes / MIB, "peak": peak / MIB, "time": time, "ratio": ratio,
-               "swapped": swapped / MIB, "stall": stall}  # fmt: skip
+    numbers = {
+        "budget": of.budget_bytes / MIB,
+        "peak": peak / MIB,
+        "time": time,
+        "ratio": ratio,
+        "swapped": swapped / MIB,
+        "stall": stall,
+    }
+    body, notes = lines.body(axis("training step"), y_axis), [of.unavailable] if of.unavailable else []
+    said, facts = _sentence(name, of, origin), {"marks": marks}
     return picture(
-        f"swapping.{kind}", origin, _sentence(name, of, origin), twin, lines.body(axis("training step"), y_axis),
-        facts={"marks": marks}, notes=[of.unavailable] if of.unavailable else [],
-        numbers=numbered(NUMBERS, **{key: None if math.isnan(value) else value for key, value in numbers.items()}),
-    )  # fmt: skip
+        f"swapping.{kind}", origin, said, twin, body, facts=facts, notes=notes, numbers=numbered(NUMBERS, **numbers)
+    )
 
 
 def _sentence(name: str, of: SwapFold, origin: str) -> str:
