@@ -115,7 +115,7 @@ def test_a_task_that_is_started_again_may_ask_as_a_new_attempt_only(pool):
     pool.handle(stopped("a", t=2.0))
     before = pool.snapshot()
     assert pool.handle(TaskRestarted(t=3.0, task="a", attempt=2)) == ()
-    assert pool.snapshot() == before | {"t": 3.0}
+    assert pool.snapshot() == before | {"leases": before["leases"] | {"t": 3.0}}
     assert pool.handle(asked("a", t=4.0, n=4)) == (
         RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
     )
@@ -146,14 +146,14 @@ def test_a_place_of_an_attempt_that_is_over_is_free_at_once(pool):
     for node in ("n0", "n1"):
         pool.handle(node_lost(node, t=2.0))
     assert pool.handle(asked("a", t=3.0, attempt=2, node="n9")) == ()
-    assert pool.snapshot()["placed"] == {}
+    assert pool.snapshot()["placement"]["placed"] == {}
 
 
 def test_a_late_stop_of_a_former_attempt_leaves_the_present_one(pool):
     """The end of attempt 1, told after attempt 2 was placed, frees nothing of attempt 2."""
     pool.handle(asked("a", t=1.0, attempt=2, n=4))
     assert pool.handle(stopped("a", t=2.0, attempt=1)) == ()
-    assert pool.snapshot()["placed"].keys() == {"a"}
+    assert pool.snapshot()["placement"]["placed"].keys() == {"a"}
 
 
 def test_a_higher_attempt_takes_over_at_once(pool):
@@ -313,9 +313,12 @@ def test_a_snapshot_survives_json_and_replay(pool):
 @pytest.mark.parametrize(
     ("spoil", "law"),
     [
-        (lambda s: s["floors"].update(a=2), "no attempt that is over is placed"),
-        (lambda s: s["asked"].update(b=asked("b", t=1.0).to_row()), "a question waits only while no node is up"),
-        (lambda s: s.update(reaping=False), "a reap deadline is set while a lease is held"),
+        (lambda s: s["placement"]["floors"].update(a=2), "no attempt that is over is placed"),
+        (
+            lambda s: s["placement"]["asked"].update(b=asked("b", t=1.0).to_row()),
+            "a question waits only while no node is up",
+        ),
+        (lambda s: s["leases"].update(reaping=False), "a reap deadline is set while a lease is held"),
     ],
 )
 def test_check_finds_each_broken_law(pool, spoil, law):

@@ -93,7 +93,7 @@ class World(RuleBasedStateMachine):
         self.up.discard(node)
         out = self.tell(node_lost(node, t=self.t))
         assert all(not record.slots[0].startswith(f"{node}/") for record in of(LeaseGranted, out))
-        self.placed = {task: where for task, where in self.placed.items() if task in self.pool.state.placed}
+        self.placed = {task: where for task, where in self.placed.items() if task in self.pool.state.placement.placed}
 
     @rule(slot=slots)
     def slot_comes(self, slot):
@@ -120,14 +120,14 @@ class World(RuleBasedStateMachine):
             assert only(RequestRefused, out).reason == reason
         else:
             assert out == ()
-            assert self.pool.state.cpu_slots == (0 if n == "auto" else n)
+            assert self.pool.state.placement.cpu_slots == (0 if n == "auto" else n)
 
     # -------------------------------------------------------------- tasks
     @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans())
     def task_asks_for_its_place(self, task, node, n, again):
         self.attempts[task] += not again
         out = self.tell(asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n))
-        waits = task in self.pool.state.asked
+        waits = task in self.pool.state.placement.asked
         refused = any(one.subject == task for one in of(RequestRefused, out))  # not what a former attempt had asked for
         assert bool(of(SendPlacement, out)) != (waits or refused)
 
@@ -137,8 +137,8 @@ class World(RuleBasedStateMachine):
         self.tell(stopped(task, t=self.t, attempt=attempt))
         if not late:
             self.attempts[task] += 1
-            assert task not in self.pool.state.placed
-            assert task not in self.pool.state.asked
+            assert task not in self.pool.state.placement.placed
+            assert task not in self.pool.state.placement.asked
 
     @rule(task=tasks)
     def task_is_started_again(self, task):
@@ -149,7 +149,7 @@ class World(RuleBasedStateMachine):
     def former_attempt_asks(self, task):
         attempt = self.attempts[task] - 2
         out = self.tell(asked(task, t=self.t, attempt=attempt)) if attempt > 0 else ()
-        assert not of(PlacementPlanned, out) or self.pool.state.floors[task] <= attempt
+        assert not of(PlacementPlanned, out) or self.pool.state.placement.floors[task] <= attempt
 
     @rule(task=tasks, node=nodes, n_slots=st.integers(1, 2), yields=st.booleans())
     def task_asks_for_a_slot(self, task, node, n_slots, yields):
@@ -176,10 +176,10 @@ class World(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def requester_gives_up(self, data):
-        if names := sorted(self.pool.state.open):
+        if names := sorted(self.pool.state.leases.open):
             name = data.draw(st.sampled_from(names))
             self.tell(cancelled(name, t=self.t))
-            assert name not in self.pool.state.open
+            assert name not in self.pool.state.leases.open
 
     @rule(later=st.sampled_from([0.1, 1.0, 3.0, 11.0]))
     def time_passes(self, later):
@@ -189,14 +189,14 @@ class World(RuleBasedStateMachine):
     @invariant()
     def slots_are_lent_as_the_leases_say(self):
         if hasattr(self, "pool"):
-            slots = self.pool.state.slots.values()
+            slots = self.pool.state.leases.slots.values()
             assert {slot.name for slot in slots if slot.state == "granted"} == set().union(*self.fences.values())
             assert self.pool.n_slots == sum(slot.state != "failed" for slot in slots)
 
     @invariant()
     def nobody_is_placed_on_a_node_that_is_gone_by_a_master_that_is(self):
         if hasattr(self, "pool"):
-            assert set(self.pool.state.nodes) == self.up
+            assert set(self.pool.state.placement.nodes) == self.up
 
     def teardown(self):
         """All of it replays from the journal's header."""

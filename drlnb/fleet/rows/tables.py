@@ -168,7 +168,7 @@ def pool_rows(stream: Stream, offset_s: float = 0.0) -> Iterator[Row]:
     offset_s
         Added to its seconds.
     """
-    state = _Pool.begun(stream.header.snapshot or {})
+    state = _Pool.begun((stream.header.snapshot or {}).get("leases", {}))
     former: tuple[float, ...] = ()
     for event, answer in stream.answers():
         if state.granted:

@@ -261,7 +261,7 @@ class Pool:
     @property
     def is_closed(self) -> bool:
         """Whether it lends no slot any more: each was closed, and nobody is here to bring one back by hand."""
-        slots = self._machine.state.slots.values()
+        slots = self._machine.state.leases.slots.values()
         return bool(slots) and all(slot.closed for slot in slots)
 
     def let_go(self, fence: Fence) -> None:

@@ -160,18 +160,18 @@ class PoolFold:
 
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
-        snapshot = header.snapshot or {}
-        since = float(snapshot.get("t", t))
-        for slot in snapshot.get("slots", {}).values():
+        leases = (header.snapshot or {}).get("leases", {})
+        since = float(leases.get("t", t))
+        for slot in leases.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
                 self.demand.change(stream, since, up=not life.is_up)
                 life.added(since)
-        for lease in snapshot.get("open", {}).values():
+        for lease in leases.get("open", {}).values():
             task, request = self._task(str(lease["task"])), str(lease["request_id"])
             if lease["state"] == "granted":
-                fence = Fence(epoch=int(snapshot["epoch"]), token=int(lease["token"]))
+                fence = Fence(epoch=int(leases["epoch"]), token=int(lease["token"]))
                 self._lend(stream, since, fence, task, request, tuple(lease["slots"]), 0.0)
             elif lease["state"] == "pending":
                 self._wait(stream, since, task, request)
