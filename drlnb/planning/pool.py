@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing import machine as leasing
+from drlnb.planning.leasing import requests
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.machine import Machine, Out, Rules
@@ -16,7 +17,14 @@ from drlnb.planning.placement import tasks
 from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Event, Facts, Row
-from drlnb.records.columns.leasing import ExecutorStarted, SlotAdded, SlotFailed, SlotRequested, TenantLost
+from drlnb.records.columns.leasing import (
+    ExecutorStarted,
+    RequestRefused,
+    SlotAdded,
+    SlotFailed,
+    SlotRequested,
+    TenantLost,
+)
 from drlnb.records.columns.placement import NodeAdded, NodeLost, PlacementAsked, TaskRestarted, TaskStopped
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import InvalidTransition
@@ -49,13 +57,19 @@ def _lease(pool: PoolState, event: Event, out: Out) -> None:
 
 
 def _slots(pool: PoolState, event: Event, out: Out) -> None:
-    """Apply an event by which slots may come or go."""
-    _lease(pool, event, out)
-    pool.placement.slots = pool.leases.lendable
+    """Apply an event by which slots may come or go; before any is lent, tasks are placed anew."""
+
+    def rule(ledger: Ledger, event: Event, out: Out) -> None:
+        leasing.RULES[type(event)](ledger, event, out)
+        moved = tasks.slots_changed(pool.placement, ledger.lendable, event.t, pool.planners_of, out)
+        for task, placed in moved.items():
+            requests.task_moved(ledger, task, placed.home, placed.allowed, placed.refusal, out)
+
+    leasing.apply(pool.leases, rule, event, out)
 
 
 def _slot_failed(pool: PoolState, event: SlotFailed, out: Out) -> None:
-    pool.placement.count_failure(event.slot.partition("/")[0])
+    pool.placement.failed(event.slot, event.t)
     _slots(pool, event, out)
 
 
@@ -67,7 +81,10 @@ def _node_lost(pool: PoolState, event: NodeLost, out: Out) -> None:
 def _slot_requested(pool: PoolState, event: SlotRequested, out: Out) -> None:
     """Enter a request with the home and the allowed slots that placement gave to its task."""
     placed = pool.placement.placed.get(event.task)
-    if placed is not None and pool.leases.settings.residency:
+    if placed is not None and placed.refusal:
+        out.append(RequestRefused(subject=event.request_id, reason=placed.refusal, final=True))
+        return
+    if placed is not None:
         event = replace(event, home=event.home or placed.home, allowed=event.allowed or placed.allowed)
     _lease(pool, event, out)
 

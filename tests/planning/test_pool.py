@@ -346,31 +346,3 @@ def test_a_pool_names_the_slots_that_are_out_of_it_too(pool):
     pool.handle(SettingChanged(t=1.0, key="slot.drain", value="n0/cpu0", task=None))
     pool.handle(slot_failed("n1/cpu0", t=2.0))
     assert (pool.n_slots, pool.slots) == (0, ("n0/cpu0", "n1/cpu0"))
-
-
-def test_a_placement_planner_is_shown_how_often_nodes_failed():
-    """A lost node and a failed slot count, of the nodes that live; the count is kept over a restart."""
-    views = []
-
-    class Looks:
-        name = "looks"
-
-        def plan(self, view):
-            views.append(dict(view.failures))
-            return Placement(home=None, allowed=tuple(view.homes), collector_nodes=(view.node,))
-
-    def make():
-        return CheckedPool(LeasingSettings(), 1, lambda task: Planners(own={"placement": Looks()}))
-
-    pool = make()
-    for node in ("n0", "n1"):
-        pool.handle(node_added(node, n=2))
-        pool.handle(slot_added(f"{node}/cpu0"))
-    pool.handle(slot_failed("n0/cpu0", t=1.0))
-    pool.handle(node_lost("n1", t=2.0))
-    pool.handle(replace(asked("a", t=3.0, node="n0", n=1), planner="own:looks"))
-    again = make()
-    again.restore(json.loads(json.dumps(pool.snapshot())))
-    again.handle(node_added("n1", n=2, t=4.0))
-    again.handle(replace(asked("b", t=5.0, node="n0", n=1), planner="own:looks"))
-    assert views == [{"n0": 1}, {"n0": 1, "n1": 1}]

@@ -1,21 +1,20 @@
 """Place the tasks of a pool: keep where each one is, ask its planner, and answer its master."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from drlnb.planning.machine import Out
 from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS
-from drlnb.planning.placement.planner import PLACEMENT, PlacementView
+from drlnb.planning.placement.planner import PLACEMENT, Placement, PlacementView
 from drlnb.planning.registry import PlannerFailed, Planners
-from drlnb.records.base import Row
 from drlnb.records.columns import placement as records
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 
-__all__ = [
-    "Placed", "Placements", "PlannersOf", "node_added", "node_lost", "placement_asked", "setting_changed",
-]  # fmt: skip
+__all__ = ["Placed", "Placements", "PlannersOf"]
 
+#: Failures that are remembered of each slot and node.
+_FAILURES = 16
 #: Returns the planners of a task: runs may have placement planners of their own.
 PlannersOf = Callable[[str], Planners]
 
@@ -27,10 +26,14 @@ class Placed:
     attempt: int
     #: Node of its master.
     node: str
+    #: Name of its planner.
+    planner: str
     home: str | None
     collector_nodes: tuple[str, ...]
     #: Slots that may serve it; empty: any, those that come later too.
     allowed: tuple[str, ...] = ()
+    #: Why it gets no slot any more: its planner has failed.
+    refusal: str = ""
 
 
 @dataclass(slots=True)
@@ -48,12 +51,12 @@ class Placements:
     floors: dict[str, int] = field(default_factory=dict)
     #: Questions that wait for a first node, by task.
     asked: dict[str, records.PlacementAsked] = field(default_factory=dict)
-    #: Node -> how often it, or a slot of it, was lost.
-    failures: dict[str, int] = field(default_factory=dict)
+    #: Slot or node -> its latest failures, in seconds.
+    failures: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
-    def count_failure(self, node: str) -> None:
-        """Count the loss of a node, or of a slot of it."""
-        self.failures[node] = self.failures.get(node, 0) + 1
+    def failed(self, name: str, t: float) -> None:
+        """Remember when a slot failed or a node was lost."""
+        self.failures[name] = (*self.failures.get(name, ()), t)[-_FAILURES:]
 
     def raise_floor(self, task: str, floor: int) -> None:
         """Refuse what attempts of a task below `floor` still ask, and forget where they were placed."""
@@ -75,9 +78,38 @@ def node_added(state: Placements, event: records.NodeAdded, planners_of: Planner
 def node_lost(state: Placements, event: records.NodeLost) -> None:
     """Forget a node and what its masters have asked: each comes back as another attempt, with collectors of its own."""
     state.nodes.pop(event.node, None)
-    state.count_failure(event.node)
+    state.failed(event.node, event.t)
     state.placed = {task: placed for task, placed in state.placed.items() if placed.node != event.node}
     state.asked = {task: asked for task, asked in state.asked.items() if asked.node != event.node}
+
+
+def slots_changed(
+    state: Placements, slots: tuple[str, ...], t: float, planners_of: PlannersOf, out: Out
+) -> dict[str, Placed]:
+    """Ask the planners that follow slots where their tasks may compute now; return what holds from now on, by task.
+
+    Nobody is asked while there is no slot.  A task whose planner fails gets no slot any more, the others go on.
+    """
+    moved: dict[str, Placed] = {}
+    if slots == state.slots:
+        return moved
+    state.slots = slots
+    for task, placed in state.placed.items() if slots else ():
+        if placed.refusal:
+            continue
+        try:
+            planner = planners_of(task).make(PLACEMENT, placed.planner)
+            if not PLACEMENT.trait(planner, "replans"):
+                continue
+            plan = PLACEMENT.ask(planner, _view(state, task, t, placed.node, placed))
+        except (PlannerFailed, ValueError) as error:
+            moved[task] = replace(placed, refusal=str(error))
+            out.append(RequestRefused(subject=task, reason=str(error), final=True))
+        else:
+            moved[task] = replace(placed, home=plan.home, allowed=_allowed(state, plan))
+            out.append(_planned(task, placed.attempt, planner.name, plan))
+        state.placed[task] = moved[task]
+    return moved
 
 
 # -------------------------------------------------------------------- tasks
@@ -105,26 +137,12 @@ def setting_changed(state: Placements, event: SettingChanged, out: Out) -> None:
 
 def _place(state: Placements, asked: records.PlacementAsked, planners_of: PlannersOf, out: Out) -> None:
     """Answer a question of a task."""
-    former = state.placed.pop(asked.task, None)
-    homes = dict.fromkeys(state.slots, 0)
-    free = {node: state.cpu_slots or n for node, n in state.nodes.items()}
-    for placed in state.placed.values():
-        if placed.home in homes:
-            homes[placed.home] += 1
-        for node in placed.collector_nodes:
-            if node in free:
-                free[node] -= 1
-    view = PlacementView(
-        homes=homes,
-        free_collectors=free,
-        node=asked.node,
-        n_collectors=asked.n_collectors,
-        failures={node: state.failures.get(node, 0) for node in free},
-        before=former.collector_nodes if former is not None and former.attempt == asked.attempt else (),
-    )
+    former, name = state.placed.pop(asked.task, None), asked.planner or PLACEMENT.default
+    if former is not None and former.attempt != asked.attempt:
+        former = None
     try:
-        planner = planners_of(asked.task).make(PLACEMENT, asked.planner or PLACEMENT.default)
-        plan = PLACEMENT.ask(planner, view)
+        planner = planners_of(asked.task).make(PLACEMENT, name)
+        plan = PLACEMENT.ask(planner, _view(state, asked.task, asked.t, asked.node, former, asked.n_collectors))
     except (PlannerFailed, ValueError) as error:  # this task fails, the others go on
         out.append(
             records.SendPlacement(task=asked.task, attempt=asked.attempt, collector_nodes=(), refusal=str(error))
@@ -133,10 +151,44 @@ def _place(state: Placements, asked: records.PlacementAsked, planners_of: Planne
     state.placed[asked.task] = Placed(
         attempt=asked.attempt,
         node=asked.node,
+        planner=name,
         home=plan.home,
         collector_nodes=plan.collector_nodes,
-        allowed=() if set(plan.allowed) >= set(state.slots) else plan.allowed,
+        allowed=_allowed(state, plan),
     )
-    of: Row = {"task": asked.task, "attempt": asked.attempt}
-    out.append(records.PlacementPlanned(**of, planner=planner.name, **asdict(plan)))
-    out.append(records.SendPlacement(**of, collector_nodes=plan.collector_nodes))
+    out.append(_planned(asked.task, asked.attempt, planner.name, plan))
+    out.append(records.SendPlacement(task=asked.task, attempt=asked.attempt, collector_nodes=plan.collector_nodes))
+
+
+def _view(
+    state: Placements, task: str, t: float, node: str, former: Placed | None, n_collectors: int = 0
+) -> PlacementView:
+    """Return the pool as it is for a task, whose master is on a node."""
+    homes = dict.fromkeys(state.slots, 0)
+    free = {name: state.cpu_slots or n for name, n in state.nodes.items()}
+    for placed in (placed for other, placed in state.placed.items() if other != task):
+        if placed.home in homes:
+            homes[placed.home] += 1
+        for name in placed.collector_nodes:
+            if name in free:
+                free[name] -= 1
+    return PlacementView(
+        homes=homes,
+        free_collectors=free,
+        node=node,
+        n_collectors=n_collectors,
+        t=t,
+        failures=dict(state.failures),
+        before=() if former is None else former.collector_nodes,
+        home=None if former is None else former.home,
+        task=task,
+    )
+
+
+def _allowed(state: Placements, plan: Placement) -> tuple[str, ...]:
+    """Return the slots that a plan allows; empty if these are all there are."""
+    return () if set(plan.allowed) >= set(state.slots) else tuple(sorted(set(plan.allowed)))
+
+
+def _planned(task: str, attempt: int, planner: str, plan: Placement) -> records.PlacementPlanned:
+    return records.PlacementPlanned(task=task, attempt=attempt, planner=planner, **asdict(plan))

@@ -8,6 +8,7 @@ from typing import Protocol
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Planners
 from drlnb.records.base import Event
 from drlnb.records.columns.leasing import (
     AskYield,
@@ -142,6 +143,8 @@ class Pool:
         Names of the nodes.
     settings
         Settings of leasing.
+    planners
+        Place its tasks; None: drlnb's own.
     """
 
     def __init__(
@@ -152,8 +155,9 @@ class Pool:
         nodes: tuple[str, ...],
         settings: LeasingSettings,
         validate: bool = False,
+        planners: Planners | None = None,
     ) -> None:
-        machine = self._machine = PoolMachine(settings, epoch=1)
+        machine = self._machine = PoolMachine(settings, 1, lambda task: planners or Planners())
         self.settings = settings
         #: Task -> its newest attempt.
         self.masters: dict[str, Master] = {}
