@@ -283,8 +283,8 @@ class Training:
         Parameters
         ----------
         table
-            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes`` or ``swapping``: docs/reference/tracking.md has
-            their columns.
+            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes``, ``placement`` or ``swapping``:
+            docs/reference/tracking.md has their columns.
         every
             Leave all rows out but every so manieth: the journal is never held in memory, the rows are.
 

@@ -89,10 +89,10 @@ class Answer:
     def __init__(self, records: Iterable[Record] = ()) -> None:
         self._left = list(records)
 
-    def next(self, kind: type[SomeRecord]) -> SomeRecord | None:
-        """Return and remove the first record of a class that is left; None if there is none."""
+    def next(self, kind: type[SomeRecord], **fields: object) -> SomeRecord | None:
+        """Return and remove the first record of a class, and with these fields, that is left; None if there is none."""
         for i, record in enumerate(self._left):
-            if isinstance(record, kind):
+            if isinstance(record, kind) and all(getattr(record, name) == value for name, value in fields.items()):
                 del self._left[i]
                 return record
         return None
@@ -289,10 +289,11 @@ AnyPlanner = Planner[Any, Any]
 
 
 class _Own(Generic[View, Plan]):
-    """A user's planner under its full name; one that holds slots is asked whenever somebody waits."""
+    """A user's planner under its full name; it is asked whenever another answer could be wanted."""
 
     def __init__(self, name: str, planner: Planner[View, Plan]) -> None:
-        self.name, self._planner, self.yields = name, planner, True
+        self.name, self._planner = name, planner
+        self.yields = self.replans = True
         self.uses_link = getattr(planner, "uses_link", True)
 
     def plan(self, view: View) -> Plan:

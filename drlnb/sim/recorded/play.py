@@ -62,7 +62,7 @@ def pools_of(journal: Journal) -> list[Stream]:
 
 def slots_of(pool: Stream) -> int:
     """Return how many slots of a pool could be lent when its journal ended."""
-    slots = (pool.header.snapshot or {}).get("slots", {}).values()
+    slots = (pool.header.snapshot or {}).get("leases", {}).get("slots", {}).values()
     node_of = {str(slot["name"]): str(slot["node"]) for slot in slots if slot["state"] != "failed"}
     closed = {str(slot["name"]) for slot in slots if slot.get("closed")}
     for record in pool.records:

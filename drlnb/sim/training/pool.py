@@ -8,6 +8,7 @@ from typing import Protocol
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Planners
 from drlnb.records.base import Event
 from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import NodeAdded, NodeLost, SendPlacement
@@ -130,6 +131,8 @@ class Pool:
         Names of the nodes.
     settings
         Settings of leasing.
+    planners
+        Place its tasks; None: drlnb's own.
     """
 
     def __init__(
@@ -140,8 +143,9 @@ class Pool:
         nodes: tuple[str, ...],
         settings: LeasingSettings,
         validate: bool = False,
+        planners: Planners | None = None,
     ) -> None:
-        machine = self._machine = PoolMachine(settings, epoch=1)
+        machine = self._machine = PoolMachine(settings, 1, lambda task: planners or Planners())
         self.settings = settings
         #: Task -> its newest attempt.
         self.masters: dict[str, Master] = {}
@@ -253,7 +257,7 @@ class Pool:
     @property
     def is_closed(self) -> bool:
         """Whether it lends no slot any more: each was closed, and nobody is here to bring one back by hand."""
-        slots = self._machine.state.slots.values()
+        slots = self._machine.state.leases.slots.values()
         return bool(slots) and all(slot.closed for slot in slots)
 
     def let_go(self, fence: Fence) -> None:

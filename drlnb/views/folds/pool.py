@@ -115,6 +115,8 @@ class PoolFold:
         self._clocks = clocks
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
+        #: Task -> the slot that it gets first if it is free; empty: it has none.
+        self.homes: dict[str, str] = {}
         #: Slot -> its number, in order of first appearance.
         self.slots: dict[str, int] = {}
         self.lives: dict[tuple[str, int], SlotLife] = {}
@@ -173,17 +175,19 @@ class PoolFold:
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
         snapshot = header.snapshot or {}
-        since = float(snapshot.get("t", t))
-        for slot in snapshot.get("slots", {}).values():
+        leases, placed = snapshot.get("leases", {}), snapshot.get("placement", {}).get("placed", {})
+        self.homes |= {task: str(where["home"] or "") for task, where in placed.items()}
+        since = float(leases.get("t", t))
+        for slot in leases.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
                 self.demand.change(stream, since, up=not life.is_up)
                 life.added(since)
-        for lease in snapshot.get("open", {}).values():
+        for lease in leases.get("open", {}).values():
             task, request = self._task(str(lease["task"])), str(lease["request_id"])
             if lease["state"] == "granted":
-                fence = Fence(epoch=int(snapshot["epoch"]), token=int(lease["token"]))
+                fence = Fence(epoch=int(leases["epoch"]), token=int(lease["token"]))
                 self._lend(stream, since, fence, task, request, tuple(lease["slots"]), 0.0)
             elif lease["state"] == "pending":
                 self._wait(stream, since, task, request)
@@ -323,8 +327,10 @@ class PoolFold:
         for request in [request for request, (_, other, _) in self.waiting.items() if other == task]:
             self._waited(request, t)
 
-    def _placed(self, stream: int, event: placement.PlacementAsked, t: float) -> None:
-        self._task(event.task)
+    def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
+        self._task(record.task)
+        if isinstance(record, placement.PlacementPlanned):
+            self.homes[record.task] = record.home or ""
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
         expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)

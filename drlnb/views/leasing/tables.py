@@ -54,10 +54,11 @@ LENDING = table(
     Column("moved", "moved", "parameters and kept gradients that were brought to slots; nothing: not told", unit="MB"),
     Column("duty", "duty", "d: seconds computed / (time - pauses - waits for slots)"),
     Column("inflation", "rounds take", "time with the waits for slots / time without them", unit="x"),
+    Column("home", "home", "slot that it gets first where it is free, as placement said last", kind="name"),
 )
 _LENDING_COLUMNS = shown(
     LENDING,
-    "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
+    "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation home",
     p95="p95",
     moved="moved MB",
     duty="duty d",
@@ -149,6 +150,7 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     line = LeaseLine(fold_of(journal, until_s))
     fold, parts = line.fold, sharing(line)
     lent = {fold.pool.short(task): of for task, of in fold.pool.lent.items()}
+    homes = {fold.pool.short(task): home for task, home in fold.pool.homes.items()}
     total = sum(part.held for part in parts)
     rows = []
     for part in parts:
@@ -170,6 +172,7 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
             "duty": part.computed / part.alone if part.alone > 0 else None,
             "inflation": part.inflation,
+            "home": homes.get(name, ""),
         })
     body = listing(rows, LENDING, _LENDING_COLUMNS, theme.task_styles(fold), row_key="task")
     return picture("leasing.lending", fold, _lending_said(line, rows), LENDING, body, notes=fold.clock_note())

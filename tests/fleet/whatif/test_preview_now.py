@@ -139,7 +139,7 @@ def test_the_pools_rules_are_read_from_where_its_journal_began():
         },
         "tasks": {"r1/sim0": {"priority": 7}, "r2/sim0": {"priority": None}, "r2/sim1": {"priority": 2}},
     }
-    header = replace(pool.header, snapshot=table)
+    header = replace(pool.header, snapshot={"leases": table})
     begun = replace(pool, header=header, records=())
     assert slots_of(begun) == 1
     names = {"r2/sim0": "sim0", "r2/sim1": "sim1"}

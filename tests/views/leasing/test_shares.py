@@ -221,7 +221,7 @@ def test_leases_per_round_waits_and_duty_by_hand():
     assert a[6:8] == [pytest.approx(6.0), pytest.approx(3.0)]
     assert a[9:11] == [pytest.approx(200 / 3), 0.0]
     assert b[9] == 0.0
-    assert a[11:] == [pytest.approx(3.0 / 7.0), pytest.approx(12.0 / 7.0)]
+    assert a[11:13] == [pytest.approx(3.0 / 7.0), pytest.approx(12.0 / 7.0)]
     assert b[8] == pytest.approx(50.0)
 
 
