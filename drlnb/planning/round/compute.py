@@ -165,7 +165,7 @@ def _observe(state: RoundState) -> None:
 def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
     round_, progress = state.version, state.progress
-    if made_round:
+    if made_round and state.crew.members:
         _observe(state)
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
     used = state.hold.next_round()

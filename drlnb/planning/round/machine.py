@@ -49,8 +49,8 @@ class RoundMachine(Machine[RoundState]):
     Parameters
     ----------
     config
-        Plain data: ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` (per environment and round),
-        ``total_timesteps``, and any key of :data:`ROUND_DEFAULTS`.
+        Plain data: ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` (per environment and round; without
+        collectors: of the optimiser), ``total_timesteps``, and any key of :data:`ROUND_DEFAULTS`.
     planners
         What makes planners of their names; None: those of the registry.
 

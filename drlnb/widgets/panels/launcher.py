@@ -12,6 +12,7 @@ import ipywidgets
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.fleet.training import Training
+from drlnb.fleet.watch import known_rl
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
@@ -248,7 +249,7 @@ class Launcher(Tasks):
         task = str(args.get("task"))
         if self.run is None or task not in self.run.specs:
             raise ConfigError("choose a task to clone")
-        spec = self.run.specs[task]
+        spec = known_rl(self.run.specs, task)
         steps = str(spec.total_timesteps)
         self.panel.set(env=spec.env, algo=spec.algo, seeds=str(spec.seed), total_timesteps=steps)
         return f"the form holds {task}: choose another seed, then Start"
