@@ -14,7 +14,7 @@ from drlnb.records.common import Defect
 from drlnb.records.errors import JournalError
 from drlnb.records.journal import Journal
 from drlnb.records.round import ENDS
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import WorkSpec
 from drlnb.rl.tracking.sinks import RunFacts
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry, decoded, journal_of
@@ -53,7 +53,7 @@ class Follower(Watch):
     live = True
 
     def __init__(
-        self, link: "Link", run_id: str, specs: Sequence[TaskSpec], folder: RunDir, *, guest: bool = False
+        self, link: "Link", run_id: str, specs: Sequence[WorkSpec], folder: RunDir, *, guest: bool = False
     ) -> None:
         super().__init__(run_id, specs, folder)
         self.link = link

@@ -14,7 +14,7 @@ from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.planning.round.state import ENV_TIMEOUT_S
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.records.spec import SOURCE_KEYS, TaskSpec, WorkSpec
 from drlnb.rl.algorithms.registry import check_fit, settings_of
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.runtime.files.run_directory import RunDir
@@ -94,10 +94,10 @@ def _changed(folder: RunDir, begun: Plain, asked: Plain) -> dict[str, Plain]:
 
 def _refuse_changed(spec: RunSpec, settings: Plain, scheduling: Mapping[str, Plain]) -> None:
     """Refuse to go on with what was changed where it does not fit to what the caller asks for anew."""
-    begun, tasks = begun_with(spec.planners, settings), spec.by_name()
+    begun, unable = begun_with(spec.planners, settings), {task.name for task in spec.with_envs if not task.can_snapshot}
     problems = []
     for task, changes in scheduling.items():
-        able = task in tasks and bool(tasks[task].can_snapshot)
+        able = task not in unable
         for text in settings_problems(changes, in_force=begun, can_snapshot=able):
             again = f"give {text.partition(':')[0]} again in settings"
             problems.append(f"task {task}: {text} (changed while it trained; {again})")
@@ -105,12 +105,15 @@ def _refuse_changed(spec: RunSpec, settings: Plain, scheduling: Mapping[str, Pla
         raise ConfigError(problems)
 
 
-def _with_spaces(link: "Link", tasks: Iterable[TaskSpec], timeout_s: float | None) -> tuple[TaskSpec, ...]:
+def _with_spaces(link: "Link", tasks: Iterable[WorkSpec], timeout_s: float | None) -> tuple[WorkSpec, ...]:
     """Return the tasks with their environments' spaces; each environment that is not known yet is tried once."""
     spaces: dict[str, Plain] = {}
     problems: list[EnvError] = []
-    probed = []
+    probed: list[WorkSpec] = []
     for task in tasks:
+        if not isinstance(task, TaskSpec):
+            probed.append(task)
+            continue
         given = {key: value for key in SOURCE_KEYS if (value := getattr(task, key))}
         source = task.env if list(given) == ["env"] else given
         env = json.dumps(source, default=dict)
@@ -134,32 +137,32 @@ def _of_patent(spec: RunSpec) -> dict[str, dict[str, object]]:
     """Return what each task has of the patent's rules beside its planners; say what it cannot have, and the way out."""
     if not spec.patent:
         return {}
-    if swept := [task.name for task in spec.tasks if not settings_of(task).streams(task.n_envs)]:
+    if swept := [task.name for task in spec.with_envs if not settings_of(task).streams(task.n_envs)]:
         say(
             f"patent: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
             "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"
         )
     if "collector_mode" in spec.settings.get("warmup", {}):
         return {}
-    if parked := [task.name for task in spec.tasks if not task.can_snapshot]:
+    if parked := [task.name for task in spec.with_envs if not task.can_snapshot]:
         say(
             f"patent: collectors of {', '.join(parked)} are parked between rounds, not ended: their environments "
             "cannot be frozen and thawed exactly"
         )
-    return {task.name: {"warmup.collector_mode": "respawn"} for task in spec.tasks if task.can_snapshot}
+    return {task.name: {"warmup.collector_mode": "respawn"} for task in spec.with_envs if task.can_snapshot}
 
 
 def _refuse_respawn(spec: RunSpec) -> None:
     """Refuse to end collectors between rounds where their environments could not go on."""
     mode = spec.settings.get("warmup", {}).get("collector_mode", "")
-    for task in spec.tasks:
+    for task in spec.with_envs:
         if problem := mode and setting_problem("warmup.collector_mode", mode, can_snapshot=bool(task.can_snapshot)):
             raise ConfigError(f"task {task.name}: {problem}")
 
 
-def _unfit(task: TaskSpec) -> str:
+def _unfit(task: WorkSpec) -> str:
     """Return why an algorithm or its policy cannot serve its task's spaces."""
-    if task.action_space is None:
+    if not isinstance(task, TaskSpec) or task.action_space is None:
         return ""
     try:
         check_fit(task)
@@ -168,14 +171,15 @@ def _unfit(task: TaskSpec) -> str:
     return ""
 
 
-def same_work(ours: Iterable[TaskSpec], theirs: Iterable[TaskSpec]) -> bool:
+def same_work(ours: Iterable[WorkSpec], theirs: Iterable[WorkSpec]) -> bool:
     """Whether a run's tasks are just these."""
     return [_asked(spec) for spec in ours] == [_asked(spec) for spec in theirs]
 
 
-def _asked(spec: TaskSpec) -> Plain:
+def _asked(spec: WorkSpec) -> Plain:
     """Return what the caller asked for, without what was found out since."""
-    return replace(spec, origin="", observation_space=None, action_space=None, can_snapshot=None).to_plain()
+    found_out = {"origin", "observation_space", "action_space", "can_snapshot"}
+    return {key: value for key, value in spec.to_plain().items() if key not in found_out}
 
 
 def known_run(link: "Link", run_id: str) -> tuple[RunDir, RunSpec]:

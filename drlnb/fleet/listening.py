@@ -11,7 +11,7 @@ from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.training import Training
 from drlnb.fleet.trainings import STOP_S
-from drlnb.fleet.watch import known
+from drlnb.fleet.watch import known_rl
 from drlnb.records.base import Record
 from drlnb.records.episodes import success_rate
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -151,7 +151,7 @@ def listen(run: Training, callback: object, *, task: str | None = None) -> threa
     ConfigError
         If there is no such task, or the callback is none, or needs evaluations.
     """
-    spec = known(run.specs, task)
+    spec = known_rl(run.specs, task)
     called = as_callback(callback)
     model = Model(spec)
     called.init_callback(model)

@@ -12,11 +12,11 @@ from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.files import refuse_code
 from drlnb.fleet.policies.policy import Model, load_model
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
-from drlnb.fleet.watch import Watch, known, outcome, status_of
+from drlnb.fleet.watch import Watch, known, known_rl, outcome, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
 from drlnb.records.attributes import fixed
 from drlnb.records.journal import Journal
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import WorkSpec
 from drlnb.rl.tracking.sinks import Sink
 from drlnb.views.folds.status import TaskStatus
 
@@ -35,7 +35,7 @@ class Training:
     watch: Watch
     id: str
     #: Its tasks, by name.
-    specs: Mapping[str, TaskSpec]
+    specs: Mapping[str, WorkSpec]
     #: Its directory.
     out: Path
     #: Decision -> name, as the run began.
@@ -253,11 +253,11 @@ class Training:
         Raises
         ------
         ConfigError
-            If there is no such task.
+            If there is no such task, or it has no policy.
         CheckpointError
             If it has no checkpoint yet, or a recording's holds code and `trust` is not given.
         """
-        spec = known(self.specs, task)
+        spec = known_rl(self.specs, task)
         if not (trust or self.watch.live):
             refuse_code(spec.to_plain(), self.out)
         return load_model(spec, self.watch.folder.checkpoints / spec.name)

@@ -10,7 +10,7 @@ from drlnb.fleet.steering import change
 from drlnb.fleet.training import Training
 from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import WorkSpec
 from drlnb.rl.algorithms.resolve import PREFIX
 
 __all__ = ["STOP_S", "change_all", "going_on", "stop_all"]
@@ -20,7 +20,7 @@ STOP_S = 60.0
 
 
 def going_on(
-    trainings: Iterable[Training], specs: Sequence[TaskSpec], planners: Mapping[str, str], out: str | Path | None
+    trainings: Iterable[Training], specs: Sequence[WorkSpec], planners: Mapping[str, str], out: str | Path | None
 ) -> Training | None:
     """Return the run that goes on with just these tasks and planners, None if there is none.
 

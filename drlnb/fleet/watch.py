@@ -17,12 +17,12 @@ from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError, TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import TaskSpec, WorkSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
 from drlnb.views.folds.status import TaskStatus
 
-__all__ = ["Watch", "known", "outcome", "refuse_task", "status_of"]
+__all__ = ["Watch", "known", "known_rl", "outcome", "refuse_task", "status_of"]
 
 #: What is told in words.
 _TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable)
@@ -46,7 +46,7 @@ class Watch(ABC):
     #: Whether it is followed on a cluster, so that it can be steered.
     live = False
 
-    def __init__(self, run_id: str, specs: Sequence[TaskSpec], folder: RunDir) -> None:
+    def __init__(self, run_id: str, specs: Sequence[WorkSpec], folder: RunDir) -> None:
         self.run_id, self.folder = run_id, folder
         self.specs = {spec.name: spec for spec in specs}
         #: Where panels, sinks and callbacks get the rows from, each at its own pace.
@@ -139,7 +139,7 @@ class Watch(ABC):
                 loop.call_soon_threadsafe(_set, future)
 
 
-def known(specs: Mapping[str, TaskSpec], task: str | None) -> TaskSpec:
+def known(specs: Mapping[str, WorkSpec], task: str | None) -> WorkSpec:
     """Return the spec of a task; None: of the only one.
 
     Raises
@@ -152,6 +152,14 @@ def known(specs: Mapping[str, TaskSpec], task: str | None) -> TaskSpec:
     if task is None or task not in specs:
         raise ConfigError(f"this run has no task {task!r}; it has {', '.join(specs)}")
     return specs[task]
+
+
+def known_rl(specs: Mapping[str, WorkSpec], task: str | None) -> TaskSpec:
+    """Return the spec of a task as :func:`known` does; raise ConfigError if it has no policy, too."""
+    spec = known(specs, task)
+    if not isinstance(spec, TaskSpec):
+        raise ConfigError(f"task {spec.name} is supervised work: it has no policy")
+    return spec
 
 
 def refuse_task(key: str, task: str | None) -> None:

@@ -264,6 +264,7 @@ class ComputeGradient(GradientWork):
     """Hand one collector's batch to the executor of one slot of the lease."""
 
     collector: int
+    #: Where the batch lies at the master; empty: the slot has the data itself, for steps up to `after_timesteps`.
     key: str
     #: How its gradient steps are swapped; None: there is no budget.
     swap: SwapOrder | None = None

@@ -1,15 +1,25 @@
-"""Describe one training task as plain data that travels."""
+"""Describe one training task as plain data that travels: what every task has, and what it trains."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Self
+from typing import ClassVar, Self
 
 from drlnb.records.base import Facts, Row
 from drlnb.records.kinds import kind_problems
 from drlnb.records.settings import FLAG, Kind, choice, count
 
-__all__ = ["ALGORITHMS", "EVAL_EPISODES", "EVAL_MAX_STEPS", "LIMITS", "SOURCE_KEYS", "TaskSpec"]
+__all__ = [
+    "ALGORITHMS",
+    "EVAL_EPISODES",
+    "EVAL_MAX_STEPS",
+    "LIMITS",
+    "SOURCE_KEYS",
+    "FitWork",
+    "TaskSpec",
+    "WorkSpec",
+    "read_work",
+]
 
 #: Algorithms that this version can run; where their parts are: :data:`drlnb.rl.algorithms.registry.TABLE`.
 ALGORITHMS = ("ppo", "gpf", "dqn")
@@ -22,8 +32,9 @@ LIMITS: Mapping[str, Kind] = {
     "seed": count(0, 2**32 - 1),
     "eval_episodes": count(0, 100_000),
     "eval_max_steps": count(1, 10**15),
+    "round_steps": count(1, 10**15),
 }
-_OTHERS = {"deterministic": FLAG, "algo": choice(*ALGORITHMS)}
+_KINDS: Mapping[str, Kind] = {**LIMITS, "deterministic": FLAG, "algo": choice(*ALGORITHMS)}
 
 #: Fields of a task that say how its environments are made.
 SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
@@ -35,8 +46,8 @@ EVAL_MAX_STEPS = 27_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSpec:
-    """One environment + one algorithm + a budget of steps, with every default resolved.
+class WorkSpec:
+    """What every task has, with every default resolved; a subclass says what is trained.
 
     Raises
     ------
@@ -44,8 +55,63 @@ class TaskSpec:
         If a count is below its limit; the message names field, limit and value.
     """
 
+    #: Name of the kind of work in plain data.
+    work: ClassVar[str] = ""
+
     #: Unique inside a run; letters, digits, ``-``, ``_``, ``.``.
     name: str
+    #: Budget in steps, at least 1: environment steps over all environments, or steps of the optimiser.
+    total_timesteps: int
+    seed: int = 0
+    #: Who waits with a higher one comes first, unless the other has waited for long; 0 for most.
+    priority: int = 0
+    #: Bytes that a gradient step may use on its device; None: any number, nothing is swapped.
+    memory_budget_bytes: int | None = None
+    #: Curves of one group are drawn with a band over seeds.
+    group: str | None = None
+    #: Same spec, same machine type, same bits: sums have one order, whatever arrives first.
+    deterministic: bool = True
+    #: Where the settings came from, in words for the user.
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        for name, kind in _KINDS.items():
+            if hasattr(self, name) and (problem := kind.problem(name, getattr(self, name))):
+                raise ValueError(problem)
+
+    def to_plain(self) -> Row:
+        """Return the fields as a mapping that JSON and msgpack hold."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain: Row = json.loads(json.dumps(values, default=dict))
+        return {"work": self.work, **plain}
+
+    @classmethod
+    def from_plain(cls, plain: Facts) -> Self:
+        """Rebuild a spec from :meth:`to_plain`'s mapping.
+
+        Raises
+        ------
+        ValueError
+            If there are fields that this version does not have, or values of another kind; they are named.
+        """
+        given = {key: value for key, value in plain.items() if key != "work"}
+        unknown = sorted(given.keys() - {f.name for f in fields(cls)})
+        if unknown:
+            raise ValueError(f"task spec has unknown fields: {', '.join(unknown)}")
+        missing = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING and f.name not in given]
+        if missing:
+            raise ValueError(f"task spec lacks {', '.join(missing)}")
+        if wrong := kind_problems(cls, given):
+            raise ValueError("; ".join(wrong))
+        return cls(**given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec(WorkSpec):
+    """Reinforcement learning: one environment + one algorithm."""
+
+    work = "rl"
+
     #: Gymnasium id, or ``module:Id-v0``; with `env_factory` the name that people see.
     env: str
     #: A factory of environments as text (base64 of a cloudpickle); None: `env` is an id.
@@ -57,28 +123,15 @@ class TaskSpec:
     #: Where evaluations play: these keys, in which it differs; None: in copies of the same environment.
     eval_source: Facts | None = None
     algo: str = "ppo"
-    #: Budget in environment steps over all environments, at least 1.
-    total_timesteps: int
-    seed: int = 0
     #: Environments over all collectors, at least `n_collectors`.
     n_envs: int
     n_collectors: int = 1
-    #: Who waits with a higher one comes first, unless the other has waited for long; 0 for most.
-    priority: int = 0
-    #: Bytes that a gradient step may use on its device; None: any number, nothing is swapped.
-    memory_budget_bytes: int | None = None
-    #: Curves of one group are drawn with a band over seeds.
-    group: str | None = None
-    #: Sums in the order of the collectors, whatever arrives first: same spec, same machine type, same bits.
-    deterministic: bool = True
     #: Episodes that are played when the budget is made; 0: none.
     eval_episodes: int = EVAL_EPISODES
     #: Steps after which an episode of any evaluation is cut, at least 1.
     eval_max_steps: int = EVAL_MAX_STEPS
     #: The algorithm's settings under Stable-Baselines3's names, complete; schedules as text (``lin_0.001``).
     hyperparameters: Facts = field(default_factory=dict)
-    #: Where the settings came from, in words for the user.
-    origin: str = ""
     #: Plain description of the observation space: kind, shape, dtype, ...; filled by the probe.
     observation_space: Facts | None = None
     #: Plain description of the action space: kind, n or shape, low, high; filled by the probe.
@@ -87,33 +140,37 @@ class TaskSpec:
     can_snapshot: bool | None = None
 
     def __post_init__(self) -> None:
-        for name, kind in {**LIMITS, **_OTHERS}.items():
-            if problem := kind.problem(name, getattr(self, name)):
-                raise ValueError(problem)
+        WorkSpec.__post_init__(self)  # `super()` knows no dataclass that was made anew for its slots
         if self.n_collectors > self.n_envs:
             raise ValueError(f"n_collectors must be <= n_envs = {self.n_envs}, got {self.n_collectors}")
 
-    def to_plain(self) -> Row:
-        """Return the fields as a mapping that JSON and msgpack hold."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain: Row = json.loads(json.dumps(values, default=dict))
-        return plain
 
-    @classmethod
-    def from_plain(cls, plain: Facts) -> Self:
-        """Rebuild a spec from :meth:`to_plain`'s mapping.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitWork(WorkSpec):
+    """Supervised learning: a module of the user's, trained on batches that a function gives by step.
 
-        Raises
-        ------
-        ValueError
-            If there are fields that this version does not have, or values of another kind; they are named.
-        """
-        unknown = sorted(plain.keys() - {f.name for f in fields(cls)})
-        if unknown:
-            raise ValueError(f"task spec has unknown fields: {', '.join(unknown)}")
-        missing = [f.name for f in fields(cls) if f.default is f.default_factory is MISSING and f.name not in plain]
-        if missing:
-            raise ValueError(f"task spec lacks {', '.join(missing)}")
-        if wrong := kind_problems(cls, plain):
-            raise ValueError("; ".join(wrong))
-        return cls(**plain)
+    It has no environments and no collectors: its rounds only compute.
+    """
+
+    work = "fit"
+
+    #: Function without arguments that returns ``(module, optimizer, loss, batches)``: as ``module:callable``, or itself
+    #: as text (base64 of a cloudpickle); see :mod:`drlnb.rl.algorithms.fit`.
+    program: str
+    #: Steps of the optimiser in a round, at least 1: parameters are committed, and the slot is given back, after them.
+    round_steps: int = 100
+
+
+def read_work(plain: Facts) -> WorkSpec:
+    """Rebuild the spec of any task from :meth:`WorkSpec.to_plain`'s mapping.
+
+    Raises
+    ------
+    ValueError
+        If this version does not know the work, or a field of it; it is named.
+    """
+    kinds: dict[str, type[WorkSpec]] = {kind.work: kind for kind in (TaskSpec, FitWork)}
+    work = plain.get("work")
+    if work not in kinds:
+        raise ValueError(f"work must be one of {', '.join(kinds)}, got {work!r:.80}")
+    return kinds[str(work)].from_plain(plain)

@@ -8,12 +8,14 @@ import base64
 import pickle
 from collections.abc import Iterator, Mapping
 from functools import partial
+from importlib import import_module
+from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
 import cloudpickle
 
-__all__ = ["code_in", "culprit", "display_name", "holds_code", "pack", "unpack"]
+__all__ = ["code_in", "culprit", "display_name", "holds_code", "named_or_unpacked", "pack", "unpack"]
 
 #: How deep :func:`culprit` looks into objects: a closure's attribute's attribute.
 _DEPTH = 4
@@ -62,12 +64,30 @@ def unpack(text: str) -> Any:  # whatever was packed
         raise ValueError(f"cannot be rebuilt here: {type(error).__name__}: {error}") from error
 
 
+def named_or_unpacked(text: str) -> Any:  # the function
+    """Return a function that is named as ``module:callable``, or that :func:`pack` made into text.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be imported, or rebuilt, here.
+    """
+    module, is_name, name = text.partition(":")
+    if not is_name:
+        return unpack(text)
+    try:
+        return attrgetter(name)(import_module(module))
+    except Exception as error:  # importing runs foreign code, which may raise anything
+        raise ValueError(f"{text} cannot be imported here: {type(error).__name__}: {error}") from error
+
+
 def code_in(task: Mapping[str, Any]) -> list[str]:
     """Return which parts of a task, as plain data, are code of its author's: unpickling one runs it."""
     settings = task.get("hyperparameters", {})
     parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
     pickled = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
-    return pickled + (["env"] if task.get("env_factory") else [])
+    program = task.get("program", ":")
+    return pickled + (["env"] if task.get("env_factory") else []) + ([] if ":" in program else ["program"])
 
 
 def holds_code(content: Mapping[str, Any]) -> bool:

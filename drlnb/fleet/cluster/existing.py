@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drlnb.fleet.tasks.run_spec import RunSpec, unusable
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import WorkSpec
 from drlnb.runtime.files.run_directory import RunDir
 
 __all__ = ["ON_EXISTING", "check", "differences", "prepare"]
@@ -16,11 +16,10 @@ __all__ = ["ON_EXISTING", "check", "differences", "prepare"]
 ON_EXISTING = ("error", "resume", "restart", "overwrite")
 
 #: Fields of a task that may differ when a run goes on: the budget, where it runs, and what is not the caller's word.
-# A factory's text changes with every edit of its cell, so its name and spaces are compared, and the new one is taken.
-_MAY_DIFFER = {
-    "total_timesteps", "n_collectors", "priority", "origin", "observation_space", "action_space", "can_snapshot",
-    "env_factory", "eval_episodes", "eval_max_steps",
-}  # fmt: skip
+# A function's text changes with every edit of its cell, so an environment's name and spaces are compared, and the new
+# text is taken.
+_TAKEN = ("total_timesteps", "n_collectors", "env_factory", "eval_episodes", "eval_max_steps", "program", "round_steps")
+_MAY_DIFFER = {*_TAKEN, "priority", "origin", "observation_space", "action_space", "can_snapshot"}
 
 
 def _is_taken(run: RunDir) -> bool:
@@ -58,21 +57,21 @@ def differences(old: RunSpec, new: RunSpec) -> list[str]:
     return reasons
 
 
-def _compared(task: TaskSpec) -> dict[str, object]:
+def _compared(task: WorkSpec) -> dict[str, object]:
     """Return the fields and settings of a task that may not differ."""
     plain = task.to_plain()
-    settings = plain.pop("hyperparameters")
+    settings = plain.pop("hyperparameters", {})
     return {key: value for key, value in {**plain, **settings}.items() if key not in _MAY_DIFFER}
 
 
 def _merged(old: RunSpec, new: RunSpec) -> RunSpec:
     """Return the old spec with what may differ taken from the new one."""
     after = new.by_name()
-    fields = ("total_timesteps", "n_collectors", "env_factory", "eval_episodes", "eval_max_steps")
     return replace(
         old,
         tasks=tuple(
-            replace(task, **{field: getattr(after[task.name], field) for field in fields}) for task in old.tasks
+            replace(task, **{field: getattr(after[task.name], field) for field in _TAKEN if hasattr(task, field)})
+            for task in old.tasks
         ),
     )
 

@@ -103,7 +103,10 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trai
     saved = checkpoint.load(target) if target.is_dir() else _unzipped(target)
     if not trust:
         refuse_code(saved.facts.get("spec", {}), target)
-    return unpack(saved.facts, saved.blobs, str(target))
+    spec, trained = unpack(saved.facts, saved.blobs, str(target))
+    if not isinstance(spec, TaskSpec):
+        raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
+    return spec, trained
 
 
 def refuse_code(spec: Plain, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import WorkSpec
 from drlnb.views.folds.entries import Entry
 from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.status import TaskStatus, at, statuses
@@ -19,7 +19,7 @@ class Board:
         The run's tasks.
     """
 
-    def __init__(self, specs: Sequence[TaskSpec]) -> None:
+    def __init__(self, specs: Sequence[WorkSpec]) -> None:
         self.fold = Fold(details=False)
         #: Whether rows were missed, so that nothing can be said of the slots.
         self.missed = False

@@ -19,7 +19,7 @@ from drlnb.planning.settings import BUDGETS, SETTINGS, as_config, owner, setting
 from drlnb.records.errors import ConfigError
 from drlnb.records.kinds import kind_problems
 from drlnb.records.settings import SECONDS
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import TaskSpec, WorkSpec, read_work
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.rl.envs.wrappers import check_wrappers
 from drlnb.rl.heads import Head, bounds
@@ -42,7 +42,7 @@ class RunSpec:
     run: str
     #: When it was made, by the wall clock.
     created: str = ""
-    tasks: tuple[TaskSpec, ...]
+    tasks: tuple[WorkSpec, ...]
     #: Decision -> planner's name.
     planners: Mapping[str, str] = field(default_factory=dict)
     #: The round machine's configuration, as far as it is not the default.
@@ -77,15 +77,21 @@ class RunSpec:
         tasks = []
         for task in plain["tasks"]:
             try:
-                tasks.append(TaskSpec.from_plain(task))
-                settings_of(tasks[-1])
+                tasks.append(spec := read_work(task))
+                if isinstance(spec, TaskSpec):
+                    settings_of(spec)
             except ValueError as error:
                 problems.append(f"task {task['name']}: {error}")
         if problems:
             raise ConfigError(f"{folder.path / 'run.json'} is not what drlnb wrote: {'; '.join(problems)}")
         return cls(**{**known, "tasks": tuple(tasks)})
 
-    def by_name(self) -> dict[str, TaskSpec]:
+    @property
+    def with_envs(self) -> tuple[TaskSpec, ...]:
+        """The tasks that have environments."""
+        return tuple([task for task in self.tasks if isinstance(task, TaskSpec)])
+
+    def by_name(self) -> dict[str, WorkSpec]:
         """Return the tasks by their names."""
         return {task.name: task for task in self.tasks}
 
@@ -102,8 +108,10 @@ def unusable(spec: RunSpec) -> list[str]:
             problems.append(str(error))
     for task in spec.tasks:
         budget = BUDGETS.problem("memory_budget_bytes", task.memory_budget_bytes)
-        theirs = [PRIORITIES.problem("priority", task.priority), budget, *check_wrappers(task.env_wrappers)]
-        problems += [f"task {task.name}: {problem}" for problem in (*theirs, _space_problem(task)) if problem]
+        theirs = [PRIORITIES.problem("priority", task.priority), budget]
+        if isinstance(task, TaskSpec):
+            theirs += [*check_wrappers(task.env_wrappers), _space_problem(task)]
+        problems += [f"task {task.name}: {problem}" for problem in theirs if problem]
     return [problem for problem in problems if problem]
 
 
@@ -137,7 +145,7 @@ def default_out() -> Path:
 
 
 def run_spec(
-    specs: Sequence[TaskSpec], planners: Chosen, *, env_timeout_s: float | None = 60.0, settings: Plain | None = None
+    specs: Sequence[WorkSpec], planners: Chosen, *, env_timeout_s: float | None = 60.0, settings: Plain | None = None
 ) -> RunSpec:
     """Return a new run of some tasks, with an id of its own.
 

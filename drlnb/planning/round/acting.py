@@ -1,11 +1,15 @@
-"""Decide who acts now: publish the version, then wake collectors, or one of them for an evaluation."""
+"""Decide who acts now: publish the version, then wake collectors, or one of them for an evaluation.
+
+A task without collectors publishes nothing: its next round begins with a request for a slot.
+"""
 
 from drlnb.planning.batching import BATCHING, BatchView
 from drlnb.planning.distribution import DISTRIBUTION
-from drlnb.planning.leasing.hold import middle
+from drlnb.planning.leasing.hold import Batch, middle
 from drlnb.planning.machine import Out
+from drlnb.planning.round.holding import plan_hold
 from drlnb.planning.round.moves import enter
-from drlnb.planning.round.state import RoundState
+from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import round as words
 from drlnb.records.columns import batching, warmup
 
@@ -13,7 +17,10 @@ __all__ = ["evaluate", "go_on", "publish", "wake"]
 
 
 def publish(state: RoundState, out: Out) -> None:
-    """Send the present version to the hosts that do not hold it."""
+    """Send the present version to the hosts that do not hold it; where nobody acts, the next round begins."""
+    if not state.crew.members:
+        wake(state, out)
+        return
     sent: Out = []
     planner, publication = state.planner(DISTRIBUTION), state.crew.publication
     is_sent = publication.begin(
@@ -38,6 +45,10 @@ def wake(state: RoundState, out: Out) -> None:
     """Wake the collectors whose hosts hold the round's version, unless something keeps all of them."""
     if state.gathering or state.closing or state.resting or state.judging or not state.n_bytes:
         return
+    if not state.crew.members:
+        if state.begun != state.version:
+            _begin_steps(state, out)
+        return
     woken = state.crew.wake(state.version, state.arrived)
     if not woken:
         return
@@ -58,12 +69,26 @@ def wake(state: RoundState, out: Out) -> None:
         enter(state, "collecting", out)
 
 
-def _begin_round(state: RoundState, out: Out) -> None:
-    """Put in force what the user changed, and size every collector's share: the round's first ones are woken now."""
+def _begin_steps(state: RoundState, out: Out) -> None:
+    """Begin a round of a task without collectors: its one batch is so many steps on data that the slot has itself."""
+    _begin(state)
+    n_steps = min(state.config["n_steps"], state.config["total_timesteps"] - state.progress.n_timesteps)
+    state.n_steps = {RING: n_steps}
+    state.hold.add(Batch(collector=RING, key="", n_samples=n_steps))
+    plan_hold(state, out)
+
+
+def _begin(state: RoundState) -> None:
+    """Put in force what the user changed."""
     state.begun = state.version
     state.in_force = dict(sorted(state.settings.items()))
     state.names = {**state.names, **state.next_names}  # the configuration keeps those of the start
     state.next_names = {}
+
+
+def _begin_round(state: RoundState, out: Out) -> None:
+    """Size every collector's share: the round's first ones are woken now."""
+    _begin(state)
     members = state.crew.members
     view = BatchView(
         round=state.version,

@@ -4,7 +4,7 @@ from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish
-from drlnb.planning.round.compute import plan_hold
+from drlnb.planning.round.holding import plan_hold
 from drlnb.planning.round.moves import drop, end, warm
 from drlnb.planning.round.off_policy import draw
 from drlnb.planning.round.state import RoundState

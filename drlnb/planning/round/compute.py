@@ -1,74 +1,17 @@
-"""Compute on a slot: requests, batches to the executor, the commit under the lease, the return."""
+"""Compute on a slot: the lease, gradients and new parameters, the commit under the lease, the return."""
 
 from drlnb.planning.batching import BATCHING, BatchReport
-from drlnb.planning.leasing.planners import HOLD
 from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
+from drlnb.planning.round.holding import ask_for_slot, consider, learners_left, send_batches, work
 from drlnb.planning.round.moves import drop, end, enter
-from drlnb.planning.round.state import RING, RoundState
-from drlnb.planning.swapping.state import NONE
+from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
-from drlnb.records.base import Row
-from drlnb.records.columns import leasing, swapping
+from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
 
 
-# ---------------------------------------------------------------------- request
-def plan_hold(state: RoundState, out: Out) -> None:
-    """Do what the hold planner says: ask for a slot, use it, give it away, or wait."""
-    plan = HOLD.ask(state.planner(HOLD), state.hold.view(state.n_batches))
-    if plan.action == "keep":
-        _send_batches(state, out)
-    elif plan.action == "request":
-        ask_for_slot(state, plan.reason, out)
-    elif plan.action == "return":
-        _give_way(state, plan.reason, out)
-    else:
-        _hold_planned(state, plan.action, plan.reason, out)
-
-
-def yield_asked(state: RoundState, event: leasing.YieldAsked, out: Out) -> None:
-    """Weigh whether to give the slot away: somebody waits for it."""
-    if event.fence == state.hold.fence:  # else it has been returned meanwhile
-        state.hold.wanted()
-        _consider(state, out)
-
-
-def _consider(state: RoundState, out: Out) -> None:
-    """Ask the hold planner whether the slot is still worth holding, where it may give way at all."""
-    if state.hold.held and state.n_bytes and state.yields and not state.hold.finishing:
-        plan_hold(state, out)
-
-
-def _give_way(state: RoundState, reason: str, out: Out) -> None:
-    """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
-    _hold_planned(state, "return", reason, out)
-    fence, computed_s = state.hold.yielded()
-    state.progress.ended(state.t)
-    out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
-
-
-def _hold_planned(state: RoundState, action: str, reason: str, out: Out) -> None:
-    out.append(leasing.HoldPlanned(round=state.round, action=action, planner=state.planner(HOLD).name, reason=reason))
-
-
-def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
-    """Ask the pool for a slot for each learner that has work left in this round."""
-    _hold_planned(state, "request", reason, out)
-    request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
-    yields = state.yields and state.n_bytes > 0
-    n_slots = len(set(_learners(state).values()))
-    out.append(words.RequestSlot(request_id=request_id, round=state.round, n_slots=n_slots, yields=yields))
-    if state.is_complete or not state.n_bytes:
-        enter(state, "waiting", out)
-
-
-def _learners(state: RoundState) -> dict[int, int]:
-    """Return the learner of each batch whose gradient is not kept yet; of nothing left, the one that finishes."""
-    left = [i for i in state.crew.members if i not in state.hold.done] if state.n_bytes else []
-    return {i: state.learners.get(i, 0) for i in left} or {RING: 0}
-
-
+# ---------------------------------------------------------------------- the lease
 def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> None:
     """Begin to compute on the slots, or return those that nobody waits for any more."""
     if event.fence == state.hold.fence:
@@ -82,7 +25,7 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
     if state.n_bytes:
         _deal(state)
         _restore_gradients(state, event.fence, tuple(hold.done), out)
-        _send_batches(state, out)
+        send_batches(state, out)
     else:
         enter(state, "computing", out)
         out.append(words.InitialiseParameters(fence=event.fence, slot=hold.lead, swap=state.swap.state.order))
@@ -90,7 +33,7 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
 
 def _deal(state: RoundState) -> None:
     """Deal the slots of the lease to the learners that have work left, in their order."""
-    learners, slots = _learners(state), state.hold.slots
+    learners, slots = learners_left(state), state.hold.slots
     rank = {learner: k for k, learner in enumerate(sorted(set(learners.values())))}
     state.hold.shares = {i: slots[rank[learner] % len(slots)] for i, learner in learners.items()}
 
@@ -101,19 +44,13 @@ def refuse_lease(event: words.LeaseReceived, out: Out) -> None:
 
 
 # ---------------------------------------------------------------------- compute
-def _work(state: RoundState, fence: Fence, slot: str) -> Row:
-    """Return what every command about the round's gradient says."""
-    of_round = {"round": state.round, "version": state.version, "after_timesteps": state.after_timesteps}
-    return {"fence": fence, "slot": slot, **of_round, "settings": state.in_force}
-
-
 def _restore_gradients(state: RoundState, fence: Fence, collectors: tuple[int, ...], out: Out) -> None:
     """Give the lead gradients of this round that were computed elsewhere, or under former leases."""
     hold = state.hold
     hold.restoring = collectors
     if collectors:
         keys = tuple(hold.done[i] for i in collectors)
-        out.append(leasing.RestoreGradients(**_work(state, fence, hold.lead), collectors=collectors, keys=keys))
+        out.append(leasing.RestoreGradients(**work(state, fence, hold.lead), collectors=collectors, keys=keys))
 
 
 def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out: Out) -> None:
@@ -122,32 +59,7 @@ def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out:
         state.hold.restored(event.t)
         state.progress.moved_bytes += event.moved_bytes
         _finish_if_all_in(state, event.fence, out)
-        _consider(state, out)
-
-
-def _send_batches(state: RoundState, out: Out) -> None:
-    """Hand the batches that are here to their slots' executors, once per lease."""
-    hold = state.hold
-    fresh = hold.to_send()
-    if not fresh or hold.fence is None:
-        return
-    swap, order = state.swap.state, state.swap.state.order
-    if len(hold.sent) == len(fresh):  # the round's first
-        planner, plan_key = (swap.planner, order.plan_key) if order else (NONE, None)
-        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=plan_key))
-    out.extend(
-        words.ComputeGradient(
-            **_work(state, hold.fence, hold.sent[batch.collector]),
-            collector=batch.collector,
-            key=batch.key,
-            swap=order,
-            # What is computed beside the lead goes there by the master.
-            keep=hold.sent[batch.collector] != hold.lead or (hold.streams and state.yields and any(hold.crowd)),
-        )
-        for batch in fresh
-    )
-    if state.is_complete:
-        enter(state, "computing", out)
+        consider(state, out)
 
 
 def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:
@@ -161,7 +73,7 @@ def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out
     state.progress.update_s += hold.busy_s - before_s  # slots compute side by side
     state.progress.moved_bytes += event.moved_bytes
     _finish_if_all_in(state, event.fence, out)
-    _consider(state, out)
+    consider(state, out)
 
 
 def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
@@ -253,7 +165,7 @@ def _observe(state: RoundState) -> None:
 def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
     round_, progress = state.version, state.progress
-    if made_round:
+    if made_round and state.crew.members:
         _observe(state)
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
     used = state.hold.next_round()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from drlnb.planning.machine import Machine, Out, Rule, Rules, ignore
 from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
-from drlnb.planning.round import boundary, collect, compute, off_policy, stopping
+from drlnb.planning.round import boundary, collect, compute, holding, off_policy, stopping
 from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
 from drlnb.planning.swapping.machine import RULES as SWAPPED
@@ -49,8 +49,8 @@ class RoundMachine(Machine[RoundState]):
     Parameters
     ----------
     config
-        Plain data: ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` (per environment and round),
-        ``total_timesteps``, and any key of :data:`ROUND_DEFAULTS`.
+        Plain data: ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` (per environment and round; without
+        collectors: of the optimiser), ``total_timesteps``, and any key of :data:`ROUND_DEFAULTS`.
     planners
         What makes planners of their names; None: those of the registry.
 
@@ -174,7 +174,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     if state.config["replay"]:
         out.append(replay.StartReplay())
     if event.version == 0:
-        compute.ask_for_slot(state, "initial parameters", out)
+        holding.ask_for_slot(state, "initial parameters", out)
     elif event.n_timesteps >= state.config["total_timesteps"]:
         boundary.close(state, ["evaluation"], out)
 
@@ -212,7 +212,7 @@ RULES: Rules[RoundState] = {
     words.LeaseReceived: compute.lease_received,
     words.LeaseLost: compute.lease_lost,
     words.ExecutorDied: compute.executor_died,
-    leasing.YieldAsked: compute.yield_asked,
+    leasing.YieldAsked: holding.yield_asked,
     words.GradientComputed: compute.gradient_computed,
     leasing.GradientsRestored: compute.gradients_restored,
     words.ParametersReady: compute.parameters_ready,

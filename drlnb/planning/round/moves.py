@@ -20,7 +20,9 @@ def enter(state: RoundState, phase: str, out: Out) -> None:
 
 
 def drop(batch: Batch | words.ExperienceArrived, round_: int, reason: str, out: Out) -> None:
-    """Free a fragment."""
+    """Free a fragment, if the batch is one."""
+    if not batch.key:
+        return
     out.append(words.DropExperience(key=batch.key, collector=batch.collector, round=round_, reason=reason))
 
 

@@ -6,7 +6,8 @@ at once: that block is the round's one batch.  A round without a gradient step a
 
 from drlnb.planning.leasing.hold import Batch
 from drlnb.planning.machine import Out
-from drlnb.planning.round.compute import next_round, plan_hold
+from drlnb.planning.round.compute import next_round
+from drlnb.planning.round.holding import plan_hold
 from drlnb.planning.round.moves import drop, end, leave
 from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import replay

@@ -22,13 +22,14 @@ from drlnb.records.units import read_bytes
 
 __all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
 
-#: Stands for a collector where a batch comes from the replay ring.
+#: Stands for a collector where a batch comes from the replay ring, or its data is the slot's own.
 RING = -1
 
 #: Longest time that environments may take for a step, or to be made, where nothing else is said, in seconds.
 ENV_TIMEOUT_S = 60.0
 
-#: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors``, ``n_steps`` and ``total_timesteps``.
+#: Configuration of a round machine beside ``task``, ``n_envs``, ``n_collectors`` (0: the task has no environments),
+#: ``n_steps`` and ``total_timesteps``.
 ROUND_DEFAULTS: Facts = {
     "planners": {decision: kind.default for decision, kind in KINDS.items()},
     "warmup": {},  # settings of warm-up beside the planner's name
@@ -119,7 +120,7 @@ class RoundState:
     eval_best: float | None = None
     #: Collector that plays an evaluation now.
     evaluator: int | None = None
-    #: Collector -> steps per environment that it makes in the round that has begun.
+    #: Collector -> steps per environment that it makes in the round that has begun; of the slot's own data, its steps.
     n_steps: dict[int, int] = field(default_factory=dict)
     #: Collector -> the learner that computes its share: their slots in a lease are dealt in the order of their numbers.
     learners: dict[int, int] = field(default_factory=dict)
@@ -156,9 +157,10 @@ class RoundState:
 
     @property
     def after_timesteps(self) -> int:
-        """Environment steps after the round that has begun."""
+        """Steps of the task after the round that has begun."""
         members = self.crew.members
-        return self.progress.n_timesteps + sum(len(members[i].env_indices) * n for i, n in self.n_steps.items())
+        widths = {i: len(member.env_indices) for i, member in members.items()}
+        return self.progress.n_timesteps + sum(widths.get(i, 1) * n for i, n in self.n_steps.items())
 
     @property
     def arrived(self) -> dict[int, Batch]:
@@ -168,7 +170,7 @@ class RoundState:
     @property
     def n_batches(self) -> int:
         """Batches that this round brings to the slot."""
-        return 1 if self.config["replay"] else len(self.crew.members)
+        return 1 if self.config["replay"] else len(self.crew.members) or 1
 
     @property
     def is_drawn(self) -> bool:
@@ -198,7 +200,7 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
     """
     names = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
     config = {**ROUND_DEFAULTS, **config, "planners": names}
-    shares = env_shares(config["n_envs"], config["n_collectors"])
+    shares = env_shares(config["n_envs"], config["n_collectors"]) if config["n_collectors"] else ()
     state = RoundState(
         config=config,
         planners=planners,

@@ -86,6 +86,11 @@ class Learner(ABC):
         self._staged: dict[int, Column] = {}
 
     @property
+    def module(self) -> torch.nn.Module | None:
+        """The network whose steps autograd records; None: an MLP, whose gradient is written out."""
+        return getattr(self.networks, "module", None)
+
+    @property
     def compute(self) -> Literal["epochs", "stream"]:
         """``stream`` with one pass over the whole round as one batch, else ``epochs``."""
         return "stream" if self.settings.streams(self.spec.n_envs) else "epochs"

@@ -13,7 +13,7 @@ import numpy as np
 from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.settings import parse_text
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import TaskSpec, WorkSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
 from drlnb.rl.schedules import sampled
@@ -192,7 +192,7 @@ def resolve(
     return Resolved(values, envs, timesteps, origin)
 
 
-def live_keys(spec: TaskSpec) -> tuple[str, ...]:
+def live_keys(spec: WorkSpec) -> tuple[str, ...]:
     """Return the keys of the settings that a task's algorithm can change from one round to the next, in name order.
 
     Examples
@@ -200,10 +200,11 @@ def live_keys(spec: TaskSpec) -> tuple[str, ...]:
     >>> live_keys(TaskSpec(name="a", env="CartPole-v1", algo="dqn", total_timesteps=1, n_envs=1))
     ('rl.learning_rate', 'rl.tau')
     """
-    return tuple(sorted(PREFIX + name for name in settings_class(spec.algo).live()))
+    live = settings_class(spec.algo).live() if isinstance(spec, TaskSpec) else ()
+    return tuple(sorted(PREFIX + name for name in live))
 
 
-def live_value(spec: TaskSpec, key: str, value: object) -> object:
+def live_value(spec: WorkSpec, key: str, value: object) -> object:
     """Check a change of a setting and return its value as plain data.
 
     Parameters
@@ -221,6 +222,8 @@ def live_value(spec: TaskSpec, key: str, value: object) -> object:
         If there is no such setting (the message has the nearest name and all that can change), the algorithm
         cannot change it while it trains, or the value is wrong.
     """
+    if not isinstance(spec, TaskSpec):
+        raise ConfigError(f"{key} is a setting of an algorithm, and task {spec.name} has none: it is supervised work")
     kind, name, known = settings_class(spec.algo), key.removeprefix(PREFIX), live_keys(spec)
     can = f"while {spec.algo} trains these can change: {', '.join(known)}"
     if name not in kind.names() or name == key:

@@ -25,7 +25,7 @@ from safetensors.numpy import load, save
 from drlnb.records.base import Facts
 from drlnb.records.episodes import episode
 from drlnb.records.errors import CheckpointError, LayoutMismatch
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import TaskSpec, WorkSpec, read_work
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.algorithms.replay import ReplayRing
 from drlnb.rl.checkpoints.trained import State, Trained
@@ -60,7 +60,7 @@ LAYOUT = "module_layout"
 ENVS, REPLAY = "envs.safetensors", "replay.safetensors"
 
 
-def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, object], dict[str, bytes]]:
+def pack(spec: WorkSpec, trained: Trained) -> tuple[dict[str, object], dict[str, bytes]]:
     """Return plain data and files of a training's state.
 
     Parameters
@@ -75,12 +75,16 @@ def pack(spec: TaskSpec, trained: Trained) -> tuple[dict[str, object], dict[str,
     tuple
         Facts that JSON holds, and file name -> content.
     """
-    saved = trained.state.facts.get(LAYOUT)
-    layout = make_actor(spec).layout if saved is None else layout_from(spec, saved)
-    blobs = to_files(layout, trained.state)
+    laid_out: Facts = {}
+    if isinstance(spec, TaskSpec):
+        saved = trained.state.facts.get(LAYOUT)
+        layout = make_actor(spec).layout if saved is None else layout_from(spec, saved)
+        laid_out, blobs = {"layout": describe_layout(layout)}, to_files(layout, trained.state)
+    else:  # its learner's buffers are files
+        blobs = {MODEL: trained.state.published.tobytes(), OPTIMIZER: trained.state.buffer.tobytes()}
     facts: dict[str, object] = {
         "spec": spec.to_plain(),
-        "layout": describe_layout(layout),
+        **laid_out,
         "learner": dict(trained.state.facts),
         "n_rounds": trained.n_rounds,
         "n_timesteps": trained.n_timesteps,
@@ -107,8 +111,8 @@ def _packed_envs(state: Facts) -> tuple[Facts, bytes]:
 
 
 def unpack(
-    facts: Facts, blobs: Mapping[str, bytes], where: str, spec: TaskSpec | None = None
-) -> tuple[TaskSpec, Trained]:
+    facts: Facts, blobs: Mapping[str, bytes], where: str, spec: WorkSpec | None = None
+) -> tuple[WorkSpec, Trained]:
     """Return the task and the state that :func:`pack` was given.
 
     Parameters
@@ -128,18 +132,9 @@ def unpack(
         If something is missing or damaged, or was written by a version that knows more.
     """
     try:
-        if spec is None:
-            spec = TaskSpec.from_plain(facts["spec"])
-        algo = facts["spec"]["algo"]
-        if algo != spec.algo:
-            raise CheckpointError(f"{where}: it was trained by {algo}, this task is {spec.algo}")
-        if is_module(spec):
-            layout = layout_from(spec, facts["layout"])  # the module's own is compared when it is built
-        else:
-            layout = make_actor(spec).layout
-            check_layout(facts["layout"], layout, where)
+        spec = read_work(facts["spec"]) if spec is None else spec
         trained = Trained(
-            state=from_files(layout, blobs, facts["learner"], where),
+            state=_unpacked_state(spec, facts, blobs, where),
             n_rounds=int(facts["n_rounds"]),
             n_timesteps=int(facts["n_timesteps"]),
             elapsed_s=float(facts["elapsed_s"]),
@@ -154,6 +149,21 @@ def unpack(
     except (SafetensorError, TypeError, ValueError) as error:
         raise CheckpointError(f"{where}: cannot be read by this version ({error})") from None
     return spec, trained
+
+
+def _unpacked_state(spec: WorkSpec, facts: Facts, blobs: Mapping[str, bytes], where: str) -> State:
+    if not isinstance(spec, TaskSpec):
+        published, buffer = (np.frombuffer(blobs[name], np.uint8) for name in (MODEL, OPTIMIZER))
+        return State(published=published, facts=facts["learner"], buffer=buffer)
+    algo = facts["spec"]["algo"]
+    if algo != spec.algo:
+        raise CheckpointError(f"{where}: it was trained by {algo}, this task is {spec.algo}")
+    if is_module(spec):
+        layout = layout_from(spec, facts["layout"])  # the module's own is compared when it is built
+    else:
+        layout = make_actor(spec).layout
+        check_layout(facts["layout"], layout, where)
+    return from_files(layout, blobs, facts["learner"], where)
 
 
 def _unpacked_envs(saved: Facts, tensors: Mapping[str, np.ndarray]) -> Facts:

@@ -18,12 +18,13 @@ import torch
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.errors import NonFinite
 from drlnb.records.ids import Fence
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import FitWork, TaskSpec, read_work
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.checkpoints.files import LAYOUT, describe_layout
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Layout
 from drlnb.runtime.children.device import Device, short
+from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.user_functions import Jobs
@@ -160,7 +161,11 @@ class ExecutorChild:
         return {"op": "noted"}
 
     def _model(self, header: Plain) -> Model:
-        return Model(make_learner(TaskSpec.from_plain(header["spec"]), device=self.device.name))
+        spec, device = read_work(header["spec"]), self.device.name
+        if isinstance(spec, FitWork):
+            return Model(FitLearner(spec, device=device))
+        assert isinstance(spec, TaskSpec)
+        return Model(make_learner(spec, device=device))
 
     def _make_room(self, task: str) -> None:
         """Drop models of other tasks than this one, if all together take too much."""
@@ -214,7 +219,7 @@ class ExecutorChild:
         model.learner.stage(header["collector"], fragment)
         model.staged.add(header["collector"])
         answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
-        if not header.get("keep"):
+        if not header.get("keep") or isinstance(model.learner, FitLearner):
             return answer, []
         part = model.learner.export_partial(fragment.header["env_indices"]).to_bytes()
         model.parts[f"{header['round']}/{header['collector']}/{header['fence'].token}"] = part
@@ -233,6 +238,7 @@ class ExecutorChild:
             return {"op": "need-parts"}, []
         staging, model.staging = model.staging, None  # half of them is nothing
         for key in keys:
+            assert not isinstance(model.learner, FitLearner)
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         model.staging = staging
         model.staged.update(header["collectors"])
@@ -319,9 +325,9 @@ def _put(into: tuple[str, int] | None, published: np.ndarray, state: np.ndarray)
     return n_bytes
 
 
-def _module_layout(layout: Layout) -> Plain:
+def _module_layout(layout: Layout | None) -> Plain:
     """Return a torch module's layout as a fact of its learner: the master, which has no torch, cannot derive it."""
-    return {LAYOUT: describe_layout(layout)} if layout.activation == "module" else {}
+    return {LAYOUT: describe_layout(layout)} if layout is not None and layout.activation == "module" else {}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import torch
 from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.learner import Learner, plainly
+from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.protocol import Plain
 from drlnb.runtime.swapping.driven import Driven
 
@@ -14,7 +15,7 @@ __all__ = ["Model", "Residency"]
 class Model:
     """One task's model on a slot."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner | FitLearner) -> None:
         self.learner = learner
         #: Version of the parameters that the learner holds.
         self.version = 0
@@ -32,7 +33,7 @@ class Model:
     @property
     def module(self) -> torch.nn.Module | None:
         """Its network; None: an MLP, whose gradient is written out."""
-        return getattr(self.learner.networks, "module", None)
+        return self.learner.module
 
     def follow(self, header: Plain) -> bool:
         """Make the next gradient steps as a command's header says; false if the plan must be sent."""

@@ -14,7 +14,7 @@ from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
 from drlnb.records.base import Facts
 from drlnb.records.errors import CheckpointError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import WorkSpec
 from drlnb.rl.checkpoints.files import REPLAY, pack, unpack
 from drlnb.rl.checkpoints.trained import State, Trained, joined
 from drlnb.rl.fragments import Fragment
@@ -158,7 +158,7 @@ class CheckpointEffects:
 
 def write_trained(
     folder: Path,
-    spec: TaskSpec,
+    spec: WorkSpec,
     trained: Trained,
     more: Facts | None = None,
     *,
@@ -178,7 +178,7 @@ def write_trained(
     )
 
 
-def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Facts] | None:
+def read_newest(folder: Path, spec: WorkSpec) -> tuple[Trained, Facts] | None:
     """Return the state in the newest whole checkpoint of a task, and its facts; None if there is none at all.
 
     Raises
@@ -189,11 +189,10 @@ def read_newest(folder: Path, spec: TaskSpec) -> tuple[Trained, Facts] | None:
     newest = checkpoint.latest(folder)
     if newest is None:
         return None
-    old = newest.facts.get("spec", {})
-    for name in ("env", "n_envs", "observation_space", "action_space"):
-        wanted = spec.to_plain()[name]
-        if old.get(name) != wanted:
-            raise CheckpointError(f"{newest.path}: its {name} is {old.get(name)}, this task's is {wanted}")
+    old, new = newest.facts.get("spec", {}), spec.to_plain()
+    for name in ("work", "env", "n_envs", "observation_space", "action_space"):
+        if old.get(name) != new.get(name):
+            raise CheckpointError(f"{newest.path}: its {name} is {old.get(name)}, this task's is {new.get(name)}")
     return unpack(newest.facts, newest.blobs, str(newest.path), spec)[1], newest.facts
 
 

@@ -23,11 +23,9 @@ from drlnb.records.columns import leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
-from drlnb.records.spec import TaskSpec
-from drlnb.rl.algorithms.registry import off_policy, settings_of
+from drlnb.records.spec import read_work
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.policies import is_module
 from drlnb.runtime.clock import relate
 from drlnb.runtime.distribution.sender import Sender
 from drlnb.runtime.files.checkpoint import SupersededError, claim
@@ -43,15 +41,10 @@ from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.row_feed import RowFeed
+from drlnb.runtime.master.work import rounds_of
 from drlnb.runtime.protocol import Payload, Plain, pool_task, task_stream
 
 __all__ = ["Master"]
-
-#: Why the steps of an MLP policy are never swapped.
-_UNSWAPPED = (
-    "the gradient of an MLP policy is written out, and nothing of it can be swapped: a budget needs CnnPolicy, a "
-    "features_extractor_class or a network of your own"
-)
 
 
 def flooded_logs(folder: Path, task: str) -> list[Path]:
@@ -81,7 +74,7 @@ class Master:
         self.attempt = int(attached["attempt"])
         self.ids: Plain = {"run": run, "task": task, "attempt": self.attempt}
         self.spec_plain = dict(attached["spec"])
-        self.spec = TaskSpec.from_plain(self.spec_plain)
+        self.spec = read_work(self.spec_plain)
         self.out = Path(attached["out"])
         self._attached = attached
         #: Settings of the algorithm that the user changed while former attempts ran.
@@ -177,23 +170,16 @@ class Master:
 
     def _open(self, restored: tuple[Trained, Facts] | None) -> None:
         """Make the machine, and let it go on from a checkpoint."""
-        settings, attached = settings_of(self.spec), self._attached
+        attached = self._attached
         config = {
             "task": self.task,
             "number": attached["number"],
-            "n_envs": self.spec.n_envs,
-            "n_collectors": self.spec.n_collectors,
-            "n_steps": settings.round_steps(),
             "total_timesteps": self.spec.total_timesteps,
-            "n_eval_episodes": self.spec.eval_episodes,
-            "replay": off_policy(self.spec.algo),
             "n_replay_losses": self.n_replay_losses,
             "planners": attached["planners"],
-            "streams": settings.streams(self.spec.n_envs),
             "switch_limit_frac": self.leases.settings.switch_limit_frac,
-            "can_respawn": bool(self.spec.can_snapshot),
             "seed": self.spec.seed,
-            "unswapped": "" if is_module(self.spec) else _UNSWAPPED,
+            **rounds_of(self.spec),
             **attached["settings"],
         }
         machine = RoundMachine(config, unpack_planners(attached.get("own_planners", {}), attached["planners"]))
@@ -266,7 +252,7 @@ class Master:
     async def place(self, planner: str) -> None:
         """Ask the pool where the collectors live; it tells nothing of a task that is over."""
         asked: Plain = {"task": self.pool_name, "attempt": self.attempt, "node": self.link.node, "planner": planner}
-        asked["n_collectors"] = self.spec.n_collectors
+        asked["n_collectors"] = getattr(self.spec, "n_collectors", 0)
         patience_s = self.leases.settings.poll_s + 10.0
         reply = await poll(lambda: self.link.ask_broker("drlnb_place", timeout_s=patience_s, **asked))
         if self.is_over:

@@ -12,6 +12,7 @@ from drlnb.records.columns import leasing, swapping
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
+from drlnb.rl.fragments import Fragment
 from drlnb.runtime.ipc.frames import plain
 from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, last_line
 from drlnb.runtime.master.checkpoint_effects import Committed
@@ -151,7 +152,7 @@ class SlotEffects:
     async def stage(self, command: words.ComputeGradient) -> None:
         """Give a collector's batch to the executor."""
         async with self._in_order[command.slot]:
-            held = self.m.experience.get(command.key)
+            held = self.m.experience.get(command.key) if command.key else Fragment({}, {}).pack()
             if held is None:
                 return  # the round is over
             reply = await self._with_state("stage", command, held[1], {"fragment": held[0]})

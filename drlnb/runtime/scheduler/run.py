@@ -26,7 +26,7 @@ from drlnb.planning.settings import as_config, begun_with, owner, setting_proble
 from drlnb.records.base import Record
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import ENDS
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import read_work
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 from drlnb.runtime.ipc.pickling import unpack_planners
 from drlnb.runtime.machine_host import JournalWriter, stream_header
@@ -245,8 +245,10 @@ class LiveRun:
             if owner(key):
                 begun = begun_with(self.spec.get("planners", {}), self.spec.get("settings", {}))
                 in_force = {**begun, **self.tasks[plain["name"]]["scheduling"]}
-                return setting_problem(key, value, in_force=in_force, can_snapshot=bool(plain.get("can_snapshot")))
-            spec = TaskSpec.from_plain(plain)
+                return setting_problem(
+                    key, value, in_force=in_force, can_snapshot=bool(plain.get("can_snapshot", True))
+                )
+            spec = read_work(plain)
             if not key.startswith(PREFIX):
                 return unknown_setting(key, live_keys(spec))
             live_value(spec, key, value)
