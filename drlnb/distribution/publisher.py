@@ -339,10 +339,12 @@ class Publisher:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._client.status == "running":
-            self._call(self._close(), PLUGIN_S)
-        for publication in self._waiting.values():
-            publication.fail(_closed())
+        try:
+            if self._client.status == "running":
+                self._call(self._close(), PLUGIN_S)
+        finally:
+            for publication in self._waiting.values():
+                publication.fail(_closed())
 
     async def _close(self) -> None:
         self._sender.close()
