@@ -157,7 +157,7 @@ class _FileTicket:
             self._loading = held, self._tier.reader.submit(_read, [(self, held)])
 
     def _room(self) -> Held:
-        return Held(self._tier.meter, torch.empty(self._n_bytes, dtype=torch.uint8).untyped_storage())
+        return Held(self._tier.meter, torch.empty(self._n_bytes, dtype=torch.uint8, device="cpu").untyped_storage())
 
     def wait(self) -> Held:
         """Return what was read."""

@@ -57,7 +57,7 @@ class CudaStreams:
 
     def slab(self, n_bytes: int) -> torch.Tensor:
         """Pin host memory once: pinning while a step runs would stop it."""
-        return torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
+        return torch.empty(n_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
 
     def empty(self, n_bytes: int) -> torch.Tensor:
         """Allocate from the computing stream's pool: the side streams have none."""
