@@ -45,13 +45,28 @@ def _marks(fig: Plotly, marks: Sequence[Plain]) -> None:
         group = list(found)  # marks of one moment share a line, and their words stand side by side
         labels, said = (_safe(", ".join(dict.fromkeys(mark[word] for mark in group))) for word in ("label", "said"))
         shapes.append({
-            "type": "line", "xref": "x", "yref": "paper", "x0": t, "x1": t, "y0": 0, "y1": 1,
+            "type": "line",
+            "xref": "x",
+            "yref": "paper",
+            "x0": t,
+            "x1": t,
+            "y0": 0,
+            "y1": 1,
             "line": {"width": 1, "dash": "dash"},
-        })  # fmt: skip
+        })
         notes.append({
-            "x": t, "xref": "x", "yref": "paper", "y": 1, "text": labels, "hovertext": said, "showarrow": False,
-            "textangle": -90, "xanchor": "left", "yanchor": "top", "font": {"size": 10},
-        })  # fmt: skip
+            "x": t,
+            "xref": "x",
+            "yref": "paper",
+            "y": 1,
+            "text": labels,
+            "hovertext": said,
+            "showarrow": False,
+            "textangle": -90,
+            "xanchor": "left",
+            "yanchor": "top",
+            "font": {"size": 10},
+        })
     fig.update_layout(shapes=shapes, annotations=notes)
 
 
@@ -81,19 +96,36 @@ def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
                 below, held, _ = decimate.heights(of)
                 edges, how = ("low", "high"), {"width": plain(width * held), "offset": plain(width * (below - 0.5))}
             start, stop = (of[edge] for edge in edges)
-            fig.add_trace(go.Bar(
-                base=plain(start), x=plain(stop - start), y=[labels[int(k)] for k in columns["lane"][mine]],
-                orientation="h", **how, opacity=opacity, name=_safe(f"{series['letter']} {series['name']}"),
-                legendgroup=str(i), showlegend=name == "bars", meta=name,
-                marker={"color": series["colour"], "pattern": {"shape": series["hatch"]}},  # plotly calls them the same
-            ))  # fmt: skip
+            fig.add_trace(
+                go.Bar(
+                    base=plain(start),
+                    x=plain(stop - start),
+                    y=[labels[int(k)] for k in columns["lane"][mine]],
+                    orientation="h",
+                    **how,
+                    opacity=opacity,
+                    name=_safe(f"{series['letter']} {series['name']}"),
+                    legendgroup=str(i),
+                    showlegend=name == "bars",
+                    meta=name,
+                    marker={
+                        "color": series["colour"],
+                        "pattern": {"shape": series["hatch"]},
+                    },  # plotly calls them the same
+                )
+            )
     dots = tables.get("dots", {})
     for _, series, mine in _of_series(header, dots):  # points in time, such as planned starts
-        fig.add_trace(go.Scatter(
-            x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], mode="markers",
-            name=_safe(f"{series['letter']} {series['name']}"), meta="dots",
-            marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
-        ))  # fmt: skip
+        fig.add_trace(
+            go.Scatter(
+                x=plain(dots["start"][mine]),
+                y=[labels[int(k)] for k in dots["lane"][mine]],
+                mode="markers",
+                name=_safe(f"{series['letter']} {series['name']}"),
+                meta="dots",
+                marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
+            )
+        )
     fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
     if header.get("tall"):  # room for two lanes per host, and for each label
@@ -116,17 +148,30 @@ def _chart(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -
         colour = header["series"][line["series"]]["colour"]
         banded = np.isfinite(low) & np.isfinite(high)
         if banded.any():
-            fig.add_trace(go.Scatter(
-                x=plain(np.concatenate([x[banded], x[banded][::-1]])),
-                y=plain(np.concatenate([high[banded], low[banded][::-1]])),
-                fill="toself", fillcolor=colour, opacity=0.2, line={"width": 0}, hoverinfo="skip", showlegend=False,
-                meta="band",
-            ))  # fmt: skip
-        fig.add_trace(go.Scatter(
-            x=plain(x), y=plain(y), mode="markers" if line["dots"] else "lines", name=_safe(line["label"]),
-            line={"color": colour, "width": 2, "shape": "hv" if line.get("step") else "linear"},
-            marker={"color": colour, "size": 8, "symbol": "square"}, meta="line",
-        ))  # fmt: skip
+            fig.add_trace(
+                go.Scatter(
+                    x=plain(np.concatenate([x[banded], x[banded][::-1]])),
+                    y=plain(np.concatenate([high[banded], low[banded][::-1]])),
+                    fill="toself",
+                    fillcolor=colour,
+                    opacity=0.2,
+                    line={"width": 0},
+                    hoverinfo="skip",
+                    showlegend=False,
+                    meta="band",
+                )
+            )
+        fig.add_trace(
+            go.Scatter(
+                x=plain(x),
+                y=plain(y),
+                mode="markers" if line["dots"] else "lines",
+                name=_safe(line["label"]),
+                line={"color": colour, "width": 2, "shape": "hv" if line.get("step") else "linear"},
+                marker={"color": colour, "size": 8, "symbol": "square"},
+                meta="line",
+            )
+        )
     fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"title": _title(header["y"])})
 
 
@@ -144,30 +189,54 @@ def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
     if header["parts"]:
         n, m = len(hosts["gone"]), len(header["parts"])
         colours = [[(k + edge) / 4, series[k]["colour"]] for k in range(4) for edge in (0, 1)]
-        fig.add_trace(go.Heatmap(
-            z=plain(states.reshape(m, n)), y=header["parts"], zmin=-0.5, zmax=3.5, colorscale=colours, meta="cells",
-            text=plain(letters.reshape(m, n)), texttemplate="%{text}" if n <= 100 else None, xgap=0.5, ygap=1,
-            hovertemplate="host %{x}, shard %{y}: %{text}<extra></extra>",
-            colorbar={"tickvals": [0, 1, 2, 3], "ticktext": [f"{s['letter']} {s['name']}" for s in series[:4]]},
-        ))  # fmt: skip
+        fig.add_trace(
+            go.Heatmap(
+                z=plain(states.reshape(m, n)),
+                y=header["parts"],
+                zmin=-0.5,
+                zmax=3.5,
+                colorscale=colours,
+                meta="cells",
+                text=plain(letters.reshape(m, n)),
+                texttemplate="%{text}" if n <= 100 else None,
+                xgap=0.5,
+                ygap=1,
+                hovertemplate="host %{x}, shard %{y}: %{text}<extra></extra>",
+                colorbar={"tickvals": [0, 1, 2, 3], "ticktext": [f"{s['letter']} {s['name']}" for s in series[:4]]},
+            )
+        )
         fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"type": "category", "title": "shard"})
         return
     x, y = np.append(0.0, hosts["x"]), np.append(0.0, -hosts["y"])
     for i, look, mine in _of_series(header, edges):
         sender, receiver, gap = edges["sender"][mine], edges["receiver"][mine], np.full(len(mine), np.nan)
-        fig.add_trace(go.Scatter(
-            x=plain(np.stack([x[sender], x[receiver], gap], axis=1).ravel()), mode="lines", meta="edges",
-            y=plain(np.stack([y[sender], y[receiver], gap], axis=1).ravel()), hoverinfo="skip", legendgroup=str(i),
-            name=f"{look['letter']} {look['name']}", line={"color": look["colour"], "width": 1.5},
-        ))  # fmt: skip
+        fig.add_trace(
+            go.Scatter(
+                x=plain(np.stack([x[sender], x[receiver], gap], axis=1).ravel()),
+                mode="lines",
+                meta="edges",
+                y=plain(np.stack([y[sender], y[receiver], gap], axis=1).ravel()),
+                hoverinfo="skip",
+                legendgroup=str(i),
+                name=f"{look['letter']} {look['name']}",
+                line={"color": look["colour"], "width": 1.5},
+            )
+        )
     for k, look in enumerate(series[:4]):
         mine = np.flatnonzero(states == k)
         names = [f"{look['letter']} {_safe(header['names'][i + 1])}" for i in mine]
-        fig.add_trace(go.Scatter(
-            x=plain(x[mine + 1]), y=plain(y[mine + 1]), mode="markers+text", name=f"{look['letter']} {look['name']}",
-            text=names, textposition="top center", meta="hosts",
-            marker={"color": look["colour"], "size": 16, "symbol": "square"},
-        ))  # fmt: skip
+        fig.add_trace(
+            go.Scatter(
+                x=plain(x[mine + 1]),
+                y=plain(y[mine + 1]),
+                mode="markers+text",
+                name=f"{look['letter']} {look['name']}",
+                text=names,
+                textposition="top center",
+                meta="hosts",
+                marker={"color": look["colour"], "size": 16, "symbol": "square"},
+            )
+        )
     fig.update_layout(xaxis={"visible": False}, yaxis={"visible": False, "scaleanchor": "x"})
 
 
