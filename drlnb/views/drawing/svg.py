@@ -179,16 +179,9 @@ def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[li
 def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
     bars = (0.34, 0.6) if header["thin"] else (1.0, 1.0)
     shares = {
-        "absent": (1.0, 0.25),
-        "shares": (1.0, bars[1]),
-        "waits": (1.0, 0.45),
-        "waiting": (1.0, 0.45),
-        "bars": bars,
-        "open": bars,
-        "work": (1.0, 1.0),
-        "dots": (1.0, 1.0),
-        "drains": (1.0, 0.5),
-    }
+        "absent": (1.0, 0.25), "shares": (1.0, bars[1]), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
+        "bars": bars, "open": bars, "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
+    }  # fmt: skip
     paths: dict[tuple[str, float], list[str]] = {}
 
     def box(a: float, b: float, y: float, h: float) -> str:
@@ -344,7 +337,7 @@ def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[
         y = 50 + i * 20
         body.append(_line([(8, y - 11), (width - 8, y - 11)], _LINE))
         body += [_text(x, y, _short(words.cell(value, 4), room)) for x, value, room in zip(at, row, rooms, strict=True)]
-    return body, 54 + 20 * min(len(rows), _ROWS)
+    return body, 54 + 20 * min(len(rows), _ROWS)  # fmt: skip
 
 
 def _short(text: str, room: float) -> str:
