@@ -49,13 +49,14 @@ main(["simulate", "warmup", "--planners", "mine", "--rounds", "20"])
 """
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """Copy what is imported."""
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """Copy what is imported; what is added for one test is there for the next."""
+    folder = tmp_path_factory.mktemp("copy")
     for name in ("drlnb", "benchmarks"):
         ignore = shutil.ignore_patterns("__pycache__", "notebooks", "docs")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
-    return tmp_path
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+    return folder
 
 
 def change(path, old, new):
