@@ -8,9 +8,10 @@ import numpy.typing as npt
 from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row, pair_up
 from benchmarks.swapping.rivals import planner_of
+from benchmarks.swapping.trials import learn
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import QTable, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.trace import GIB, analytic

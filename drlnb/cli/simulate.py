@@ -81,13 +81,12 @@ _WARMUP = (
 )
 _DISTRIBUTION = (
     _number("--hosts", "N", 298, "hosts beside the learner", most=10_000),
-    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0, most=100_000),
     _number("--model-mb", "S", 20.0, "megabytes of one version"),
     _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),
     _number("--overhead-us", "US", 150.0, "microseconds of processor time per message"),
     option("--plan", nargs="+", default=["all"], metavar="NAME", help="planners, such as relay:m=30; or all (default)"),
-    option("--sweep", choices=["relay", "multitree", "tree", "kary"], help="this one with growing numbers, too"),
+    option("--sweep", choices=["relay", "multitree", "tree"], help="this one with growing numbers, too"),
     option("--fail", nargs="+", default=[], metavar="HOST@S", help="hosts that are gone after so many seconds"),
     _JSON,
 )

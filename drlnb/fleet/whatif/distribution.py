@@ -29,7 +29,7 @@ def numbers_of(name: str) -> dict[str, str]:
     Examples
     --------
     >>> numbers_of("tree"), numbers_of("multitree"), numbers_of("star")
-    ({'m': 'k'}, {'m': 'm', 'c': 'c'}, {})
+    ({'m': 'k', 'c': 'levels'}, {'m': 'm', 'c': 'c'}, {})
     """
     return {which: key for key, (which, _) in STRATEGIES[name].params.items()} if name in STRATEGIES else {}
 
@@ -39,7 +39,7 @@ def planner(name: str, m: int = 0, c: int = 0) -> str:
 
     Examples
     --------
-    >>> planner("relay", 8), planner("tree", 4, 2), planner("star", 8), planner("multitree", 3, 16)
+    >>> planner("relay", 8), planner("tree", 4), planner("star", 8), planner("multitree", 3, 16)
     ('relay:m=8', 'tree:k=4', 'star', 'multitree:m=3,c=16')
     """
     given = {"m": m, "c": c}
@@ -138,7 +138,8 @@ def _forecast(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Forecast
 
 def _name(said: Forecast) -> str:
     """Return a strategy with its numbers in words."""
-    return planner(said.strategy, said.m, said.c if said.c > 1 else 0).replace(":", " ").replace(",", ", ")
+    usual = dict(STRATEGIES[said.strategy].params.values()).get("c", 1)
+    return planner(said.strategy, said.m, 0 if said.c == max(1, usual) else said.c).replace(":", " ").replace(",", ", ")
 
 
 def _egress(said: Forecast, n_hosts: int, model_bytes: int) -> Floats:
@@ -149,7 +150,8 @@ def _egress(said: Forecast, n_hosts: int, model_bytes: int) -> Floats:
             sent[1 + (_EPOCH * said.m + i) % n_hosts] = (stop - start) * (n_hosts - 1)
         sent[0] = model_bytes
     else:
-        sent = np.roll(STRATEGIES[said.strategy].make(n_hosts, model_bytes, said.m, 1, _EPOCH).egress_bytes(), 1)
+        levels = said.c if said.strategy == "tree" else 1
+        sent = np.roll(STRATEGIES[said.strategy].make(n_hosts, model_bytes, said.m, levels, _EPOCH).egress_bytes(), 1)
     egress: Floats = sent / model_bytes
     return egress
 

@@ -1,14 +1,14 @@
-"""Find how large a batch a budget holds under a planner, and what each batch would cost."""
+"""Find how large a batch a budget holds under a planner."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import Prediction, predict
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
 
-__all__ = ["batch_curve", "largest", "max_batch"]
+__all__ = ["largest", "max_batch"]
 
 #: No step has more samples.
 _MOST_SAMPLES = 2**24
@@ -76,12 +76,3 @@ def max_batch(
         return n_samples <= plain or (said.fits and quick)
 
     return largest(fits)
-
-
-def batch_curve(
-    profile: SwapProfile, budget_bytes: float, batches: Iterable[int], planner: str = "auto"
-) -> tuple[tuple[int, float, float], ...]:
-    """Return (samples, seconds of a step, peak bytes) of each batch that fits: what memory costs where it is short."""
-    chosen = SWAPPING.build(planner)
-    said = [(n, _predicted(profile, chosen, n, budget_bytes)) for n in batches]
-    return tuple([(n, each.step_s, each.peak_bytes) for n, each in said if each.fits])

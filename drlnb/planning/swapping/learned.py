@@ -4,7 +4,7 @@ A learner is told the cost of the plan that has just run and answers with the ne
 steps and on predicted ones.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -19,9 +19,18 @@ from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
 
 __all__ = [
-    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "practice", "practised",
-    "predicted_cost", "relative_cost", "swapped_types",
-]  # fmt: skip
+    "OVERFLOW",
+    "Learner",
+    "Learns",
+    "QTable",
+    "check",
+    "cost",
+    "practice",
+    "practised",
+    "predicted_cost",
+    "relative_cost",
+    "swapped_types",
+]
 
 #: Cost of a plan that did not fit: the patent's formula knows no budget.
 OVERFLOW = 5.0
@@ -191,43 +200,6 @@ class QTable:
             self.table[self.plan, self.changed] = before + self.alpha * (target - before)
         self.plan, self.changed = self.plan ^ 1 << chosen, chosen
         return self.plan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """What a number of trials came to."""
-
-    #: Plan of the cheapest trial, and the one that would run next: the patent knows only that one.
-    best: int
-    chosen: int
-    #: Of each trial.
-    costs: tuple[float, ...]
-    #: Trial, from 1, in which the best plan ran first.
-    found_at: int
-
-
-def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: "np.random.Generator") -> Learned:
-    """Run trials of the patent's learner, at least one.
-
-    Parameters
-    ----------
-    table
-        What was learned so far; it learns on.
-    measure
-        Plan -> its cost.
-    n_trials
-        Number of trials.
-    generator
-        See :meth:`QTable.step`.
-    """
-    costs: list[float] = []
-    plans: list[int] = []
-    for _ in range(n_trials):
-        plans.append(table.plan)
-        costs.append(measure(table.plan))
-        table.step(costs[-1], generator)
-    at = int(np.argmin(costs))
-    return Learned(best=plans[at], chosen=table.plan, costs=tuple(costs), found_at=at + 1)
 
 
 def swapped_types(search: Search, bits: int) -> Choice:

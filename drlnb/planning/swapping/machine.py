@@ -18,9 +18,7 @@ from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 from drlnb.records.units import read_bytes, said_bytes
 
-__all__ = [
-    "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"
-]  # fmt: skip
+__all__ = ["BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"]
 
 #: Settings that can be changed while a task trains.
 BUDGET_KEY, PLANNER_KEY, PIN_KEY = "swapping.memory_budget_bytes", "swapping.planner", "swapping.pin"
@@ -112,11 +110,17 @@ def _plan_anew(state: Swapping, reason: str, out: Out, overflowed: Collection[st
     state.phase = "quick"
     fits = "found at once" if state.fits(name) else "none fits, this one has the least peak"
     run(state, name, f"{reason}; {fits}", out)
-    out.append(words.SearchSwapPlan(
-        planner=state.planner, profile=facts(state.profile), n_samples=state.n_samples,
-        budget_bytes=int(state.budget_bytes or 0), seed=state.seed, pins=meant(state),
-        splittable=state.splittable,
-    ))  # fmt: skip
+    out.append(
+        words.SearchSwapPlan(
+            planner=state.planner,
+            profile=facts(state.profile),
+            n_samples=state.n_samples,
+            budget_bytes=int(state.budget_bytes or 0),
+            seed=state.seed,
+            pins=meant(state),
+            splittable=state.splittable,
+        )
+    )
 
 
 def _follow_own(state: Swapping, reason: str, out: Out) -> None:

@@ -170,10 +170,16 @@ def run(state: Swapping, name: str, reason: str, out: Out) -> None:
     state.running, state.warm = name, False
     state.peaks.clear()
     said, plan = state.predicted(name), state.plans[name]
-    out.append(words.SwapPlanned(
-        planner=state.planner, plan_key=plan.key, plan=None if plan.key is None else facts(plan), reason=reason,
-        predicted_s=said.step_s if said else 0.0, predicted_bytes=int(said.peak_bytes) if said else 0,
-    ))  # fmt: skip
+    out.append(
+        words.SwapPlanned(
+            planner=state.planner,
+            plan_key=plan.key,
+            plan=None if plan.key is None else facts(plan),
+            reason=reason,
+            predicted_s=said.step_s if said else 0.0,
+            predicted_bytes=int(said.peak_bytes) if said else 0,
+        )
+    )
     out.append(words.ApplySwapPlan(plan_key=name, plan=facts(plan)))
 
 

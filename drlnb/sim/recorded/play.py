@@ -13,7 +13,7 @@ from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
 from drlnb.sim.leases import Lease, inside, leases
 from drlnb.sim.recorded.settings import Rules
-from drlnb.sim.recorded.task import FEWEST, MOST, RecordedTask, switched_fences
+from drlnb.sim.recorded.task import FEWEST, MOST, RecordedTask, switched_slots
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 
@@ -115,7 +115,7 @@ def _load(leases_of: Mapping[str, Sequence[Lease]], n_slots: int) -> Load:
         raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
     every = [lease for mine in leases_of.values() for lease in mine]
-    held_s = sum(inside(lease.granted_t, lease.ended_t, begin_t, end_t) for lease in every)
+    held_s = sum(len(each.grant.slots) * inside(each.granted_t, each.ended_t, begin_t, end_t) for each in every)
     return Load(
         window_s=window_s,
         round_s={name: window_s / n for name, n in n_rounds.items()},
@@ -144,7 +144,7 @@ def recorded_tasks(journal: Journal, rounds: Mapping[str, tuple[int, int]]) -> t
     rings = sorted(name for name in rounds if newest[name].header.config.get("replay"))
     if rings:
         raise ValueError(f"{', '.join(rings)}: rounds of an off-policy task cannot be simulated")
-    switched = switched_fences(pools_of(journal))
+    switched = switched_slots(pools_of(journal))
     return tuple(RecordedTask(newest[name], rounds[name], switched) for name in sorted(rounds))
 
 

@@ -29,8 +29,12 @@ class _Executor:
         self._profile_at, self._n_samples, self._noise_frac = profile_at, n_samples, noise_frac
         self._generator = np.random.default_rng(config["seed"])
         self._name, self._plan, self._done = "none", SwapPlan(), 0
-        effects: Effects = {words.ApplySwapPlan: self._apply, words.SearchSwapPlan: self._search,
-                   words.TakeSwapProfile: self._profile, words.MeasureSwapLink: self._link}  # fmt: skip
+        effects: Effects = {
+            words.ApplySwapPlan: self._apply,
+            words.SearchSwapPlan: self._search,
+            words.TakeSwapProfile: self._profile,
+            words.MeasureSwapLink: self._link,
+        }
         self.hosted = Hosted(
             clock, machine, kind="swapping", config=config, stream="swapping", effects=effects, validate=True
         )

@@ -45,9 +45,16 @@ def main(arguments: argparse.Namespace) -> int:
     )
     lines = [title, *table_lines([_cells(row) for row in rows])]
     print_report(
-        lines, "simulate-swapping", rows, json_to=arguments.json,
-        net=name, preset=preset, budget_bytes=budget_bytes, plain_batch=plain, plain_samples_per_s=base,
-    )  # fmt: skip
+        lines,
+        "simulate-swapping",
+        rows,
+        json_to=arguments.json,
+        net=name,
+        preset=preset,
+        budget_bytes=budget_bytes,
+        plain_batch=plain,
+        plain_samples_per_s=base,
+    )
     return 0
 
 

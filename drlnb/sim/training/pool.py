@@ -9,19 +9,7 @@ from drlnb.planning.leasing.fence import FenceGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
 from drlnb.records.base import Event
-from drlnb.records.columns.leasing import (
-    AskYield,
-    ExecutorIdled,
-    ExecutorStarted,
-    LeaseRenewed,
-    RequestRefused,
-    RevokeLease,
-    SendGrant,
-    SlotAdded,
-    SlotFailed,
-    SlotsOpened,
-    YieldAsked,
-)
+from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import NodeAdded, NodeLost, SendPlacement
 from drlnb.records.ids import Fence
 from drlnb.records.round import ExecutorDied, LeaseLost
@@ -43,7 +31,7 @@ class Master(Protocol):
 
     host: Hosted
 
-    def granted(self, command: SendGrant) -> None:
+    def granted(self, command: leasing.SendGrant) -> None:
         """Answer its request."""
 
     def placed(self, command: SendPlacement) -> None:
@@ -173,14 +161,16 @@ class Pool:
             config=machine.config,
             stream="broker-e1",
             effects={
-                SendGrant: lambda command: self.masters[command.task].granted(command),
+                leasing.SendGrant: lambda command: self.masters[command.task].granted(command),
                 SendPlacement: lambda command: self.masters[command.task].placed(command),
-                AskYield: lambda command: self.masters[command.task].report(YieldAsked, fence=command.fence),
-                RevokeLease: self._revoke,
+                leasing.AskYield: lambda command: self.masters[command.task].report(
+                    leasing.YieldAsked, fence=command.fence
+                ),
+                leasing.RevokeLease: self._revoke,
             },
             validate=validate,
         )
-        self.host.feed(SlotsOpened, slots=tuple(self.executors))
+        self.host.feed(leasing.SlotsOpened, slots=tuple(self.executors))
         for node in nodes:
             self.add_node(node)
 
@@ -220,7 +210,7 @@ class Pool:
         lost = self._die(executor, "lost")
         if lost:
             executor.lost = True
-            self.host.feed(SlotFailed, slot=slot, reason="lost")
+            self.host.feed(leasing.SlotFailed, slot=slot, reason="lost")
             self._clock.after(down_s, self._slot_back, executor, executor.epoch)
         return lost
 
@@ -244,12 +234,14 @@ class Pool:
 
     def _add(self, executor: Executor) -> None:
         executor.up, executor.lost = True, False
-        self.host.feed(SlotAdded, slot=executor.slot, node=executor.node, device="cpu", executor_epoch=executor.epoch)
+        self.host.feed(
+            leasing.SlotAdded, slot=executor.slot, node=executor.node, device="cpu", executor_epoch=executor.epoch
+        )
 
     def _executor_started(self, executor: Executor, epoch: int) -> None:
         if executor.epoch == epoch and executor.node in self.live_nodes:
             executor.up = True
-            self.host.feed(ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
+            self.host.feed(leasing.ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
 
     # ------------------------------------------------------------------ holders
     def hold(self, fence: Fence, task: str, slots: tuple[str, ...]) -> None:
@@ -289,8 +281,8 @@ class Pool:
 
     def renew(self, fence: Fence) -> bool:
         """Ask the pool to renew a lease; False if it refuses, which tells its holder that the lease is lost."""
-        for record in self.host.feed(LeaseRenewed, fence=fence, n_progress=0):
-            if isinstance(record, RequestRefused):
+        for record in self.host.feed(leasing.LeaseRenewed, fence=fence, n_progress=0):
+            if isinstance(record, leasing.RequestRefused):
                 self._lose(fence, record.reason)
                 self._good_t.pop(fence, None)
                 return False
@@ -308,7 +300,7 @@ class Pool:
             self.masters[task].report(LeaseLost, fence=fence, reason=reason)
 
     # ------------------------------------------------------------------ commands
-    def _revoke(self, command: RevokeLease) -> None:
+    def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a fence at its next batch boundary; say when the slot is idle."""
         self._lose(command.fence, command.reason)
         executor = self.executors[command.slot]
@@ -318,4 +310,4 @@ class Pool:
 
     def _idle(self, executor: Executor, epoch: int, fence: Fence) -> None:
         if executor.epoch == epoch and executor.up:
-            self.host.feed(ExecutorIdled, slot=executor.slot, fence=fence)
+            self.host.feed(leasing.ExecutorIdled, slot=executor.slot, fence=fence)

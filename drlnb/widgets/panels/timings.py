@@ -169,6 +169,7 @@ class Case:
             (m, "max", self._most("m")), (m, "description", takes.get("m", "m")),
             *((part, "disabled", "m" not in takes) for part in self._pair.children),
             (self.fields["chunks"], "disabled", "c" not in takes),
+            (self.fields["chunks"], "description", "levels" if takes.get("c") == "levels" else "chunks"),
             (self.fields["n_hosts"], "options", tuple(self._stops())),
         ):  # fmt: skip
             if getattr(widget, name) != value:

@@ -44,7 +44,7 @@ def test_each_name_makes_its_construction():
     """With the numbers that are given."""
     assert routes(planned("star")) == star(3, 10)
     assert routes(planned("tree:k=2")) == tree(3, 10, 2)
-    assert routes(planned("kary:k=2")) == tree(3, 10, 2, levels=0)
+    assert routes(planned("tree:k=2,levels=3")) == tree(3, 10, 2, levels=3)
     assert routes(planned("relay:m=2")) == relay(3, 10, 2)
     assert routes(planned("relay:m=2,c=2")) == relay(3, 10, 2, 2)
     assert routes(planned("multitree:m=2,c=3")) == multitree(3, 10, 2, 3)
@@ -89,7 +89,7 @@ def test_without_hosts_nothing_is_sent(name):
         ("multitree:m=1", "distribution planner multitree:m=1: m must be >= 2: with one tree, use chain"),
         (
             "tre",
-            "distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree, got 'tre'",
+            "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree, got 'tre'",
         ),
     ],
 )

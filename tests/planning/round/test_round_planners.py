@@ -74,7 +74,7 @@ def test_a_planner_of_placement_counts_from_the_next_placement_on():
         (
             "distribution.plan",
             "chian",
-            "distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree",
+            "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree",
         ),
         ("batching.planner", "equal:m=2", "batching planner equal takes no parameter, got 'm'"),
         ("placement.planner", 7, "placement planner must be one of first, pack, got '7'"),

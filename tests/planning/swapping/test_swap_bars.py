@@ -8,9 +8,10 @@ import pytest
 from benchmarks.swapping import contest
 from benchmarks.swapping.contest import costs_of_types, first_met, gray_sweep, random_walk
 from benchmarks.swapping.rivals import planner_of
+from benchmarks.swapping.trials import learn
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import QTable, cost, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import QTable, cost, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import KEEP, SWAP
 from drlnb.planning.swapping.search import Search
 

@@ -9,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.swapping.rivals import planner_of
+from benchmarks.swapping.trials import learn
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.heuristics import candidates, type_choices
-from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost, learn
+from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost
 from drlnb.planning.swapping.profile import (
     BLOCK,
     DERIVE,

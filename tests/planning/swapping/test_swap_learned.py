@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.swapping.trials import learn
 from drlnb.planning.registry import PlannerFailed
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, read, written
 from drlnb.planning.swapping.search import Search
 from tests.planning.swapping.swap_words import SECOND, acting, chain, profile, row

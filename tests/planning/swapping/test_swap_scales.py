@@ -2,20 +2,19 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.swapping import SWAPPING, SwapView
-from drlnb.planning.swapping.capacity import batch_curve, largest, max_batch
+from drlnb.planning.swapping.capacity import largest, max_batch
 from drlnb.planning.swapping.cost import predict, room
 from drlnb.planning.swapping.heuristics import RULES
 from drlnb.planning.swapping.learned import predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan, Tick
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows, plan_table
-from tests.planning.swapping.swap_words import SECOND, acting, chain, planned, profile, profiles, row, wide
+from tests.planning.swapping.swap_words import SECOND, acting, chain, planned, profile, profiles, row
 from tests.strategies import fewer
 
 #: Powers of two: products are exact, so that even ties stay ties.
@@ -265,19 +264,6 @@ def test_a_faster_step_is_asked_for_by_a_larger_share():
     assert min(found) >= max_batch(of, 600.0, "none") == 10
 
 
-@pytest.mark.parametrize("planner", ["all", "greedy", "capuchin"])
-def test_a_curve_is_what_each_batch_is_predicted_to_take(planner):
-    """Point by point, the ones that do not fit left out."""
-    of = wide(6, link=SwapLink.of(20.0), fixed_bytes=3.0)
-    curve = {n: (seconds, peak) for n, seconds, peak in batch_curve(of, 130.0, range(1, 6), planner)}
-    for n in range(1, 6):
-        said = predict(of, plan_of(planner, of, 130.0, n), n, 130.0)
-        assert (n in curve) == said.fits
-        if said.fits:
-            assert curve[n] == (said.step_s, said.peak_bytes)
-            assert said.peak_bytes <= 130.0
-
-
 # ------------------------------------------------------------------ of tables
 @fewer(4)
 @given(planned(), st.integers(1, 4))
@@ -304,19 +290,6 @@ def test_reasons_name_the_numbers_behind_them():
     assert copies == 4.0
     assert first["why"] == "gap 9 s, copies 4 s"
     assert {each["why"] for each in others} == {"it stays"}
-
-
-@fewer(4)
-@given(planned(actions=(KEEP, SWAP)))
-def test_the_seeds_array_counts_what_is_swapped(pair):
-    """A row per tensor in order, ones where copies are made."""
-    of, plan = pair
-    array = plan.as_array()
-    assert array.shape == (len(of.rows), 2)
-    assert np.array_equal(array[:, 0], np.arange(len(of.rows)))
-    swapped = [each.name for each, (_, bit) in zip(of.rows, array.tolist(), strict=True) if bit]
-    said = predict(of, plan, 1, lanes=True)
-    assert sorted(swapped) == sorted(what for lane, what, _, _ in said.lanes if lane == "d2h")
 
 
 def test_two_layers_of_one_type_have_one_bit():
