@@ -57,6 +57,18 @@ def test_every_path_that_a_page_names_exists(page):
     assert not sorted(path for path in paths if not (ROOT / path).exists())
 
 
+def test_every_link_between_pages_leads_somewhere():
+    """Of the documentation, the README and what stands beside it."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    pages += list((ROOT / "docs").rglob("*.md"))
+    links = [
+        (page, link) for page in pages for link in re.findall(r"\]\(([^)#\s<]+)", page.read_text(encoding="utf-8"))
+    ]
+    inner = [(page, link) for page, link in links if "://" not in link]
+    assert len(inner) > 50
+    assert not [(str(page), link) for page, link in inner if not (page.parent / link).exists()]
+
+
 def test_every_name_that_the_page_gives_a_file_is_made_there():
     """Functions, classes and tables are where the page says, however they may be moved."""
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
