@@ -55,13 +55,7 @@ def _last(stage: Stage, name: str, n: int, scale: int, budget_bytes: int) -> tup
     kwargs: Arguments = {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": {"scale": scale}}
     shape: Arguments = {"n_envs": 8, "n_steps": n // 4, "batch_size": n, "n_epochs": 4}
     of = Task(
-        "drlnb/Catch-v0",
-        name=name,
-        policy="CnnPolicy",
-        policy_kwargs=kwargs,
-        n_collectors=1,
-        total_timesteps=_ROUNDS * 2 * n,
-        memory_budget=budget_bytes,
-        **shape,
-    )
+        "drlnb/Catch-v0", name=name, policy="CnnPolicy", policy_kwargs=kwargs, n_collectors=1,
+        total_timesteps=_ROUNDS * 2 * n, memory_budget=budget_bytes, **shape,
+    )  # fmt: skip
     return stage.train([of], name).of(SwapStepMeasured)[-_LAST:]

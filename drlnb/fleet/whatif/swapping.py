@@ -223,24 +223,13 @@ def explain(case: Case, plan: SwapPlan) -> Explained:
     """Return what the cost model says of a plan."""
     profile, n, budget = case.profile, case.n_samples, case.budget_bytes
     said, kept = predict(profile, plan, n, budget, lanes=True), predict(profile, SwapPlan.keeping(profile), n)
-    numbers = {
-        "step": said.step_s,
-        "slower": said.step_s / kept.step_s,
-        "peak": said.peak_bytes / 2**20,
-        "plain": kept.peak_bytes / 2**20,
-        "stall": said.stall_s,
-    }
+    numbers = {"step": said.step_s, "slower": said.step_s / kept.step_s, "peak": said.peak_bytes / 2**20,
+               "plain": kept.peak_bytes / 2**20, "stall": said.stall_s}  # fmt: skip
     return Explained(
-        of=f"{case.of}, {case.planner}",
-        budget_bytes=math.nan if budget is None else budget,
-        fits=said.fits,
-        rows=plan_rows(profile, plan, math.ceil(n / plan.n_micro)),
-        pins=case.pins,
-        numbers=numbers,
-        lanes=said.lanes,
-        memory=said.memory,
-        n_micro=plan.n_micro,
-    )
+        of=f"{case.of}, {case.planner}", budget_bytes=math.nan if budget is None else budget, fits=said.fits,
+        rows=plan_rows(profile, plan, math.ceil(n / plan.n_micro)), pins=case.pins, numbers=numbers, lanes=said.lanes,
+        memory=said.memory, n_micro=plan.n_micro,
+    )  # fmt: skip
 
 
 def compare(case: Case) -> list[Row]:
@@ -251,16 +240,12 @@ def compare(case: Case) -> list[Row]:
             plan = case._replace(planner=name).plan()
             of, cut = explain(case, plan), plan.blocks or plan.n_micro > 1
             rows.append({
-                "planner": name,
-                "time": of.numbers["step"],
-                "slower": of.numbers["slower"],
-                "peak": of.numbers["peak"],
-                "fits": "yes" if of.fits else "no",
-                "budget": of.budget_bytes / 2**20,
+                "planner": name, "time": of.numbers["step"], "slower": of.numbers["slower"],
+                "peak": of.numbers["peak"], "fits": "yes" if of.fits else "no", "budget": of.budget_bytes / 2**20,
                 "state": "blocks that are made again, and parts, cannot be pinned" if cut else "",
                 "counts": ", ".join(f"{a} {plan.actions.count(a)}" for a in dict.fromkeys(plan.actions)),
                 "pins": pins_of(of),
-            })
+            })  # fmt: skip
     return rows
 
 
@@ -351,11 +336,7 @@ def drifting(case: Case, slower: float = 4.0, n_steps: int = 80, seed: int = 0) 
         raise ConfigError("there must be a budget: nothing is swapped without one")
     late = replace(case.profile, link=case.profile.link.changed(lambda rate: rate / slower))
     stream = simulate_steps(
-        lambda n: case.profile if n < n_steps // 2 else late,
-        case.n_samples,
-        case.budget_bytes,
-        n_steps=n_steps,
-        planner=case.planner,
-        seed=seed,
-    )
+        lambda n: case.profile if n < n_steps // 2 else late, case.n_samples, case.budget_bytes, n_steps=n_steps,
+        planner=case.planner, seed=seed,
+    )  # fmt: skip
     return Journal(streams={"swapping": stream})
