@@ -7,8 +7,11 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from drlnb.planning.leasing.planners import HoldPlan
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "tests/docs/one_round.py"
@@ -185,6 +188,25 @@ class Killer:
 
 train(Settings(SHORT), hold=Killer())
 """
+
+
+def test_a_planner_that_waits_for_ever_is_refused():
+    """All is here and no slot was asked for: one line, nothing is leased."""
+    made = {"__name__": "one_round"}
+    exec(compile(TEXT, "one_round.py", "exec"), made)
+    fragments = [made["Fragment"](collector=i, version=1, episode_returns=[], rows={}) for i in range(2)]
+    learner = SimpleNamespace(settings=made["Settings"]())
+    with pytest.raises(
+        RuntimeError, match="hold planner idle would wait for ever: all experience of the round is here"
+    ):
+        made["learn"](None, learner, Idle(), iter(fragments))
+
+
+class Idle:
+    name = "idle"
+
+    def plan(self, view):
+        return HoldPlan(action="wait", reason="as always")
 
 
 @pytest.mark.slow

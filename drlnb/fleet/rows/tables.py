@@ -271,9 +271,7 @@ def _episodes(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         for event in stream.each(rounds.ExperienceArrived):
             for reward, length, *_ in event.episodes:
-                yield {
-                    **first, "round": event.round, "collector": event.collector, "return": reward, "length": length
-                }  # fmt: skip
+                yield {**first, "round": event.round, "collector": event.collector, "return": reward, "length": length}
 
 
 def _swapping(journal: Journal) -> Iterator[Row]:

@@ -87,13 +87,22 @@ def compute(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Computed:
         c = np.array([said.c] if mine else [1] if name == "relay" else strategy.c, dtype=np.float64)
         curves[name] = m, strategy.seconds(cost, m[:, None], c[None, :]).min(axis=1)
     return Computed(
-        plan=plan, name=_name(said), n_hosts=n_hosts, model_bytes=model_bytes, m=said.m, link=(
+        plan=plan,
+        name=_name(said),
+        n_hosts=n_hosts,
+        model_bytes=model_bytes,
+        m=said.m,
+        link=(
             f"{link.learner_bytes_per_s / 0.117e9:g} Gbit/s, latency {link.latency_s * 1e6:g} us, "
             f"{link.overhead_s * 1e6:g} us per message"
         ),
-        publish_s=said.publish_s, one_s=cost.learner, bound_s=bound_s(cost), curves=curves,
-        egress=_egress(said, n_hosts, model_bytes), scaling=_scaling(plan, model_bytes, link),
-    )  # fmt: skip
+        publish_s=said.publish_s,
+        one_s=cost.learner,
+        bound_s=bound_s(cost),
+        curves=curves,
+        egress=_egress(said, n_hosts, model_bytes),
+        scaling=_scaling(plan, model_bytes, link),
+    )
 
 
 def _scaling(plan: str, model_bytes: int, link: Link) -> dict[str, tuple[Floats, Floats]]:
@@ -177,11 +186,17 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
     begins = {send.route: send.start for send in reversed(result.plan.sends)}  # the first send of each route
     starts = sorted(set(begins.values()))
     return Spread(
-        plan=plan, name=_name(said), look=list(STRATEGIES).index(said.strategy), model_bytes=model_bytes, hosts=hosts,
+        plan=plan,
+        name=_name(said),
+        look=list(STRATEGIES).index(said.strategy),
+        model_bytes=model_bytes,
+        hosts=hosts,
         messages=_columns(result, hosts, starts, link),
-        sizes=np.diff([*starts, model_bytes]), publish_s=result.publish_s, lost=lost,
+        sizes=np.diff([*starts, model_bytes]),
+        publish_s=result.publish_s,
+        lost=lost,
         dropped=result.failed,
-    )  # fmt: skip
+    )
 
 
 def _columns(result: Published, hosts: tuple[str, ...], starts: list[int], link: Link) -> Table:
@@ -191,10 +206,12 @@ def _columns(result: Published, hosts: tuple[str, ...], starts: list[int], link:
     sender, receiver, start, stop = np.array(ends, dtype=np.int64).reshape(-1, 4).T
     wire = (stop - start) * (1.0 + link.header_frac) / link.ingress_bytes_per_s
     return {
-        "sender": sender, "receiver": receiver, "bytes": (stop - start).astype(np.float64),
+        "sender": sender,
+        "receiver": receiver,
+        "bytes": (stop - start).astype(np.float64),
         "wire": np.maximum(wire, link.overhead_s),
         "begun": np.array([each.begun_t for each in result.messages]),
         "done": np.array([each.done_t for each in result.messages]),
         "shard": np.searchsorted(starts, start, side="right") - 1,
         "repair": np.array([each not in planned for each in ends], dtype=np.int64),
-    }  # fmt: skip
+    }

@@ -207,10 +207,16 @@ class StepsPreview(Preview):
     def rows(self) -> list[Row]:
         """Return one row per task: seconds and peak bytes of a step, and whether they fit, now and then."""
         return [
-            {"task": name, "step_s now": now.numbers["step"], "step_s then": then.numbers["step"],
-             "peak_bytes now": now.peak_bytes, "peak_bytes then": then.peak_bytes, "fits then": then.fits}
+            {
+                "task": name,
+                "step_s now": now.numbers["step"],
+                "step_s then": then.numbers["step"],
+                "peak_bytes now": now.peak_bytes,
+                "peak_bytes then": then.peak_bytes,
+                "fits then": then.fits,
+            }
             for name, now, then in ((name, self.now[name], self.then[name]) for name in sorted(self.now))
-        ]  # fmt: skip
+        ]
 
     def __repr__(self) -> str:
         lines = [f"{self._if()} (computed from the recorded step):"]

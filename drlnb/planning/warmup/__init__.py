@@ -4,11 +4,10 @@ from drlnb.planning.warmup.machine import WarmupMachine
 from drlnb.planning.warmup.plan import WarmupPlan
 from drlnb.planning.warmup.planner import WARMUP, WarmupView
 from drlnb.planning.warmup.saa import saa_plan
-from drlnb.planning.warmup.settings import PLANNER_NAMES, WarmupSettings
+from drlnb.planning.warmup.settings import WarmupSettings
 from drlnb.planning.warmup.stability import stable_window
 
 __all__ = [
-    "PLANNER_NAMES",
     "WARMUP",
     "WarmupMachine",
     "WarmupPlan",

@@ -10,12 +10,9 @@ from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_ROUND
 from drlnb.records.settings import POSITIVE, Declared, Kind, choice, count, setting
 
-__all__ = ["COLLECTOR_MODES", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
+__all__ = ["COLLECTOR_MODES", "START_MODES", "WarmupSettings", "mode_problem"]
 
 T = TypeVar("T")
-
-#: Planners that come with this version; ``patent`` is claim 8 of the leasing patent to the letter.
-PLANNER_NAMES = WARMUP.names
 
 #: What becomes of a collector that has sent: its process rests, or ends (the leasing patent, claim 2).
 COLLECTOR_MODES = ("park", "respawn")
