@@ -37,13 +37,13 @@ def view_of(name: str, multiple: float, device: str = "2080ti", **more: object) 
     """Return the step of a network at a multiple of the batch that fits a device without a plan."""
     n = int(multiple * plain_batch(net_trace(name), device, _BUDGET))
     profile = analytic(net_trace(name), device, n)
-    return profile, SwapView(profile=profile, n_samples=n, budget_bytes=_BUDGET, **more)  # type: ignore[arg-type]
+    return profile, SwapView(profile=profile, n_samples=n, memory_budget_bytes=_BUDGET, **more)  # type: ignore[arg-type]
 
 
 def _speed(step: tuple[SwapProfile, SwapView], planner: str) -> float:
     """Return samples per second under a planner's plan; 0 if it does not fit."""
     profile, view = step
-    said = predict(profile, SWAPPING.ask(planner_of(planner), view), view.n_samples, view.budget_bytes)
+    said = predict(profile, SWAPPING.ask(planner_of(planner), view), view.n_samples, view.memory_budget_bytes)
     return view.n_samples / said.step_s if said.fits else 0.0
 
 

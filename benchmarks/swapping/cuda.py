@@ -136,7 +136,7 @@ def guessed(net: str, planner: str) -> int:
 
     def fits(n: int) -> bool:
         profile = analytic(net_trace(net), "2080ti", n)
-        plan = SWAPPING.build(planner).plan(SwapView(profile=profile, n_samples=n, budget_bytes=_CAP_BYTES))
+        plan = SWAPPING.build(planner).plan(SwapView(profile=profile, n_samples=n, memory_budget_bytes=_CAP_BYTES))
         return predict(profile, plan, n, _CAP_BYTES).fits
 
     return largest(fits)
@@ -257,7 +257,7 @@ def recovered(
     way.steps(x, FIRST_STEPS + 1)
     profile = way.swapper.report().profile
     assert profile is not None
-    search = Search(SwapView(profile=profile, n_samples=len(x), budget_bytes=cap_bytes))
+    search = Search(SwapView(profile=profile, n_samples=len(x), memory_budget_bytes=cap_bytes))
     learner, unit_s = QFine(search, fastest(search)[0]), predict(profile, SwapPlan.keeping(profile), len(x)).step_s
 
     def measured(choice: Any, n_steps: int) -> list[float]:

@@ -111,7 +111,7 @@ VIEWS = {
         round=st.integers(1, 9),
         profile=st.none() | profiles(n_rows=3),
         n_samples=st.integers(1, 9),
-        budget_bytes=st.none() | st.floats(1.0, 500.0),
+        memory_budget_bytes=st.none() | st.floats(1.0, 500.0),
         splittable=st.booleans(),
         seed=st.integers(0, 9),
     ),

@@ -279,17 +279,17 @@ def _swapping(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         behind_s = offset_s(stream.header.stream)
         planned: dict[str, swapping.SwapPlanned] = {}
-        budget_bytes = None
+        budget: Row = {"memory_budget_bytes": None}
         for record in stream.records:
             if isinstance(record, rounds.ComputeGradient | rounds.FinishRound):
-                budget_bytes = record.swap and record.swap.memory_budget_bytes
+                budget = {"memory_budget_bytes": record.swap and record.swap.memory_budget_bytes}
             elif isinstance(record, swapping.SwapPlanned) and not record.round:
                 planned[record.plan_key or NONE] = record
             elif isinstance(record, swapping.SwapStepMeasured):
                 said = planned.get(record.plan_key)
                 expected = {key: getattr(said, key, None) for key in ("predicted_s", "predicted_bytes")}
                 step = {key: getattr(record, key) for key in _STEP}
-                yield {**first, "t_s": record.t + behind_s, **step, "budget_bytes": budget_bytes, **expected}
+                yield {**first, "t_s": record.t + behind_s, **step, **budget, **expected}
 
 
 #: Name of a table -> what makes its rows.

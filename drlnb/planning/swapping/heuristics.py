@@ -138,7 +138,7 @@ class Searched:
 
     def plan(self, view: SwapView) -> SwapPlan:
         """Return the rule's plan."""
-        if view.profile is None or view.budget_bytes is None:
+        if view.profile is None or view.memory_budget_bytes is None:
             return SwapPlan.keeping(view.profile)
         search = Search(view, self._actions)
         return search.plan(self._rule(search))
@@ -166,7 +166,7 @@ def searched(command: SearchSwapPlan) -> Row:
     profile = from_plain(SwapProfile, command.profile)
     view = SwapView(**shared(command, SwapView) | {"profile": profile})
     plans = tuple(map(facts, candidates(command.planner, view)))
-    return {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
+    return {"profile_key": profile.key, "memory_budget_bytes": command.memory_budget_bytes, "plans": plans}
 
 
 for _name, _rule in RULES.items():

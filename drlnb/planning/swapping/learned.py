@@ -132,7 +132,7 @@ def practice(learner: Learner, search: Search, w: float) -> Iterator[Row]:
 
 def practised(planner: Learns, view: SwapView) -> SwapPlan:
     """Return what a whole course of trials on the cost model comes to."""
-    if view.profile is None or view.budget_bytes is None or not view.profile.rows:
+    if view.profile is None or view.memory_budget_bytes is None or not view.profile.rows:
         return SwapPlan.keeping(view.profile)
     search, learner = Search(view), planner.learner(view, "", planner.start(view))
     list(practice(learner, search, planner.w))

@@ -64,7 +64,7 @@ class SwapPlanFound(Event):
 
     #: Key of the profile that was searched.
     profile_key: str
-    budget_bytes: int
+    memory_budget_bytes: int
     #: Plans, the best first.
     plans: tuple[Facts, ...]
 
@@ -166,7 +166,7 @@ class SearchSwapPlan(Command):
     planner: str
     profile: Facts
     n_samples: int
-    budget_bytes: int
+    memory_budget_bytes: int
     #: Of the search's random moves.
     seed: int
     #: Row -> the action that the user wants for it.

@@ -129,7 +129,7 @@ class Engine:
         recording = self._new_recording() if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS else None
         began_s = self._meter.settle()
         self._tape.gap_copies = (
-            _GAP_COPIES if self._chooser.plan is None and self._chooser.budget_bytes is None else 0.0
+            _GAP_COPIES if self._chooser.plan is None and self._chooser.memory_budget_bytes is None else 0.0
         )
         try:
             with self._hooks(recording or self._recording):
@@ -157,7 +157,7 @@ class Engine:
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         counts = recording is None and self._chooser.keeps_all
-        asked = self._chooser.budget_bytes or self._chooser.plan or self._chooser.name == "none"
+        asked = self._chooser.memory_budget_bytes or self._chooser.plan or self._chooser.name == "none"
         self._hooked = bool(asked or not counts)
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
@@ -168,8 +168,8 @@ class Engine:
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
         self._meter.restart()
         self._meter.limit_bytes = math.inf
-        if self._chooser.budget_bytes is not None:
-            self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
+        if self._chooser.memory_budget_bytes is not None:
+            self._meter.limit_bytes = self._chooser.memory_budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
                 stack.enter_context(self._blocks.open(self._plan.blocks, tries=recording is not None))
@@ -268,8 +268,8 @@ class Engine:
             step.peak_bytes = self._peak.read()
         elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
-        if self._budget_bytes != self._chooser.budget_bytes:
-            self._budget_bytes, self._above = self._chooser.budget_bytes, (0, 0)
+        if self._budget_bytes != self._chooser.memory_budget_bytes:
+            self._budget_bytes, self._above = self._chooser.memory_budget_bytes, (0, 0)
         if self._budget_bytes is not None and step.peak_bytes > self._budget_bytes:
             self._above = self._above[0] + 1, max(self._above[1], step.peak_bytes)
 

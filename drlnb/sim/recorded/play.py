@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import SlotAdded, SlotClosed, SlotFailed
 from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import WarmupMeasured
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
@@ -25,6 +27,7 @@ __all__ = [
     "recorded_tasks",
     "simulate_recorded",
     "slots_of",
+    "starts_of",
 ]
 
 #: Environment steps that no simulation reaches.
@@ -45,6 +48,9 @@ class Load:
     rounds: Mapping[str, tuple[int, int]]
     #: Seconds held / (slots x window), dimensionless.
     held_frac: float
+    #: Task -> mean seconds of a round from the parameters' arrival until its last collector was ready, and that a
+    #: collector was ready before; of tasks whose collectors were started between rounds, or never stopped.
+    starts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def rounds_per_s(self) -> float:
@@ -192,10 +198,25 @@ def simulate_recorded(tasks: Sequence[RecordedTask], rules: Rules, *, until_s: f
     pool = Pool(clock, slots=slots, nodes=("n0",), settings=rules.settings)
     for name, priority in rules.priorities.items():
         pool.host.feed(SettingChanged, key="task.priority", value=priority, task=name)
-    for task in tasks:
-        Task(clock, pool, task, config=_config(task, rules.tasks.get(task.name, {})), node="n0").open()
+    played = [
+        Task(clock, pool, task, config=_config(task, rules.tasks.get(task.name, {})), node="n0") for task in tasks
+    ]
+    for each in played:
+        each.open()
     clock.run(until_s)
-    return load_of([pool.host.stream], [task.name for task in tasks], rules.n_slots)
+    load = load_of([pool.host.stream], [task.name for task in tasks], rules.n_slots)
+    return replace(load, starts=starts_of({each.name: each.host.stream for each in played}, load.rounds))
+
+
+def starts_of(streams: Mapping[str, Stream], rounds: Mapping[str, tuple[int, int]]) -> dict[str, tuple[float, float]]:
+    """Return :attr:`Load.starts` by the journals of tasks, in some of their rounds."""
+    means = {}
+    for name, stream in streams.items():
+        first, last = rounds[name]
+        rested = deque((each for each in stream.each(WarmupMeasured) if first <= each.round <= last), MOST)
+        if rested:
+            means[name] = fmean(each.wait_s for each in rested), fmean(each.idle_s for each in rested)
+    return means
 
 
 def _config(task: RecordedTask, changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,17 @@
 
 import math
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from drlnb.planning.warmup.processes import is_guide
 from drlnb.records import round as words
 from drlnb.records.base import Record
 from drlnb.records.columns.leasing import ExecutorStarted, GradientsRestored, LeaseGranted, RestoreGradients
-from drlnb.records.columns.warmup import CollectorReady, WakeCollector
+from drlnb.records.columns.warmup import CollectorReady, StartCollector, WakeCollector
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
 from drlnb.sim.costs import Costs, RoundCosts
@@ -89,17 +90,31 @@ class RecordedTask:
                 f"task {self.name}: {len(self._rounds)} of its finished rounds can be used, at least {FEWEST} are "
                 "needed: let it train on"
             )
-        starts = deque((ready.start_s for ready in stream.each(CollectorReady)), maxlen=MOST)
-        start_s = median(starts) if starts else Costs().start_s
-        self.costs = Costs.from_mapping({"start_s": start_s, "switch_s": switch_s, **_saving(stream)})
+        self.costs = Costs.from_mapping({"switch_s": switch_s, **_saving(stream)})
+        #: Collector and mode -> its latest starts, but for those that tell nothing.
+        self._starts: defaultdict[tuple[int, str], deque[float]] = defaultdict(lambda: deque(maxlen=MOST))
+        #: The most slots that it asked for together.
+        self.most_slots = max((request.n_slots for request in stream.of(words.RequestSlot)), default=1)
+        warm_t: dict[str, float] = {}
+        for ready in stream.each(CollectorReady):
+            if is_guide(warm_t, ready):
+                self._starts[ready.collector, ready.start_mode].append(ready.start_s)
 
     def round(self, k: int) -> RoundCosts:
         """Return the durations of round `k`; 0 makes the initial parameters."""
         return self._rounds[(k - 1) % len(self._rounds)] if k else self._first
 
-    def start_s(self) -> float:
-        """Return the median start of a collector, in seconds."""
-        return self.costs.start_s
+    @property
+    def start_modes(self) -> frozenset[str]:
+        """How its collectors were started."""
+        return frozenset(mode for _, mode in self._starts)
+
+    def start_s(self, command: StartCollector) -> float:
+        """Return what a start takes, in seconds: its collector's own of that mode by turns, else any that there is."""
+        mode, collector = command.start_mode, command.collector
+        keys = sorted(self._starts, key=lambda key: (key[1] != mode, key[0] != collector))
+        starts = self._starts[keys[0]] if keys else (self.costs.start_s,)
+        return starts[command.round % len(starts)]
 
 
 class _Reading:

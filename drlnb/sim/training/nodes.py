@@ -124,7 +124,7 @@ class NodesSide:
             return  # another time was set, or the start was taken back
         self._begun[command.collector] = command.round
         self._n_starting += 1
-        start_s = self.workload.start_s()
+        start_s = self.workload.start_s(command)
         self.clock.after(start_s, self._started, command, number, start_s, self._n_starting)
 
     def _stop(self, command: warmup.StopCollector | warmup.RevokeStart) -> None:

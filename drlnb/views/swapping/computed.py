@@ -85,7 +85,7 @@ class Explained:
     #: What is planned and by whom, in words: a network and its batch, or a task; and the planner.
     of: str
     #: NaN: no budget.
-    budget_bytes: float
+    memory_budget_bytes: float
     fits: bool
     #: Of each row ``layer``, ``type``, ``MiB``, ``gap_s``, ``action`` and ``why``.
     rows: Sequence[Plain]
@@ -104,7 +104,9 @@ class Explained:
         """The plan in words."""
         n = {action: sum(row["action"] == action for row in self.rows) for action in _LOOKS}
         counts = ", ".join(f"{action} {count}" for action, count in n.items() if count) or "nothing is saved"
-        limit = "without a budget" if math.isnan(self.budget_bytes) else f"of {said_bytes(self.budget_bytes)}"
+        limit = (
+            "without a budget" if math.isnan(self.memory_budget_bytes) else f"of {said_bytes(self.memory_budget_bytes)}"
+        )
         return (
             f"{self.of}: {counts}; predicted {said_bytes(self.numbers['peak'] * MIB)} {limit}"
             f"{'' if self.fits else ', which does not fit'}, {words.duration(self.numbers['step'])} a step, "
@@ -189,7 +191,7 @@ def memory(of: Explained, measured_bytes: float = math.nan, origin: str = COMPUT
     lines, span = Lines(), (0.0, 1e3 * of.numbers["step"] / of.n_micro)
     x, y = [1e3 * t for t, _ in of.memory], [n / MIB for _, n in of.memory]
     lines.add("predicted", "#0072B2", [*x, span[1]], [*y, *y[-1:]], step=True, style=("P", ""))
-    levels = {"budget": (of.budget_bytes, "#D55E00", "B"), f"peak, {origin}": (measured_bytes, "#009E73", "M")}
+    levels = {"budget": (of.memory_budget_bytes, "#D55E00", "B"), f"peak, {origin}": (measured_bytes, "#009E73", "M")}
     for label, (n_bytes, colour, letter) in levels.items():
         if not math.isnan(n_bytes):
             lines.add(label, colour, span, [n_bytes / MIB] * 2, style=(letter, "/"))

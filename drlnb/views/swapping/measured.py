@@ -92,7 +92,7 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     marks = [{"t": at + 0.5, "label": label, "said": said, "task": ""} for at, label, said in of.marks[-_MARKS:]]
     swapped, stall = (of.steps.get(-1, key) if of.n_steps else math.nan for key in ("swapped", "stall"))
     numbers = {
-        "budget": of.budget_bytes / MIB,
+        "budget": of.memory_budget_bytes / MIB,
         "peak": peak / MIB,
         "time": time,
         "ratio": ratio,
@@ -110,7 +110,7 @@ def _sentence(name: str, of: SwapFold, origin: str) -> str:
     if not of.active:
         return "no step is planned: there is no memory budget, or no step yet"
     peak, time, _ = typical(of)
-    limit = "without a budget" if math.isnan(of.budget_bytes) else f"of {said_bytes(of.budget_bytes)}"
+    limit = "without a budget" if math.isnan(of.memory_budget_bytes) else f"of {said_bytes(of.memory_budget_bytes)}"
     plan = "no plan" if of.running == "none" else f"plan {of.running[:6]}"
     said = f"{origin} {said_bytes(peak)} {limit}, {words.duration(time)} a step"
     return f"{name}: {plan} by {of.planner}, {'no step yet' if math.isnan(peak) else said}, predicted " + (

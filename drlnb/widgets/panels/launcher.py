@@ -11,7 +11,6 @@ import ipywidgets
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.fleet.training import Training
-from drlnb.fleet.watch import known_rl
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS

@@ -167,7 +167,7 @@ class Reach:
         if key != self._known[0]:
             try:
                 case = self._of.case()
-                self._known = (key, case._replace(budget_bytes=None), extremes(case))
+                self._known = (key, case._replace(memory_budget_bytes=None), extremes(case))
             except ConfigError:
                 self._known = (key, None, (0, 0))
         return self._known

@@ -43,7 +43,7 @@ class _Steps(Source):
     def defaults(self) -> Plain:
         """What is in force."""
         of = self.of
-        mib = 11264.0 if math.isnan(of.budget_bytes) else of.budget_bytes / 2**20
+        mib = 11264.0 if math.isnan(of.memory_budget_bytes) else of.memory_budget_bytes / 2**20
         return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time"}
 
     @property
@@ -54,7 +54,7 @@ class _Steps(Source):
         if "budget_mib" in given:
             wanted["memory_budget_bytes"] = round(given["budget_mib"] * 2**20)
         wanted |= {"planner": given["planner"]} if "planner" in given else {}
-        now = {"memory_budget_bytes": of.budget_bytes, "planner": of.planner}
+        now = {"memory_budget_bytes": of.memory_budget_bytes, "planner": of.planner}
         return {f"swapping.{key}": value for key, value in wanted.items() if value != now.get(key, ...)}
 
     @property
@@ -62,7 +62,12 @@ class _Steps(Source):
         """What plans depend on, as something to compare."""
         of, wish = self.of, self.wish
         running = "" if wish else of.running
-        return self.panel.steering.task, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
+        return (
+            self.panel.steering.task,
+            id(of.profile),
+            running,
+            repr((of.memory_budget_bytes, of.planner, of.pins, wish)),
+        )
 
     def case(self) -> Case:
         """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""

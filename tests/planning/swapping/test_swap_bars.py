@@ -32,7 +32,7 @@ def view_of(name, multiple, device="2080ti"):
 
 def come_to(view, name):
     """Return what a planner's plan is expected to come to: whether it fits, and the seconds of a step."""
-    said = predict(view.profile, SWAPPING.ask(planner_of(name), view), view.n_samples, view.budget_bytes)
+    said = predict(view.profile, SWAPPING.ask(planner_of(name), view), view.n_samples, view.memory_budget_bytes)
     return said.fits, said.step_s
 
 

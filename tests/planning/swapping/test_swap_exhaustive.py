@@ -72,7 +72,7 @@ def share_of(of, share):
 
 
 def asked(name, of, budget, **more):
-    return SWAPPING.ask(planner_of(name), SwapView(profile=of, n_samples=1, budget_bytes=budget, **more))
+    return SWAPPING.ask(planner_of(name), SwapView(profile=of, n_samples=1, memory_budget_bytes=budget, **more))
 
 
 # ------------------------------------------------------------------ the oracle
@@ -190,15 +190,17 @@ def test_a_rule_is_one_of_the_list(seed):
 @given(profiles(n_rows=5), st.floats(0.2, 1.0), st.integers(0, 50))
 def test_each_move_of_a_search_is_a_plan(of, share, seed):
     """From any start, greedy or at random, what comes out can be carried out and is no worse than the start."""
-    view = SwapView(profile=of, n_samples=1, budget_bytes=share_of(of, share), seed=seed)
+    view = SwapView(profile=of, n_samples=1, memory_budget_bytes=share_of(of, share), seed=seed)
     search = Search(view)
     for start in (search.every(KEEP), search.every(SWAP), search.every(DERIVE, SQUEEZE)):
         for after in (greedy(search, start), climbed(search, start, 15)):
             assert search.plan(after).problem(of) == ""
             assert search.score(after) <= search.score(start)
     over, stays, seconds = search.score(search.every(KEEP))
-    kept = predict(of, SwapPlan.keeping(of), 1, view.budget_bytes)
-    assert (over, seconds) == pytest.approx((max(0.0, kept.peak_bytes - view.budget_bytes), kept.step_s), abs=1e-6)
+    kept = predict(of, SwapPlan.keeping(of), 1, view.memory_budget_bytes)
+    assert (over, seconds) == pytest.approx(
+        (max(0.0, kept.peak_bytes - view.memory_budget_bytes), kept.step_s), abs=1e-6
+    )
     assert stays == pytest.approx(sum(each.bytes(1) for each in of.rows) if over else 0.0)
 
 
@@ -208,7 +210,7 @@ def test_each_move_of_a_search_is_a_plan(of, share, seed):
 def test_candidates_are_different_plans_the_best_first(of, share):
     """What goes to trials: each can be carried out, none stands twice, and the first is the search's own."""
     budget = clear_of_edges(of, share)
-    plans = candidates("auto", SwapView(profile=of, n_samples=1, budget_bytes=budget))
+    plans = candidates("auto", SwapView(profile=of, n_samples=1, memory_budget_bytes=budget))
     assert 1 <= len(plans) <= 3
     assert len({(plan.actions, plan.blocks) for plan in plans}) == len(plans)
     scores = [scored(of, budget, plan) for plan in plans]
@@ -222,7 +224,7 @@ def test_candidates_are_different_plans_the_best_first(of, share):
 def test_sets_of_types_are_listed_once_each(of, share):
     """As many as there are sets; the best one is what the planner of types returns."""
     budget = clear_of_edges(of, share)
-    search = Search(SwapView(profile=of, n_samples=1, budget_bytes=budget))
+    search = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=budget))
     listed = [search.plan(choice) for choice in type_choices(search)]
     sets = [{each.layer_type for each in of.rows if plan.action_of[each.key] == SWAP} for plan in listed]
     assert len(listed) == 2 ** len(of.types)

@@ -89,7 +89,7 @@ def budget_of(of, share):
 
 
 def plan_of(name, of, budget, n=1):
-    return SWAPPING.ask(SWAPPING.build(name), SwapView(profile=of, n_samples=n, budget_bytes=budget))
+    return SWAPPING.ask(SWAPPING.build(name), SwapView(profile=of, n_samples=n, memory_budget_bytes=budget))
 
 
 # ------------------------------------------------------------------ of the cost model
@@ -203,8 +203,8 @@ def test_plans_do_not_depend_on_units(name):
 def test_the_search_scores_alike_in_any_unit(of, factor, share):
     """Its moves are drawn by number, so it makes the same ones."""
     budget = budget_of(of, share)
-    one = Search(SwapView(profile=of, n_samples=1, budget_bytes=budget))
-    other = Search(SwapView(profile=in_bytes(of, factor), n_samples=1, budget_bytes=budget * factor))
+    one = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=budget))
+    other = Search(SwapView(profile=in_bytes(of, factor), n_samples=1, memory_budget_bytes=budget * factor))
     (over, kept, seconds), (more, stays, same) = (search.score(RULES["hybrid"](search)) for search in (one, other))
     assert more == pytest.approx(over * factor, abs=1e-6)
     assert stays == pytest.approx(kept * factor, abs=1e-6)
@@ -216,8 +216,8 @@ def test_the_search_scores_alike_in_any_unit(of, factor, share):
 def test_costs_of_sets_of_types_have_no_unit(of, factor, share, w):
     """The learner sees the same numbers whatever a second is."""
     budget = budget_of(of, share)
-    one = Search(SwapView(profile=of, n_samples=1, budget_bytes=budget), (SWAP,))
-    other = Search(SwapView(profile=in_seconds(of, factor), n_samples=1, budget_bytes=budget), (SWAP,))
+    one = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=budget), (SWAP,))
+    other = Search(SwapView(profile=in_seconds(of, factor), n_samples=1, memory_budget_bytes=budget), (SWAP,))
     for bits in range(2 ** len(of.types)):
         mine, theirs = (predicted_cost(search, swapped_types(search, bits), w) for search in (one, other))
         assert mine == pytest.approx(theirs)
@@ -296,7 +296,7 @@ def test_two_layers_of_one_type_have_one_bit():
     """Types are numbered by their first row; a set swaps all rows of its types and no other."""
     rows = [row(f"l{i}", i - 1, i, layer_type=kind) for i, kind in enumerate("abcab")]
     of = profile(rows, [SECOND] * 5)
-    search = Search(SwapView(profile=of, n_samples=1, budget_bytes=100.0), (SWAP,))
+    search = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=100.0), (SWAP,))
     for bits in range(8):
         swapped = {i for i, action in enumerate(swapped_types(search, bits).actions) if action == SWAP}
         assert swapped == {i for i in range(5) if bits >> "abc".index("abcab"[i]) & 1}

@@ -50,7 +50,7 @@ def test_the_table_that_live_steps_end_with_is_of_measured_costs():
     """Each cost is worked from the trial's steps, the table by another SARSA from the costs; the best plan stays."""
     net, x = made("residual"), images()
     with learning("qtable:n_trials=24,w=0.3,epsilon=0.5", net, x) as (swapped, records):
-        budget, steps, learned = swapped.report().budget_bytes, [], []
+        budget, steps, learned = swapped.report().memory_budget_bytes, [], []
         while not of(words.SwapPlanKept, records):
             tried = of(words.SwapTrialStarted, records)
             step = trained(swapped, net, x)

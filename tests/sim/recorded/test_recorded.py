@@ -36,17 +36,22 @@ def played(journal, *, hold, n_slots=1):
     return recorded, now
 
 
-@pytest.mark.parametrize("hold", ["round", "last", "yield"])
-def test_leases_of_two_slots_are_played_as_they_were(monkeypatch, hold):
-    """Slots compute side by side, and each is held: rounds within 3 %, waits and held share within 5 %."""
+def gangs(monkeypatch, hold):
+    """Return the journal of three tasks that ask for two of three slots together."""
     monkeypatch.setitem(BATCHING._entries, "in-turn-2", (lambda: InTurn(2), {}))
     costs, planners = replace(COSTS, compute_s=1.5, switch_s=0.3), {"hold": hold, "batching": "in-turn-2"}
     pool, tasks = run_tasks(
         range(3), n_slots=3, n_rounds=30, n_collectors=4, hold=hold, seed=5, costs=costs, config={"planners": planners}
     )
-    streams = [h.stream for h in (pool.host, *[t.host for t in tasks])]
-    recorded, now = played(Journal(streams={each.header.stream: each for each in streams}), hold=hold, n_slots=3)
-    lent = list(leases(pool.host.stream))
+    return Journal(streams={host.stream.header.stream: host.stream for host in (pool.host, *[t.host for t in tasks])})
+
+
+@pytest.mark.parametrize("hold", ["round", "last", "yield"])
+def test_leases_of_two_slots_are_played_as_they_were(monkeypatch, hold):
+    """Slots compute side by side, and each is held: rounds within 3 %, waits and held share within 5 %."""
+    journal = gangs(monkeypatch, hold)
+    recorded, now = played(journal, hold=hold, n_slots=3)
+    lent = list(leases(pools_of(journal)[0]))
     whole = sum(lease.held_s for lease in lent) / (3 * max(lease.ended_t for lease in lent))
     assert recorded.held_frac == pytest.approx(whole, rel=0.05)
     assert mean(now.round_s) == pytest.approx(mean(recorded.round_s), rel=0.03)
