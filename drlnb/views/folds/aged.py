@@ -24,10 +24,10 @@ TICK_S = 2.0**-20
 
 #: Whole numbers in a row.
 Ints = NDArray[np.int64]
-#: Columns ``low``, ``high`` (ticks), ``lane``, ``series`` and ``held`` (ticks of it); some have ``computed`` (ticks)
-#: and ``waited`` (ticks, the longest).
+#: Columns ``low``, ``high`` (ticks), ``lane``, ``series`` and ``held`` (ticks of it); some have ``computed`` (ticks),
+#: ``waited`` (ticks, the longest) and ``count``.
 Spread = Mapping[str, Ints]
-_NAMES = ("low", "high", "lane", "series", "held", "computed", "waited")
+_NAMES = ("low", "high", "lane", "series", "held", "computed", "waited", "count")
 #: Columns of a spread that are ticks.
 _TIMES = frozenset({"low", "high", "held", "computed", "waited"})
 
@@ -69,7 +69,7 @@ def aged(spread: Spread, end: int, finest: float) -> Spread:
     Returns
     -------
     Spread
-        Ordered by ``low``: a row per column, lane and series; ticks add up to what they were.  The
+        Ordered by ``low``: a row per column, lane and series; ticks and counts add up to what they were.  The
         first and the last column of a lane are cut where its rows begin and end.
     """
     low, high = spread["low"], spread["high"]
@@ -94,7 +94,9 @@ def aged(spread: Spread, end: int, finest: float) -> Spread:
     made |= {"low": np.maximum(begin, lows), "high": np.minimum(begin + width[order][heads], highs)}
     for name in spread.keys() - made.keys():
         values = spread[name][of]
-        if name != "waited":  # what of it lies before a column's end, less what lies before its begin
+        if name == "count":
+            values = values * (start <= low[of])
+        elif name != "waited":  # what of it lies before a column's end, less what lies before its begin
             values = np.rint(values * last).astype(np.int64) - np.rint(values * first).astype(np.int64)
         made[name] = (np.maximum if name == "waited" else np.add).reduceat(values[order], heads)
     return made

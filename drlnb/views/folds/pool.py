@@ -295,6 +295,7 @@ class PoolFold:
                 "lane": lane,
                 "series": series,
                 "waited": waited,
+                "count": np.ones_like(start),
             },
             int(ticks(t)),
         )

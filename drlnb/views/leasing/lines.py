@@ -81,6 +81,7 @@ class LeaseLine:
             **rows,
             "low": rows["start"],
             "high": rows["stop"],
+            "count": np.ones(n),
             "series": grow["task"],
             "is_old": np.zeros(n, dtype=bool),
         }

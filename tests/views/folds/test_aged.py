@@ -20,7 +20,7 @@ def ticks_of(leases):
         high[lane == k] = np.cumsum((rest + length)[lane == k])
     return {
         "low": high - length, "high": high, "lane": lane.astype(np.int64), "series": series.astype(np.int64),
-        "held": length, "computed": length // 4, "waited": rest,
+        "held": length, "computed": length // 4, "waited": rest, "count": np.ones_like(high),
     }  # fmt: skip
 
 
@@ -38,6 +38,7 @@ def test_columns_by_hand():
     assert columns["held"].tolist() == [1.0, 0.5, 1.0, 1.0]
     assert columns["computed"].tolist() == [0.25, 0.125, 0.25, 0.25]
     assert columns["waited"].tolist() == [0.0, 0.0, 8.5, 8.5]
+    assert columns["count"].tolist() == [1, 1, 1, 0]
     start, stop = ages.packed(columns)
     assert (start.tolist(), stop.tolist()) == ([0.5, 1.5, 10.0, 11.0], [1.5, 2.0, 11.0, 12.0])
 
@@ -60,7 +61,7 @@ def test_no_tick_is_lost_or_made(leases, finest, later):
     spread = ticks_of(leases)
     end = int(spread["high"].max())
     columns = ages.aged(ages.aged(spread, end, finest), end + tick(later), finest)
-    for name in ("held", "computed"):
+    for name in ("held", "computed", "count"):
         for lane, series in {*zip(spread["lane"], spread["series"], strict=True)}:
             sums = [of[name][(of["lane"] == lane) & (of["series"] == series)].sum() for of in (spread, columns)]
             assert sums[1] == sums[0]
@@ -116,3 +117,4 @@ def test_a_stream_is_bounded(monkeypatch):
         old.add({**spread, **later}, tick(300.0 * (k + 1) + 10))
     assert len(old.spread["low"]) <= 2000
     assert old.spread["held"].sum() == tick(30 * 300)
+    assert old.spread["count"].sum() == 30 * 600
