@@ -16,6 +16,7 @@ __all__ = [
     "StorageRef",
     "SwapUnavailable",
     "assignments_told",
+    "free_pinned",
     "graph_task",
     "holders",
     "in_compiler",
@@ -78,6 +79,11 @@ _data = _private("torch._C", "TensorBase.data")
 #: Gives a tensor other data, as ``tensor.data = other`` does, without a word to :func:`assignments_told`.
 set_data = _data.__set__
 _private("torch", "UntypedStorage._cdata")
+
+
+def free_pinned() -> None:
+    """Give the host's memory back that torch has pinned and keeps for later; older builds keep it."""
+    getattr(torch.accelerator.memory, "empty_host_cache", getattr(torch._C, "_host_emptyCache", lambda: None))()
 
 
 def storage_number(storage: torch.UntypedStorage) -> int:
