@@ -1,7 +1,7 @@
 """C1 on a CUDA device: the steps of the matrix, whose copies come late, against plain PyTorch bit by bit.
 
-Kernels are asked to be deterministic.  A step whose own bits differ from one run to the next is skipped and says so; one with
-an operation that has no deterministic kernel, as torch warns, may be off by rounding.
+Kernels are asked to be deterministic.  A step whose own bits differ from one run to the next is skipped and says so;
+one with an operation that has no deterministic kernel, as torch warns, may be off by rounding.
 """
 
 import gc
