@@ -241,7 +241,7 @@ def test_a_long_journal_is_read_once(tmp_path, monkeypatch):
 
 def test_what_was_chosen_stands_there_as_controls_that_are_off(tmp_path):
     """Planners and settings of run.json, each with its value, none that can be moved."""
-    task = {"name": "a", "env": "CartPole-v1", "total_timesteps": 1, "n_envs": 1}
+    task = {"work": "rl", "name": "a", "env": "CartPole-v1", "total_timesteps": 1, "n_envs": 1}
     spec = {"run": "r", "tasks": [task], "planners": {"hold": "yield<b>"}, "settings": {"leasing.ttl_s": 3}}
     build(write_run(tmp_path, two_tasks(), spec), tmp_path / "out.html")
     text = (tmp_path / "out.html").read_text(encoding="utf-8")

@@ -79,7 +79,7 @@ def diverges():
 
 
 def doubles():
-    """It trains in float64, which is a setting of the whole process."""
+    """Train in float64, which is a setting of the whole process."""
     torch.set_default_dtype(torch.float64)
     module = nn.Linear(3, 1)
     return (

@@ -118,9 +118,13 @@ def test_a_loss_that_is_not_finite_changes_nothing():
 
 
 def test_what_is_no_program_is_refused():
-    with pytest.raises(RuntimeError, match=r"program\(\) must return \(module, optimizer, loss, batches\), got \(Linear"):
+    with pytest.raises(
+        RuntimeError, match=r"program\(\) must return \(module, optimizer, loss, batches\), got \(Linear"
+    ):
         learner("gives_three")
-    with pytest.raises(ValueError, match="tests.runtime.fit.programs:regresion cannot be imported here: AttributeError"):
+    with pytest.raises(
+        ValueError, match=r"tests\.runtime\.fit\.programs:regresion cannot be imported here: AttributeError"
+    ):
         learner("regresion")
 
 
