@@ -18,7 +18,7 @@ decided then; where the code differs, the code is right. *Measurement*: mainly w
 | page | decision | status |
 |---|---|---|
 """
-_TITLE = re.compile(r"# (\d{4}): (.+)\n")
+_TITLE = re.compile(r"# (\d{4})[:.]? (.+)\n")
 _ROW = re.compile(r"^\| \[(\d{4})\]\([^)]+\) \| .+ \| (.+) \|$", re.MULTILINE)
 
 

@@ -157,7 +157,7 @@ def test_a_column_of_a_picture(copy):
     change(path, line, f'{line}        "mine": 2 * parts.ravel(),\n')
     code = (
         "from pathlib import Path; from drlnb.records.journal import Journal; from drlnb.views.rounds import anatomy; "
-        f"print(anatomy(Journal.read(Path({str(ROOT / 'tests/journals/two-tasks-one-slot')!r}))).csv())"
+        f"print(anatomy(Journal.read(Path({str(ROOT / 'tests/journals/two-tasks-one-slot')!r}))).json())"
     )
     assert "twice" in python(copy, "-c", code)
 
