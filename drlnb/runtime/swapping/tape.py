@@ -86,6 +86,7 @@ class Tape:
         self.near: dict[RowKey, str] = {}
         self._uncounted = Meter()
         self._pinned: Collection[int] = ()
+        self._stream: object = None  # on which the step began: copies wait for it alone
         self._small: dict[int, object] = {}
         self._saved: weakref.WeakValueDictionary[int, Saved] = weakref.WeakValueDictionary()
         self.looks = Looks(self._saved)
@@ -118,7 +119,7 @@ class Tape:
         """
         self._not_ours = {i for i, key in enumerate(self._names) if counts and self.others.get(key) in _NOT_OURS}
         self._names = self._names if counts else []
-        self._pinned = pinned
+        self._pinned, self._stream = pinned, self.meter.stream()
         self._counted = {where: known for where, known in self._counted.items() if known() is not None}
         self.rows.clear()
         self._small.clear()
@@ -164,7 +165,7 @@ class Tape:
 
     def count(self, tensor: torch.Tensor) -> Kept:
         """Keep a tensor that autograd saves, and count its storage: where all stays, nothing needs a name."""
-        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
+        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or self._is_elsewhere(tensor):
             return kept(tensor)
         try:
             storage = tensor.untyped_storage()
@@ -186,7 +187,7 @@ class Tape:
 
     def _ours(self, tensor: torch.Tensor) -> torch.UntypedStorage | None:
         storage = storage_of(tensor)
-        if storage is None or in_compiler():
+        if storage is None or in_compiler() or self._is_elsewhere(tensor) or self._is_aside():
             return None
         number = storage_number(storage)
         if number in self._pinned:
@@ -197,6 +198,14 @@ class Tape:
                 self._attribution.name()
             return None
         return storage
+
+    def _is_elsewhere(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor is on another device than the module: its tier is not that of the module."""
+        return self.meter.device is not None and tensor.device != self.meter.device
+
+    def _is_aside(self) -> bool:
+        """Return whether this thread computes on another stream than that of the step, for which copies wait."""
+        return self.meter.stream() != self._stream
 
     def _first(self, storage: torch.UntypedStorage) -> Saved:
         key, layer_type = self._attribution.name()
@@ -222,7 +231,7 @@ class Tape:
 
         Until then whoever has one may write it, and not every write is counted; plain PyTorch would read it, too.
         """
-        if self._is_parting:  # making room for one of them
+        if self._is_parting or self._is_aside():  # making room for one of them
             return
         self._is_parting, n = True, len(self._leaving)
         try:
@@ -253,7 +262,7 @@ class Tape:
         """Wait for copies out until there is room for so many bytes more, or none is under way."""
         if self.meter.n_bytes + n_bytes > self.meter.limit_bytes:
             self.part(with_all=True)
-        while self.meter.n_bytes + n_bytes > self.meter.limit_bytes and self.tier.relieve():
+        while self.meter.n_bytes + n_bytes > self.meter.limit_bytes and not self._is_aside() and self.tier.relieve():
             pass
 
     def unpack(self, handle: Handle | Kept) -> torch.Tensor:

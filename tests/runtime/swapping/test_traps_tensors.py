@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan
@@ -363,3 +364,33 @@ def test_a_slice_of_the_callers_rollout_is_not_counted():
     assert swap._tape.others == {("0", 0): "something else holds it"}
     assert peaks[0] > rollout.nbytes
     assert peaks[-1] < rollout.nbytes
+
+
+def test_what_lies_on_another_device_stays_there():
+    """It is neither moved to the tier of the module's device, from which it would come back to that, nor counted."""
+    with stepping() as step:
+        step.meter.device = torch.device("meta")
+        with step.open() as tape:
+            for pack, unpack in ((tape.pack, tape.unpack), (tape.count, tape.unpack)):
+                packed, x = [], torch.ones(64, requires_grad=True)
+                with saved_tensors_hooks(lambda each, pack=pack, to=packed: to.append(pack(each)) or to[-1], unpack):
+                    x.exp().sum().backward()
+                assert [type(each) for each in packed] == [tuple]
+        assert (step.meter.peak_bytes, step.n_places) == (0, 0)
+
+
+def test_what_is_computed_on_a_stream_of_the_users_own_stays():
+    """Copies wait for the stream on which the step began, and for no other; nothing is parted with on another one."""
+    now = ["first"]
+    with stepping() as step:
+        step.meter.stream = lambda: now[0]
+        with step.open() as tape:
+            here = tape.pack(torch.ones(64))
+            now[0] = "second"
+            there = tape.pack(torch.ones(64))
+            tape.part(with_all=True)
+            assert (type(there), here.saved.ticket) == (tuple, None)
+            now[0] = "first"
+            tape.part(with_all=True)
+            assert here.saved.ticket is not None
+            del here

@@ -22,7 +22,7 @@ class Meter:
     """Bytes of saved storages that are on the device because of us, and the most there were; and the device's time."""
 
     def __init__(self, device: torch.device | None = None) -> None:
-        self.n_bytes, self._device = 0, device
+        self.n_bytes, self.device = 0, device
         #: What the plan leaves room for; above it, copies that are under way are waited for.
         self.limit_bytes = math.inf
         #: Since :meth:`restart`.
@@ -46,9 +46,15 @@ class Meter:
 
     def settle(self) -> float:
         """Wait until the device has computed what it was given, but not for copies beside that; return the time."""
-        if self._device is not None and self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
+        if self.device is not None and self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
         return time.perf_counter()
+
+    def stream(self) -> object:
+        """Return the stream on which this thread computes; None where there are none."""
+        return (
+            torch.cuda.current_stream(self.device) if self.device is not None and self.device.type == "cuda" else None
+        )
 
     def restart(self) -> None:
         """Begin a new peak."""
