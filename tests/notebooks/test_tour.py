@@ -51,4 +51,4 @@ def test_the_tour_shows_panels(cells, cell):
     (shown,) = [output["data"] for output in cells[cell]["outputs"] if output["output_type"] == "execute_result"]
     assert {"application/vnd.jupyter.widget-view+json", "text/html"} <= set(shown), shown
     twins = ["".join(output.get("data", {}).get("text/html", "")) for output in cells[cell]["outputs"]]
-    assert any("data-drlnb-twin" in twin and "<img" in twin for twin in twins)
+    assert any("data-drlnb-twin" in twin and 'class="drlnb-view"' in twin for twin in twins)

@@ -72,10 +72,9 @@ class Case(Values):
     def make(self) -> list[ipywidgets.Widget]:
         """Make the fields."""
         add, choice, number = self.panel.fields.add, ipywidgets.Dropdown, ipywidgets.FloatText
-        self._m = add("m", ipywidgets.IntSlider, "m", "300px", min=1, max=self.value("n_hosts"))
         boxes = [
             add("plan", choice, "plan", "150px", options=PLANS),
-            self._m,
+            add("m", ipywidgets.IntSlider, "m", "300px", min=1, max=self.value("n_hosts")),
             add("chunks", choice, "chunks", "150px", options=_CHUNKS.items()),
             add("n_hosts", ipywidgets.SelectionSlider, "hosts", "300px", options=self._stops()),
             add("model_mb", number, "model, MB", "180px"),
@@ -85,6 +84,7 @@ class Case(Values):
             add("kill", number, "kill relay", "150px"),
             add("shard", number, "shard", "150px"),
         ]
+        self._m = boxes[1]
         self.follow()
         return boxes
 

@@ -108,9 +108,9 @@ def test_a_converted_notebook_needs_no_network(playwright, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_notebook_is_converted_with_its_pictures(playwright, tmp_path, path):
-    """As above, for those that are kept here."""
+    """As above, for those that are kept here; tables are text, so the tour has the leases of its two desks."""
     (tmp_path / path.name).write_bytes(path.read_bytes())
-    _check(playwright, tmp_path, path.stem, 4)
+    _check(playwright, tmp_path, path.stem, 2 if path.stem == "00_tour" else 4)
 
 
 #: From now on nothing that the kernel says of its panels reaches a page.
