@@ -28,8 +28,8 @@ def constraints_but(session: nox.Session, *pins: str) -> tuple[str, str]:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """Run long learning, whole matrices, soaks."""
-    session.install(*PINNED, "-e", ".[test]")
+    """Run long learning, whole matrices, soaks; and what is compared with, or needs, packages that are optional."""
+    session.install(*PINNED, "-e", ".[test,atari,bench,box2d,mujoco,track,video]", "sb3-contrib")
     session.run("python", "-m", "pytest", "-m", "slow", "--timeout=3600", *session.posargs)
 
 

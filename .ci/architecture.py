@@ -17,6 +17,7 @@ BEGIN, END = "<!-- picture: python .ci/architecture.py --write -->\n", "<!-- end
 #: What each floor does, in a word.
 ROLES = {
     "cli": "terminal", "report": "HTML file", "widgets": "panels", "fleet": "the door",
+    "swap": "one system alone", "distribution": "one system alone", "placement": "one system alone",
     "sim": "pretends", "runtime": "acts, on Dask", "learned": "planners with weights", "planning": "decides",
     "rl": "learns", "views": "shows", "records": "says",
 }  # fmt: skip

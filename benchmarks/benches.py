@@ -16,7 +16,7 @@ from benchmarks.efforts import (
     SimulatedWarmup,
     Swapping,
     WarmupLive,
-)  # fmt: skip
+)
 from benchmarks.frame.bench import Bench
 from benchmarks.gpu import device, failures
 from benchmarks.leasing import events as lease_events

@@ -1,4 +1,4 @@
-"""Train any module under a budget of memory, with the gradients of plain PyTorch (seed 004).
+"""Train any module under a budget of memory, with the gradients of plain PyTorch (the swapping patent).
 
 Names load on first use: planning needs no torch, and nothing here needs Dask.
 """

@@ -17,7 +17,7 @@ from drlnb.runtime.ipc.host_store import HostStore, StoreView
 
 __all__ = ["actors", "handover", "pack"]
 
-#: Actor processes: few, and as many as seed 001 has on a machine (paragraph 105).
+#: Actor processes: few, and as many as the distribution patent has on a machine (paragraph 105).
 _FEW, _MANY = 4, 36
 #: Versions per turn, of which the median counts; and the pause between two looks at what actors have, in seconds.
 _VERSIONS, _LOOK_S = 7, 2e-4
@@ -84,7 +84,7 @@ def _act_by_messages(up: Semaphore, bell: Semaphore, versions: str, done: str) -
 
 
 def _by_messages(data: bytes, n_actors: int) -> float:
-    """Return the same for one ZeroMQ publisher and a copy per actor, as in seed 001."""
+    """Return the same for one ZeroMQ publisher and a copy per actor, as in the distribution patent."""
     import zmq
 
     with (

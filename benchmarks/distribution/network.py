@@ -105,7 +105,7 @@ def network(effort: Distribution) -> Iterator[Row]:
 
 
 def emulated(effort: Distribution) -> Iterator[Row]:
-    """Compare seed 001's plan with a star on emulated cards, which need no root."""
+    """Compare the distribution patent's plan with a star on emulated cards, which need no root."""
     n = 8
     spec = Spec(kind="loopback", n_hosts=n, rate_mbit=200.0)
     measured = _measure(spec, effort, ["star", f"relay:m={n}"], kills=False)

@@ -50,7 +50,7 @@ def _cell(name: str, load: float, workload: LeasingWorkload, seeds: Sequence[int
     ):
         mine, base = lease.samples(figure), rule.samples(figure)
         row = partial(_row, f"{key}-yield-{name}", f"{title}, `yield`, {words}", mine, bar=bar)
-        yield row(against="the seed's `round` on the same workloads", baseline_samples=base)
+        yield row(against="the patent's `round` on the same workloads", baseline_samples=base)
     if load == 0.8 and workload.collect_cv <= 0.2:
         title, bar = f"utilisation/bound, `round`, {words}", Bar("value", at_least=_ROUND)
         yield _row(f"b1-round-{name}", title, rule.samples("of_bound"), bar=bar)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 
 from benchmarks.efforts import Runtime
@@ -27,7 +28,7 @@ _AT_ONCE = 4
 #: Longest start of the zygote, in seconds.
 _START_S = 120.0
 
-#: The seed's cold start: a new interpreter with torch and gymnasium, an environment, one forward pass.
+#: The patent's cold start: a new interpreter with torch and gymnasium, an environment, one forward pass.
 _COLD = f"""
 import gymnasium, torch
 env = gymnasium.make({ENV!r})
@@ -49,13 +50,12 @@ async def _startup(repeats: int) -> tuple[Row, ...]:
     times: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder:
         async with _host(Path(folder)) as host:
-            for turn in range(repeats + 1):
-                for n in (1, _AT_ONCE):
-                    seconds = {mode: await _start(host, mode, n, Path(folder)) for mode in ("zygote", "spawn")}
-                    seconds["torch"] = _start_cold(n)
-                    if turn:  # the first turn warms the page cache for all three
-                        for mode, took_s in seconds.items():
-                            times.setdefault((mode, n), []).append(took_s)
+            for turn, n in product(range(repeats + 1), (1, _AT_ONCE)):
+                seconds = {mode: await _start(host, mode, n, Path(folder)) for mode in ("zygote", "spawn")}
+                seconds["torch"] = _start_cold(n)
+                if turn:  # the first turn warms the page cache for all three
+                    for mode, took_s in seconds.items():
+                        times.setdefault((mode, n), []).append(took_s)
     rows = []
     for n, name, started, more in (
         (1, "startup", "one collector", ""),

@@ -8,9 +8,10 @@ import numpy.typing as npt
 from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row, pair_up
 from benchmarks.swapping.rivals import planner_of
+from benchmarks.swapping.trials import learn
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import QTable, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import QTable, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.trace import GIB, analytic
@@ -36,13 +37,13 @@ def view_of(name: str, multiple: float, device: str = "2080ti", **more: object) 
     """Return the step of a network at a multiple of the batch that fits a device without a plan."""
     n = int(multiple * plain_batch(net_trace(name), device, _BUDGET))
     profile = analytic(net_trace(name), device, n)
-    return profile, SwapView(profile=profile, n_samples=n, budget_bytes=_BUDGET, **more)  # type: ignore[arg-type]
+    return profile, SwapView(profile=profile, n_samples=n, memory_budget_bytes=_BUDGET, **more)  # type: ignore[arg-type]
 
 
 def _speed(step: tuple[SwapProfile, SwapView], planner: str) -> float:
     """Return samples per second under a planner's plan; 0 if it does not fit."""
     profile, view = step
-    said = predict(profile, SWAPPING.ask(planner_of(planner), view), view.n_samples, view.budget_bytes)
+    said = predict(profile, SWAPPING.ask(planner_of(planner), view), view.n_samples, view.memory_budget_bytes)
     return view.n_samples / said.step_s if said.fits else 0.0
 
 
@@ -95,7 +96,7 @@ def gray_sweep(n_types: int) -> Iterator[int]:
 
 
 def table(effort: Swapping) -> Iterator[Row]:
-    """Count the seeds with which the seed's table meets the best set of layer types, and trials until then."""
+    """Count the seeds with which the patent's table meets the best set of layer types, and trials until then."""
     for name, multiple in _TABLES.items():
         n_types, costs = costs_of_types(view_of(name, multiple))
         values, least = costs.tolist(), costs.min() + 1e-12

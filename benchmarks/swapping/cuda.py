@@ -35,8 +35,11 @@ _CAP_BYTES = int(10.4 * GIB)
 #: Networks in their order, and least multiples of plain's largest batch; a policy of reinforcement learning has no bar.
 _LARGEST = {"resnet50_32": 5.0, "inception_v3_32": 6.0, "vgg16_224": 2.2, "alexnet_224": 1.7, "impala_x4": 1.0}
 #: Multiple -> network -> least speed relative to plain at its largest batch.
-_SPEED = {1.0: {}, 1.4: dict.fromkeys([*_LARGEST][:3], 0.95),
-          2.0: {"resnet50_32": 0.75, "inception_v3_32": 0.9, "vgg16_224": 0.75}}  # fmt: skip
+_SPEED = {
+    1.0: {},
+    1.4: dict.fromkeys([*_LARGEST][:3], 0.95),
+    2.0: {"resnet50_32": 0.75, "inception_v3_32": 0.9, "vgg16_224": 0.75},
+}
 #: Most seconds of a step relative to other ways; ``best`` is the fastest of them.
 _RIVALS = {"save_on_cpu": 0.5, "offload": 0.75, "checkpoint": 0.97, "best": 1.02}
 #: How much larger than under another planner a batch is at four fifths of plain's speed.
@@ -133,7 +136,7 @@ def guessed(net: str, planner: str) -> int:
 
     def fits(n: int) -> bool:
         profile = analytic(net_trace(net), "2080ti", n)
-        plan = SWAPPING.build(planner).plan(SwapView(profile=profile, n_samples=n, budget_bytes=_CAP_BYTES))
+        plan = SWAPPING.build(planner).plan(SwapView(profile=profile, n_samples=n, memory_budget_bytes=_CAP_BYTES))
         return predict(profile, plan, n, _CAP_BYTES).fits
 
     return largest(fits)
@@ -204,15 +207,31 @@ def compared(net: str, multiple: float, n: int, seconds: Mapping[str, Sequence[f
         least = _SPEED[multiple].get(net) if way == "auto" else None
         bar = None if least is None else Bar("ratio", at_least=least)
         title, reason = f"samples per second of {net} x{multiple} by {way}", "" if took else "it does not fit"
-        yield Row(f"speed-{net}-x{multiple}-{way}", title, [n / each for each in took], "/s", "plain, largest batch",
-                  (speed,), bar=bar, not_measured=reason, skipped=True)  # fmt: skip
+        yield Row(
+            f"speed-{net}-x{multiple}-{way}",
+            title,
+            [n / each for each in took],
+            "/s",
+            "plain, largest batch",
+            (speed,),
+            bar=bar,
+            not_measured=reason,
+            skipped=True,
+        )
     others = {way: took for way, took in seconds.items() if took and way != "auto"}
     limits = _RIVALS | ({"plain": 1.01} if multiple == 1.0 else {})
     others |= {"best": min(others.values(), key=median)} if others else {}
     for way in [way for way in limits if way in others]:
         title, reason = f"step of {net} x{multiple} by auto", "" if seconds["auto"] else "it does not fit"
-        yield Row(f"step-{net}-x{multiple}-{way}", title, seconds["auto"], against=f"by {way}",
-                  baseline_samples=others[way], bar=Bar("ratio", limits[way]), not_measured=reason)  # fmt: skip
+        yield Row(
+            f"step-{net}-x{multiple}-{way}",
+            title,
+            seconds["auto"],
+            against=f"by {way}",
+            baseline_samples=others[way],
+            bar=Bar("ratio", limits[way]),
+            not_measured=reason,
+        )
 
 
 def drift(effort: Swapping) -> Iterator[Row]:
@@ -238,7 +257,7 @@ def recovered(
     way.steps(x, FIRST_STEPS + 1)
     profile = way.swapper.report().profile
     assert profile is not None
-    search = Search(SwapView(profile=profile, n_samples=len(x), budget_bytes=cap_bytes))
+    search = Search(SwapView(profile=profile, n_samples=len(x), memory_budget_bytes=cap_bytes))
     learner, unit_s = QFine(search, fastest(search)[0]), predict(profile, SwapPlan.keeping(profile), len(x)).step_s
 
     def measured(choice: Any, n_steps: int) -> list[float]:

@@ -20,10 +20,13 @@ def _head(width: int) -> list[nn.Module]:
     return [
         nn.Flatten(),
         nn.Dropout(),
-        nn.Linear(width, 4096), nn.ReLU(inplace=True), nn.Dropout(),
-        nn.Linear(4096, 4096), nn.ReLU(inplace=True),
+        nn.Linear(width, 4096),
+        nn.ReLU(inplace=True),
+        nn.Dropout(),
+        nn.Linear(4096, 4096),
+        nn.ReLU(inplace=True),
         nn.Linear(4096, _CLASSES),
-    ]  # fmt: skip
+    ]
 
 
 def alexnet(size: int = 224) -> nn.Module:
@@ -49,8 +52,11 @@ def vgg16(size: int = 224, *, norm: bool = False) -> nn.Module:
             before = width
         layers.append(nn.MaxPool2d(2, 2))
     side = size // 32
-    return nn.Sequential(*layers, *_head(512 * side * side)) if size > 32 else nn.Sequential(
-        *layers, nn.Flatten(), nn.Linear(512, _CLASSES))  # fmt: skip
+    return (
+        nn.Sequential(*layers, *_head(512 * side * side))
+        if size > 32
+        else nn.Sequential(*layers, nn.Flatten(), nn.Linear(512, _CLASSES))
+    )
 
 
 class _Bottleneck(nn.Module):  # type: ignore[misc]  # torch is skipped
@@ -131,11 +137,14 @@ def _inception_c(width: int) -> nn.Module:
         _conv(768, 192, 1),
         nn.Sequential(_conv(768, width, 1), _conv(width, width, wide), _conv(width, 192, high)),
         nn.Sequential(
-            _conv(768, width, 1), _conv(width, width, high), _conv(width, width, wide), _conv(width, width, high),
+            _conv(768, width, 1),
+            _conv(width, width, high),
+            _conv(width, width, wide),
+            _conv(width, width, high),
             _conv(width, 192, wide),
         ),
         _pooled(768, 192),
-    )  # fmt: skip
+    )
 
 
 def _inception_e(before: int) -> nn.Module:
@@ -192,13 +201,17 @@ def inception_v3(size: int = 299) -> nn.Module:
 def nature_cnn() -> nn.Module:
     """Return the network of Mnih et al. (2015) for four frames of 84 x 84."""
     return nn.Sequential(
-        nn.Conv2d(4, 32, 8, 4), nn.ReLU(),
-        nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
-        nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
+        nn.Conv2d(4, 32, 8, 4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, 2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, 1),
+        nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(3136, 512), nn.ReLU(),
+        nn.Linear(3136, 512),
+        nn.ReLU(),
         nn.Linear(512, 18),
-    )  # fmt: skip
+    )
 
 
 def impala(scale: int = 1) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Learn a swap plan on a part of the samples, save, and go on with all of them (seed 004, paragraphs 20, 45, 64)."""
+"""Learn a swap plan on a part of the samples, save, and go on with all (the swapping patent, paragraphs 20, 45, 64)."""
 
 import tempfile
 import time

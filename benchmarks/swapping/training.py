@@ -41,21 +41,21 @@ def trained(stage: Stage, n: int, scale: int) -> Iterator[Row]:
         Factor on the network's width.
     """
     roomy = _last(stage, f"roomy-{n}", n, scale, _ROOM_BYTES)
-    budget_bytes = int(_SHARE * max(each.peak_bytes for each in roomy))
-    tight = _last(stage, f"tight-{n}", n, scale, budget_bytes)
+    memory_budget_bytes = int(_SHARE * max(each.peak_bytes for each in roomy))
+    tight = _last(stage, f"tight-{n}", n, scale, memory_budget_bytes)
     title = f"gradient step of PPO, IMPALA x{scale}, {n} samples, under {_SHARE} of its bytes"
     peaks, bar = [float(each.peak_bytes) for each in tight], Bar("ratio", at_most=1.0)
-    yield Row(f"task-{n}-peak", f"{title}: peak", peaks, "bytes", "the budget", (float(budget_bytes),), bar=bar)
+    yield Row(f"task-{n}-peak", f"{title}: peak", peaks, "bytes", "the budget", (float(memory_budget_bytes),), bar=bar)
     took_s, plain_s = ([each.step_s for each in steps] for steps in (tight, roomy))
     yield Row(f"task-{n}-step", title, took_s, against="with room enough", baseline_samples=plain_s)
 
 
-def _last(stage: Stage, name: str, n: int, scale: int, budget_bytes: int) -> tuple[SwapStepMeasured, ...]:
+def _last(stage: Stage, name: str, n: int, scale: int, memory_budget_bytes: int) -> tuple[SwapStepMeasured, ...]:
     """Train a task, and return what its last rounds say of their steps."""
     kwargs: Arguments = {"features_extractor_class": "ImpalaCNN", "features_extractor_kwargs": {"scale": scale}}
     shape: Arguments = {"n_envs": 8, "n_steps": n // 4, "batch_size": n, "n_epochs": 4}
     of = Task(
         "drlnb/Catch-v0", name=name, policy="CnnPolicy", policy_kwargs=kwargs, n_collectors=1,
-        total_timesteps=_ROUNDS * 2 * n, memory_budget=budget_bytes, **shape,
+        total_timesteps=_ROUNDS * 2 * n, memory_budget=memory_budget_bytes, **shape,
     )  # fmt: skip
     return stage.train([of], name).of(SwapStepMeasured)[-_LAST:]

@@ -151,7 +151,7 @@ class Way:
         now = self.swapper.report()
         if now.profile is not None:
             n = self.step.n_samples or 1
-            view = SwapView(profile=now.profile, n_samples=n, budget_bytes=now.budget_bytes)
+            view = SwapView(profile=now.profile, n_samples=n, memory_budget_bytes=now.memory_budget_bytes)
             self.swapper.apply(SWAPPING.ask(SWAPPING.build(self._rule), view))
             self._rule = ""
 

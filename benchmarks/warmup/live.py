@@ -1,8 +1,8 @@
 """Measure warm-up in real processes: what starts ahead save (W3), and steps under old parameters (W4).
 
-One task trains again and again on one cluster, its collectors ended after each round (seed 000, claim 2): started by
-the parameters' arrival or ahead of it, as new interpreters or forked; and beside them collectors that rest.  The ways
-are measured in turn, so that a change of the machine's load hits all of them.
+One task trains again and again on one cluster, its collectors ended after each round (the leasing patent, claim 2):
+started by the parameters' arrival or ahead of it, as new interpreters or forked; and beside them collectors that rest.
+The ways are measured in turn, so that a change of the machine's load hits all of them.
 """
 
 import itertools
@@ -30,7 +30,7 @@ _AHEAD_STEPS = 8
 WAYS = {
     "spawn-cold": ("cold", "respawn", "spawn"),
     "spawn-saa": ("saa", "respawn", "spawn"),
-    "spawn-seed": ("seed", "respawn", "spawn"),
+    "spawn-patent": ("patent", "respawn", "spawn"),
     "zygote-cold": ("cold", "respawn", "zygote"),
     "zygote-saa": ("saa", "respawn", "zygote"),
     "park": ("saa", "park", ""),
@@ -39,14 +39,14 @@ _Pairs = Mapping[str, tuple[str, str]]
 #: Row -> (way, the way that it is compared with); the first one's ratio has the bar.
 PAIRS: _Pairs = {
     "w3-spawn-saa": ("spawn-saa", "spawn-cold"),
-    "w3-spawn-seed": ("spawn-seed", "spawn-cold"),
+    "w3-spawn-patent": ("spawn-patent", "spawn-cold"),
     "w3-zygote-saa": ("zygote-saa", "zygote-cold"),
     "w3-spawn-saa-v-zygote": ("spawn-saa", "zygote-cold"),
     "w3-park": ("park", "spawn-cold"),
     "w3-park-v-zygote": ("park", "zygote-cold"),
 }
 #: Ways of the rounds that hide a start; each is compared with the first one.
-_AHEAD_WAYS = ("spawn-cold", "spawn-saa", "spawn-seed", "park")
+_AHEAD_WAYS = ("spawn-cold", "spawn-saa", "spawn-patent", "park")
 _AHEAD_PAIRS = {f"w3-ahead-{way.removeprefix('spawn-')}": (way, _AHEAD_WAYS[0]) for way in _AHEAD_WAYS[1:]}
 
 

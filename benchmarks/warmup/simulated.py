@@ -18,7 +18,7 @@ __all__ = ["cells", "plan", "wait"]
 _WAIT = Bar("ratio", 0.30)
 _IDLE_S, _CELL, _PLAN_MS = 0.75, 1.08, 2.0
 #: Rules that need no cost model; each is the best one somewhere.
-_SIMPLE = ("cold", "keep", "seed")
+_SIMPLE = ("cold", "keep", "patent")
 _NAMES = ", ".join(_SIMPLE)
 _RHOS = (1.0, 10.0)
 #: Plans that are timed.
@@ -31,7 +31,7 @@ _row = partial(Row, origin="simulated")
 def wait(effort: SimulatedWarmup) -> Iterator[Row]:
     """Compare how long rounds wait for spawned collectors at rho 1 (W1)."""
     works = [WarmupWorkload(seed=seed, n_rounds=effort.rounds) for seed in effort.seeds]
-    compared = compare(["cold", "saa", "keep", "seed"], works, simulate_warmup)
+    compared = compare(["cold", "saa", "keep", "patent"], works, simulate_warmup)
     cold_s = compared[0].samples("wait_s")
     against = "the same rounds under cold: started by the parameters' arrival"
     for runs in compared[1:]:

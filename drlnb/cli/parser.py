@@ -21,6 +21,7 @@ __all__ = [
     "parse",
     "reading",
     "seed_list",
+    "taking",
     "words",
 ]
 
@@ -40,6 +41,11 @@ Option: TypeAlias = Callable[[argparse._ActionsContainer], object]
 def option(*names: str, **how: Any) -> Option:
     """Return an option, with what ``ArgumentParser.add_argument`` takes."""
     return lambda parser: parser.add_argument(*names, **how)
+
+
+def taking(name: str, metavar: str, kind: Kind, help: str, default: object = None, none: str = "") -> Option:
+    """Return an option that takes a value of a kind; the word `none`, if there is one, is None."""
+    return option(name, type=reading(kind, none), default=default, metavar=metavar, help=help)
 
 
 def words(name: str, metavar: str, help: str) -> Option:

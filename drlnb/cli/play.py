@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from drlnb.cli.parser import Command, option, reading
+from drlnb.cli.parser import Command, option, taking
 from drlnb.cli.replay import naming_damage
 from drlnb.records.settings import POSITIVE
 
@@ -48,6 +48,6 @@ COMMAND = Command(
     run,
     (
         option("dir", metavar="DIR", type=Path, help="run directory"),
-        option("--speed", metavar="X", type=reading(POSITIVE, "all"), default=4.0, help=_SPEED_HELP),
+        taking("--speed", "X", POSITIVE, _SPEED_HELP, 4.0, "all"),
     ),
 )

@@ -10,30 +10,13 @@ from drlnb.fleet.plain import Plain
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.sim.report import table_lines
+from drlnb.views.drawing.words import duration
 from drlnb.views.folds.status import TaskStatus
 
-__all__ = ["Live", "leases_line", "settings_lines", "span", "status_line", "summary_lines"]
+__all__ = ["Live", "leases_line", "settings_lines", "status_line", "summary_lines"]
 
 #: Seconds between two plain reports where lines cannot be rewritten.
 _PLAIN_S = 5.0
-
-
-def span(seconds: float | None) -> str:
-    """Return a duration in words.
-
-    Examples
-    --------
-    >>> span(None), span(8.4), span(75), span(7300)
-    ('-', '8s', '1m 15s', '2h 01m')
-    """
-    if seconds is None:
-        return "-"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    return f"{whole // 3600}h {whole % 3600 // 60:02d}m"
 
 
 def _number(value: float | None, form: str = ".1f") -> str:
@@ -46,7 +29,7 @@ def status_line(task: TaskStatus, width: int = 0) -> str:
     steps = f"{task.n_timesteps:,}/{task.total_timesteps:,}"
     why = f" (last: {task.last_loss})" if task.last_loss else ""
     restarts = f", {task.n_restarts} restarts{why}" if task.n_restarts else ""
-    eta = "" if task.ended else f"  ETA {span(task.eta_s):>7}"
+    eta = "" if task.ended else f"  ETA {duration(task.eta_s):>11}"
     told = f"  return {_number(task.ep_rew_mean):>8}" if task.env else ""  # supervised work has none
     return f"{task.name:<{width}}  {share:4.0%} {steps:>19}{told}{eta}  {task.doing}{restarts}"
 
@@ -139,7 +122,7 @@ _COLUMNS: Mapping[str, Callable[[Plain, str], str]] = {
     "steps": lambda row, state: f"{row['timesteps']:,}",
     "return": lambda row, state: _number(row["ep_rew_mean"]),
     "eval return": lambda row, state: _number(row["eval_mean_reward"]),
-    "time": lambda row, state: span(row["seconds"]),
+    "time": lambda row, state: duration(row["seconds"]),
     "steps/s": lambda row, state: _number(row["steps_per_s"], ",.0f"),
     "restarts": lambda row, state: str(row["restarts"]),
 }

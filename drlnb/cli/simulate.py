@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from importlib import import_module
 
-from drlnb.cli.parser import Command, Option, either, option, reading, seed_list
+from drlnb.cli.parser import Command, Option, either, option, reading, seed_list, taking
 from drlnb.records.settings import count, size
 
 __all__ = ["COMMAND"]
@@ -19,13 +19,15 @@ def _number(
 
 
 _JSON = option(
-    "--json", nargs="?", const="-", metavar="FILE",
+    "--json",
+    nargs="?",
+    const="-",
+    metavar="FILE",
     help="write the summary as JSON there; without FILE: as last line of standard output",
-)  # fmt: skip
+)
 _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "NAME"}
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
 _P95 = "95%% quantile of a start (default: measured for the mode)"
-_SIZE = {"type": reading(size()), "metavar": "SIZE"}
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
 
 _TRAIN = (
@@ -34,13 +36,8 @@ _TRAIN = (
     _number("--rounds", "N", 100, "rounds per task"),
     _number("--collectors", "N", 2, "collectors per task"),
     _number("--seed", "S", 0, "of the durations", least=0),
-    option("--hold", **_HOLD, help="hold planner: yield (default), round (the seed's) or last"),
-    option(
-        "--swap-budget",
-        type=reading(size()),
-        metavar="SIZE",
-        help="bytes that a gradient step may use, such as 1GiB (default any number)",
-    ),
+    option("--hold", **_HOLD, help="hold planner: yield (default), round (the patent's) or last"),
+    taking("--swap-budget", "SIZE", size(), "bytes that a gradient step may use, such as 1GiB (default any number)"),
     option("--out", metavar="DIR", help="write the journal there"),
     _JSON,
 )
@@ -81,27 +78,37 @@ _WARMUP = (
 )
 _DISTRIBUTION = (
     _number("--hosts", "N", 298, "hosts beside the learner", most=10_000),
-    _number("--actors", "P", 0, "actors on each host, to whom it hands the version over", least=0, most=100_000),
     _number("--model-mb", "S", 20.0, "megabytes of one version"),
     _number("--link-gbit", "B", 10.0, "Gbit/s of each network card"),
     _number("--latency-us", "US", 300.0, "microseconds that a message is on its way"),
     _number("--overhead-us", "US", 150.0, "microseconds of processor time per message"),
     option("--plan", nargs="+", default=["all"], metavar="NAME", help="planners, such as relay:m=30; or all (default)"),
-    option("--sweep", choices=["relay", "multitree", "tree", "kary"], help="this one with growing numbers, too"),
+    option("--sweep", choices=["relay", "multitree", "tree"], help="this one with growing numbers, too"),
     option("--fail", nargs="+", default=[], metavar="HOST@S", help="hosts that are gone after so many seconds"),
     _JSON,
 )
 _SWAPPING = (
     option("--net", default="resnet50_32", metavar="NAME", help="network, such as resnet50_32 (default) or vgg16_224"),
-    option("--multiple", nargs="+", type=float, default=[1.7], metavar="X",
-           help="batches, as multiples of the largest one that fits without a plan (default 1.7)"),
-    option("--planner", nargs="+", default=["compared"], metavar="NAME",
-           help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind"),
+    option(
+        "--multiple",
+        nargs="+",
+        type=float,
+        default=[1.7],
+        metavar="X",
+        help="batches, as multiples of the largest one that fits without a plan (default 1.7)",
+    ),
+    option(
+        "--planner",
+        nargs="+",
+        default=["compared"],
+        metavar="NAME",
+        help="planners, such as hybrid:actions=swap+derive; or compared (default): one of each kind",
+    ),
     option("--preset", choices=["2080ti", "h200_tf32"], default="2080ti", help="device (default 2080ti)"),
-    option("--swap-budget", **_SIZE, default="11GiB", help="of the device's memory (default 11GiB)"),
+    taking("--swap-budget", "SIZE", size(), "of the device's memory (default 11GiB)", "11GiB"),
     _number("--seed", "S", 0, "of searches", least=0),
     _JSON,
-)  # fmt: skip
+)
 
 
 def _run(module: str, args: argparse.Namespace) -> int:
@@ -109,16 +116,20 @@ def _run(module: str, args: argparse.Namespace) -> int:
     return int(import_module(module).main(args) or 0)
 
 
+#: What is simulated -> in words, room of :mod:`drlnb.sim`, options.
 _KINDS = {
-    "train": Command("whole runs", partial(_run, "drlnb.sim.training.report"), _TRAIN),
-    "leasing": Command("who holds which slot when", partial(_run, "drlnb.sim.leasing.report"), _LEASING),
-    "distribution": Command(
-        "which way parameters take to hosts", partial(_run, "drlnb.sim.distribution.report"), _DISTRIBUTION
-    ),
-    "swapping": Command(
-        "what leaves the device's memory during a training step", partial(_run, "drlnb.sim.swapping.report"), _SWAPPING
-    ),
-    "warmup": Command("when collectors start", partial(_run, "drlnb.sim.warmup.report"), _WARMUP),
+    "train": ("whole runs", "training", _TRAIN),
+    "leasing": ("who holds which slot when", "leasing", _LEASING),
+    "distribution": ("which way parameters take to hosts", "distribution", _DISTRIBUTION),
+    "swapping": ("what leaves the device's memory during a training step", "swapping", _SWAPPING),
+    "warmup": ("when collectors start", "warmup", _WARMUP),
 }
 #: How ``drlnb simulate`` is called.
-COMMAND = Command("run the machines on a virtual clock", partial(_run, ""), kinds=_KINDS)
+COMMAND = Command(
+    "run the machines on a virtual clock",
+    partial(_run, ""),
+    kinds={
+        name: Command(help, partial(_run, f"drlnb.sim.{room}.report"), options)
+        for name, (help, room, options) in _KINDS.items()
+    },
+)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drlnb.cli.parser import Command, UsageError, either, option, reading, seed_list, words
+from drlnb.cli.parser import Command, UsageError, either, option, reading, seed_list, taking, words
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS, SEATS
 from drlnb.records.settings import SECONDS, count, fitting, is_whole, size
@@ -92,9 +92,9 @@ _ISOLATION = "shared: one process per slot for all tasks (default; of resume: wh
 #: Where to train: the options that train and resume share.
 CLUSTER = (
     option("--gpus", type=device_choice, metavar="K|LIST", help=_GPUS),
-    option("--seats", type=reading(SEATS), metavar="C", help=_SEATS),
+    taking("--seats", "C", SEATS, _SEATS),
     option("--isolation", choices=ISOLATIONS, help=_ISOLATION),
-    option("--workers", type=reading(count(1, 256)), metavar="W", help="Dask workers of the local cluster (default 1)"),
+    taking("--workers", "W", count(1, 256), "Dask workers of the local cluster (default 1)"),
     option("--client", metavar="ADDRESS", help="scheduler's address or file, instead of a local cluster"),
     option("--json", action="store_true", help="last line of standard output: the summary as JSON"),
 )
@@ -189,7 +189,7 @@ _DESCRIPTION = (
     "for its environment, else Stable-Baselines3's defaults."
 )
 _ZOO = "take each environment's settings from an rl-baselines3-zoo file"
-_PLANNERS = "planners, such as hold=last or distribution=chain; or auto, or seed: the patents' own rules"
+_PLANNERS = "planners, such as hold=last or distribution=chain; or auto, or patent: the patents' own rules"
 _SET = "settings of scheduling, such as warmup.collector_mode=respawn (drlnb runs set changes them later)"
 _TRACK = "send scalars to tensorboard, wandb (offline unless WANDB_MODE says else) or mlflow, too"
 _ENV_TIMEOUT = "seconds that environments may take for one step, or to be made (default 60; none: all time)"
@@ -206,42 +206,21 @@ COMMAND = Command(
         option("--algo", choices=ALGORITHMS, help="algorithm (default ppo; with --zoo what the file's name says)"),
         option("--zoo", metavar="FILE", type=Path, help=_ZOO),
         *CLUSTER,
-        option(
-            "--collectors",
-            type=reading(LIMITS["n_collectors"]),
-            metavar="N",
-            help="collector processes per task (default min(2, n_envs))",
-        ),
-        option(
-            "--n-envs", type=reading(LIMITS["n_envs"]), metavar="N", help="environments per task, over all collectors"
-        ),
-        option(
-            "--total-timesteps", type=reading(LIMITS["total_timesteps"]), metavar="N", help="environment steps per task"
-        ),
-        option(
-            "--eval-episodes",
-            type=reading(LIMITS["eval_episodes"]),
-            default=EVAL_EPISODES,
-            metavar="N",
-            help=_EVAL_EPISODES,
-        ),
-        option(
-            "--eval-max-steps",
-            type=reading(LIMITS["eval_max_steps"]),
-            default=EVAL_MAX_STEPS,
-            metavar="N",
-            help=_EVAL_MAX_STEPS,
-        ),
+        taking("--collectors", "N", LIMITS["n_collectors"], "collector processes per task (default min(2, n_envs))"),
+        taking("--n-envs", "N", LIMITS["n_envs"], "environments per task, over all collectors"),
+        taking("--total-timesteps", "N", LIMITS["total_timesteps"], "environment steps per task"),
+        taking("--eval-episodes", "N", LIMITS["eval_episodes"], _EVAL_EPISODES, EVAL_EPISODES),
+        taking("--eval-max-steps", "N", LIMITS["eval_max_steps"], _EVAL_MAX_STEPS, EVAL_MAX_STEPS),
         either(
-            option("--seed", type=reading(LIMITS["seed"]), default=0, metavar="S", help="seed (default 0)"),
+            taking("--seed", "S", LIMITS["seed"], "seed (default 0)", 0),
             option("--seeds", type=seed_list, metavar="LIST", help="one task per seed: 0-4 or 1,5,9"),
         ),
         words("--hyper", "KEY=VALUE", "hyper-parameters, by SB3's names"),
         words("--planners", "KEY=VALUE", _PLANNERS),
-        option("--swap-budget", type=reading(size()), metavar="SIZE", help=_SWAP_BUDGET),
+        taking("--swap-budget", "SIZE", size(), _SWAP_BUDGET),
         words("--set", "KEY=VALUE", _SET),
         words("--track", "NAME", _TRACK),
-        option("--env-timeout", type=reading(SECONDS, "none"), default=60.0, metavar="S", help=_ENV_TIMEOUT),
+        taking("--env-timeout", "S", SECONDS, _ENV_TIMEOUT, 60.0, "none"),
         option("--out", metavar="DIR", type=Path, help="run directory (default runs/<date-time>)"),
         option("--on-existing", choices=_ACTIONS, default="error", metavar="ACTION", help=_ON_EXISTING),
     ),

@@ -1,4 +1,4 @@
-"""Distribute the parameters of any torch module to the processes of a Dask cluster (seed 001).
+"""Distribute the parameters of any torch module to the processes of a Dask cluster (the distribution patent).
 
 Public names load on first use: an actor that reads needs neither Dask nor torch.
 """

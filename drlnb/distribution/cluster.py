@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import platform
 import time
@@ -13,7 +14,7 @@ from drlnb.runtime.files import versions
 from drlnb.runtime.node.bootstrap import Bootstrap, Removals, by_value
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["PLUGIN_S", "TopicClient", "install", "uninstall", "usable"]
+__all__ = ["PLUGIN_S", "TopicClient", "close_idle", "install", "uninstall", "usable"]
 
 #: Longest wait for the workers to take the plugin, in seconds.
 PLUGIN_S = 30.0
@@ -58,15 +59,32 @@ async def install(client: Client, name: str, topic: str, *, task: str, attempt: 
         register = client.scheduler.register_scheduler_plugin(plugin=packed, name=name, idempotent=True)
         await asyncio.wait_for(register, PLUGIN_S)
     register = client.scheduler.register_worker_plugin(plugin=by_value(plugin), name=name, idempotent=True)
-    return set(await asyncio.wait_for(register, PLUGIN_S))
+    try:
+        return set(await asyncio.wait_for(register, PLUGIN_S))
+    except OSError:  # one worker was cut off, for which Dask gives no answer at all: who has no relay will not speak
+        return set(await client.scheduler.ncores())
 
 
 async def uninstall(client: Client, name: str, topic: str) -> None:
-    """Remove the plugins from the cluster."""
+    """Remove the plugins from the cluster; a worker that is cut off meanwhile does not matter."""
     client.unsubscribe_topic(topic)
     with contextlib.suppress(Exception):  # it is not there
         await client.scheduler.unregister_scheduler_plugin(name=name)
-    await client.scheduler.unregister_worker_plugin(name=name)
+    try:
+        await client.scheduler.unregister_worker_plugin(name=name)
+    except OSError:
+        await client.scheduler.ncores()  # else the scheduler is gone itself
+
+
+def close_idle(client: Client) -> None:
+    """Close connections to workers that a client would keep for later; Dask logs that for whoever debugs Dask."""
+    logger = logging.getLogger("distributed.core")
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        client.rpc.collect()
+    finally:
+        logger.setLevel(level)
 
 
 def usable(client: Client | None) -> Client:

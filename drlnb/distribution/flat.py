@@ -22,7 +22,7 @@ from drlnb.records.errors import LayoutMismatch
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FlatEntry", "FlatLayout", "arrays", "bind", "layout_of", "layout_sha", "pack"]
+__all__ = ["FlatEntry", "FlatLayout", "arrays", "bind", "layout_of", "pack"]
 
 _MAGIC, _ALIGN = b"drlnbFL1", 64
 #: Dtypes that numpy has not, and what their bits are shown as.
@@ -122,11 +122,6 @@ def layout_of(buffer: _Buffer) -> FlatLayout:
     if len(flat) != layout.n_bytes:
         raise ValueError(f"a payload of this layout has {layout.n_bytes} bytes, got {len(flat)}")
     return layout
-
-
-def layout_sha(buffer: _Buffer) -> str:
-    """Return the SHA-256 of a payload's layout, in hexadecimal digits: equal ones hold the same kinds of tensors."""
-    return layout_of(buffer).head[16:48].hex()
 
 
 def arrays(buffer: _Buffer) -> dict[str, np.ndarray]:

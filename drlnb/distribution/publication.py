@@ -8,15 +8,7 @@ from dataclasses import dataclass
 
 from drlnb.planning.distribution import LEARNER, Link
 from drlnb.records.base import Record
-from drlnb.records.columns.distribution import (
-    ActorsInstalled,
-    DistributionPlanned,
-    HostCompleted,
-    HostDropped,
-    SendParameters,
-    VersionPublished,
-    VersionSuperseded,
-)
+from drlnb.records.columns import distribution as words
 
 __all__ = ["Publication", "PublishReport"]
 
@@ -73,7 +65,7 @@ class PublishReport:
 
     @property
     def models_per_s(self) -> float:
-        """Versions per second, if the next one left when this one was confirmed (seed 001, paragraph 105)."""
+        """Versions per second, if the next left once this was confirmed (the distribution patent, paragraph 105)."""
         return 1.0 / self.publish_s if self.publish_s else 0.0
 
     def __str__(self) -> str:
@@ -105,10 +97,10 @@ class PublishReport:
     ) -> "PublishReport":
         """Return the report of the version that a trace is of; `lost` hosts had been dropped before."""
         own = [record for record in trace if getattr(record, "version", version) == version]
-        held = {record.host: record for record in own if isinstance(record, HostCompleted)}
-        installed = {record.host: record for record in own if isinstance(record, ActorsInstalled)}
-        first = next((record for record in own if isinstance(record, DistributionPlanned)), None)
-        end = next((record for record in own if isinstance(record, VersionPublished)), None)
+        held = {record.host: record for record in own if isinstance(record, words.HostCompleted)}
+        installed = {record.host: record for record in own if isinstance(record, words.ActorsInstalled)}
+        first = next((record for record in own if isinstance(record, words.DistributionPlanned)), None)
+        end = next((record for record in own if isinstance(record, words.VersionPublished)), None)
         late = end.late if end else ()
         return cls(
             version=version,
@@ -119,12 +111,12 @@ class PublishReport:
             planner=first.planner if first else "",
             plan=(first.plan or first.planner) if first else "",
             superseded=end is None,
-            n_superseded=sum(isinstance(record, VersionSuperseded) for record in trace) - (end is None),
+            n_superseded=sum(isinstance(record, words.VersionSuperseded) for record in trace) - (end is None),
             publish_s=end.publish_s if end else 0.0,
             predicted_s=first.predicted_s * first.correction if first else 0.0,
             correction=first.correction if first else 1.0,
-            failed={**lost, **{record.host: record.reason for record in own if isinstance(record, HostDropped)}},
-            egress_bytes=_egress([record for record in own if isinstance(record, SendParameters)]),
+            failed={**lost, **{record.host: record.reason for record in own if isinstance(record, words.HostDropped)}},
+            egress_bytes=_egress([record for record in own if isinstance(record, words.SendParameters)]),
             publish_s_of={host: record.publish_s for host, record in held.items()},
             arrival_s={host: record.arrival_s for host, record in held.items()},
             n_actors=sum(record.n_actors for record in installed.values()),
@@ -137,7 +129,7 @@ class PublishReport:
         )
 
 
-def _egress(commands: Sequence[SendParameters]) -> dict[str, int]:
+def _egress(commands: Sequence[words.SendParameters]) -> dict[str, int]:
     egress = Counter({"learner": 0})
     for sent in commands:
         for start, stop, route in sent.sends:

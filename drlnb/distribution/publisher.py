@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from distributed import Client
 
-from drlnb.distribution.cluster import PLUGIN_S, TopicClient, install, uninstall, usable
+from drlnb.distribution.cluster import PLUGIN_S, TopicClient, close_idle, install, uninstall, usable
 from drlnb.distribution.flat import pack
 from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
@@ -23,18 +23,7 @@ from drlnb.planning.distribution.machine import DistributionMachine
 from drlnb.planning.registry import AnyPlanner, PlannerFailed, Planners
 from drlnb.records.attributes import fixed
 from drlnb.records.base import Record
-from drlnb.records.columns.distribution import (
-    AskMissing,
-    HostDropped,
-    HostsChanged,
-    LinkMeasured,
-    MeasureLink,
-    PublishAsked,
-    SendParameters,
-    VersionFailed,
-    VersionPublished,
-    VersionSuperseded,
-)
+from drlnb.records.columns import distribution as words
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.runtime.distribution.probe import WITHIN_S
 from drlnb.runtime.distribution.relay import HostRelay
@@ -76,7 +65,7 @@ class Publisher:
         as it cannot be measured, it is taken for 10 Gbit/s Ethernet.
     confirm
         When a version is published: ``hosts``, once every host holds it; ``actors``, once on every host the actors that
-        are attached have applied it (seed 001, paragraph 105), waited for as long as the version's own deadline.
+        are attached have applied it (the distribution patent, paragraph 105), waited for until the version's deadline.
 
     Raises
     ------
@@ -87,7 +76,7 @@ class Publisher:
 
     References
     ----------
-    Seed 001; paragraph 72: processes by a distributed engine, bytes by a fast path beside it.
+    The distribution patent; paragraph 72: processes by a distributed engine, bytes by a fast path beside it.
     """
 
     task: str
@@ -166,7 +155,11 @@ class Publisher:
             lambda: self._addresses,
             lambda kind, **values: self._host.feed(kind, **values),
         )
-        effects = by_class({SendParameters: self._send, AskMissing: self._sender.ask, MeasureLink: self._measure})
+        effects = by_class({
+            words.SendParameters: self._send,
+            words.AskMissing: self._sender.ask,
+            words.MeasureLink: self._measure,
+        })
         self._host = MachineHost(DistributionMachine(config, self._planners), effects, [self._listen])
         self._changed = asyncio.Event()
         self._client.subscribe_topic(self._topic, self._heard)
@@ -231,9 +224,9 @@ class Publisher:
 
     def _tell(self) -> None:
         if self._is_open:  # before, those that are there are awaited
-            self._host.feed(HostsChanged, hosts=tuple(self._addresses))
+            self._host.feed(words.HostsChanged, hosts=tuple(self._addresses))
 
-    def _measure(self, command: MeasureLink) -> None:
+    def _measure(self, command: words.MeasureLink) -> None:
         self._measuring = [self._link.keep(self._sender.measure(command))]
 
     @property
@@ -292,7 +285,7 @@ class Publisher:
         self._waiting[publication.version] = publication
         base, changed = self._sender.changes(payload)
         what = {"version": publication.version, "n_bytes": len(payload), "planner": plan}
-        self._host.feed(PublishAsked, **what, base=base, changed=changed)
+        self._host.feed(words.PublishAsked, **what, base=base, changed=changed)
         self._link.keep(self._ask_back())
 
     async def _ask_back(self) -> None:
@@ -314,7 +307,7 @@ class Publisher:
             elif address not in workers:
                 self._dropped.pop(host, None)
 
-    def _send(self, command: SendParameters) -> None:
+    def _send(self, command: words.SendParameters) -> None:
         """Send a version, and forget those before it."""
         self._sent = self._payloads[command.version]
         self._payloads = {version: kept for version, kept in self._payloads.items() if version >= command.version}
@@ -324,16 +317,16 @@ class Publisher:
         """Keep what is said of the versions under way, and hand over the reports of those that are over."""
         for publication in self._waiting.values():
             publication.trace.append(record)
-        if isinstance(record, LinkMeasured) and record.figures:
+        if isinstance(record, words.LinkMeasured) and record.figures:
             self.link = Link.from_mapping(asdict(self.link) | dict(record.figures))
             assumed = [name for name in Link.declared() if name not in record.figures]
             self.link_origin = f"measured, but for {', '.join(assumed)}" if assumed else "measured"
-        if isinstance(record, HostDropped) and record.host in self._addresses:
+        if isinstance(record, words.HostDropped) and record.host in self._addresses:
             self._dropped[record.host] = self._addresses.pop(record.host), record.reason
-        if not isinstance(record, (VersionPublished, VersionSuperseded, VersionFailed)):
+        if not isinstance(record, (words.VersionPublished, words.VersionSuperseded, words.VersionFailed)):
             return
         ended, lost = self._waiting.pop(record.version, None), {host: why for host, (_, why) in self._dropped.items()}
-        if ended and isinstance(record, VersionFailed):
+        if ended and isinstance(record, words.VersionFailed):
             ended.fail(PlannerFailed(record.reason))
         elif ended:
             ended.end(PublishReport.of(record.version, ended.trace, self.link, self.link_origin, lost))
@@ -346,17 +339,19 @@ class Publisher:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._client.status == "running":
-            self._call(self._close(), PLUGIN_S)
-        for publication in self._waiting.values():
-            publication.fail(_closed())
+        try:
+            if self._client.status == "running":
+                self._call(self._close(), PLUGIN_S)
+        finally:
+            for publication in self._waiting.values():
+                publication.fail(_closed())
 
     async def _close(self) -> None:
         self._sender.close()
         await self._host.close()
         await self._link.close()
         await uninstall(self._client, self._plugin, self._topic)
-        self._client.rpc.collect()  # connections to workers that would be kept for later
+        close_idle(self._client)
 
     def __enter__(self) -> Self:
         """Return the publisher."""

@@ -184,7 +184,7 @@ class Fleet:
             What to do with a run that is there: ``error``, ``resume``, ``restart`` or ``overwrite``.
         planners
             Decision -> a planner's name (``relay:m=4``), or a planner of your own or its class, where it shall not be
-            the default; or ``"seed"``: the patents' own rules, collectors that end between rounds included.
+            the default; or ``"patent"``: the patents' own rules, collectors that end between rounds included.
         track
             ``tensorboard``, ``wandb``, ``mlflow``, a sink of your own, or several; :meth:`Training.track`.
         env_timeout_s

@@ -62,7 +62,7 @@ def launch(
             if task.name in begun:
                 write_trained(folder.checkpoints / task.name, task, begun[task.name])
         settings = {**spec.settings, **asked}
-        scheduling = _changed(folder, spec.settings, asked) if folder.resumed else _of_seed(spec)
+        scheduling = _changed(folder, spec.settings, asked) if folder.resumed else _of_patent(spec)
         _refuse_changed(spec, settings, scheduling)
         link.create_run({
             "run": spec.run,
@@ -133,21 +133,21 @@ def _with_spaces(link: "Link", tasks: Iterable[WorkSpec], timeout_s: float | Non
     return tuple(probed)
 
 
-def _of_seed(spec: RunSpec) -> dict[str, dict[str, object]]:
-    """Return what each task has of the seed's rules beside its planners; say what it cannot have, and the way out."""
-    if not spec.seed:
+def _of_patent(spec: RunSpec) -> dict[str, dict[str, object]]:
+    """Return what each task has of the patent's rules beside its planners; say what it cannot have, and the way out."""
+    if not spec.patent:
         return {}
     if swept := [task.name for task in spec.with_envs if not settings_of(task).streams(task.n_envs)]:
         say(
-            f"seed: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
+            f"patent: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
             "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"
         )
     if "collector_mode" in spec.settings.get("warmup", {}):
         return {}
     if parked := [task.name for task in spec.with_envs if not task.can_snapshot]:
         say(
-            f"seed: collectors of {', '.join(parked)} are parked between rounds, not ended: their environments cannot "
-            "be frozen and thawed exactly"
+            f"patent: collectors of {', '.join(parked)} are parked between rounds, not ended: their environments "
+            "cannot be frozen and thawed exactly"
         )
     return {task.name: {"warmup.collector_mode": "respawn"} for task in spec.with_envs if task.can_snapshot}
 

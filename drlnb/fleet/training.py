@@ -283,8 +283,8 @@ class Training:
         Parameters
         ----------
         table
-            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes`` or ``swapping``: docs/reference/tracking.md has
-            their columns.
+            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes``, ``placement`` or ``swapping``:
+            docs/reference/tracking.md has their columns.
         every
             Leave all rows out but every so manieth: the journal is never held in memory, the rows are.
 
@@ -310,10 +310,9 @@ class Training:
     def preview(self, key: str, value: object, task: str | None = None) -> Preview:
         """Compute what would come of a change, without making it, from the settings that are in force now.
 
-        For leasing, the durations of this run are played once more on a virtual clock, before and after the change.
-        For warm-up, its events are decided again: what would have been planned in each round, and what those starts
-        come to against the recorded gaps.  For swapping, the recorded gradient step is planned again, which takes up to
-        seconds, and the cost model says its seconds and its peak.
+        For leasing and warm-up, the durations of this run are played once more on a virtual clock, before and after the
+        change.  For swapping, the recorded gradient step is planned again, which takes up to seconds, and the cost
+        model says its seconds and its peak.
 
         Parameters
         ----------
@@ -329,9 +328,9 @@ class Training:
         -------
         Preview
             A figure before and after, :meth:`~drlnb.fleet.whatif.preview.Preview.rows` of it, and by how much the
-            simulation of things as they are misses what was recorded: for leasing rounds and waits of each task
-            (``speedup``, ``calibration_frac``), for warm-up waits and idle times of its rounds (``wait_s``,
-            ``idle_s``, ``calibration_s``), for swapping seconds of a step (``now``, ``then``, ``calibration_frac``).
+            simulation of things as they are misses what was recorded: for leasing and warm-up rounds and waits of
+            each task (``speedup``, ``calibration_frac``), for swapping seconds of a step (``now``, ``then``,
+            ``calibration_frac``).
 
         Raises
         ------
@@ -371,7 +370,7 @@ class Training:
         path
             The file.
         **options
-            ``notes`` (text, or section -> text), ``theme``.
+            ``notes`` (text below the summary).
 
         Raises
         ------

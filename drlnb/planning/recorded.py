@@ -35,7 +35,7 @@ class Recorded(Generic[View, Plan]):
 
     def __init__(self, kind: PlannerKind[View, Plan], name: str, answer: Callable[[], Answer]) -> None:
         self.name, self._kind, self._answer = name, kind, answer
-        self.yields = True
+        self.yields = self.replans = True
 
     @property
     def uses_link(self) -> bool:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,8 @@ from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
 from drlnb.report.download import Download, Names, archive, scrub
-from drlnb.report.page import THEMES, Section, controls, facts_table, journal_part, page, pairs_table
-from drlnb.report.parts import NAMES, pictures
+from drlnb.report.page import Section, facts_table, journal_part, page, pairs_table, paragraphs
+from drlnb.report.parts import pictures
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content, Plain
@@ -42,9 +41,7 @@ class Report(NamedTuple):
     n_bytes: int
 
 
-def build(
-    source: Journal | Path | str, path: Path | str, *, notes: str | Mapping[str, str] | None = None, theme: str = "auto"
-) -> Report:
+def build(source: Journal | Path | str, path: Path | str, *, notes: str = "") -> Report:
     """Write a run as one HTML file.
 
     Parameters
@@ -54,23 +51,15 @@ def build(
     path
         The file to write; it is replaced as a whole or not at all.
     notes
-        Paragraphs to add, apart by empty lines: to the summary, or by section (``summary``, ``tasks``, ``leases``,
-        ``shares``, ``queue``, ``lending``, ``reasons``, ``learning``, ``rounds``, ``topology``, ``warmup``,
-        ``choices``, ``starts``, ``history``, ``curve``, ``swapping``, ``steps``, ``plan``, ``lanes``,
-        ``configuration``, ``journal``).
-    theme
-        ``auto`` (as the reader's system), ``light`` or ``dark``.
+        Paragraphs to add below the summary, apart by empty lines.
 
     Raises
     ------
     ConfigError
-        If theme or section is unknown, or the file cannot be written; the message has the reason.
+        If the file cannot be written; the message has the reason.
     JournalError
         If there is no journal, or it cannot be read.
     """
-    if theme not in THEMES:
-        raise ConfigError(f"theme must be one of {', '.join(THEMES)}, got {theme!r}")
-    texts = _notes(notes)
     journal, run = _read(source)
     fold = _folded(journal, run)
     names = Names(journal, fold.n_rows)
@@ -79,12 +68,12 @@ def build(
     subtitle = ", ".join(f"{word} {value}" for word, value in began.items() if value)
 
     def made(download: Download) -> str:
-        last = Section(name="journal", heading="Journal", body=journal_part(download), notes=texts.get("journal", ()))
-        return page(title, subtitle, [*sections, last], theme=theme)
+        return page(
+            title, subtitle, [*sections, Section(name="journal", heading="Journal", body=journal_part(download))]
+        )
 
     for max_bars, n_columns in ((MAX_BARS, None), (FEW_BARS, FEW_COLUMNS)):
-        sections = _sections(journal, fold, run, names, max_bars, n_columns)
-        sections = [replace(section, notes=texts.get(section.name.rstrip("0123456789"), ())) for section in sections]
+        sections = _sections(journal, fold, run, names, notes, max_bars, n_columns)
         without = made(Download(data=b"", n_rows=fold.n_rows))
         if len(without.encode()) <= MAX_BYTES - _SPARE:
             break
@@ -103,17 +92,6 @@ def _read(source: Journal | Path | str) -> tuple[Journal, Content]:
     with contextlib.suppress(OSError, ValueError):  # a journal without run.json still makes a report
         run = RunSpec.read(RunDir(directory)).to_plain()
     return Journal.read(directory), run
-
-
-def _notes(notes: str | Mapping[str, str] | None) -> dict[str, list[str]]:
-    known = ("summary", *NAMES, "configuration", "journal")
-    by_section = {"summary": notes} if isinstance(notes, str) else dict(notes or {})
-    unknown = sorted(by_section.keys() - set(known))
-    if unknown:
-        raise ConfigError(f"notes has unknown sections: {', '.join(unknown)} (known: {', '.join(known)})")
-    return {
-        name: [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()] for name, text in by_section.items()
-    }
 
 
 def _scrubbed(view: View, names: Names) -> View:
@@ -149,18 +127,14 @@ def _folded(journal: Journal, run: Plain) -> Fold:
 
 
 def _sections(
-    journal: Journal, fold: Fold, run: Plain, names: Names, max_bars: int, n_columns: int | None
+    journal: Journal, fold: Fold, run: Plain, names: Names, notes: str, max_bars: int, n_columns: int | None
 ) -> list[Section]:
     specs: list[Content] = list(run.get("tasks") or [])
     views = pictures(fold, specs, max_bars=max_bars, n_columns=n_columns)
     summary = _summary(journal, fold, {name: view for name, (_, view) in views.items()})
-    chosen = controls({**run.get("planners", {}), **run.get("settings", {})})
     return [
-        Section(name="summary", heading="Summary", body=facts_table(summary)),
-        *(
-            Section(name=name, heading=head, view=_scrubbed(view, names), body=chosen if name == "leases" else "")
-            for name, (head, view) in views.items()
-        ),
+        Section(name="summary", heading="Summary", body=f"{paragraphs(notes)}{facts_table(summary)}"),
+        *(Section(name=name, heading=head, view=_scrubbed(view, names)) for name, (head, view) in views.items()),
         Section(name="configuration", heading="Configuration", body=_configuration(run, specs)),
     ]
 

@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,16 +11,13 @@ from drlnb.report.download import Download
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View, table_html
 
-__all__ = ["CSP", "THEMES", "Section", "controls", "facts_table", "journal_part", "page", "pairs_table"]
+__all__ = ["CSP", "Section", "facts_table", "journal_part", "page", "pairs_table", "paragraphs"]
 
 #: Nothing may be loaded, sent or framed; scripts and styles are those in the page, pictures are data.
 CSP = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-
-#: Themes that a page can begin in; auto: as the reader's system.
-THEMES = ("auto", "light", "dark")
 
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1f2328;--dim:#59636e;--line:#d1d9e0}
@@ -43,9 +41,8 @@ text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:space-between}#theme{font:inherit;
 font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;
 min-height:32px;cursor:pointer}
-.controls{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;margin:4px 0}.controls select{font:inherit;
-min-height:32px}.drlnb-print{max-width:100%;height:auto}a{color:inherit}
-@media print{#theme,.drlnb button,.controls{display:none}.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
+.drlnb-print{max-width:100%;height:auto}a{color:inherit}
+@media print{#theme,.drlnb button{display:none}.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
 max-height:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
 size:A4;margin:14mm}}
 """
@@ -61,8 +58,11 @@ class Section:
     view: View | None = None
     #: HTML of our own making, with every text escaped.
     body: str = ""
-    #: Paragraphs that a user wrote.
-    notes: Sequence[str] = ()
+
+
+def paragraphs(text: str) -> str:
+    """Return what a user wrote, apart by empty lines, as HTML; every text is escaped."""
+    return "".join(f"<p>{html.escape(part.strip())}</p>" for part in re.split(r"\n\s*\n", text) if part.strip())
 
 
 def pairs_table(rows: Sequence[Plain]) -> str:
@@ -84,17 +84,6 @@ def facts_table(facts: Plain) -> str:
     return f'<div class="wide"><table>{body}</table></div>'
 
 
-def controls(values: Plain) -> str:
-    """Return what was chosen when the run was started as controls that are off; every text is escaped."""
-    why = "as the run was started; a report changes nothing"
-    parts = [
-        f'<label title="{why}">{html.escape(str(name))} <select disabled title="{why}">'
-        f"<option>{html.escape(str(value))}</option></select></label>"
-        for name, value in values.items()
-    ]
-    return f'<div class="controls" data-testid="controls">{"".join(parts)}</div>' if parts else ""
-
-
 def journal_part(download: Download) -> str:
     """Return the link that saves the journal, or the words that say why there is none."""
     if not download.data:
@@ -114,7 +103,6 @@ def _section(section: Section) -> str:
     parts = [
         f'<section id="{section.name}" data-testid="section-{section.name}"><h2>{html.escape(section.heading)}</h2>'
     ]
-    parts += [f"<p>{html.escape(note)}</p>" for note in section.notes]
     parts.append(section.body)
     view = section.view
     if view is not None:
@@ -122,7 +110,7 @@ def _section(section: Section) -> str:
         parts.append(
             f'<p class="say" data-testid="sentence-{section.name}">{html.escape(view.sentence)}'
             f'<span class="from" data-testid="origin-{section.name}">{html.escape(view.origin)}</span></p>'
-            f'<figure><div id="{place}"></div><noscript>{view.svg()}'
+            f'<figure><div id="{place}"></div><noscript>{"" if view.module == "table" else view.svg()}'
             f'<div class="wide">{table_html(view.table, view.rows(20))}</div></noscript></figure>'
         )
         parts += [f'<p class="note">{html.escape(note)}</p>' for note in view.notes]
@@ -130,7 +118,7 @@ def _section(section: Section) -> str:
     return "".join([*parts, "</section>"])
 
 
-def page(title: str, subtitle: str, sections: Sequence[Section], *, theme: str = "auto") -> str:
+def page(title: str, subtitle: str, sections: Sequence[Section]) -> str:
     """Return the whole page.
 
     Parameters
@@ -139,14 +127,11 @@ def page(title: str, subtitle: str, sections: Sequence[Section], *, theme: str =
         Plain text.
     sections
         In order.
-    theme
-        ``auto`` (as the reader's system), ``light`` or ``dark``.
     """
-    attribute = "" if theme == "auto" else f' data-theme="{theme}"'
     script = mount.script([section.view for section in sections if section.view is not None])
     body = "\n".join(_section(section) for section in sections)
     return (
-        f'<!doctype html>\n<html lang="en"{attribute}>\n<head><meta charset="utf-8">\n'
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{CSP}">\n'
         f'<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f'<meta name="referrer" content="no-referrer">'

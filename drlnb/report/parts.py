@@ -14,19 +14,13 @@ from drlnb.views.swapping import computed, measured
 from drlnb.views.warmup import waterfall
 from drlnb.views.warmup.lines import tasks_with_starts
 
-__all__ = ["MAX_TASKS", "NAMES", "pictures"]
+__all__ = ["MAX_TASKS", "pictures"]
 
 #: Most tasks that have pictures of their own: keeps a report short enough to be read.
 MAX_TASKS = 4
 
 #: With more tasks than so many, fewer of their rounds are drawn.
 _FEW_TASKS, _FEW_ROUNDS = 2, 8
-
-#: Sections with a picture, in order; those of one task have its number behind theirs.
-NAMES = (
-    "tasks", "leases", "shares", "queue", "lending", "reasons", "learning", "rounds", "topology", "warmup", "choices",
-    "starts", "history", "curve", "swapping", "steps", "plan", "lanes",
-)  # fmt: skip
 
 
 def pictures(
@@ -54,7 +48,6 @@ def pictures(
             "shares": ("What sharing saved, and what it cost", gantt.shares(fold)),
             "queue": ("How long the queue was", gantt.queue(fold)),
             "lending": ("What each task was lent", gantt.lending(fold)),
-            "reasons": ("Why slots were asked for, given back, refused or drained", gantt.reasons(fold)),
         }
     views |= {
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
@@ -77,7 +70,6 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
             "When each collector started, and whether it was ready in time",
             waterfall.waterfall(fold, n_rounds=n_rounds),
         ),
-        "choices": ("Why it started then: the newest choices", waterfall.choices(fold)),
         "starts": ("How long starts take", waterfall.starts(fold)),
     }
     for i, name in enumerate(names[:MAX_TASKS]):

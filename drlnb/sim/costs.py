@@ -10,6 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
+from drlnb.records.columns.warmup import StartCollector
 from drlnb.records.settings import NOT_NEGATIVE, Declared, choice, setting
 
 __all__ = ["SHAPES", "Costs", "Durations", "RoundCosts", "Workload"]
@@ -79,8 +80,8 @@ class Durations(Protocol):
     def round(self, k: int) -> RoundCosts:
         """Return the durations of round `k`; 0 makes the initial parameters."""
 
-    def start_s(self) -> float:
-        """Return how long the next start of a collector takes, in seconds."""
+    def start_s(self, command: StartCollector) -> float:
+        """Return how long a start takes that was commanded, in seconds."""
 
 
 class Workload:
@@ -111,8 +112,8 @@ class Workload:
             self._rounds.append(self._draw())
         return self._rounds[k]
 
-    def start_s(self) -> float:
-        """Return how long the next start of a collector takes, in seconds."""
+    def start_s(self, command: StartCollector) -> float:
+        """Return how long the next start of a collector takes, whichever it is, in seconds."""
         return self._draws(self._start_rng, (self.costs.start_s,), self.costs.service_cv)[0]
 
     def _draw(self) -> RoundCosts:

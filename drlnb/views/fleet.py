@@ -12,7 +12,7 @@ from drlnb.records.round import ENDS
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Plain
 from drlnb.views.drawing.pictures import listing, picture, shown
-from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds import failure
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.grow import finite
@@ -70,6 +70,12 @@ TABLE = table(
     Column("loss", "last loss", "why the latest collector or executor that was started again was lost", kind="name"),
 )
 
+NUMBERS = {
+    "tasks": ("tasks", "", "tasks of the run"),
+    "ended": ("ended", "", "done, stopped or failed"),
+    "rounds": ("rounds", "", "finished rounds of all tasks"),
+}
+
 #: How the page shows the columns of ``rows``; a sparkline comes from the table ``spark``.
 _COLUMNS: tuple[Mapping[str, str], ...] = (
     *shown(TABLE, "task"),
@@ -126,22 +132,24 @@ def tasks(
     actions = [dict(action) for action in ACTIONS if not over or action["name"] == "restart"] if live else []
     can = [sum(1 << i for i, action in enumerate(actions) if action["name"] in row["allowed"]) for row in rows]
     body = listing(
-        rows, TABLE, _COLUMNS, styles, row_key="task", texts=_TEXTS,
+        rows,
+        TABLE,
+        _COLUMNS,
+        styles,
+        row_key="task",
+        texts=_TEXTS,
         tables={"rows": {"can": np.array(can, dtype=np.uint8)}, "spark": _sparks(fold, names)},
-    )  # fmt: skip
-    return picture(
-        "fleet.tasks", fold, _sentence(rows), TABLE, body, notes=[*fold.defects, *_unwritten(fold)],
-        numbers={
-            "tasks": ("tasks", float(len(rows)), "", "tasks of the run"),
-            "ended": ("ended", float(sum(r["state"] in ENDS for r in rows)), "", "done, stopped or failed"),
-            "rounds": ("rounds", float(sum(r["rounds"] for r in rows)), "", "finished rounds of all tasks"),
-        },
-        facts={
-            "actions": actions,
-            "reasons": {name: dict(why) for name, why in REASONS.items()} if live and not over else {},
-            "now": fold.now_s,
-        },
-    )  # fmt: skip
+    )
+    numbers = numbered(
+        NUMBERS,
+        tasks=float(len(rows)),
+        ended=float(sum(row["state"] in ENDS for row in rows)),
+        rounds=float(sum(row["rounds"] for row in rows)),
+    )
+    reasons = {name: dict(why) for name, why in REASONS.items()} if live and not over else {}
+    facts = {"actions": actions, "reasons": reasons, "now": fold.now_s}
+    notes = [*fold.defects, *_unwritten(fold)]
+    return picture("fleet.tasks", fold, _sentence(rows), TABLE, body, notes=notes, numbers=numbers, facts=facts)
 
 
 def _unwritten(fold: Fold) -> list[str]:

@@ -120,10 +120,8 @@ def curves(
     if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
     steps = "environment steps" if acts else "optimiser steps"
-    return picture(
-        "learning.curves", fold, _sentence(metric, last, names), TABLE,
-        made.body(axis(steps), axis(metric)), notes=notes, facts={"marks": marks.in_steps(fold)},
-    )  # fmt: skip
+    body, facts = made.body(axis(steps), axis(metric)), {"marks": marks.in_steps(fold)}
+    return picture("learning.curves", fold, _sentence(metric, last, names), TABLE, body, notes=notes, facts=facts)
 
 
 def _members(names: Sequence[str], fold: Fold, groups: Mapping[str, str]) -> dict[str, list[TaskFold]]:

@@ -48,9 +48,12 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
     bars = _bars(means)
     lettered = [f"{style.letter} {style.name}" for style in theme.task_styles(fold) if style.name in means]
     body = timeline(
-        {"bars": bars}, lanes_of("task", lettered),
-        theme.PHASES, (0.0, float(np.max(bars["stop"], initial=0.0)) or 1.0), axis("mean time per round", "s"),
-    )  # fmt: skip
+        {"bars": bars},
+        lanes_of("task", lettered),
+        theme.PHASES,
+        (0.0, float(np.max(bars["stop"], initial=0.0)) or 1.0),
+        axis("mean time per round", "s"),
+    )
     notes = (_OVERLAP,) if any(parts[3] for parts in means.values()) else ()
     return picture("rounds.anatomy", fold, _sentence(means), TABLE, body, notes=notes, facts={"window_s": None})
 

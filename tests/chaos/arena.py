@@ -316,7 +316,7 @@ async def cancel_waiting(run: str, action: str, wait_s: float, dask_scheduler: A
     deadline = time.monotonic() + wait_s
     while not any(
         lease["task"].startswith(f"{run}/") and lease["state"] == "pending"
-        for lease in broker.pool.snapshot()["open"].values()
+        for lease in broker.pool.snapshot()["leases"]["open"].values()
     ):
         if time.monotonic() > deadline:
             return False

@@ -32,7 +32,6 @@ WRONG = {
     "train A --gpus -.5":
         "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '-.5'",
     "simulate distribution --hosts -1e308": "argument --hosts: must be a whole number in 1..10000, got '-1e308'",
-    "simulate distribution --actors 1e308": "argument --actors: must be a whole number in 0..100000, got '1e308'",
     "train A --swap-budget apples":
         "argument --swap-budget: must be a size from 1B to 8388607TiB, got 'apples'",
     "train A --seats 9": "argument --seats: must be a whole number in 1..4, got '9'",
@@ -65,7 +64,7 @@ REFUSED = {
     "train A --set warmup.rho=-1": "warmup.rho: rho must be a number from 1e-9 to 1e9, got -1",
     "train A --set task.priority=1": "task.priority is a task's own: Task(..., priority=1)",
     "train A --set warmup.planner=cold": "warmup.planner is a planner: planners={'warmup': 'cold'}",
-    "train A --planners sead": "planners must be 'auto', 'seed' or decision -> name, got 'sead'",
+    "train A --planners sead": "planners must be 'auto', 'patent' or decision -> name, got 'sead'",
     "train A --planners hold=last hold=round": "--planners names hold twice",
     "train A --planners hold=last,warmup=cold":
         "blanks separate what --planners takes: --planners hold=last warmup=cold",
@@ -90,7 +89,7 @@ REFUSED = {
     "train b:c:d": "env must be an id or module:id, without blanks and with one ':' at most, got 'b:c:d'",
     "resume A --client h:1 --workers 1": "--workers is for the local cluster, not for the one at --client",
     "simulate distribution --plan relais":
-        "--plan: distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree, got "
+        "--plan: distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree, got "
         "'relais'; did you mean 'relay'?",
     "simulate distribution --hosts 4 --fail 9@1": "--fail must be HOST@SECONDS with a host from 0 to 3, got '9@1'",
     "simulate distribution --fail x": "--fail must be HOST@SECONDS with a host from 0 to 297, got 'x'",

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 import os
 import re
 import signal
@@ -288,6 +289,43 @@ def test_who_has_closed_has_had_the_name_none_the_less(client):
             first.publish({"w": np.zeros(1_000)}).result(20.0)
         with Publisher(client, plan="star", task="two") as third:
             assert third.publish({"w": np.zeros(1_000)}).result(20.0).n_hosts == 4
+
+
+def cut_off_one(dask_scheduler):
+    """Have the scheduler find the connection to one worker closed whenever it opens one."""
+    from distributed.comm import CommClosedError
+
+    connect, lost = dask_scheduler.rpc.connect, next(iter(dask_scheduler.workers))
+
+    async def connected(address, *args, **named):
+        if address == lost:
+            raise CommClosedError("Stream is closed")
+        return await connect(address, *args, **named)
+
+    dask_scheduler.rpc.connect = connected
+
+
+def not_cut_off(dask_scheduler):
+    del dask_scheduler.rpc.connect
+
+
+def has(name, dask_worker):
+    return name in dask_worker.plugins
+
+
+@pytest.mark.parametrize("since", ["end", pytest.param("start", marks=pytest.mark.slow)])
+def test_a_worker_that_is_cut_off_fails_neither_the_start_nor_the_end(client, since):
+    """Dask puts plugins on and takes them off with an error for all if one worker is lost; the others have heard."""
+    try:
+        if since == "start":
+            client.run_on_scheduler(cut_off_one)
+        with Publisher(client, plan="star", task="cut") as publisher:
+            assert publisher.publish({"w": np.zeros(1_000)}).result(20.0).n_hosts == {"start": 3, "end": 4}[since]
+            if since == "end":
+                client.run_on_scheduler(cut_off_one)
+    finally:
+        client.run_on_scheduler(not_cut_off)
+    assert sum(client.run(has, publisher._plugin).values()) == {"start": 0, "end": 1}[since]
 
 
 @pytest.mark.slow
@@ -591,6 +629,15 @@ def test_a_planner_of_ones_own_plans_versions(client):
         assert {version for version, _ in on_each(client, read).values()} == {4}
         with pytest.raises(ConfigError, match="must be one of auto"):
             publisher.plan = "relais"
+
+
+def test_a_publisher_logs_nothing(client, caplog):
+    """What Dask logs of connections that are closed is no word to a user."""
+    with caplog.at_level("INFO", logger="distributed.core"):
+        with Publisher(client, task="quiet") as publisher:
+            publisher.publish({"w": np.arange(10)}).result(20.0)
+        assert [record.message for record in caplog.records] == []
+        assert logging.getLogger("distributed.core").level == logging.INFO
 
 
 def publish_in_a_task():

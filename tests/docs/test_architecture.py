@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from drlnb.planning.decisions import KINDS
+from drlnb.planning.settings import SETTINGS
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/architecture.md"
 draw = runpy.run_path(str(ROOT / ".ci/architecture.py"))
@@ -52,6 +55,42 @@ def test_every_path_that_a_page_names_exists(page):
     paths = set(re.findall(r"`((?:drlnb|tests|docs|\.ci|notebooks|binder)/[\w./-]*)`", text))
     assert len(paths) >= 5
     assert not sorted(path for path in paths if not (ROOT / path).exists())
+
+
+def test_every_link_between_pages_leads_somewhere():
+    """Of the documentation, the README and what stands beside it."""
+    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    pages += list((ROOT / "docs").rglob("*.md"))
+    links = [
+        (page, link) for page in pages for link in re.findall(r"\]\(([^)#\s<]+)", page.read_text(encoding="utf-8"))
+    ]
+    inner = [(page, link) for page, link in links if "://" not in link]
+    assert len(inner) > 50
+    assert not [(str(page), link) for page, link in inner if not (page.parent / link).exists()]
+
+
+def test_every_name_that_the_page_gives_a_file_is_made_there():
+    """Functions, classes and tables are where the page says, however they may be moved."""
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    named = re.findall(r"`(\w+)` \(`([\w./]+\.py)`\)", text)
+    assert len(named) >= 15
+    for name, path in named:
+        made = rf"^(class {name}\b|(async )?def {name}\(|{name}\b.* = )"
+        assert re.search(made, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (name, path)
+
+
+def test_the_table_of_planners_is_that_of_the_registry():
+    """Each decision has all of its planners, the default first, and the setting that changes it."""
+    text = (ROOT / "docs/reference/planners.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")
+    ]
+    told = {cells[0].strip("`"): (re.findall(r"`([^`]+)`", cells[2]), cells[3].strip("`")) for cells in rows}
+    assert told.keys() == KINDS.keys()
+    for decision, (names, key) in told.items():
+        assert names[0] == KINDS[decision].default
+        assert sorted(names) == sorted(KINDS[decision].names)
+        assert SETTINGS[key].default == KINDS[decision].default
 
 
 #: Names of folders that are standard terms, or plain English: they need no line in the glossary.

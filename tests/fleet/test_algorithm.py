@@ -175,7 +175,7 @@ def test_wrappers_go_around_the_environment():
     model = drlnb.PPO("MlpPolicy", "CartPole-v1", env_wrappers=[{"FrameStackObservation": {"stack_size": 3}}])
     assert model.spec.observation_space["shape"] == [3, 4]
     assert model.predict(np.zeros((3, 4), np.float32))[0].shape == ()
-    with pytest.raises(ConfigError, match="unknown wrapper 'FrameStac'; did you mean 'FrameStack"):
+    with pytest.raises(EnvError, match="unknown wrapper 'FrameStac'; did you mean 'FrameStack"):
         drlnb.PPO("MlpPolicy", "CartPole-v1", env_wrappers="FrameStac")
 
 

@@ -86,6 +86,8 @@ def test_a_server_does_not_end_a_kernel_that_gives_signs_of_life():
             return time.monotonic() - began
         finally:
             client.stop_channels()
+            client.context.destroy()
             await manager.shutdown_all()
+            manager.context.destroy()
 
     assert 5.0 < asyncio.run(scene()) < 25.0

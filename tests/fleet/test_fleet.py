@@ -430,7 +430,7 @@ def test_tables_of_a_journal(journal):
         (9.0, 9, 1),
         (3.0, 3, 1),
     ]
-    known = "metrics, rounds, leases, pool, episodes, swapping"
+    known = "metrics, rounds, leases, pool, episodes, placement, swapping"
     with pytest.raises(ConfigError, match=f"table must be one of {known}, got 'metric'"):
         table_rows(journal, "metric")
 
@@ -477,10 +477,10 @@ def test_a_report_is_made_of_the_directory_or_of_what_was_streamed(run, monkeypa
     calls = []
     monkeypatch.setattr(faces, "face", lambda name: lambda *args, **options: calls.append((name, *args, options)))
     monkeypatch.setitem(vars(run), "journal", lambda: "streamed")
-    run.report("x.html", theme="dark")
+    run.report("x.html", notes="mine")
     (run.out / "journal" / "task-a-a1.jsonl").write_text("", encoding="utf-8")
     run.report("y.html")
-    assert calls == [("report", "streamed", "x.html", {"theme": "dark"}), ("report", run.out, "y.html", {})]
+    assert calls == [("report", "streamed", "x.html", {"notes": "mine"}), ("report", run.out, "y.html", {})]
 
 
 def test_a_panel_is_asked_of_its_face(run, monkeypatch):

@@ -207,10 +207,10 @@ def test_settings_reach_the_masters(link, tmp_path):
     """As the round machine's configuration."""
     link.spaces = {**link.spaces, "can_snapshot": True}
     given = {"warmup.collector_mode": "respawn", "warmup.rho": 2, "leasing.switch_limit_frac": 0.5}
-    spec = run_spec(task_specs(["CartPole-v1"]), chosen("seed"), settings=given)
+    spec = run_spec(task_specs(["CartPole-v1"]), chosen("patent"), settings=given)
     launch(link, spec, tmp_path / "run")
     assert link.created[0]["planners"]["hold"] == "round"
-    assert link.created[0]["planners"]["warmup"] == "seed"
+    assert link.created[0]["planners"]["warmup"] == "patent"
     assert link.created[0]["settings"] == {
         "env_timeout_s": 60.0,
         "switch_limit_frac": 0.5,

@@ -12,6 +12,7 @@ from drlnb.records.columns.distribution import DistributionPlanned
 from drlnb.records.columns.placement import PlacementPlanned
 from drlnb.records.columns.warmup import StopCollector
 from drlnb.records.errors import TrainingFailed
+from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -52,6 +53,27 @@ class AtHome:
         return Placement(home=slots[0], allowed=slots, collector_nodes=(view.node,) * view.n_collectors)
 
 
+class Away:
+    """The one slot that a task may use is the one that failed least."""
+
+    name = "away"
+
+    def plan(self, view):
+        home = min(sorted(view.homes), key=lambda slot: len(view.failures.get(slot, ())))
+        return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+
+
+class Loses(Away):
+    """Gives up the first time that its slot is gone."""
+
+    name = "loses"
+
+    def plan(self, view):
+        if view.home is not None and view.home not in view.homes:
+            raise RuntimeError(f"{view.home} is gone")
+        return super().plan(view)
+
+
 @pytest.fixture
 def fleet():
     """Open a fleet with two nodes."""
@@ -59,8 +81,10 @@ def fleet():
         yield fleet
 
 
-def _task(name, **more):
-    return drlnb.Task("CartPole-v1", total_timesteps=4096, name=name, n_collectors=2, n_envs=2, n_steps=256, **more)
+def _task(name, total_timesteps=4096, **more):
+    return drlnb.Task(
+        "CartPole-v1", total_timesteps=total_timesteps, name=name, n_collectors=2, n_envs=2, n_steps=256, **more
+    )
 
 
 def _replays(run):
@@ -82,6 +106,49 @@ def test_own_planners_train_and_replay(fleet, tmp_path):
     sizes = [zip(plan.collectors, plan.n_steps, strict=True) for plan in run.journal().of(BatchPlanned)]
     assert {size for plan in sizes for size in plan} == {(0, 257), (1, 255)}
     assert set(_replays(run).values()) == {None}
+
+
+def _kill_home(fleet, run, task):
+    """Kill the executor of a task's home slot once a round is made and both slots are there; return the slot."""
+    wait_until(lambda: run.tasks[task].n_timesteps, "a first round")
+    wait_until(lambda: run.rows("pool")[-1]["slots"] == 2, "two slots")
+    home = [row["home"] for row in run.rows("placement") if row["task"] == task][-1]
+    (process,) = titled(f"drlnb executor {home}", fleet.pool.handle.pid)
+    process.kill()
+    return home
+
+
+def test_a_home_moves_away_from_an_executor_that_was_killed(fleet, tmp_path):
+    """Every later lease is of the other slot, though the first is back; another task keeps its home; all replays."""
+    run = fleet.train(_task("a", total_timesteps=40_960), out=tmp_path / "r", planners={"placement": Away()})
+    other = fleet.train(_task("b", total_timesteps=20_480), out=tmp_path / "other")
+    home = _kill_home(fleet, run, "a")
+    for of in (run, other):
+        of.wait(timeout_s=240)
+    mine = [row for row in run.rows("placement") if row["task"] == "a"]
+    before, lost, back = mine[-3:]  # there are more where a slot's executor was still starting as the task was placed
+    assert [row["event"] for row in (lost, back)] == ["SlotFailed", "SlotAdded"]
+    assert [row["home"] == home for row in (before, lost, back)] == [True, False, False]
+    assert [row["planner"] for row in run.rows("placement") if row["task"] == "b"] == ["first"]
+    leases = [row for row in run.rows("leases") if row["task"] == "a"]
+    assert {row["slots"] for row in leases if before["t_s"] < row["granted_s"] < lost["t_s"]} == {home}
+    assert {row["slots"] for row in leases if row["granted_s"] > lost["t_s"]} == {lost["home"]}
+    assert any(row["granted_s"] > back["t_s"] for row in leases)
+    assert (run.tasks["a"].state, other.tasks["b"].state) == ("done", "done")
+    assert {*_replays(run).values(), *_replays(other).values()} == {None}
+
+
+def test_a_planner_that_raises_as_a_slot_fails_ends_its_task_and_no_other(fleet, tmp_path):
+    """One line names the planner and what is wrong; the other run of the pool goes on."""
+    bad = fleet.train(_task("bad", total_timesteps=400_000), out=tmp_path / "bad", planners={"placement": Loses()})
+    good = fleet.train(_task("good", total_timesteps=20_480), out=tmp_path / "good")
+    home = _kill_home(fleet, bad, "bad")
+    reason = f"placement planner own:loses raised RuntimeError: {home} is gone"
+    with pytest.raises(TrainingFailed, match=f"^task bad failed: {reason}"):
+        bad.wait(timeout_s=240)
+    good.wait(timeout_s=240)
+    assert good.tasks["good"].state == "done"
+    assert {*_replays(bad).values(), *_replays(good).values()} == {None}
 
 
 def test_a_planner_that_fails_ends_its_run_and_no_other(fleet, tmp_path):
@@ -126,7 +193,7 @@ def test_an_entry_point_trains(tmp_path, monkeypatch):
 
 def test_the_seed_ends_collectors_where_environments_go_on(fleet, tmp_path, capsys):
     """CartPole can be snapshot: its collectors end after each round; PPO's epochs are named with the way out."""
-    run = fleet.train(_task("a"), out=tmp_path / "r", planners="seed")
+    run = fleet.train(_task("a"), out=tmp_path / "r", planners="patent")
     run.wait(timeout_s=240)
     assert run.tasks["a"].state == "done"
     assert run.journal().of(StopCollector)

@@ -105,22 +105,35 @@ PLANTS = {
         ["drlnb.planning.leasing.planted", "asyncio"],
     ),
     "long function": (
-        "sizes",
+        "ruff",
         SIM,
-        f"{DOC}\n\n{FUNCTION.format('', 'None')}" + "    x = 1\n" * 59,
-        ["planted.py:4: planted has 61 lines"],
+        f"{DOC}\n\n{FUNCTION.format('', 'int')}" + "    x = 1\n" * 40 + "    return x\n",
+        ["too-many-statements", "41 > 40"],
+    ),
+    "many ways out": (
+        "ruff",
+        SIM,
+        f"{DOC}\n\n{FUNCTION.format('n: int', 'int')}{BRANCHES[: BRANCHES.index('    if n == 8')]}    return n\n",
+        ["too-many-return-statements", "9 > 8"],
+    ),
+    "deeply nested": (
+        "ruff",
+        SIM,
+        f"{DOC}\n\n{FUNCTION.format('', 'None')}"
+        + "".join(f"{'    ' * depth}for i{depth} in range(2):\n" for depth in range(1, 7))
+        + f"{'    ' * 7}globals()[str(i1 + i2 + i3 + i4 + i5 + i6)] = 1\n",
+        ["too-many-nested-blocks", "6 > 5"],
     ),
     "long module": ("sizes", SIM, DOC + "x = 1\n" * 400, ["module has 401 lines"]),
     "export without words": ("sizes", SIM, DOC + '__all__ = ["N"]\nN = 1\n', ["N is exported without"]),
-    "a question": ("house", SIM, '"""What is planted?"""\n', ["planted.py:1: its first line is a question"]),
-    "theatre": (
+    "Any, often": ("house", SIM, f"{DOC}\nfrom typing import Any\n\n" + "x: Any = 1\n" * 1101, ["that are Any, "]),
+    "keys typed as strings": (
         "house",
-        SIM,
-        f"{DOC}\n\n{FUNCTION.format('', 'None')}".replace("Return", "Note"),
-        ["begins with 'Note'"],
+        "drlnb/runtime/ipc/planted.py",
+        DOC + 'X = {"a": 1}\n' + 'X["a"]\n' * 451,
+        ["keys typed as strings in runtime: 451"],
     ),
-    "a person": ("house", SIM, '"""Serve a person."""\n', ["docstring says 'a person'"]),
-    "Any, often": ("house", SIM, f"{DOC}\nfrom typing import Any\n\n" + "x: Any = 1\n" * 401, ["say Any: "]),
+    "kept from the formatter": ("house", SIM, DOC + "X = 1  # fmt: skip\n" * 81, ["# fmt: skip in the product: "]),
     "question in a docstring's end": (
         "ruff",
         SIM,
@@ -201,6 +214,35 @@ def test_passages_that_stand_twice_are_red(tree):
     assert ran.red_for(f"passages of six lines that stand twice: {n_pairs + 280}"), ran.output
 
 
+def test_any_counts_under_every_name(tree):
+    """An alias of it that another module imports, an alias of that, and what stands in quotes: four annotations."""
+    base = f"{DOC}from typing import Any\n\nPlain = dict[str, Any]\nOther = int | None\n"
+    user = DOC + "from drlnb.sim.base import Other, Plain\n\nRows = list[Plain]\n\nz: Other = None\n"
+    user += 'def f(a: Plain, b: "list[Rows]", *c: Rows) -> Plain:\n    """Return it."""\n    return a\n'
+    n_before = _measured(tree, "annotations that are Any, aliases of it included")
+    tree.plant({"drlnb/sim/base.py": base, "drlnb/sim/user.py": user})
+    assert _measured(tree, "annotations that are Any, aliases of it included") == n_before + 4
+
+
+def test_the_product_may_have_so_many_lines_as_are_given(tree):
+    """Counted as the formatter lays them out: one squeezed line of 64 numbers is 66; without a bound nothing is red."""
+    what = "code lines of the product, as the formatter lays them out"
+    n_before = _measured(tree, what)
+    squeezed = f"X = [1, 2, 3, {'4, ' * 60}5]  # fmt: skip\n"
+    tree.plant({SIM: DOC + squeezed})
+    n_lines = _measured(tree, what)
+    assert n_lines - n_before == 66
+    assert tree.run(".ci/house.py", "--at-most", str(n_lines)).green
+    assert tree.run(".ci/house.py", "--at-most", str(n_lines - 1)).red_for(f"{what}: {n_lines:,}, at most")
+
+
+def _measured(tree, what):
+    """Return a number of the house's table."""
+    ran = tree.gate("house")
+    assert ran.green, ran.output
+    return int(ran.output.partition(what)[2].split()[0].replace(",", ""))
+
+
 JAVASCRIPT = {
     "badly laid out": ("const a = {x:1}\nexport default a;\n", "Code style issues"),
     "unused": ("function f() {\n  const a = 1;\n}\nexport default f;\n", "'a' is assigned a value but never used"),
@@ -230,15 +272,6 @@ def test_a_right_example_is_green(tree):
     ran = tree.plant({SIM: '"""Planted.\n\n>>> 1 + 1\n2\n"""\n'}).gate("doctest")
     assert ran.green, ran.output
     assert "1 passed" in ran.output
-
-
-def test_an_allowance_that_nothing_needs_is_red(tree):
-    """The size gate's allow-list holds only what is really larger."""
-    sizes = (tree.root / ".ci/sizes.py").read_text(encoding="utf-8")
-    empty, full = "ALLOWED: dict[str, str] = {}", 'ALLOWED: dict[str, str] = {"drlnb/sim/__init__.py": "why"}'
-    assert sizes.count(empty) == 1
-    ran = tree.plant({".ci/sizes.py": sizes.replace(empty, full)}).gate("sizes")
-    assert ran.red_for("nothing needs it"), ran.output
 
 
 def report(**floors):

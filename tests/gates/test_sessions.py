@@ -14,20 +14,21 @@ ROOT = Path(__file__).parents[2]
 
 
 class Recorded:
-    """A session that keeps what it is asked to run, and installs and runs nothing."""
+    """A session that keeps what it is asked to install and to run, and does neither."""
 
     posargs = ()
 
     def __init__(self, folder):
-        self._folder, self.asked = folder, []
+        self._folder, self.asked, self.installed = folder, [], []
 
     def create_tmp(self):
         return str(self._folder)
 
-    def install(self, *_):
-        pass
+    def install(self, *words):
+        self.installed += words
 
-    chdir = install
+    def chdir(self, _):
+        pass
 
     def run(self, *words, **_):
         if words[:3] == ("python", "-m", "build"):
@@ -37,8 +38,8 @@ class Recorded:
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch):
-    """Return each session's commands of pytest, by its name."""
+def ran(tmp_path, monkeypatch):
+    """Return each session after its run, by its name."""
     sessions = {}
     nox = ModuleType("nox")
     nox.options, nox.Session = SimpleNamespace(), Recorded
@@ -50,10 +51,15 @@ def asked(tmp_path, monkeypatch):
     assert set(nox.options.sessions) <= set(sessions)
     found = {}
     for name, function in sessions.items():
-        session = Recorded(tmp_path)
-        function(session)
-        found[name] = session.asked
+        found[name] = Recorded(tmp_path)
+        function(found[name])
     return found
+
+
+@pytest.fixture
+def asked(ran):
+    """Return each session's commands of pytest, by its name."""
+    return {name: session.asked for name, session in ran.items()}
 
 
 def bearers(path):
@@ -78,6 +84,15 @@ def test_sessions_ask_for_markers_that_tests_bear(asked):
             files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else bearers(path))]
             for marker in markers:
                 assert any(f"mark.{marker}" in file.read_text(encoding="utf-8") for file in files), (name, words)
+
+
+def test_what_tests_skip_for_want_of_is_installed_for_them(ran):
+    """Each optional package that a test names when it skips is there in the session of slow tests."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    wanted = {name for text in texts for name in re.findall(r"not installed \((?:extra|pip install) ([\w-]+)", text)}
+    assert wanted >= {"bench", "track", "video", "atari", "sb3-contrib"}, "the words that skips use are others now"
+    installed = set(re.findall(r"[\w-]+", " ".join(ran["slow"].installed)))
+    assert wanted <= installed
 
 
 @pytest.mark.slow

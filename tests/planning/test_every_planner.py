@@ -81,7 +81,7 @@ def pools(draw):
         free_collectors={node: draw(st.integers(-2, 5)) for node in nodes},
         node=draw(st.sampled_from(NAMES)),
         n_collectors=n,
-        failures=dict.fromkeys(nodes, 0),
+        failures=dict.fromkeys(nodes, ()),
         before=tuple(draw(st.sampled_from(NAMES)) for _ in range(draw(st.sampled_from([0, n])))),
     )
 
@@ -111,7 +111,7 @@ VIEWS = {
         round=st.integers(1, 9),
         profile=st.none() | profiles(n_rows=3),
         n_samples=st.integers(1, 9),
-        budget_bytes=st.none() | st.floats(1.0, 500.0),
+        memory_budget_bytes=st.none() | st.floats(1.0, 500.0),
         splittable=st.booleans(),
         seed=st.integers(0, 9),
     ),
@@ -137,8 +137,8 @@ def journalled(kind, view, plan):
         return [DistributionPlanned(**said), command(plan, view, 60.0)]
     if kind is PLACEMENT:
         nodes = plan.collector_nodes
-        planned = PlacementPlanned(task="a", attempt=1, planner="p", **shared(plan, PlacementPlanned))
-        return [planned, SendPlacement(task="a", attempt=1, collector_nodes=nodes)]
+        planned = PlacementPlanned(task=view.task, attempt=1, planner="p", **shared(plan, PlacementPlanned))
+        return [planned, SendPlacement(task=view.task, attempt=1, collector_nodes=nodes)]
     of_plan = shared(plan, WarmupPlanned) | {"filtered": plan.filter_of(0)}
     return [WarmupPlanned(round=1, collector=0, planner="p", **of_plan)]
 
@@ -265,7 +265,7 @@ def test_a_planned_start_is_never_before_its_reference(view, name):
     assert all(time >= 0 for time in times if time is not None)
     if plan.action == "start":
         assert plan.lead_s is not None
-        assert plan.since == ("round" if name == "seed" else "sent")
+        assert plan.since == ("round" if name == "patent" else "sent")
 
 
 # ------------------------------------------------------------------ how planners are given

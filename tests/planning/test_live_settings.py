@@ -78,11 +78,16 @@ def test_every_setting_of_the_rooms_can_be_changed():
         ("agent.collector_slots", 0, "agent.collector_slots must be 'auto' or a whole number in 1..1024, got 0"),
         ("warmup.collector_mode", "keep", "collector_mode must be one of park, respawn, got 'keep'"),
         ("task.priority", True, "task.priority must be a whole number in"),
-        ("warmup.planner", "oracle", "planner must be one of cold, keep, seed, saa"),
+        ("warmup.planner", "oracle", "planner must be one of cold, keep, patent, saa"),
         ("warmup.rho", float("inf"), "rho must be a number from 1e-9 to 1e9, got inf"),
         ("warmup.window", 4, "min_rounds must be <= window and filter_window (4), got 8"),
         ("warmup.colour", 1, "unknown setting 'warmup.colour'"),
         ("leasing.ttl", 1, "unknown setting 'leasing.ttl'; did you mean 'leasing.ttl_s'?"),
+        (
+            "swapping.bandwidth_bytes_per_s",
+            1e6,
+            "unknown setting 'swapping.bandwidth_bytes_per_s': to try a slower disk,",
+        ),
     ],
 )
 def test_wrong_values_are_one_clear_line(key, value, said):

@@ -115,7 +115,7 @@ def test_a_task_that_is_started_again_may_ask_as_a_new_attempt_only(pool):
     pool.handle(stopped("a", t=2.0))
     before = pool.snapshot()
     assert pool.handle(TaskRestarted(t=3.0, task="a", attempt=2)) == ()
-    assert pool.snapshot() == before | {"t": 3.0}
+    assert pool.snapshot() == before | {"leases": before["leases"] | {"t": 3.0}}
     assert pool.handle(asked("a", t=4.0, n=4)) == (
         RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
     )
@@ -146,14 +146,14 @@ def test_a_place_of_an_attempt_that_is_over_is_free_at_once(pool):
     for node in ("n0", "n1"):
         pool.handle(node_lost(node, t=2.0))
     assert pool.handle(asked("a", t=3.0, attempt=2, node="n9")) == ()
-    assert pool.snapshot()["placed"] == {}
+    assert pool.snapshot()["placement"]["placed"] == {}
 
 
 def test_a_late_stop_of_a_former_attempt_leaves_the_present_one(pool):
     """The end of attempt 1, told after attempt 2 was placed, frees nothing of attempt 2."""
     pool.handle(asked("a", t=1.0, attempt=2, n=4))
     assert pool.handle(stopped("a", t=2.0, attempt=1)) == ()
-    assert pool.snapshot()["placed"].keys() == {"a"}
+    assert pool.snapshot()["placement"]["placed"].keys() == {"a"}
 
 
 def test_a_higher_attempt_takes_over_at_once(pool):
@@ -313,9 +313,12 @@ def test_a_snapshot_survives_json_and_replay(pool):
 @pytest.mark.parametrize(
     ("spoil", "law"),
     [
-        (lambda s: s["floors"].update(a=2), "no attempt that is over is placed"),
-        (lambda s: s["asked"].update(b=asked("b", t=1.0).to_row()), "a question waits only while no node is up"),
-        (lambda s: s.update(reaping=False), "a reap deadline is set while a lease is held"),
+        (lambda s: s["placement"]["floors"].update(a=2), "no attempt that is over is placed"),
+        (
+            lambda s: s["placement"]["asked"].update(b=asked("b", t=1.0).to_row()),
+            "a question waits only while no node is up",
+        ),
+        (lambda s: s["leases"].update(reaping=False), "a reap deadline is set while a lease is held"),
     ],
 )
 def test_check_finds_each_broken_law(pool, spoil, law):
@@ -343,31 +346,3 @@ def test_a_pool_names_the_slots_that_are_out_of_it_too(pool):
     pool.handle(SettingChanged(t=1.0, key="slot.drain", value="n0/cpu0", task=None))
     pool.handle(slot_failed("n1/cpu0", t=2.0))
     assert (pool.n_slots, pool.slots) == (0, ("n0/cpu0", "n1/cpu0"))
-
-
-def test_a_placement_planner_is_shown_how_often_nodes_failed():
-    """A lost node and a failed slot count, of the nodes that live; the count is kept over a restart."""
-    views = []
-
-    class Looks:
-        name = "looks"
-
-        def plan(self, view):
-            views.append(dict(view.failures))
-            return Placement(home=None, allowed=tuple(view.homes), collector_nodes=(view.node,))
-
-    def make():
-        return CheckedPool(LeasingSettings(), 1, lambda task: Planners(own={"placement": Looks()}))
-
-    pool = make()
-    for node in ("n0", "n1"):
-        pool.handle(node_added(node, n=2))
-        pool.handle(slot_added(f"{node}/cpu0"))
-    pool.handle(slot_failed("n0/cpu0", t=1.0))
-    pool.handle(node_lost("n1", t=2.0))
-    pool.handle(replace(asked("a", t=3.0, node="n0", n=1), planner="own:looks"))
-    again = make()
-    again.restore(json.loads(json.dumps(pool.snapshot())))
-    again.handle(node_added("n1", n=2, t=4.0))
-    again.handle(replace(asked("b", t=5.0, node="n0", n=1), planner="own:looks"))
-    assert views == [{"n0": 1}, {"n0": 1, "n1": 1}]

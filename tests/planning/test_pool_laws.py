@@ -1,6 +1,7 @@
 """A pool under any events: its laws hold, a copy answers alike, and what it did is decided again by a fresh one."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
@@ -26,7 +27,9 @@ from pool_words import (
 )
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.placement import Placement
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Planners
 from drlnb.planning.replay import replay
 from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased, RequestRefused
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement, TaskRestarted
@@ -37,20 +40,37 @@ SLOTS = [f"{node}/gpu{k}" for node in NODES for k in range(2)]
 nodes, tasks, slots = st.sampled_from(NODES), st.sampled_from(TASKS), st.sampled_from(SLOTS)
 
 
+class Away:
+    """Allows the slots that failed least; home is the first of them."""
+
+    name = "away"
+
+    def plan(self, view):
+        n_failed = {slot: len(view.failures.get(slot, ())) for slot in sorted(view.homes)}
+        allowed = tuple(slot for slot, n in n_failed.items() if n == min(n_failed.values()))
+        return Placement(
+            home=next(iter(allowed), None), allowed=allowed, collector_nodes=(view.node,) * view.n_collectors
+        )
+
+
+def pool_of(kind, settings):
+    return kind(settings, 1, lambda task: Planners({"placement": Away()}))
+
+
 class World(RuleBasedStateMachine):
     """Nodes and slots come and go; tasks ask to be placed, for slots, and end."""
 
     @initialize(queue=st.sampled_from(["fifo", "drr"]), residency=st.booleans())
     def begin(self, queue, residency):
         self.settings = LeasingSettings(queue=queue, residency=residency, reserve_after_s=2.0)
-        self.pool = CheckedPool(self.settings, epoch=1)
+        self.pool = pool_of(CheckedPool, self.settings)
         self.t, self.said, self.rounds = 0.0, [], dict.fromkeys(TASKS, 0)
         self.attempts, self.epochs, self.fences = dict.fromkeys(TASKS, 1), dict.fromkeys(SLOTS, 0), {}
         self.placed, self.up = {}, set()
 
     def tell(self, event):
         """Feed an event to the pool, and to a copy that was restored just before."""
-        copy = PoolMachine(self.settings, epoch=1)
+        copy = pool_of(PoolMachine, self.settings)
         if len(self.said) % 4 == 0:  # often enough, and not slow
             copy.restore(json.loads(json.dumps(self.pool.snapshot())))
             answer = copy.handle(event)
@@ -93,7 +113,7 @@ class World(RuleBasedStateMachine):
         self.up.discard(node)
         out = self.tell(node_lost(node, t=self.t))
         assert all(not record.slots[0].startswith(f"{node}/") for record in of(LeaseGranted, out))
-        self.placed = {task: where for task, where in self.placed.items() if task in self.pool.state.placed}
+        self.placed = {task: where for task, where in self.placed.items() if task in self.pool.state.placement.placed}
 
     @rule(slot=slots)
     def slot_comes(self, slot):
@@ -120,14 +140,16 @@ class World(RuleBasedStateMachine):
             assert only(RequestRefused, out).reason == reason
         else:
             assert out == ()
-            assert self.pool.state.cpu_slots == (0 if n == "auto" else n)
+            assert self.pool.state.placement.cpu_slots == (0 if n == "auto" else n)
 
     # -------------------------------------------------------------- tasks
     @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans())
     def task_asks_for_its_place(self, task, node, n, again):
         self.attempts[task] += not again
-        out = self.tell(asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n))
-        waits = task in self.pool.state.asked
+        node, planner = (node, "") if task != "c" or not self.up else (min(self.up), "own:away")
+        question = asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n)
+        out = self.tell(replace(question, planner=planner))
+        waits = task in self.pool.state.placement.asked
         refused = any(one.subject == task for one in of(RequestRefused, out))  # not what a former attempt had asked for
         assert bool(of(SendPlacement, out)) != (waits or refused)
 
@@ -137,8 +159,8 @@ class World(RuleBasedStateMachine):
         self.tell(stopped(task, t=self.t, attempt=attempt))
         if not late:
             self.attempts[task] += 1
-            assert task not in self.pool.state.placed
-            assert task not in self.pool.state.asked
+            assert task not in self.pool.state.placement.placed
+            assert task not in self.pool.state.placement.asked
 
     @rule(task=tasks)
     def task_is_started_again(self, task):
@@ -149,7 +171,7 @@ class World(RuleBasedStateMachine):
     def former_attempt_asks(self, task):
         attempt = self.attempts[task] - 2
         out = self.tell(asked(task, t=self.t, attempt=attempt)) if attempt > 0 else ()
-        assert not of(PlacementPlanned, out) or self.pool.state.floors[task] <= attempt
+        assert not of(PlacementPlanned, out) or self.pool.state.placement.floors[task] <= attempt
 
     @rule(task=tasks, node=nodes, n_slots=st.integers(1, 2), yields=st.booleans())
     def task_asks_for_a_slot(self, task, node, n_slots, yields):
@@ -176,10 +198,10 @@ class World(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def requester_gives_up(self, data):
-        if names := sorted(self.pool.state.open):
+        if names := sorted(self.pool.state.leases.open):
             name = data.draw(st.sampled_from(names))
             self.tell(cancelled(name, t=self.t))
-            assert name not in self.pool.state.open
+            assert name not in self.pool.state.leases.open
 
     @rule(later=st.sampled_from([0.1, 1.0, 3.0, 11.0]))
     def time_passes(self, later):
@@ -189,14 +211,24 @@ class World(RuleBasedStateMachine):
     @invariant()
     def slots_are_lent_as_the_leases_say(self):
         if hasattr(self, "pool"):
-            slots = self.pool.state.slots.values()
+            slots = self.pool.state.leases.slots.values()
             assert {slot.name for slot in slots if slot.state == "granted"} == set().union(*self.fences.values())
             assert self.pool.n_slots == sum(slot.state != "failed" for slot in slots)
 
     @invariant()
+    def who_follows_slots_may_use_the_best_of_those_that_are_lent(self):
+        if hasattr(self, "pool") and "c" in self.pool.state.placement.placed:
+            state, live = self.pool.state.placement, self.pool.state.leases.lendable
+            placed = state.placed["c"]
+            if placed.planner == "own:away" and live:
+                least = min(len(state.failures.get(slot, ())) for slot in live)
+                best = [slot for slot in live if len(state.failures.get(slot, ())) == least]
+                assert (placed.home, list(placed.allowed) or list(live)) == (best[0], best)
+
+    @invariant()
     def nobody_is_placed_on_a_node_that_is_gone_by_a_master_that_is(self):
         if hasattr(self, "pool"):
-            assert set(self.pool.state.nodes) == self.up
+            assert set(self.pool.state.placement.nodes) == self.up
 
     def teardown(self):
         """All of it replays from the journal's header."""

@@ -110,16 +110,16 @@ def test_a_table_takes_what_is_said_to_be_right(changes):
     """One after the other: a value is refused exactly where the check of it says so, and then nothing changes."""
     table, in_force = LeaseTable(LeasingSettings(), epoch=1), {}
     for key, value in changes:
-        problem, before = setting_problem(key, value, in_force=in_force), table.settings
+        problem, before = setting_problem(key, value, in_force=in_force), table.state.settings
         out = table.handle(SettingChanged(t=0.0, key=key, value=value, task=None))
         assert bool(problem) == (out != ()), f"{key} = {value!r}: {problem or 'right'}, and yet {out}"
         if problem:
             assert out == (RequestRefused.match(subject=key),)
             assert out[0].reason in problem
-            assert table.settings == before
+            assert table.state.settings == before
         else:
             in_force[key] = value
-            assert table.settings == replace(before, **{key.partition(".")[2]: value})
+            assert table.state.settings == replace(before, **{key.partition(".")[2]: value})
 
 
 @given(st.lists(st.tuples(warmup_keys, odd) | st.tuples(windows, near), min_size=4, max_size=12))

@@ -18,7 +18,7 @@ from drlnb.planning.leasing.fence import FenceGate, StoreGate
 from drlnb.planning.leasing.hold import Batch, Hold
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
-from drlnb.planning.pool import _Placed
+from drlnb.planning.placement.tasks import Placed
 from drlnb.planning.round.collectors import Crew
 from drlnb.planning.round.collectors import Member as RoundMember
 from drlnb.planning.round.progress import Progress
@@ -34,7 +34,7 @@ from tests.strategies import fewer, records_of
 
 STATES = [
     Batch, Crew, FenceGate, History, Hold, Lease, LoadBook, Progress, RoundMember, RoundRow,
-    RoundTrace, Slot, StartBook, StoreGate, TaskBook, WarmupMember, WarmupPlan, _Placed,
+    RoundTrace, Slot, StartBook, StoreGate, TaskBook, WarmupMember, WarmupPlan, Placed,
 ]  # fmt: skip
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)

@@ -117,7 +117,7 @@ class Scripted:
         yield [("SwapStepMeasured", "all"), ("SwapProfileTaken",), ("ParametersReady",)]
         self._out.append(
             swapping.SearchSwapPlan(
-                planner="auto", profile=self.profile, n_samples=24, budget_bytes=BUDGET, seed=0, pins={}
+                planner="auto", profile=self.profile, n_samples=24, memory_budget_bytes=BUDGET, seed=0, pins={}
             )
         )
         yield [("SwapPlanFound", BUDGET)]
@@ -193,7 +193,7 @@ _FIELDS = {
     "RangesMissing": ("host",),
     "ExperienceArrived": ("collector", "version"),
     "SwapStepMeasured": ("plan_key",),
-    "SwapPlanFound": ("budget_bytes",),
+    "SwapPlanFound": ("memory_budget_bytes",),
     "GradientComputed": ("collector",),
     "CheckpointWritten": ("failure",),
     "EvaluationFinished": ("failure",),

@@ -142,7 +142,7 @@ class Fixed:
     def round(self, k):
         return self.now
 
-    def start_s(self):
+    def start_s(self, command):
         return 0.0
 
 

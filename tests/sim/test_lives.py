@@ -155,7 +155,10 @@ def test_the_seconds_of_every_slot_are_accounted_for(seed):
             spans[name, state] += event.t - last_t
         machine.handle(event)
         last_t = event.t
-        since = {name: "absent" if slot.state == "failed" else slot.state for name, slot in machine.state.slots.items()}
+        since = {
+            name: "absent" if slot.state == "failed" else slot.state
+            for name, slot in machine.state.leases.slots.items()
+        }
     whole_s = last_t - stream.records[0].t
     states = {state for _, state in spans}
     assert states <= {"free", "granted", "draining", "absent", "reserved"}

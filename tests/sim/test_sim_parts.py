@@ -82,7 +82,7 @@ def test_every_planner_sees_the_same_workload():
     """A round's durations do not depend on the order in which they are asked for, nor on the starts drawn between."""
     one, other = (Workload(Costs(), seed=3, task=1, n_collectors=2) for _ in range(2))
     forward = [one.round(k) for k in range(4)]
-    other.start_s()
+    other.start_s(None)
     assert [other.round(k) for k in (3, 1, 2, 0)] == [forward[k] for k in (3, 1, 2, 0)]
     assert Workload(Costs(), seed=3, task=2, n_collectors=2).round(0) != forward[0]
     assert Workload(Costs(), seed=4, task=1, n_collectors=2).round(0) != forward[0]
@@ -103,7 +103,7 @@ def test_no_spread_gives_the_means():
     costs = workload.round(7)
     assert costs.collect_s == (4.0,) * 4
     assert costs.stage_s == (0.25,) * 4
-    assert (costs.finish_s, costs.publish_s, costs.rpc_s, workload.start_s()) == (0.02, 0.01, 0.001, 0.04)
+    assert (costs.finish_s, costs.publish_s, costs.rpc_s, workload.start_s(None)) == (0.02, 0.01, 0.001, 0.04)
 
 
 def test_wrong_costs_are_refused_together():

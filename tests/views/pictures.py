@@ -22,8 +22,8 @@ def spread(source, until_s=None):
 
 VIEWS = {
     "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
-    "reasons": gantt.reasons, "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
-    "waterfall": waterfall.waterfall, "choices": waterfall.choices, "curve": waterfall.curve,
+    "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
+    "waterfall": waterfall.waterfall, "curve": waterfall.curve,
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,
     "topology": spread,
 }  # fmt: skip
@@ -36,7 +36,9 @@ JOURNALS = ("faults", "three-tasks-last", "two-tasks-one-slot", "warmup")
 def journal(name):
     """Return a journal by its name."""
     if name == "warmup":
-        return Journal(streams={"warmup-sim": simulate_warmup(WarmupWorkload(n_rounds=14, n_workers=3), "seed").stream})
+        return Journal(
+            streams={"warmup-sim": simulate_warmup(WarmupWorkload(n_rounds=14, n_workers=3), "patent").stream}
+        )
     folder = Path(__file__).parent.parent / "journals" / name
     files = {path.stem: path.read_text(encoding="utf-8").splitlines(keepends=True) for path in folder.glob("*.jsonl")}
     return Journal(streams={stem: stream_of(lines, source=stem) for stem, lines in sorted(files.items())})

@@ -11,7 +11,7 @@ from drlnb.records.base import Event
 from drlnb.records.columns import leasing, placement
 from drlnb.records.columns.warmup import CollectorReady
 from drlnb.records.journal import Journal
-from drlnb.records.round import ExecutorDied, MetricsRecorded, TaskOpened
+from drlnb.records.round import MetricsRecorded, TaskOpened
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.views import fleet, learning, rounds
@@ -284,27 +284,6 @@ def test_waits_of_lending_are_quantiles_of_the_walks_waits(played):
         assert row[3] == pytest.approx(row[2] / row[1])
 
 
-#: Records that are decisions about slots, and whether they are trouble.
-DECIDED = {
-    leasing.LeaseReleased: False, leasing.LeaseExpired: True, leasing.RequestRefused: True,
-    leasing.RequestCancelled: False, leasing.RequestUnmet: False, leasing.SlotDrained: True, leasing.SlotClosed: True,
-    leasing.SlotFailed: True, leasing.RevokeLease: True, leasing.HoldPlanned: False, ExecutorDied: True,
-}  # fmt: skip
-
-
-def test_every_decision_about_a_slot_is_counted_once(played):
-    """All of them, trouble apart, however they were grouped by reason and task."""
-    journal, _ = played
-    n = Counter(type(row) for stream in journal.streams.values() for row in stream.records)
-    view = gantt.reasons(journal)
-    assert view.columns["rows"]["times"].sum() == sum(n[kind] for kind in DECIDED) > 50
-    assert _value(view, "trouble") == sum(n[kind] for kind, is_trouble in DECIDED.items() if is_trouble) > 0
-    for kind, times, _, by in view.rows():
-        letters = [part.split() for part in by.split(", ") if part.count(" ") == 1]
-        if letters and all(len(part[0]) <= 2 for part in letters):
-            assert sum(int(part[1].replace(",", "")) for part in letters) == times, kind
-
-
 def test_the_mean_round_is_the_mean_of_the_rounds_that_count(played):
     """Part by part, from the rows of metrics; what is no part of them is control, and the shares come to one."""
     journal, _ = played
@@ -394,7 +373,7 @@ def test_fewer_bars_keep_every_tasks_seconds(played):
 @pytest.mark.parametrize("name", VIEWS)
 def test_until_a_second_is_what_was_known_then(name, share):
     """A picture as of a second is that of the rows up to it: streams cut on the whole run's clocks, tasks named."""
-    journal = journal_of("warmup") if name in {"waterfall", "choices", "curve", "rounds", "starts"} else _played(2)
+    journal = journal_of("warmup") if name in {"waterfall", "curve", "rounds", "starts"} else _played(2)
     whole = fold_of(journal)
     end, clocks = whole.now_s * share, whole.clock_of()
     cut = Fold(clocks=clocks, tasks=whole.task_names())

@@ -265,9 +265,12 @@ class Pool:
             self.link = connect(client if self.handle is None else self.handle.address)
             undo.callback(self.link.close)  # its client, if it is ours, would go on
             opened = self.link.open_pool(
-                wanted.n_devices, seats=wanted.seats, names=wanted.names, isolation=wanted.isolation,
+                wanted.n_devices,
+                seats=wanted.seats,
+                names=wanted.names,
+                isolation=wanted.isolation,
                 own_workers=self.n_workers,
-            )  # fmt: skip
+            )
             undo.pop_all()
         self.address, self.said = self.link.address, opened.notices
         self.n_nodes, self.slots, self.n_devices = opened.n_nodes, opened.slots, opened.n_devices

@@ -293,9 +293,14 @@ class Leases:
         def make() -> LoopLease:
             self._rounds[name] = self._rounds.get(name, 0) + 1
             return LoopLease(
-                self._client, task=f"{self._id}/{name}", round=self._rounds[name], n_slots=n_slots, priority=priority,
-                timeout_s=timeout_s, on_unmet=unmet,
-            )  # fmt: skip
+                self._client,
+                task=f"{self._id}/{name}",
+                round=self._rounds[name],
+                n_slots=n_slots,
+                priority=priority,
+                timeout_s=timeout_s,
+                on_unmet=unmet,
+            )
 
         return Lease(self, name, n_slots, make, wait_s)
 

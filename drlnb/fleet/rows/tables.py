@@ -38,7 +38,8 @@ def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
     table
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
         row per ended lease), ``pool`` (one row per change of the pool, see
-        :func:`pool_rows`), ``episodes`` (raw return and length) or ``swapping`` (gradient steps under a byte budget).
+        :func:`pool_rows`), ``episodes`` (raw return and length), ``placement`` (one row per answer of a
+        planner of placement) or ``swapping`` (gradient steps under a byte budget).
         Times are those of the pictures: seconds since the run's first event.
     every
         Leave all rows out but every so manieth: those of a long run may be larger than memory, the journal never is.
@@ -153,6 +154,23 @@ def _leases(journal: Journal) -> Iterator[Row]:
             }
 
 
+def _placements(journal: Journal) -> Iterator[Row]:
+    for stream, offset_s in _pools(journal):
+        for event, answer in stream.answers():
+            for plan in answer:
+                if isinstance(plan, placement.PlacementPlanned):
+                    yield {
+                        "task": plan.task.rpartition("/")[2],
+                        "attempt": plan.attempt,
+                        "t_s": event.t + offset_s,
+                        "event": type(event).__name__,
+                        "planner": plan.planner,
+                        "home": plan.home,
+                        "allowed": " ".join(plan.allowed),
+                        "nodes": " ".join(plan.collector_nodes),
+                    }
+
+
 def pool_rows(stream: Stream, offset_s: float = 0.0) -> Iterator[Row]:
     """Yield a row for each event after which the pool is another one.
 
@@ -168,7 +186,7 @@ def pool_rows(stream: Stream, offset_s: float = 0.0) -> Iterator[Row]:
     offset_s
         Added to its seconds.
     """
-    state = _Pool.begun(stream.header.snapshot or {})
+    state = _Pool.begun((stream.header.snapshot or {}).get("leases", {}))
     former: tuple[float, ...] = ()
     for event, answer in stream.answers():
         if state.granted:
@@ -253,9 +271,7 @@ def _episodes(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         for event in stream.each(rounds.ExperienceArrived):
             for reward, length, *_ in event.episodes:
-                yield {
-                    **first, "round": event.round, "collector": event.collector, "return": reward, "length": length
-                }  # fmt: skip
+                yield {**first, "round": event.round, "collector": event.collector, "return": reward, "length": length}
 
 
 def _swapping(journal: Journal) -> Iterator[Row]:
@@ -263,17 +279,17 @@ def _swapping(journal: Journal) -> Iterator[Row]:
     for first, stream in _tasks(journal):
         behind_s = offset_s(stream.header.stream)
         planned: dict[str, swapping.SwapPlanned] = {}
-        budget_bytes = None
+        budget: Row = {"memory_budget_bytes": None}
         for record in stream.records:
             if isinstance(record, rounds.ComputeGradient | rounds.FinishRound):
-                budget_bytes = record.swap and record.swap.memory_budget_bytes
+                budget = {"memory_budget_bytes": record.swap and record.swap.memory_budget_bytes}
             elif isinstance(record, swapping.SwapPlanned) and not record.round:
                 planned[record.plan_key or NONE] = record
             elif isinstance(record, swapping.SwapStepMeasured):
                 said = planned.get(record.plan_key)
                 expected = {key: getattr(said, key, None) for key in ("predicted_s", "predicted_bytes")}
                 step = {key: getattr(record, key) for key in _STEP}
-                yield {**first, "t_s": record.t + behind_s, **step, "budget_bytes": budget_bytes, **expected}
+                yield {**first, "t_s": record.t + behind_s, **step, **budget, **expected}
 
 
 #: Name of a table -> what makes its rows.
@@ -283,6 +299,7 @@ TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "leases": _leases,
     "pool": lambda journal: chain.from_iterable(starmap(pool_rows, _pools(journal))),
     "episodes": _episodes,
+    "placement": _placements,
     "swapping": _swapping,
 }
 

@@ -15,7 +15,7 @@ __all__ = ["CHOICES", "Chosen", "chosen"]
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
     "auto": {},
-    "seed": {"hold": "round", "warmup": "seed", "distribution": "relay", "swapping": "qtable"},
+    "patent": {"hold": "round", "warmup": "patent", "distribution": "relay", "swapping": "qtable"},
 }
 
 #: Setting -> values that it can be given while tasks run.
@@ -30,8 +30,8 @@ class Chosen:
     names: dict[str, str]
     #: Decision -> a user's own planner as text, see :mod:`drlnb.rl.pickled`.
     own: dict[str, str] = field(default_factory=dict)
-    #: All rules are the seed's: collectors end between rounds, where their environments can go on.
-    seed: bool = False
+    #: All rules are the patents': collectors end between rounds, where their environments can go on.
+    patent: bool = False
 
 
 def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
@@ -41,7 +41,7 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     ----------
     asked
         Decision -> a name (with parameters: ``relay:m=4``), or a planner, or its class, for those that shall differ
-        from the default; ``"auto"``: the defaults; ``"seed"``: the rules of the patents, where they differ.
+        from the default; ``"auto"``: the defaults; ``"patent"``: the rules of the patents, where they differ.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     if isinstance(asked, str):
         if asked not in _SETS:
             raise ConfigError(f"planners must be {', '.join(map(repr, _SETS))} or decision -> name, got {asked!r}")
-        return Chosen(names=names | _SETS[asked], seed=asked == "seed")
+        return Chosen(names=names | _SETS[asked], patent=asked == "patent")
     own: dict[str, str] = {}
     problems = []
     for decision, value in by_name("planners", asked).items():

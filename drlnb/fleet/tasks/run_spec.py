@@ -50,8 +50,8 @@ class RunSpec:
     versions: Mapping[str, str] = field(default_factory=dict)
     #: Decision -> planner of the user's own, as text.
     own_planners: Mapping[str, str] = field(default_factory=dict)
-    #: Collectors end between rounds where their environments can go on, as in seed 000.
-    seed: bool = False
+    #: Collectors end between rounds where their environments can go on, as in the leasing patent.
+    patent: bool = False
     #: What it had of its pool, see :attr:`drlnb.fleet.cluster.pool.Pool.shape`.
     pool: Plain = field(default_factory=dict)
 
@@ -164,7 +164,7 @@ def run_spec(
         tasks=tuple(specs),
         planners=planners.names,
         own_planners=planners.own,
-        seed=planners.seed,
+        patent=planners.patent,
         settings={"env_timeout_s": env_timeout_s, **_scheduling(by_name("settings", settings))},
         versions=versions(),
     )

@@ -64,7 +64,7 @@ class Task:
     env_kwargs
         Arguments of the environment's constructor, or of the factory.
     env_wrappers
-        Innermost first: names of :data:`drlnb.rl.envs.wrappers.KNOWN` or any class as ``module:Class``, or
+        Innermost first: names of gymnasium's wrappers, or any class as ``module:Class``, or
         ``(name, arguments)``.  Returns of episodes are counted beneath them.
     deterministic
         Same spec, same machine type, same bits, whatever arrives first.

@@ -29,7 +29,7 @@ def numbers_of(name: str) -> dict[str, str]:
     Examples
     --------
     >>> numbers_of("tree"), numbers_of("multitree"), numbers_of("star")
-    ({'m': 'k'}, {'m': 'm', 'c': 'c'}, {})
+    ({'m': 'k', 'c': 'levels'}, {'m': 'm', 'c': 'c'}, {})
     """
     return {which: key for key, (which, _) in STRATEGIES[name].params.items()} if name in STRATEGIES else {}
 
@@ -39,7 +39,7 @@ def planner(name: str, m: int = 0, c: int = 0) -> str:
 
     Examples
     --------
-    >>> planner("relay", 8), planner("tree", 4, 2), planner("star", 8), planner("multitree", 3, 16)
+    >>> planner("relay", 8), planner("tree", 4), planner("star", 8), planner("multitree", 3, 16)
     ('relay:m=8', 'tree:k=4', 'star', 'multitree:m=3,c=16')
     """
     given = {"m": m, "c": c}
@@ -87,13 +87,22 @@ def compute(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Computed:
         c = np.array([said.c] if mine else [1] if name == "relay" else strategy.c, dtype=np.float64)
         curves[name] = m, strategy.seconds(cost, m[:, None], c[None, :]).min(axis=1)
     return Computed(
-        plan=plan, name=_name(said), n_hosts=n_hosts, model_bytes=model_bytes, m=said.m, link=(
+        plan=plan,
+        name=_name(said),
+        n_hosts=n_hosts,
+        model_bytes=model_bytes,
+        m=said.m,
+        link=(
             f"{link.learner_bytes_per_s / 0.117e9:g} Gbit/s, latency {link.latency_s * 1e6:g} us, "
             f"{link.overhead_s * 1e6:g} us per message"
         ),
-        publish_s=said.publish_s, one_s=cost.learner, bound_s=bound_s(cost), curves=curves,
-        egress=_egress(said, n_hosts, model_bytes), scaling=_scaling(plan, model_bytes, link),
-    )  # fmt: skip
+        publish_s=said.publish_s,
+        one_s=cost.learner,
+        bound_s=bound_s(cost),
+        curves=curves,
+        egress=_egress(said, n_hosts, model_bytes),
+        scaling=_scaling(plan, model_bytes, link),
+    )
 
 
 def _scaling(plan: str, model_bytes: int, link: Link) -> dict[str, tuple[Floats, Floats]]:
@@ -129,7 +138,8 @@ def _forecast(plan: str, n_hosts: int, model_bytes: int, link: Link) -> Forecast
 
 def _name(said: Forecast) -> str:
     """Return a strategy with its numbers in words."""
-    return planner(said.strategy, said.m, said.c if said.c > 1 else 0).replace(":", " ").replace(",", ", ")
+    usual = dict(STRATEGIES[said.strategy].params.values()).get("c", 1)
+    return planner(said.strategy, said.m, 0 if said.c == max(1, usual) else said.c).replace(":", " ").replace(",", ", ")
 
 
 def _egress(said: Forecast, n_hosts: int, model_bytes: int) -> Floats:
@@ -140,7 +150,8 @@ def _egress(said: Forecast, n_hosts: int, model_bytes: int) -> Floats:
             sent[1 + (_EPOCH * said.m + i) % n_hosts] = (stop - start) * (n_hosts - 1)
         sent[0] = model_bytes
     else:
-        sent = np.roll(STRATEGIES[said.strategy].make(n_hosts, model_bytes, said.m, 1, _EPOCH).egress_bytes(), 1)
+        levels = said.c if said.strategy == "tree" else 1
+        sent = np.roll(STRATEGIES[said.strategy].make(n_hosts, model_bytes, said.m, levels, _EPOCH).egress_bytes(), 1)
     egress: Floats = sent / model_bytes
     return egress
 
@@ -175,11 +186,17 @@ def simulate(plan: str, n_hosts: int, model_bytes: int, link: Link, kill: int | 
     begins = {send.route: send.start for send in reversed(result.plan.sends)}  # the first send of each route
     starts = sorted(set(begins.values()))
     return Spread(
-        plan=plan, name=_name(said), look=list(STRATEGIES).index(said.strategy), model_bytes=model_bytes, hosts=hosts,
+        plan=plan,
+        name=_name(said),
+        look=list(STRATEGIES).index(said.strategy),
+        model_bytes=model_bytes,
+        hosts=hosts,
         messages=_columns(result, hosts, starts, link),
-        sizes=np.diff([*starts, model_bytes]), publish_s=result.publish_s, lost=lost,
+        sizes=np.diff([*starts, model_bytes]),
+        publish_s=result.publish_s,
+        lost=lost,
         dropped=result.failed,
-    )  # fmt: skip
+    )
 
 
 def _columns(result: Published, hosts: tuple[str, ...], starts: list[int], link: Link) -> Table:
@@ -189,10 +206,12 @@ def _columns(result: Published, hosts: tuple[str, ...], starts: list[int], link:
     sender, receiver, start, stop = np.array(ends, dtype=np.int64).reshape(-1, 4).T
     wire = (stop - start) * (1.0 + link.header_frac) / link.ingress_bytes_per_s
     return {
-        "sender": sender, "receiver": receiver, "bytes": (stop - start).astype(np.float64),
+        "sender": sender,
+        "receiver": receiver,
+        "bytes": (stop - start).astype(np.float64),
         "wire": np.maximum(wire, link.overhead_s),
         "begun": np.array([each.begun_t for each in result.messages]),
         "done": np.array([each.done_t for each in result.messages]),
         "shard": np.searchsorted(starts, start, side="right") - 1,
         "repair": np.array([each not in planned for each in ends], dtype=np.int64),
-    }  # fmt: skip
+    }

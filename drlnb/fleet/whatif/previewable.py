@@ -18,6 +18,8 @@ from drlnb.sim.recorded.task import RecordedTask
 
 __all__ = ["OF_STARTS", "OF_STEPS", "PREVIEWED", "changed", "refuse_unknown", "refuse_value", "rules_now", "why_unfelt"]
 
+#: Keys of modes: what becomes of a collector that has sent, and how it is started.
+COLLECTOR, START = "warmup.collector_mode", "warmup.start_mode"
 #: Keys of warm-up: each task's own.
 OF_STARTS = tuple(key for key in SETTINGS if key.startswith("warmup."))
 #: Keys of swapping: likewise.
@@ -93,13 +95,15 @@ def changed(now: Rules, key: str, value: Any, meant: Collection[str]) -> Rules:
     return replace(now, tasks=tasks)
 
 
-def why_unfelt(key: str, now: Rules, played: Sequence[RecordedTask], meant: Collection[str]) -> str:
+def why_unfelt(key: str, value: object, now: Rules, played: Sequence[RecordedTask], meant: Collection[str]) -> str:
     """Return why a change of a key cannot matter to these tasks as things are; empty if it may."""
     if key == "leasing.age_quantum_s":
         given = {now.priorities.get(task.name, 0) for task in played}
         if now.settings.queue != "fifo":
             return f"the queue {now.settings.queue!r} does not age"
         return "" if len(given) > 1 else "all tasks have the same priority, so each ages as fast as the others"
+    if key == "leasing.reserve_after_s":
+        return "" if any(task.most_slots > 1 for task in played) else "none of these tasks asks for several slots"
     if key == "leasing.residency":
         if now.n_slots == 1:
             return "there is one slot, so none can be preferred"
@@ -107,7 +111,30 @@ def why_unfelt(key: str, now: Rules, played: Sequence[RecordedTask], meant: Coll
     if key == "leasing.switch_limit_frac":
         weigh = any(_hold(now, task) == "yield" and task.config.get("streams") for task in played if task.name in meant)
         return "" if weigh else "only tasks that hold by 'yield' and compute gradients at arrival weigh a switch"
+    if key in OF_STARTS:
+        return _why_no_start(key, value, now, [task for task in played if task.name in meant])
     return ""
+
+
+def _why_no_start(key: str, value: object, now: Rules, played: Sequence[RecordedTask]) -> str:
+    """Return why a change of warm-up cannot be played of these tasks; empty if it can."""
+    for task in played:
+        in_force = {f"warmup.{name}": was for name, was in _warmup(now, task).items()}
+        if problem := setting_problem(key, value, in_force=in_force, can_snapshot=bool(task.config.get("can_respawn"))):
+            return problem
+        modes = {COLLECTOR: in_force.get(COLLECTOR, "park"), START: in_force.get(START, "zygote"), key: value}
+        if key not in {COLLECTOR, "warmup.planner"} and modes[COLLECTOR] == "park":
+            return f"collectors of {task.name} rest, and wake with the parameters: nothing is started"
+        known = task.start_modes - {"simulated"}
+        if key in {COLLECTOR, START} and modes[COLLECTOR] == "respawn" and known and modes[START] not in known:
+            return f"{task.name} has no start by {modes[START]} in the journal; there are some by {', '.join(known)}"
+    return ""
+
+
+def _warmup(now: Rules, task: RecordedTask) -> dict[str, Any]:
+    planner = {**task.config.get("planners", {}), **now.tasks[task.name]["planners"]}.get("warmup")
+    named = {"planner": planner} if planner else {}
+    return {**task.config.get("warmup", {}), **now.tasks[task.name]["warmup"], **named}
 
 
 def _hold(now: Rules, task: RecordedTask) -> str:

@@ -16,7 +16,7 @@ from drlnb.planning.settings import setting_problem
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import Learns, practice, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import Learns, learning, practice, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     profile: SwapProfile
     n_samples: int
     #: None: any number.
-    budget_bytes: int | None
+    memory_budget_bytes: int | None
     planner: str
     #: Row -> the action that the user wants.
     pins: Mapping[str, str] = _FREE
@@ -70,7 +70,8 @@ class Case(NamedTuple):
         """What a planner sees of it: pins that no row can obey are left out."""
         known = {row.name: row.actions for row in self.profile.rows}
         pins = {name: action for name, action in self.pins.items() if action in known.get(name, ())}
-        return SwapView(profile=self.profile, n_samples=self.n_samples, budget_bytes=self.budget_bytes, pins=pins)
+        most = self.memory_budget_bytes
+        return SwapView(profile=self.profile, n_samples=self.n_samples, memory_budget_bytes=most, pins=pins)
 
     def plan(self) -> SwapPlan:
         """Return the planner's plan; ConfigError if there is no such planner, or it cannot plan this."""
@@ -90,7 +91,7 @@ class Case(NamedTuple):
         if problem := setting_problem(key, value):
             raise ConfigError(problem)
         if key == "swapping.memory_budget_bytes":
-            return self._replace(budget_bytes=None if value is None else read_bytes(value))
+            return self._replace(memory_budget_bytes=None if value is None else read_bytes(value))
         if key == "swapping.planner":
             return self._replace(planner=value)
         return self._replace(pins=value or {})
@@ -126,7 +127,12 @@ def usual_batch(net: str) -> int:
 
 
 def step_case(
-    net: str, n_samples: int, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
+    net: str,
+    n_samples: int,
+    memory_budget_bytes: int,
+    preset: str,
+    planner: str = "auto",
+    pins: Mapping[str, str] = _FREE,
 ) -> Case:
     """Return a step of a known network on a device that is not there.
 
@@ -136,7 +142,7 @@ def step_case(
         Names of :data:`NETS` and :data:`PRESETS`.
     n_samples
         Batch, at least 1; it is the same whatever the budget.
-    budget_bytes
+    memory_budget_bytes
         What the step may use.
     planner, pins
         As of the case.
@@ -147,10 +153,10 @@ def step_case(
         If not even one sample fits.
     """
     case = Case(
-        f"{net}, {n_samples:,} samples", _profile(net, preset, n_samples), n_samples, budget_bytes, planner, pins
+        f"{net}, {n_samples:,} samples", _profile(net, preset, n_samples), n_samples, memory_budget_bytes, planner, pins
     )
-    if budget_bytes < extremes(case)[0]:
-        raise ConfigError(f"the budget must hold {net} and one sample, got {budget_bytes / 2**20:.4g} MiB")
+    if memory_budget_bytes < extremes(case)[0]:
+        raise ConfigError(f"the budget must hold {net} and one sample, got {memory_budget_bytes / 2**20:.4g} MiB")
     return case
 
 
@@ -160,12 +166,10 @@ def _profile(net: str, preset: str, n_samples: int) -> SwapProfile:
     return analytic(net_trace(net), preset, n_samples)
 
 
-def net_case(
-    net: str, multiple: float, budget_bytes: int, preset: str, planner: str = "auto", pins: Mapping[str, str] = _FREE
-) -> Case:
+def net_case(net: str, multiple: float, memory_budget_bytes: int, preset: str) -> Case:
     """Return a step whose batch is a multiple of the largest that fits the budget without a plan; as of `step_case`."""
-    plain = plain_batch(net_trace(net), preset, budget_bytes)
-    case = step_case(net, max(1, int(plain * multiple)), budget_bytes, preset, planner, pins)
+    plain = plain_batch(net_trace(net), preset, memory_budget_bytes)
+    case = step_case(net, max(1, int(plain * multiple)), memory_budget_bytes, preset)
     return case._replace(of=f"{net} x{multiple:g}")
 
 
@@ -195,7 +199,7 @@ def front(case: Case) -> dict[str, tuple[Floats, Floats]]:
         times = []
         for budget in budgets.astype(np.int64).tolist():
             with suppress(ConfigError):
-                plan = case._replace(planner=name, budget_bytes=budget).plan()
+                plan = case._replace(planner=name, memory_budget_bytes=budget).plan()
                 said = predict(case.profile, plan, case.n_samples, budget)
                 times.append(said.step_s if said.fits else math.nan)
         if len(times) == len(budgets):
@@ -207,8 +211,8 @@ def task_case(name: str, of: SwapFold) -> Case:
     """Return the step of a task as its journal knows it; ConfigError before it was profiled."""
     if of.profile is None:
         raise ConfigError("no step has been profiled yet: that takes a memory budget and two steps")
-    budget_bytes = None if math.isnan(of.budget_bytes) else int(of.budget_bytes)
-    return Case(name, from_plain(SwapProfile, of.profile), of.n_samples, budget_bytes, of.planner, of.pins)
+    memory_budget_bytes = None if math.isnan(of.memory_budget_bytes) else int(of.memory_budget_bytes)
+    return Case(name, from_plain(SwapProfile, of.profile), of.n_samples, memory_budget_bytes, of.planner, of.pins)
 
 
 def in_force(case: Case, of: SwapFold) -> SwapPlan:
@@ -221,12 +225,12 @@ def in_force(case: Case, of: SwapFold) -> SwapPlan:
 
 def explain(case: Case, plan: SwapPlan) -> Explained:
     """Return what the cost model says of a plan."""
-    profile, n, budget = case.profile, case.n_samples, case.budget_bytes
+    profile, n, budget = case.profile, case.n_samples, case.memory_budget_bytes
     said, kept = predict(profile, plan, n, budget, lanes=True), predict(profile, SwapPlan.keeping(profile), n)
     numbers = {"step": said.step_s, "slower": said.step_s / kept.step_s, "peak": said.peak_bytes / 2**20,
                "plain": kept.peak_bytes / 2**20, "stall": said.stall_s}  # fmt: skip
     return Explained(
-        of=f"{case.of}, {case.planner}", budget_bytes=math.nan if budget is None else budget, fits=said.fits,
+        of=f"{case.of}, {case.planner}", memory_budget_bytes=math.nan if budget is None else budget, fits=said.fits,
         rows=plan_rows(profile, plan, math.ceil(n / plan.n_micro)), pins=case.pins, numbers=numbers, lanes=said.lanes,
         memory=said.memory, n_micro=plan.n_micro,
     )  # fmt: skip
@@ -239,9 +243,10 @@ def compare(case: Case) -> list[Row]:
         with suppress(ConfigError):
             plan = case._replace(planner=name).plan()
             of, cut = explain(case, plan), plan.blocks or plan.n_micro > 1
+            most = of.memory_budget_bytes / 2**20
             rows.append({
                 "planner": name, "time": of.numbers["step"], "slower": of.numbers["slower"],
-                "peak": of.numbers["peak"], "fits": "yes" if of.fits else "no", "budget": of.budget_bytes / 2**20,
+                "peak": of.numbers["peak"], "fits": "yes" if of.fits else "no", "budget": most,
                 "state": "blocks that are made again, and parts, cannot be pinned" if cut else "",
                 "counts": ", ".join(f"{a} {plan.actions.count(a)}" for a in dict.fromkeys(plan.actions)),
                 "pins": pins_of(of),
@@ -262,7 +267,7 @@ def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
     ConfigError
         If there is no budget, or not even one sample fits.
     """
-    profile, budget, kept = case.profile, case.budget_bytes, SwapPlan.keeping(case.profile)
+    profile, budget, kept = case.profile, case.memory_budget_bytes, SwapPlan.keeping(case.profile)
     plain = largest(lambda n: predict(profile, kept, n, budget).fits) if budget else 0
     if budget is None or not plain:
         raise ConfigError(f"there must be a budget that holds one sample of {case.of}, got {budget}")
@@ -277,7 +282,7 @@ def sweep(case: Case) -> dict[str, tuple[Floats, Floats]]:
 
 
 def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
-    """Run the seed's learner on the cost model, with the parameters of the case's planner if that is ``qtable``.
+    """Run the patent's learner on the cost model, with the parameters of the case's planner if that is ``qtable``.
 
     Parameters
     ----------
@@ -297,7 +302,7 @@ def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
         If there is no budget, or there are more sets than can all be tried.
     """
     n = len(case.profile.types)
-    if case.budget_bytes is None or n > _MOST_TYPES:
+    if case.memory_budget_bytes is None or n > _MOST_TYPES:
         raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
     view = replace(case._replace(pins={}).view, seed=seed)
     name = case.planner if case.planner.partition(":")[0] == "qtable" else "qtable"
@@ -311,7 +316,7 @@ def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
 def learns(planner: str) -> bool:
     """Return whether a planner of a name learns by trials; false of one that is unknown or refused."""
     with suppress(ValueError):
-        return hasattr(SWAPPING.build(planner), "learner")
+        return learning(SWAPPING.build(planner)) is not None
     return False
 
 
@@ -332,11 +337,11 @@ def drifting(case: Case, slower: float = 4.0, n_steps: int = 80, seed: int = 0) 
     ConfigError
         If there is no budget.
     """
-    if case.budget_bytes is None:
+    if case.memory_budget_bytes is None:
         raise ConfigError("there must be a budget: nothing is swapped without one")
     late = replace(case.profile, link=case.profile.link.changed(lambda rate: rate / slower))
     stream = simulate_steps(
-        lambda n: case.profile if n < n_steps // 2 else late, case.n_samples, case.budget_bytes, n_steps=n_steps,
+        lambda n: case.profile if n < n_steps // 2 else late, case.n_samples, case.memory_budget_bytes, n_steps=n_steps,
         planner=case.planner, seed=seed,
     )  # fmt: skip
     return Journal(streams={"swapping": stream})

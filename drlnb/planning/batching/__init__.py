@@ -1,4 +1,4 @@
-"""Plan how many samples each collector makes in a round (seed 002)."""
+"""Plan how many samples each collector makes in a round (the batching patent)."""
 
 from drlnb.planning.batching.planner import BATCHING, BatchPlan, BatchReport, BatchView, Equal
 from drlnb.planning.batching.proportional import Proportional

@@ -1,4 +1,4 @@
-"""Plan how parameters reach the hosts (seed 001)."""
+"""Plan how parameters reach the hosts (the distribution patent)."""
 
 from drlnb.planning.distribution.cost import PRESETS, Cost, Link, bound_s
 from drlnb.planning.distribution.machine import DistributionMachine

@@ -123,21 +123,23 @@ def star_s(cost: Cost, m: _Array, c: _Array) -> _Array:
     return np.full(np.broadcast(m, c).shape, max(cost.n * max(cost.learner, cost.o), cost.ingress) + cost.a)
 
 
-def two_levels_s(cost: Cost, m: _Array, c: _Array) -> _Array:
-    """Return max(k L, k o) + ceil((n - k) / k) max(L, o) + 2 a."""
+def tree_s(cost: Cost, m: _Array, c: _Array) -> _Array:
+    """Return the time of trees in which k hosts get it from the learner, on c levels at most.
+
+    Two levels take max(k L, k o) + ceil((n - k) / k) max(L, o) + 2 a; more d (k max(L, o) + a), with the least d for
+    which k + k^2 + ... + k^d >= n, infinite where that is above c.
+    """
+    first, hop = max(cost.first, cost.o), max(cost.hop, cost.o)
     below = np.ceil((cost.n - m) / m)
-    return m * max(cost.first, cost.o) + below * max(cost.hop, cost.o) + (1 + (below > 0)) * cost.a + 0.0 * c
-
-
-def kary_s(cost: Cost, m: _Array, c: _Array) -> _Array:
-    """Return d (k max(L, o) + a) with the least d for which k + k^2 + ... + k^d >= n."""
+    two = m * first + below * hop + (1 + (below > 0)) * cost.a
     levels, reach, width = np.zeros_like(m), np.zeros_like(m), np.ones_like(m)
-    while (reach < cost.n).any():
-        width = width * m
+    for _ in range(int(c.max()) if c.max() > 2 else 0):
+        width = np.minimum(width * m, cost.n)
         levels += reach < cost.n
         reach += width
-    below = (levels - 1) * max(cost.hop, cost.o)
-    return m * (max(cost.first, cost.o) + below) + levels * cost.a + 0.0 * c
+    more = np.where(reach < cost.n, np.inf, m * (first + (levels - 1) * hop) + levels * cost.a)
+    seconds: _Array = np.where(c > 2, more, two)
+    return seconds
 
 
 def binomial_s(cost: Cost, m: _Array, c: _Array) -> _Array:

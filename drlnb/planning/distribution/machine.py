@@ -11,21 +11,7 @@ from drlnb.planning.distribution.publication import Publication
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.registry import PlannerFailed, Planners
 from drlnb.records.base import Facts
-from drlnb.records.columns.distribution import (
-    ActorsInstalled,
-    BaseMissing,
-    HostCompleted,
-    HostDropped,
-    HostsChanged,
-    HostUnreachable,
-    LinkMeasured,
-    MessageLost,
-    PublishAsked,
-    RangesMissing,
-    VersionFailed,
-    VersionPublished,
-    VersionSuperseded,
-)
+from drlnb.records.columns import distribution as words
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
 __all__ = ["ACTORS", "HOSTS", "RULES", "DistributionMachine", "Publishing"]
@@ -104,12 +90,12 @@ class DistributionMachine(Machine[Publishing]):
         yield not state.hostless or (state.busy and not hosts), "a version waits for a host where there is none"
 
 
-def _publish_asked(state: Publishing, event: PublishAsked, out: Out) -> None:
+def _publish_asked(state: Publishing, event: words.PublishAsked, out: Out) -> None:
     """Send a version, or put it in place of the one that waits."""
     state.planner = event.planner or state.planner
     if state.busy:
         if state.pending is not None:
-            out.append(VersionSuperseded(version=state.pending[0]))
+            out.append(words.VersionSuperseded(version=state.pending[0]))
         state.pending = event.version, event.n_bytes, event.base, event.changed
     else:
         _begin(state, event.version, event.n_bytes, out, event.base, event.changed)
@@ -123,7 +109,7 @@ def _begin(state: Publishing, version: int, n_bytes: int, out: Out, base: int = 
         publication.begin(version, n_bytes, planner, state.t, out, base=base, changed=changed)
     except PlannerFailed as error:
         state.busy = bool(publication.waiting)
-        out.append(VersionFailed(version=version, reason=str(error)))
+        out.append(words.VersionFailed(version=version, reason=str(error)))
     if not publication.hosts:
         state.hostless = True
         out.append(SetDeadline(name=HOSTS, after_s=_BACK_S))
@@ -150,7 +136,9 @@ def _go_on(state: Publishing, out: Out) -> None:
             publication.publish_s = round(state.t - publication.begun_t, 6)
         version, publish_s = publication.version, publication.publish_s
         n_hosts = len(publication.hosts) - len(publication.behind(version))
-        out.append(VersionPublished(version=version, publish_s=publish_s, n_hosts=n_hosts, late=tuple(state.actors)))
+        out.append(
+            words.VersionPublished(version=version, publish_s=publish_s, n_hosts=n_hosts, late=tuple(state.actors))
+        )
         state.busy, state.actors = False, {}
     if state.pending is not None:
         (version, n_bytes, base, changed), state.pending = state.pending, None
@@ -159,12 +147,12 @@ def _go_on(state: Publishing, out: Out) -> None:
 
 
 def _drop(state: Publishing, host: str, reason: str, out: Out) -> None:
-    out.append(HostDropped(host=host, reason=reason))
+    out.append(words.HostDropped(host=host, reason=reason))
     state.actors.pop(host, None)
     state.publication.gone(host, out)
 
 
-def _hosts_changed(state: Publishing, event: HostsChanged, out: Out) -> None:
+def _hosts_changed(state: Publishing, event: words.HostsChanged, out: Out) -> None:
     """Forget hosts that are gone; send the newest version to those that have come."""
     publication = state.publication
     for host in sorted(publication.hosts.keys() - set(event.hosts)):
@@ -177,13 +165,13 @@ def _hosts_changed(state: Publishing, event: HostsChanged, out: Out) -> None:
         _go_on(state, out)
 
 
-def _completed(state: Publishing, event: HostCompleted, out: Out) -> None:
+def _completed(state: Publishing, event: words.HostCompleted, out: Out) -> None:
     """Count a host in that holds the version."""
     state.publication.completed(event, out)
     _go_on(state, out)
 
 
-def _actors_installed(state: Publishing, event: ActorsInstalled, out: Out) -> None:
+def _actors_installed(state: Publishing, event: words.ActorsInstalled, out: Out) -> None:
     """Count a host's actors in, or as late."""
     if event.version == state.publication.version and event.host in state.actors:
         state.actors[event.host] = True
@@ -192,19 +180,19 @@ def _actors_installed(state: Publishing, event: ActorsInstalled, out: Out) -> No
         _go_on(state, out)
 
 
-def _message_lost(state: Publishing, event: MessageLost, out: Out) -> None:
+def _message_lost(state: Publishing, event: words.MessageLost, out: Out) -> None:
     """Send again what a host did not take; drop it if it did not take it a second time."""
     if state.publication.message_lost(event, out):
         _drop(state, event.host, event.reason, out)
     _go_on(state, out)
 
 
-def _base_missing(state: Publishing, event: BaseMissing, out: Out) -> None:
+def _base_missing(state: Publishing, event: words.BaseMissing, out: Out) -> None:
     """Send a host what it was to keep of the former version, and does not hold."""
     state.publication.base_missing(event, out)
 
 
-def _unreachable(state: Publishing, event: HostUnreachable, out: Out) -> None:
+def _unreachable(state: Publishing, event: words.HostUnreachable, out: Out) -> None:
     """Drop a host that does not answer; have others send where it cannot."""
     if state.publication.unreachable(event, out):
         _drop(state, event.host, event.reason, out)
@@ -226,26 +214,26 @@ def _deadline_passed(state: Publishing, event: DeadlinePassed, out: Out) -> None
     _go_on(state, out)
 
 
-def _misses(state: Publishing, event: RangesMissing, out: Out) -> None:
+def _misses(state: Publishing, event: words.RangesMissing, out: Out) -> None:
     """Send hosts what they miss once all that were asked have answered."""
     state.publication.misses(event, out)
 
 
-def _link_measured(state: Publishing, event: LinkMeasured, out: Out) -> None:
+def _link_measured(state: Publishing, event: words.LinkMeasured, out: Out) -> None:
     """Plan the next version with what was measured."""
     state.publication.measured(event)
 
 
 #: Event -> its rule.
 RULES: Rules[Publishing] = {
-    PublishAsked: _publish_asked,
-    HostsChanged: _hosts_changed,
-    HostCompleted: _completed,
-    ActorsInstalled: _actors_installed,
-    HostUnreachable: _unreachable,
-    BaseMissing: _base_missing,
-    MessageLost: _message_lost,
-    RangesMissing: _misses,
+    words.PublishAsked: _publish_asked,
+    words.HostsChanged: _hosts_changed,
+    words.HostCompleted: _completed,
+    words.ActorsInstalled: _actors_installed,
+    words.HostUnreachable: _unreachable,
+    words.BaseMissing: _base_missing,
+    words.MessageLost: _message_lost,
+    words.RangesMissing: _misses,
     DeadlinePassed: _deadline_passed,
-    LinkMeasured: _link_measured,
+    words.LinkMeasured: _link_measured,
 }

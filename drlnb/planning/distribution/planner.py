@@ -83,15 +83,16 @@ def forecast(
 
     References
     ----------
-    Seed 001, paragraphs 69, 83, 107: each scheme is compared at its own best number.
+    The distribution patent, paragraphs 69, 83, 107: each scheme is compared at its own best number.
     """
     strategy = STRATEGIES[name]
     ms = np.array([min(m, n_hosts)] if m else list(strategy.m(n_hosts)), dtype=np.float64)[:, None]
     cs = np.array([c] if c else strategy.c, dtype=np.float64)[None, :]
     seconds = strategy.seconds(Cost.of(n_hosts, model_bytes, link), ms, cs)
     if chunk_bytes is not None:
-        shards = ms if "m" in strategy.params else np.ones_like(ms)  # a tree's k cuts nothing
-        chunk = model_bytes / (shards * cs)
+        # A tree's k and levels cut nothing.
+        chunk = model_bytes / ((ms if "m" in strategy.params else 1.0) * (cs if "c" in strategy.params else 1.0))
+        chunk = np.broadcast_to(chunk, seconds.shape)
         fits = (chunk >= chunk_bytes[0]) & (chunk <= chunk_bytes[1])
         seconds = np.where(fits, seconds, np.inf) if fits.any() else seconds
     row, column = np.unravel_index(np.argmin(seconds), seconds.shape)
@@ -156,6 +157,8 @@ class Fixed(Auto):
                 raise ValueError(f"{name} must be >= 1, or 0 for the best, got {value}")
         self.name, self.uses_link = strategy, strategy != "star"
         self._numbers = {STRATEGIES[strategy].params[name][0]: value for name, value in numbers.items()}
+        if strategy == "tree" and self._numbers["c"] == 1:
+            raise ValueError("levels must be >= 2: with one level, use star")
         if strategy == "multitree" and self._numbers["m"] == 1:
             raise ValueError("m must be >= 2: with one tree, use chain")
 
@@ -223,3 +226,4 @@ DISTRIBUTION.register("auto", Auto)
 for _name, _strategy in STRATEGIES.items():
     _defaults = {key: value for key, (_, value) in _strategy.params.items()}
     DISTRIBUTION.register(_name, partial(Fixed, _name), _defaults)
+DISTRIBUTION.retire("kary", "tree:k=2,levels=16")

@@ -15,19 +15,7 @@ from drlnb.planning.distribution.plans import LEARNER, Plan
 from drlnb.planning.distribution.trees import cut
 from drlnb.planning.machine import Out
 from drlnb.planning.registry import Planner
-from drlnb.records.columns.distribution import (
-    AskMissing,
-    BaseMissing,
-    DistributionPlanned,
-    HostCompleted,
-    HostUnreachable,
-    LinkMeasured,
-    MeasureLink,
-    MessageLost,
-    RangesMissing,
-    Route,
-    SendParameters,
-)
+from drlnb.records.columns import distribution as words
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
 __all__ = ["DEADLINE", "Publication"]
@@ -78,7 +66,7 @@ class Publication:
     base: int = 0
     changed: Ranges = ()
     #: What was sent of the version, as it was commanded.
-    sent: list[SendParameters] = field(default_factory=list)
+    sent: list[words.SendParameters] = field(default_factory=list)
     #: Hosts to which it was sent and that do not hold it yet.
     waiting: list[str] = field(default_factory=list)
     #: Host that was asked what it misses -> ranges that it might get no other way; and what others have said.
@@ -172,13 +160,13 @@ class Publication:
         n = min(len(self.hosts), _TELLING)
         if n > self.n_measured and not self.waiting and DISTRIBUTION.trait(planner, "uses_link"):
             self.n_measured = n
-            out.append(MeasureLink(hosts=tuple(self.hosts)))
+            out.append(words.MeasureLink(hosts=tuple(self.hosts)))
 
     def know(self, link: Link) -> None:
         """Plan with a network that somebody has told, and that need not be measured."""
         self.link, self.pace, self.n_measured = link, 1.0, _TELLING
 
-    def measured(self, event: LinkMeasured) -> None:
+    def measured(self, event: words.LinkMeasured) -> None:
         """Plan with what was measured; the version that is under way, which was not, tells nothing of the pace."""
         self.link, self.predicted_s = Link.from_mapping(asdict(self.link) | dict(event.figures)), 0.0
         self.took, self.kind = {}, ""
@@ -193,14 +181,14 @@ class Publication:
         self,
         planner: str,
         hosts: tuple[str, ...],
-        commands: Sequence[SendParameters],
+        commands: Sequence[words.SendParameters],
         out: Out,
         plan: Plan | None = None,
         correction: float = 1.0,
     ) -> None:
         self.sent += commands
         out.append(
-            DistributionPlanned(
+            words.DistributionPlanned(
                 version=self.version,
                 planner=planner,
                 hosts=hosts,
@@ -224,7 +212,7 @@ class Publication:
         self.hosts[host] = version
         return True
 
-    def completed(self, event: HostCompleted, out: Out) -> bool:
+    def completed(self, event: words.HostCompleted, out: Out) -> bool:
         """Mark a host as holding a version, which ends its way there; false if that is no news."""
         if event.version != self.version or not self.hold(event.host, event.version):
             return False
@@ -243,7 +231,7 @@ class Publication:
         self.took = {kind: round(known**_FADES, 3) for kind, known in self.took.items()}
         self.took[self.kind] = round(min(_MOST, max(_LEAST, (before * times) ** 0.5)), 3)
 
-    def message_lost(self, event: MessageLost, out: Out) -> bool:
+    def message_lost(self, event: words.MessageLost, out: Out) -> bool:
         """Send a range again; true if its receiver is to be dropped: it did not take it a second time."""
         if event.version != self.version:
             return False
@@ -260,14 +248,14 @@ class Publication:
             self._say("repair", hosts, commands, out)
         return drop
 
-    def base_missing(self, event: BaseMissing, out: Out) -> None:
+    def base_missing(self, event: words.BaseMissing, out: Out) -> None:
         """Send a host what it was to keep of the former version, and does not hold."""
         host = event.host
         if event.version == self.version and host in self.waiting and self.base and self.hosts[host] == self.base:
             self.hosts[host] = 0
             self._say("repair", (host,), self._sends({host: event.missing}), out)
 
-    def unreachable(self, event: HostUnreachable, out: Out) -> bool:
+    def unreachable(self, event: words.HostUnreachable, out: Out) -> bool:
         """Return whether a host is to be dropped: it does not answer.  One that cannot send what it holds is spared."""
         host = event.host
         if event.version != self.version or host not in self.hosts:
@@ -293,9 +281,9 @@ class Publication:
         for host, ranges in wanted.items():
             self.asked[host] = (*self.asked.get(host, ()), *ranges)
         if wanted:
-            out.append(AskMissing(version=self.version, hosts=tuple(wanted)))
+            out.append(words.AskMissing(version=self.version, hosts=tuple(wanted)))
 
-    def misses(self, event: RangesMissing, out: Out) -> None:
+    def misses(self, event: words.RangesMissing, out: Out) -> None:
         """Send hosts what they miss once all that were asked have answered."""
         if event.version != self.version or event.host not in self.asked:
             return
@@ -340,7 +328,7 @@ class Publication:
         for each in (self.asked, self.missing, self.late, self.full):
             each.pop(host, None)
 
-    def _sends(self, missing: Mapping[str, Ranges], sources: Sequence[str] = ()) -> tuple[SendParameters, ...]:
+    def _sends(self, missing: Mapping[str, Ranges], sources: Sequence[str] = ()) -> tuple[words.SendParameters, ...]:
         """Send hosts what they miss: each range from one of the sources to one host, which passes it on to the others.
 
         Sources are the hosts that hold the version, unless they are given; the learner if there are none.
@@ -352,7 +340,7 @@ class Publication:
                     wanted.setdefault((start + low, start + high), []).append(host)
         hosts, sources = tuple(missing), sources or self._holders() or ("",)
         numbers = {host: i for i, host in enumerate(hosts)}
-        by_source: dict[str, tuple[list[Route], list[tuple[int, int, int]]]] = {}
+        by_source: dict[str, tuple[list[words.Route], list[tuple[int, int, int]]]] = {}
         for i, ((start, stop), targets) in enumerate(wanted.items()):
             first, *others = [numbers[each] for each in targets[i % len(targets) :] + targets[: i % len(targets)]]
             routes, sends = by_source.setdefault(sources[i % len(sources)], ([], []))
@@ -366,7 +354,7 @@ class Publication:
         took_s = n_bytes / self.link.egress_bytes_per_s * (self.pace or 1.0)
         deadline_s = max(FORWARDED_S if self.pace is not None else DIRECT_S, _PATIENCE * took_s)
         return tuple([
-            SendParameters(
+            words.SendParameters(
                 version=self.version,
                 source=source,
                 hosts=hosts,
@@ -383,7 +371,7 @@ class Publication:
         ])
 
 
-def _behind(sent: SendParameters, host: str) -> dict[str, Ranges]:
+def _behind(sent: words.SendParameters, host: str) -> dict[str, Ranges]:
     """Return the hosts that get something by way of another one, and what."""
     root = LEARNER if host == sent.source else sent.hosts.index(host) if host in sent.hosts else None
     later: dict[str, Ranges] = {}

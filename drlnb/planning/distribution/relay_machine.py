@@ -1,6 +1,6 @@
 """Forward a range of bytes that arrives at a host, then keep it.
 
-The next host does not wait for this one's memory (seed 001's relays).
+The next host does not wait for this one's memory (the distribution patent's relays).
 """
 
 from bisect import bisect_left, bisect_right

@@ -1,4 +1,4 @@
-"""Construct the plans: star, tree, binomial, chain, relay (seed 001) and multitree.
+"""Construct the plans: star, tree, binomial, chain, relay (the distribution patent) and multitree.
 
 All of them are routes of messages for one executor.  `relay` cuts the version into m shards, one per relay, and each
 relay forwards its shard to all other hosts.  `multitree` lets each host forward in exactly one of m trees, a chunk at a
@@ -33,7 +33,7 @@ def cut(total: int, n_parts: int) -> tuple[tuple[int, int], ...]:
 
     References
     ----------
-    Seed 001, paragraphs 13-15: shards.
+    The distribution patent, paragraphs 13-15: shards.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def star(n_hosts: int, model_bytes: int) -> Plan:
 
 
 def tree(n_hosts: int, model_bytes: int, k: int, levels: int = 2) -> Plan:
-    """Plan whole versions through intermediate hosts (seed 001's second baseline).
+    """Plan whole versions through intermediate hosts (the distribution patent's second baseline).
 
     Parameters
     ----------
@@ -74,17 +74,17 @@ def tree(n_hosts: int, model_bytes: int, k: int, levels: int = 2) -> Plan:
     k
         Hosts that the learner sends to, at least 1; at most `n_hosts` count.
     levels
-        2: the first k hosts serve all others in turn; 0: each host serves k others, on as many levels as it takes.
+        2: the first k hosts serve all others in turn; more: each host serves k others, on so many levels at most.
     """
     _refuse(n_hosts, model_bytes, k=k)
-    if levels not in (0, 2):
-        raise ValueError(f"levels must be 2 or 0 (as many as it takes), got {levels}")
+    if levels < 2 or (levels > 2 and sum(k**level for level in range(1, levels + 1)) < n_hosts):
+        raise ValueError(f"a tree of k = {k} must have 2 levels, or as many as {n_hosts} hosts take, got {levels}")
     tops = min(k, n_hosts)
     routes: list[list[tuple[int, int]]] = [[(LEARNER, host)] for host in range(tops)]
     top_of = list(range(tops))
     for host in range(tops, n_hosts):
         # Two levels: dealt in turn.  More: a heap whose root is the learner, so host h stands at place h + 1.
-        parent = host % tops if levels else host // k - 1
+        parent = host % tops if levels == 2 else host // k - 1
         top_of.append(top_of[parent])
         routes[top_of[host]].append((parent, host))
     return _whole(n_hosts, model_bytes, [tuple(route) for route in routes], n_in_flight=1)
@@ -133,7 +133,7 @@ def chain(n_hosts: int, model_bytes: int, n_chunks: int = 1) -> Plan:
 
 
 def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoch: int = 0) -> Plan:
-    """Plan one shard per relay, each of which forwards its own to all other hosts (seed 001).
+    """Plan one shard per relay, each of which forwards its own to all other hosts (the distribution patent).
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def relay(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1, epoc
     n_relays
         Relays and shards, at least 1; at most `n_hosts` count.
     n_chunks
-        Parts of a shard that travel on their own, at least 1; the seed has 1.
+        Parts of a shard that travel on their own, at least 1; the patent has 1.
     epoch
         Number of the membership: the relay of shard i is host ``(epoch n_relays + i) mod n_hosts``, so that a slow host
         is not a relay for ever.
@@ -177,7 +177,7 @@ def multitree(n_hosts: int, model_bytes: int, n_relays: int, n_chunks: int = 1) 
     Notes
     -----
     Tree i is a heap: first the hosts h with ``h mod m == i``, which forward, then all others, which do not, downwards
-    from host ``i n // m``.  With as many trees as hosts it is the seed's plan.
+    from host ``i n // m``.  With as many trees as hosts it is the patent's plan.
     """
     _refuse(n_hosts, model_bytes, n_relays=n_relays, n_chunks=n_chunks)
     if n_relays < 2 <= n_hosts:
@@ -226,7 +226,7 @@ def _sharded(n_hosts: int, model_bytes: int, routes: Iterable[Route], n_chunks: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A way to construct plans from two numbers: m relays, trees or intermediate hosts, and c chunks of each shard."""
+    """A way to construct plans from two numbers: m relays, trees or intermediate hosts, and c chunks or levels."""
 
     #: Takes hosts, bytes, m, c and the epoch.
     make: Callable[[int, int, int, int, int], Plan]
@@ -245,16 +245,11 @@ _FROM_ONE: Callable[[int], Iterable[int]] = lambda n: range(1, n + 1)  # noqa: E
 STRATEGIES: Mapping[str, Strategy] = {
     "star": Strategy(make=lambda n, size, m, c, epoch: star(n, size), seconds=costs.star_s),
     "tree": Strategy(
-        make=lambda n, size, m, c, epoch: tree(n, size, m),
-        seconds=costs.two_levels_s,
+        make=lambda n, size, m, c, epoch: tree(n, size, m, c),
+        seconds=costs.tree_s,
         m=_FROM_ONE,
-        params={"k": _M},
-    ),
-    "kary": Strategy(
-        make=lambda n, size, m, c, epoch: tree(n, size, m, levels=0),
-        seconds=costs.kary_s,
-        m=lambda n: range(min(2, n), n + 1),
-        params={"k": _M},
+        c=(2,),
+        params={"k": _M, "levels": ("c", 2)},
     ),
     "binomial": Strategy(make=lambda n, size, m, c, epoch: binomial(n, size), seconds=costs.binomial_s),
     "chain": Strategy(

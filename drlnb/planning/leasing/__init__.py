@@ -1,4 +1,4 @@
-"""Lend slots to tasks, and decide when a task asks for one (seed 000)."""
+"""Lend slots to tasks, and decide when a task asks for one (the leasing patent)."""
 
 from drlnb.planning.leasing.load import expected_load
 from drlnb.planning.leasing.machine import LeaseTable

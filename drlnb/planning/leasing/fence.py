@@ -2,7 +2,7 @@
 
 A lease can be lost without its holder knowing: a paused process wakes after its lease expired and goes on.  So each
 resource keeps the highest fence that it has seen and refuses what is below (Kleppmann's fencing tokens; leasing is
-seed 000, the fence is ours).  Nothing here trusts the lease table or the holder.
+the leasing patent, the fence is ours).  Nothing here trusts the lease table or the holder.
 """
 
 from dataclasses import dataclass

@@ -137,9 +137,9 @@ class Ledger:
 
     # -------------------------------------------------------------- looking
     @property
-    def live_slots(self) -> tuple[str, ...]:
-        """Names of the slots that have not failed, sorted."""
-        return tuple(sorted(name for name, slot in self.slots.items() if slot.state != "failed"))
+    def lendable(self) -> tuple[str, ...]:
+        """Names of the slots that may be lent, now or once they are free, sorted."""
+        return tuple(sorted(name for name, slot in self.slots.items() if slot.lendable))
 
     def fence_of(self, token: int) -> Fence:
         """Return the fence of a token, by the epoch under which it was granted."""
@@ -164,7 +164,7 @@ class Ledger:
         """Yield the slots that exist and may serve a request."""
         for name in lease.allowed or self.slots:
             slot = self.slots.get(name)
-            if slot is not None and slot.state != "failed" and not slot.closed:
+            if slot is not None and slot.lendable:
                 yield slot
 
     def why_never(self, task: str, n_slots: int, allowed: Iterable[str]) -> str:

@@ -68,6 +68,11 @@ class Slot:
     #: Its executor is gone: only a new one brings the slot back.
     gone: bool = False
 
+    @property
+    def lendable(self) -> bool:
+        """Whether it may be lent, now or once it is free."""
+        return self.state != "failed" and not self.closed
+
 
 @dataclass(slots=True, kw_only=True)
 class Lease:

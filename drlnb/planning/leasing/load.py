@@ -96,8 +96,8 @@ class ExpectedLoad:
 
     #: Share of the slots' time in which they compute, dimensionless.
     utilisation_frac: float
-    #: The most that this share can be, ``min(1, T d / K)``, dimensionless (ours): it bounds the gain of seed 000's
-    #: leases over one slot per task at 1/d.
+    #: The most that this share can be, ``min(1, T d / K)``, dimensionless (ours): it bounds the gain of the leasing
+    #: patent's leases over one slot per task at 1/d.
     bound_frac: float
     #: Round time relative to that of a task alone, dimensionless, at least 1.
     inflation: float
@@ -126,7 +126,7 @@ def bound(d: Sequence[float], n_slots: int) -> float:
 
     References
     ----------
-    Ours; it bounds the gain of seed 000's leases over one slot per task at 1/d.
+    Ours; it bounds the gain of the leasing patent's leases over one slot per task at 1/d.
 
     Examples
     --------

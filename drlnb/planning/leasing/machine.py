@@ -1,4 +1,4 @@
-"""Decide on the leases of a pool: the pure machine of seed 000, paragraphs 6 and 8.
+"""Decide on the leases of a pool: the pure machine of the leasing patent, paragraphs 6 and 8.
 
 A lease is a right to enqueue work on the executor of a slot.  Requests wait by rank (:mod:`.pump`); each grant carries
 a higher fence (queue and fence are ours).  A holder that is silent for its time to live loses the lease, and its slot
@@ -25,9 +25,8 @@ from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost, TaskStopped
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
-from drlnb.records.ids import Fence
 
-__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "apply"]
+__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "apply", "forbidden", "laws"]
 
 #: Name of the deadline after which a gang is due for a reservation; the request's id follows.
 _RESERVE = "reserve/"
@@ -155,6 +154,12 @@ def apply(ledger: Ledger, rule: Rule[Ledger], event: Event, out: Out) -> None:
     ledger.remember(event, *out[n_before:])
 
 
+def forbidden(ledger: Ledger, event: Event, phase: str) -> InvalidTransition:
+    """Return the error for an event that cannot come now, with the story of its task."""
+    ledger.begin(event)
+    return ledger.forbidden(phase)
+
+
 class LeaseTable(Machine[Ledger]):
     """The leases of one pool.
 
@@ -170,33 +175,12 @@ class LeaseTable(Machine[Ledger]):
     def __init__(self, settings: LeasingSettings, epoch: int) -> None:
         super().__init__("lease table", Ledger(settings, epoch), RULES)
 
-    @property
-    def settings(self) -> LeasingSettings:
-        """The settings as they are now."""
-        return self.state.settings
-
-    def is_resident(self, fence: Fence) -> bool:
-        """Whether every slot of a live lease held the parameters of its round when it was granted."""
-        lease = self.state.held(fence)
-        return lease is not None and lease.resident
-
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """Names of all slots, the failed ones too, sorted."""
-        return tuple(sorted(self.state.slots))
-
     def _apply(self, rule: Rule[Ledger], event: Event, out: Out) -> None:
         apply(self.state, rule, event, out)
 
     def forbidden(self, event: Event, phase: str) -> InvalidTransition:
         """Return the error for an event that cannot come now, with the story of its task."""
-        self.state.begin(event)
-        return self.state.forbidden(phase)
-
-    @property
-    def epoch(self) -> int:
-        """First half of the fences of coming grants."""
-        return self.state.epoch
+        return forbidden(self.state, event, phase)
 
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
@@ -210,6 +194,6 @@ class LeaseTable(Machine[Ledger]):
         ValueError
             If the snapshot is of a table of another epoch: its fences would not be ours.
         """
-        if snapshot["epoch"] != self.epoch:
-            raise ValueError(f"snapshot must be of epoch {self.epoch}, got {snapshot['epoch']}")
+        if snapshot["epoch"] != self.state.epoch:
+            raise ValueError(f"snapshot must be of epoch {self.state.epoch}, got {snapshot['epoch']}")
         super().restore(snapshot)

@@ -56,8 +56,8 @@ class Once:
     """Ask once in a round, and hold the slot until the commit."""
 
     name: str
-    #: Ask when all experience is there: shortest holds, latest start (ours); else at the first arrival: seed 000,
-    #: paragraph 8.
+    #: Ask when all experience is there: shortest holds, latest start (ours); else at the first arrival: the
+    #: leasing patent, paragraph 8.
     waits: bool
 
     def plan(self, view: HoldView) -> HoldPlan:

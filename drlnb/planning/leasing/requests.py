@@ -3,7 +3,7 @@
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease, TaskBook
 from drlnb.planning.leasing.slots import free_again, refuse
-from drlnb.planning.leasing.steps import ask, drain, drop, end_all, polled, release, renew
+from drlnb.planning.leasing.steps import ask, drain, drop, end_all, end_hopeless, polled, release, renew
 from drlnb.records.base import Record, shared
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import TaskStopped
@@ -112,6 +112,18 @@ def _remember_version(ledger: Ledger, lease: Lease, event: records.LeaseReturned
         book.resident = {}
         held[lead] = (lease.round + 1, ledger.slots[lead].executor_epoch)
     book.resident |= held
+
+
+def task_moved(
+    ledger: Ledger, task: str, home: str | None, allowed: tuple[str, ...], refusal: str, out: list[Record]
+) -> None:
+    """Give what waits of a task another home and other slots; end it for a refusal, or if it can never be met."""
+    book = ledger.tasks.get(task, TaskBook())
+    for lease in [lease for lease in book.open.values() if lease.state == "pending"]:
+        ledger.unindex_waiting(lease)
+        lease.home, lease.allowed = home, allowed
+        ledger.index_waiting(lease)
+        end_hopeless(ledger, lease, out, refusal)
 
 
 def task_stopped(ledger: Ledger, event: TaskStopped, out: list[Record]) -> None:

@@ -12,7 +12,7 @@ from drlnb.records.settings import FLAG, NOT_NEGATIVE, SECONDS, Declared, choice
 
 __all__ = ["HOLD_PLANNERS", "QUEUES", "LeasingSettings"]
 
-#: Hold planners that come with this version; ``round`` is the seed's rule (000, paragraph 8).
+#: Hold planners that come with this version; ``round`` is the patent's rule (paragraph 8).
 HOLD_PLANNERS = HOLD.names
 #: Disciplines of the queue: ``fifo`` is first in, first out inside a priority; ``drr`` shares slot seconds out.
 QUEUES = ("fifo", "drr")
@@ -24,7 +24,7 @@ _GIVEN_UP = "it is about requests that are given up, and in a simulation none is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingSettings(Declared):
-    """Every setting of leasing; the numbers are ours (seed 000 gives none).
+    """Every setting of leasing; the numbers are ours (the leasing patent gives none).
 
     Raises
     ------
@@ -41,9 +41,7 @@ class LeasingSettings(Declared):
     #: Seconds of waiting that weigh as much as one step of priority.
     age_quantum_s: float = setting(30.0, SECONDS)
     #: Seconds after which freed slots are kept for a gang that waits.
-    reserve_after_s: float = setting(
-        30.0, SECONDS, unfelt="it is about requests for several slots, and a task asks for one"
-    )
+    reserve_after_s: float = setting(30.0, SECONDS)
     #: Share of a batch's compute above which a switch is too dear to yield for, dimensionless.
     switch_limit_frac: float = setting(0.2, NOT_NEGATIVE, owner="task")
     #: Seconds of silence after which the table takes a lease away: above a loop's hiccups, below TCP's 30 s.

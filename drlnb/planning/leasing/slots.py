@@ -2,7 +2,7 @@
 
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Slot
-from drlnb.planning.leasing.steps import drop, end_all, move
+from drlnb.planning.leasing.steps import end_all, end_hopeless, move
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost
@@ -18,9 +18,7 @@ def slots_opened(ledger: Ledger, event: records.SlotsOpened, out: list[Record]) 
     """Learn what the pool is made of; end what waits for more."""
     ledger.opened = event.slots
     for lease in [lease for lease in ledger.open.values() if lease.state == "pending"]:
-        if never := ledger.why_never(lease.task, lease.n_slots, lease.allowed):
-            drop(ledger, lease)
-            out.append(records.RequestRefused(subject=lease.request_id, reason=never, final=True))
+        end_hopeless(ledger, lease, out)
 
 
 def slot_added(ledger: Ledger, event: records.SlotAdded, out: list[Record]) -> None:

@@ -73,6 +73,13 @@ def drop(ledger: Ledger, lease: Lease) -> None:
     _close(ledger, lease, "drop")
 
 
+def end_hopeless(ledger: Ledger, lease: Lease, out: list[Record], never: str = "") -> None:
+    """Refuse a waiting request for good if it can never be met, or for the reason that is given."""
+    if never := never or ledger.why_never(lease.task, lease.n_slots, lease.allowed):
+        drop(ledger, lease)
+        out.append(records.RequestRefused(subject=lease.request_id, reason=never, final=True))
+
+
 # -------------------------------------------------------------------- leases
 def grant(
     ledger: Ledger, lease: Lease, slots: tuple[str, ...], out: list[Record], *, demand: bool, resident: bool

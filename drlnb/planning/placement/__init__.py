@@ -1,4 +1,4 @@
-"""Plan which slots a task may use and where its collectors live (seed 003)."""
+"""Plan which slots a task may use and where its collectors live (the placement patent)."""
 
 from drlnb.planning.placement.collectors import spread
 from drlnb.planning.placement.pack import Pack

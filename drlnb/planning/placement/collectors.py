@@ -11,8 +11,8 @@ def spread(n: int, nodes: Mapping[str, int], *, near: str | None = None, before:
     Largest remainder (Hamilton's apportionment): each node gets the whole part of its share, then the largest
     fractions one more, ties to `near`, then by name.  While the collectors fit, no node gets more than fit there;
     beyond, every node is oversubscribed by the same factor (all alike if nothing is free anywhere).  A collector whose
-    node still lives stays there, so the loss of a node moves only those that lived on it.  Ours: seed 003 places
-    learners only.
+    node still lives stays there, so the loss of a node moves only those that lived on it.  Ours: the placement patent
+    places learners only.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from drlnb.planning.placement.collectors import spread
 from drlnb.planning.registry import Answer, FailedBefore, PlannerKind, plan_of
+from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
 
 __all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView", "placed"]
@@ -14,17 +15,24 @@ __all__ = ["PLACEMENT", "FirstPlacement", "Placement", "PlacementView", "placed"
 class PlacementView:
     """The pool as it is for one task."""
 
-    #: Live slot -> number of tasks whose home it is, this task not counted.
+    #: Slot that may be lent -> number of tasks whose home it is, this task not counted.
     homes: Mapping[str, int]
     #: Live node -> collectors that still fit there, this task's own not counted.
     free_collectors: Mapping[str, int]
     #: Node of the task's master.
     node: str
+    #: Collectors to place; 0 where slots have come or gone: collectors stay where they are.
     n_collectors: int
-    #: Live node -> how often it, or a slot of it, was lost so far.
-    failures: Mapping[str, int] = field(default_factory=dict)
+    #: Seconds on the pool's clock.
+    t: float = 0.0
+    #: Slot or node -> when it failed or was lost, the latest times last, in seconds on the pool's clock.
+    failures: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     #: Where this attempt's collectors live so far; empty at its start.
     before: tuple[str, ...] = ()
+    #: Home of this attempt so far, which may have gone; None at its start.
+    home: str | None = None
+    #: Name in the pool.
+    task: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +80,17 @@ def _problem(view: PlacementView, plan: object) -> str:
 
 def _recorded(view: PlacementView, answer: Answer) -> Placement | None:
     """Return the plan that a journal holds."""
-    plan = plan_of(Placement, answer.next(PlacementPlanned))
-    sent = answer.next(SendPlacement) if plan is None else None
-    if sent is not None and sent.refusal:
+    if planned := answer.next(PlacementPlanned, task=view.task):
+        return plan_of(Placement, planned)
+    if sent := answer.next(SendPlacement, task=view.task):
         raise FailedBefore(sent.refusal)
-    return plan
+    if refused := answer.next(RequestRefused, subject=view.task):
+        raise FailedBefore(refused.reason)
+    return None
 
 
-#: The decision where a task computes and its collectors live.
+#: The decision where a task computes and its collectors live.  A planner that `replans` is asked whenever slots come or
+#: go, too; a user's own does.
 PLACEMENT: PlannerKind[PlacementView, Placement] = PlannerKind(
-    "placement", "first", problem=_problem, recorded=_recorded
+    "placement", "first", problem=_problem, recorded=_recorded, traits={"replans": False}
 )

@@ -2,7 +2,7 @@
 
 Each collector has a budget of restarts of its own, per time: a node that takes many along costs each of them one.
 
-No collector acts before its host holds the version of the round: :meth:`Crew.wake` is the one gate (seed 000,
+No collector acts before its host holds the version of the round: :meth:`Crew.wake` is the one gate (the leasing patent,
 paragraph 6; the counter "env steps below the round's version" stays 0 because of it).
 """
 

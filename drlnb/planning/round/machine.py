@@ -182,7 +182,7 @@ def _task_opened(state: RoundState, event: words.TaskOpened, out: Out) -> None:
 def _go_on_swapping(state: RoundState, event: words.TaskOpened, out: Out) -> None:
     """Begin without a plan, or from what a checkpoint knows, with the budget, planner and pins of now."""
     machine, now = state.swap, state.swap.state
-    if now.never and now.budget_bytes is not None:
+    if now.never and now.memory_budget_bytes is not None:
         out.append(swapping.SwapUnavailable(reason=now.never))
     elif event.swapping is not None and now.active:
         out.extend(machine.resume({**event.swapping, "t": event.t}))

@@ -233,4 +233,4 @@ def _swapping(config: Facts, names: Facts) -> Facts:
     known = {"planner": names["swapping"], "pins": dict(own.get("pin") or {}), "never": config["unswapped"]}
     known["seed"] = config["seed"]
     budget = own.get("memory_budget_bytes")
-    return known if budget is None else known | {"budget_bytes": read_bytes(budget)}
+    return known if budget is None else known | {"memory_budget_bytes": read_bytes(budget)}

@@ -1,14 +1,14 @@
-"""Find how large a batch a budget holds under a planner, and what each batch would cost."""
+"""Find how large a batch a budget holds under a planner."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.cost import Prediction, predict
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapPlan, SwapProfile
 
-__all__ = ["batch_curve", "largest", "max_batch"]
+__all__ = ["largest", "max_batch"]
 
 #: No step has more samples.
 _MOST_SAMPLES = 2**24
@@ -32,14 +32,14 @@ def largest(fits: Callable[[int], bool]) -> int:
 
 
 def _predicted(
-    profile: SwapProfile, planner: Planner[SwapView, SwapPlan], n_samples: int, budget_bytes: float
+    profile: SwapProfile, planner: Planner[SwapView, SwapPlan], n_samples: int, memory_budget_bytes: float
 ) -> Prediction:
-    view = SwapView(profile=profile, n_samples=n_samples, budget_bytes=budget_bytes)
-    return predict(profile, SWAPPING.ask(planner, view), n_samples, budget_bytes)
+    view = SwapView(profile=profile, n_samples=n_samples, memory_budget_bytes=memory_budget_bytes)
+    return predict(profile, SWAPPING.ask(planner, view), n_samples, memory_budget_bytes)
 
 
 def max_batch(
-    profile: SwapProfile, budget_bytes: float, planner: str = "auto", min_throughput_frac: float = 0.8
+    profile: SwapProfile, memory_budget_bytes: float, planner: str = "auto", min_throughput_frac: float = 0.8
 ) -> int:
     """Return the largest batch that fits a budget at a speed.
 
@@ -47,7 +47,7 @@ def max_batch(
     ----------
     profile
         What the step saves.
-    budget_bytes
+    memory_budget_bytes
         Bytes that the step may use, what stays anyway included.
     planner
         Name of a planner of swapping.
@@ -67,21 +67,12 @@ def max_batch(
     if not isinstance(min_throughput_frac, int | float) or not 0.0 <= min_throughput_frac < math.inf:
         raise ValueError(f"min_throughput_frac must be a number from 0 up, got {min_throughput_frac!r}")
     kept, chosen = SWAPPING.build("none"), SWAPPING.build(planner)
-    plain = largest(lambda n: _predicted(profile, kept, n, budget_bytes).fits)
-    plain_s = _predicted(profile, kept, plain, budget_bytes).step_s if plain else 0.0
+    plain = largest(lambda n: _predicted(profile, kept, n, memory_budget_bytes).fits)
+    plain_s = _predicted(profile, kept, plain, memory_budget_bytes).step_s if plain else 0.0
 
     def fits(n_samples: int) -> bool:
-        said = _predicted(profile, chosen, n_samples, budget_bytes)
+        said = _predicted(profile, chosen, n_samples, memory_budget_bytes)
         quick = n_samples * plain_s >= min_throughput_frac * plain * said.step_s
         return n_samples <= plain or (said.fits and quick)
 
     return largest(fits)
-
-
-def batch_curve(
-    profile: SwapProfile, budget_bytes: float, batches: Iterable[int], planner: str = "auto"
-) -> tuple[tuple[int, float, float], ...]:
-    """Return (samples, seconds of a step, peak bytes) of each batch that fits: what memory costs where it is short."""
-    chosen = SWAPPING.build(planner)
-    said = [(n, _predicted(profile, chosen, n, budget_bytes)) for n in batches]
-    return tuple([(n, each.step_s, each.peak_bytes) for n, each in said if each.fits])

@@ -276,15 +276,20 @@ def walker(profile: SwapProfile, n_samples: int) -> Walker:
     return Walker(profile, n_samples)
 
 
-def room(profile: SwapProfile, budget_bytes: float | None) -> float:
+def room(profile: SwapProfile, memory_budget_bytes: float | None) -> float:
     """Return what a budget leaves for all but the fixed bytes."""
-    if budget_bytes is None:
+    if memory_budget_bytes is None:
         return math.inf
-    return budget_bytes / (1.0 + profile.slack_frac) - profile.fixed_bytes
+    return memory_budget_bytes / (1.0 + profile.slack_frac) - profile.fixed_bytes
 
 
 def predict(
-    profile: SwapProfile, plan: SwapPlan, n_samples: int, budget_bytes: float | None = None, *, lanes: bool = False
+    profile: SwapProfile,
+    plan: SwapPlan,
+    n_samples: int,
+    memory_budget_bytes: float | None = None,
+    *,
+    lanes: bool = False,
 ) -> Prediction:
     """Predict one training step.
 
@@ -296,7 +301,7 @@ def predict(
         What is done with it.
     n_samples
         Samples of the step, at least 1.
-    budget_bytes
+    memory_budget_bytes
         What the step may use, what stays anyway included; None: any number.
     lanes
         Note what each lane does when.
@@ -313,7 +318,7 @@ def predict(
     problem = plan.problem(profile)
     if problem or n_samples < 1:
         raise ValueError(problem or f"n_samples must be >= 1, got {n_samples}")
-    part, left = math.ceil(n_samples / plan.n_micro), room(profile, budget_bytes)
+    part, left = math.ceil(n_samples / plan.n_micro), room(profile, memory_budget_bytes)
     walk = walker(profile, part).walk(plan.actions, plan.blocks, left, logged=lanes)
     stall_s, slack = sum(seconds for _, _, seconds in walk.stalls), 1.0 + profile.slack_frac
     return Prediction(

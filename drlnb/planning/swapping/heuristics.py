@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from drlnb.planning.codec import from_plain
+from drlnb.planning.swapping.learned import learning
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
@@ -60,7 +61,7 @@ def capuchin(search: Search) -> Choice:
 
 
 def type_choices(search: Search) -> Iterator[Choice]:
-    """Yield the plans that swap all rows of some layer types: the seed's grain."""
+    """Yield the plans that swap all rows of some layer types: the patent's grain."""
     size = dict.fromkeys(search.profile.types, 0.0)
     for row, n_bytes in zip(search.profile.rows, search.numbers.size, strict=True):
         size[row.layer_type] += n_bytes
@@ -138,7 +139,7 @@ class Searched:
 
     def plan(self, view: SwapView) -> SwapPlan:
         """Return the rule's plan."""
-        if view.profile is None or view.budget_bytes is None:
+        if view.profile is None or view.memory_budget_bytes is None:
             return SwapPlan.keeping(view.profile)
         search = Search(view, self._actions)
         return search.plan(self._rule(search))
@@ -158,7 +159,8 @@ def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
         search = Search(view)
         return tuple(map(search.plan, portfolio(search)))
     built = SWAPPING.build(planner)
-    return (built.start(view) if hasattr(built, "start") else SWAPPING.ask(built, view),)
+    learner = learning(built)
+    return (SWAPPING.ask(built, view) if learner is None else learner.start(view),)
 
 
 def searched(command: SearchSwapPlan) -> Row:
@@ -166,7 +168,7 @@ def searched(command: SearchSwapPlan) -> Row:
     profile = from_plain(SwapProfile, command.profile)
     view = SwapView(**shared(command, SwapView) | {"profile": profile})
     plans = tuple(map(facts, candidates(command.planner, view)))
-    return {"profile_key": profile.key, "budget_bytes": command.budget_bytes, "plans": plans}
+    return {"profile_key": profile.key, "memory_budget_bytes": command.memory_budget_bytes, "plans": plans}
 
 
 for _name, _rule in RULES.items():

@@ -1,29 +1,40 @@
-"""Learn plans by trials: the seed's table of costs, to the letter.
+"""Learn plans by trials: the patent's table of costs, to the letter.
 
 A learner is told the cost of the plan that has just run and answers with the next one, so it works the same on measured
 steps and on predicted ones.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
 
 __all__ = [
-    "OVERFLOW", "Learned", "Learner", "Learns", "QTable", "check", "cost", "learn", "practice", "practised",
-    "predicted_cost", "relative_cost", "swapped_types",
-]  # fmt: skip
+    "OVERFLOW",
+    "Learner",
+    "Learns",
+    "QTable",
+    "check",
+    "cost",
+    "learning",
+    "practice",
+    "practised",
+    "predicted_cost",
+    "relative_cost",
+    "swapped_types",
+]
 
-#: Cost of a plan that did not fit: the seed's formula knows no budget.
+#: Cost of a plan that did not fit: the patent's formula knows no budget.
 OVERFLOW = 5.0
 #: Most trials: beyond, a slip of the finger is likelier than a wish.
 _MOST_TRIALS = 100_000
@@ -43,7 +54,7 @@ def cost(time_frac: float, memory_frac: float, w: float) -> float:
 
     References
     ----------
-    Seed 004, paragraphs 35-37.
+    The swapping patent, paragraphs 35-37.
 
     Examples
     --------
@@ -94,6 +105,11 @@ class Learns(Protocol):
         ...
 
 
+def learning(planner: Planner[SwapView, SwapPlan]) -> Learns | None:
+    """Return a planner that `learns`: its plans come of trials; None of any other."""
+    return cast("Learns", planner) if SWAPPING.trait(planner, "learns") else None
+
+
 def check(n_trials: int, fewest: int, **shares: float) -> None:
     """Raise ValueError, which names the parameter, if trials are too few or too many, or a share is none."""
     if not fewest <= n_trials <= _MOST_TRIALS:
@@ -123,24 +139,24 @@ def practice(learner: Learner, search: Search, w: float) -> Iterator[Row]:
 
 def practised(planner: Learns, view: SwapView) -> SwapPlan:
     """Return what a whole course of trials on the cost model comes to."""
-    if view.profile is None or view.budget_bytes is None or not view.profile.rows:
+    if view.profile is None or view.memory_budget_bytes is None or not view.profile.rows:
         return SwapPlan.keeping(view.profile)
     search, learner = Search(view), planner.learner(view, "", planner.start(view))
     list(practice(learner, search, planner.w))
     return search.plan(learner.best)
 
 
-# ------------------------------------------------------------------ the seed's
+# ------------------------------------------------------------------ the patent's
 @dataclass(slots=True, kw_only=True)
 class QTable:
-    """The seed's learner: a table of costs by plan and changed layer type, SARSA, one type per trial.
+    """The patent's learner: a table of costs by plan and changed layer type, SARSA, one type per trial.
 
     A plan is a number whose bit i says that type i is swapped; changing a type toggles it, so the plan after the change
     and the type name the change.  A pair that was never tried costs 0, less than any other.  There is no way to stay.
 
     References
     ----------
-    Seed 004, paragraphs 38-44 and 58.
+    The swapping patent, paragraphs 38-44 and 58.
     """
 
     n_types: int
@@ -193,43 +209,6 @@ class QTable:
         return self.plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """What a number of trials came to."""
-
-    #: Plan of the cheapest trial, and the one that would run next: the seed knows only that one.
-    best: int
-    chosen: int
-    #: Of each trial.
-    costs: tuple[float, ...]
-    #: Trial, from 1, in which the best plan ran first.
-    found_at: int
-
-
-def learn(table: QTable, measure: Callable[[int], float], n_trials: int, generator: "np.random.Generator") -> Learned:
-    """Run trials of the seed's learner, at least one.
-
-    Parameters
-    ----------
-    table
-        What was learned so far; it learns on.
-    measure
-        Plan -> its cost.
-    n_trials
-        Number of trials.
-    generator
-        See :meth:`QTable.step`.
-    """
-    costs: list[float] = []
-    plans: list[int] = []
-    for _ in range(n_trials):
-        plans.append(table.plan)
-        costs.append(measure(table.plan))
-        table.step(costs[-1], generator)
-    at = int(np.argmin(costs))
-    return Learned(best=plans[at], chosen=table.plan, costs=tuple(costs), found_at=at + 1)
-
-
 def swapped_types(search: Search, bits: int) -> Choice:
     """Return the choice that swaps all rows of the layer types whose bits are set."""
     chosen = {name for i, name in enumerate(search.profile.types) if bits >> i & 1}
@@ -237,7 +216,7 @@ def swapped_types(search: Search, bits: int) -> Choice:
 
 
 class _Course:
-    """The seed's table in a course of trials on one step."""
+    """The patent's table in a course of trials on one step."""
 
     def __init__(self, view: SwapView, table: QTable) -> None:
         self._search, self._seed, self.table = Search(view, (SWAP,)), view.seed, table
@@ -264,7 +243,7 @@ class _Course:
 
 
 class TablePlanner:
-    """The seed's planner: the plan that has cost least in trials, each of which changes one layer type.
+    """The patent's planner: the plan that has cost least in trials, each of which changes one layer type.
 
     Parameters
     ----------
@@ -274,7 +253,7 @@ class TablePlanner:
         Step size, discount, share of random changes, weight of the memory.
     """
 
-    name = "qtable"
+    name, learns = "qtable", True
 
     def __init__(self, n_trials: int, alpha: float, gamma: float, epsilon: float, w: float) -> None:
         check(n_trials, 2, alpha=alpha, gamma=gamma, epsilon=epsilon, w=w)
@@ -300,6 +279,3 @@ class TablePlanner:
         if start is not None:
             table.n_left, table.costs = self._n_trials, {}
         return _Course(view, table)
-
-
-SWAPPING.register("qtable", TablePlanner, {"n_trials": 300, "alpha": 0.5, "gamma": 0.9, "epsilon": 0.2, "w": 0.5})

@@ -7,25 +7,23 @@ from statistics import median
 from drlnb.planning.codec import from_plain
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.registry import OWN, Planner
-from drlnb.planning.swapping.learned import OVERFLOW
+from drlnb.planning.swapping.learned import OVERFLOW, learning
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import NONE, Swapping, add, forget, meant, quick, report, run, view_of
-from drlnb.planning.swapping.trials import TRIAL_STEPS, best, count, keep_learned, learn, learning, next_trial
+from drlnb.planning.swapping.trials import TRIAL_STEPS, best, count, keep_learned, learn, next_trial
 from drlnb.records.base import Facts, Record
 from drlnb.records.columns import swapping as words
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 from drlnb.records.units import read_bytes, said_bytes
 
-__all__ = [
-    "BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"
-]  # fmt: skip
+__all__ = ["BUDGET_KEY", "NONE", "PIN_KEY", "PLANNER_KEY", "RULES", "TRIAL_STEPS", "SwapMachine"]
 
 #: Settings that can be changed while a task trains.
 BUDGET_KEY, PLANNER_KEY, PIN_KEY = "swapping.memory_budget_bytes", "swapping.planner", "swapping.pin"
 #: Fields of the state that are the user's.
-_USERS = ("budget_bytes", "planner", "pins", "never")
+_USERS = ("memory_budget_bytes", "planner", "pins", "never")
 #: Ratio of the median of recent steps to the one that the plan was kept for.
 _DRIFT = 1.10
 #: A peak beyond the prediction by more than this share corrects what the profile says of the allocator.
@@ -42,7 +40,7 @@ class SwapMachine(Machine[Swapping]):
     Parameters
     ----------
     config
-        ``planner``: name of the planner; ``budget_bytes``: what a step may use, None: any number;
+        ``planner``: name of the planner; ``memory_budget_bytes``: what a step may use, None: any number;
         ``seed`` of searches; ``splittable``: minibatches may be cut into parts; ``pins``; ``never``: why no step can
         be swapped.
     build
@@ -112,11 +110,17 @@ def _plan_anew(state: Swapping, reason: str, out: Out, overflowed: Collection[st
     state.phase = "quick"
     fits = "found at once" if state.fits(name) else "none fits, this one has the least peak"
     run(state, name, f"{reason}; {fits}", out)
-    out.append(words.SearchSwapPlan(
-        planner=state.planner, profile=facts(state.profile), n_samples=state.n_samples,
-        budget_bytes=int(state.budget_bytes or 0), seed=state.seed, pins=meant(state),
-        splittable=state.splittable,
-    ))  # fmt: skip
+    out.append(
+        words.SearchSwapPlan(
+            planner=state.planner,
+            profile=facts(state.profile),
+            n_samples=state.n_samples,
+            memory_budget_bytes=int(state.memory_budget_bytes or 0),
+            seed=state.seed,
+            pins=meant(state),
+            splittable=state.splittable,
+        )
+    )
 
 
 def _follow_own(state: Swapping, reason: str, out: Out) -> None:
@@ -147,11 +151,11 @@ def _trace_changed(state: Swapping, event: words.SwapTraceChanged, out: Out) -> 
 def _setting_changed(state: Swapping, event: SettingChanged, out: Out) -> None:
     """Plan anew with another budget, planner or pin."""
     if event.key == BUDGET_KEY:
-        budget_bytes = None if event.value is None else read_bytes(event.value)
-        if budget_bytes is not None and (problem := _refusal(state, budget_bytes)):
+        memory_budget_bytes = None if event.value is None else read_bytes(event.value)
+        if memory_budget_bytes is not None and (problem := _refusal(state, memory_budget_bytes)):
             out.append(RequestRefused(subject=event.key, reason=f"{event.key}: {problem}"))
             return
-        state.budget_bytes = budget_bytes
+        state.memory_budget_bytes = memory_budget_bytes
     elif event.key == PLANNER_KEY:
         keep_learned(state, event.value if event.value != state.planner else "")
         state.planner = event.value
@@ -162,13 +166,13 @@ def _setting_changed(state: Swapping, event: SettingChanged, out: Out) -> None:
     _plan_anew(state, f"{event.key} was changed", out)
 
 
-def _refusal(state: Swapping, budget_bytes: float) -> str:
+def _refusal(state: Swapping, memory_budget_bytes: float) -> str:
     """Return why a task cannot have a budget; empty if it can, as far as is known."""
     fixed_bytes = state.profile.fixed_bytes if state.profile else 0.0
-    if state.never or budget_bytes > fixed_bytes:
+    if state.never or memory_budget_bytes > fixed_bytes:
         return state.never
     own = f"the {said_bytes(fixed_bytes)} of the module's parameters, gradients, moments and buffers"
-    return f"the budget must be above {own}, got {said_bytes(budget_bytes)}"
+    return f"the budget must be above {own}, got {said_bytes(memory_budget_bytes)}"
 
 
 def _broken(state: Swapping, event: words.SwapBroken, out: Out) -> None:
@@ -192,15 +196,15 @@ def _resumed(state: Swapping, wanted: Swapping, out: Out) -> None:
 
 def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     """Try out what a search has found, if it was for the present profile and budget."""
-    now = state.profile is not None and (state.profile.key, int(state.budget_bytes or 0))
-    if state.phase != "quick" or (event.profile_key, event.budget_bytes) != now:
+    now = state.profile is not None and (state.profile.key, int(state.memory_budget_bytes or 0))
+    if state.phase != "quick" or (event.profile_key, event.memory_budget_bytes) != now:
         return
     plans = [from_plain(SwapPlan, plan) for plan in event.plans]
     sound = [plan for plan in plans if state.profile and not plan.problem(state.profile, meant(state))]
     names = [add(state, plan) for plan in sound]
     names += [state.running] if state.planner == "auto" else []
     state.phase = "trialling"
-    if sound and (planner := learning(state)):
+    if sound and (planner := learning(state.build(state.planner))):
         state.learned = planner.learner(view_of(state), state.learned, sound[0]).saved()
         learn(state, planner, [], out)
         return
@@ -224,7 +228,7 @@ def _step_measured(state: Swapping, event: words.SwapStepMeasured, out: Out) -> 
         slack = (1.0 + state.profile.slack_frac) * event.peak_bytes / said.peak_bytes - 1.0
         state.profile = replace(state.profile, slack_frac=slack)
     state.most_bytes[state.running] = max(event.peak_bytes, state.most_bytes.get(state.running, 0))
-    if state.budget_bytes is not None and event.peak_bytes > state.budget_bytes:
+    if state.memory_budget_bytes is not None and event.peak_bytes > state.memory_budget_bytes:
         _leave(state, "its peak was above the budget", out)
         return
     state.steps_s.setdefault(state.running, [])
@@ -251,7 +255,7 @@ def _overflowed(state: Swapping, event: words.SwapStepOverflowed, out: Out) -> N
 def _leave(state: Swapping, reason: str, out: Out) -> None:
     """Give the running plan up: the best one that was measured goes on, or the one of the smallest peak."""
     state.overflowed.add(state.running)
-    if state.phase == "trialling" and (planner := learning(state)):
+    if state.phase == "trialling" and (planner := learning(state.build(state.planner))):
         learn(state, planner, [OVERFLOW], out)
         return
     other = best(state) or state.safest()
@@ -266,7 +270,7 @@ def _leave(state: Swapping, reason: str, out: Out) -> None:
         run(state, other, f"the plan before: {reason}", out)
     elif state.phase == "settled" and not state.short:
         state.short = True
-        asked, least = said_bytes(state.budget_bytes or 0.0), said_bytes(state.danger(other)[0])
+        asked, least = said_bytes(state.memory_budget_bytes or 0.0), said_bytes(state.danger(other)[0])
         way = "give it as much, or make steps of fewer samples"
         report(state, f"the budget of {asked} is not kept: the least that was found takes {least}; {way}", out)
 

@@ -19,7 +19,7 @@ class SwapView:
     profile: SwapProfile | None = None
     n_samples: int = 0
     #: Bytes that the step may use, what stays anyway included; None: any number.
-    budget_bytes: float | None = None
+    memory_budget_bytes: float | None = None
     #: A minibatch may be cut into parts: no statistics of batches, and a loss that is a mean.
     splittable: bool = False
     #: Of random moves.
@@ -54,5 +54,7 @@ def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
 
 
 #: The decision what leaves the device's memory.
-SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind("swapping", "auto", problem=_problem, recorded=_recorded)
+SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind(
+    "swapping", "auto", problem=_problem, recorded=_recorded, traits={"learns": False}
+)
 SWAPPING.register("none", NoSwap)

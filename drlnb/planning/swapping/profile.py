@@ -12,9 +12,6 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Final, Literal, Self, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from drlnb.planning.codec import from_plain, to_plain
 from drlnb.records import base
 from drlnb.records.base import Facts
@@ -212,28 +209,6 @@ class SwapPlan:
     def action_of(self) -> Mapping[RowKey, Action]:
         """Key of a row -> what is done with it."""
         return dict(zip(self.keys, self.actions, strict=True))
-
-    def as_array(self, *, strict: bool = True) -> npt.NDArray[np.int64]:
-        """Return the seed's plan: rows (number of the tensor, 0 = stays, 1 = is swapped), shape ``(n, 2)``.
-
-        Parameters
-        ----------
-        strict
-            Refuse a plan that does more; otherwise whatever is not swapped counts as staying.
-
-        Raises
-        ------
-        ValueError
-            If `strict`, and a row has another action than KEEP and SWAP.
-
-        References
-        ----------
-        Seed 004, paragraph 32.
-        """
-        others = sorted(set(self.actions) - {KEEP, SWAP})
-        if strict and others:
-            raise ValueError(f"an array holds keep and swap alone, this plan has {', '.join(others)}")
-        return np.array([(i, action == SWAP) for i, action in enumerate(self.actions)], np.int64).reshape(-1, 2)
 
     def problem(self, profile: SwapProfile, pins: Mapping[str, str] | None = None) -> str:
         """Return why it cannot be carried out on a profile's rows, in a line; empty if it can.

@@ -46,7 +46,7 @@ class Search:
         assert view.profile is not None, "a search needs a profile"
         self.profile, self.view = view.profile, view
         self.numbers: Walker = walker(view.profile, view.n_samples)
-        self.room = room(view.profile, view.budget_bytes)
+        self.room = room(view.profile, view.memory_budget_bytes)
         self.generator = np.random.default_rng(view.seed)
         pinned = [row for row in view.profile.rows if view.pins.get(row.name) == DERIVE]
         self._pinned_sources = {row.derive_from for row in pinned}

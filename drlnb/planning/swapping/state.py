@@ -32,7 +32,7 @@ class Swapping:
 
     planner: str
     #: None: no limit, so nothing is swapped.
-    budget_bytes: float | None = None
+    memory_budget_bytes: float | None = None
     #: Why no step of this task can be swapped; empty if one can.
     never: str = ""
     seed: int = 0
@@ -71,18 +71,18 @@ class Swapping:
     @property
     def active(self) -> bool:
         """Whether steps are made under a plan."""
-        return self.budget_bytes is not None and self.planner != NONE and not self.never
+        return self.memory_budget_bytes is not None and self.planner != NONE and not self.never
 
     @property
     def order(self) -> words.SwapOrder | None:
         """What a command says whose steps begin now; None: there is no budget."""
-        if not self.active or self.budget_bytes is None:
+        if not self.active or self.memory_budget_bytes is None:
             return None
         unknown = self.profile is None or self.phase == "profiling"
         asked = {"profiling": "profile", "drifting": "link", "trialling": "steps"}
         return words.SwapOrder(
             plan_key=ALL if unknown else self.running,
-            memory_budget_bytes=int(self.budget_bytes),
+            memory_budget_bytes=int(self.memory_budget_bytes),
             report="profile" if self.profile is None else asked.get(self.phase, "median"),
         )
 
@@ -90,7 +90,8 @@ class Swapping:
         """Return what is expected of a plan; None without a profile."""
         if self.profile is None:
             return None
-        return predict(self.profile, self.plans[name], self.n_samples, self.budget_bytes if self.active else None)
+        budget = self.memory_budget_bytes if self.active else None
+        return predict(self.profile, self.plans[name], self.n_samples, budget)
 
     def fits(self, name: str) -> bool:
         """Return whether a plan may be run: it was measured or is expected to fit, and never overflowed."""
@@ -139,7 +140,7 @@ def view_of(state: Swapping) -> SwapView:
     return SwapView(
         profile=state.profile,
         n_samples=state.n_samples,
-        budget_bytes=state.budget_bytes,
+        memory_budget_bytes=state.memory_budget_bytes,
         splittable=state.splittable,
         seed=state.seed,
         pins=meant(state),
@@ -170,10 +171,16 @@ def run(state: Swapping, name: str, reason: str, out: Out) -> None:
     state.running, state.warm = name, False
     state.peaks.clear()
     said, plan = state.predicted(name), state.plans[name]
-    out.append(words.SwapPlanned(
-        planner=state.planner, plan_key=plan.key, plan=None if plan.key is None else facts(plan), reason=reason,
-        predicted_s=said.step_s if said else 0.0, predicted_bytes=int(said.peak_bytes) if said else 0,
-    ))  # fmt: skip
+    out.append(
+        words.SwapPlanned(
+            planner=state.planner,
+            plan_key=plan.key,
+            plan=None if plan.key is None else facts(plan),
+            reason=reason,
+            predicted_s=said.step_s if said else 0.0,
+            predicted_bytes=int(said.peak_bytes) if said else 0,
+        )
+    )
     out.append(words.ApplySwapPlan(plan_key=name, plan=facts(plan)))
 
 

@@ -16,9 +16,13 @@ def plan_rows(profile: SwapProfile, plan: SwapPlan, n_samples: int) -> tuple[dic
         gap_s = sum(numbers.forward_s[last + 1 :]) + sum(numbers.backward_s[last + 1 :])
         action = plan.action_of[row.key]
         rows.append({
-            "layer": row.name, "type": row.layer_type, "MiB": numbers.size[i] / 2**20, "gap_s": gap_s,
-            "action": action, "why": _reason(numbers, plan, row, i, gap_s),
-        })  # fmt: skip
+            "layer": row.name,
+            "type": row.layer_type,
+            "MiB": numbers.size[i] / 2**20,
+            "gap_s": gap_s,
+            "action": action,
+            "why": _reason(numbers, plan, row, i, gap_s),
+        })
     return tuple(rows)
 
 

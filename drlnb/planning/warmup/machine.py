@@ -1,4 +1,4 @@
-"""Decide when the collectors of one task rest and start: the pure machine of seed 000, claims 2, 7 and 8.
+"""Decide when the collectors of one task rest and start: the pure machine of the leasing patent, claims 2, 7 and 8.
 
 A collector that has sent rests (in its process, or ended) until it is started for the next round: at its planned
 time, or at the arrival of the parameters at its node if that is sooner.  Starts are named by (round, collector): a

@@ -1,6 +1,7 @@
 """Plan when each collector starts, seen from its own sending: the rules, as pure functions of a view.
 
-``cold`` and ``keep`` are the ends between which the others lie; ``seed`` is claim 8 of seed 000 to the letter.
+``cold`` and ``keep`` are the ends between which the others lie; ``patent`` is claim 8 of the leasing patent, to the
+letter.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,8 +71,8 @@ def keep(view: WarmupView) -> WarmupPlan:
     return WarmupPlan(action="keep", reason="collectors are never stopped")
 
 
-def seed(view: WarmupView) -> WarmupPlan:
-    """Plan one start for all: last start + mean of the filtered round times - mean start (seed 000, claim 8)."""
+def patent(view: WarmupView) -> WarmupPlan:
+    """Plan one start for all: last start + mean of filtered round times - mean start (the leasing patent, claim 8)."""
     verdict = _filtered(view, view.round_s)
     if not verdict.stable:
         return replace(_event(f"round times are not stable: {verdict.reason}"), filtered=_seen([verdict]))
@@ -140,7 +141,8 @@ def _recorded(view: WarmupView, answer: Answer) -> WarmupPlan | None:
 WARMUP: PlannerKind[WarmupView, WarmupPlan] = PlannerKind("warmup", "saa", problem=_problem, recorded=_recorded)
 for _name, _rule in (("cold", cold), ("keep", keep)):
     WARMUP.register(_name, partial(_Rule, _name, _rule))
-for _name, _rule in (("seed", seed), ("saa", saa)):
+for _name, _rule in (("patent", patent), ("saa", saa)):
     WARMUP.register(_name, partial(_Rule, _name, partial(_informed, _rule)))
 for _name in ("mean", "quantile", "progress"):
     WARMUP.retire(_name, "saa")
+WARMUP.retire("seed", "patent")

@@ -67,7 +67,7 @@ def saa_plan(
 
     References
     ----------
-    Seed 000, claim 8 (b) and (c); the rule is ours (docs/decisions/0008).
+    The leasing patent, claim 8 (b) and (c); the rule is ours (docs/decisions/0008).
 
     Examples
     --------

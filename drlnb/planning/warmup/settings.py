@@ -10,17 +10,14 @@ from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_ROUND
 from drlnb.records.settings import POSITIVE, Declared, Kind, choice, count, setting
 
-__all__ = ["COLLECTOR_MODES", "PLANNER_NAMES", "START_MODES", "WarmupSettings", "mode_problem"]
+__all__ = ["COLLECTOR_MODES", "START_MODES", "WarmupSettings", "mode_problem"]
 
 T = TypeVar("T")
 
-#: Planners that come with this version; ``seed`` is claim 8 of seed 000 to the letter.
-PLANNER_NAMES = WARMUP.names
-
-#: What becomes of a collector that has sent: its process rests, or ends (seed 000, claim 2).
+#: What becomes of a collector that has sent: its process rests, or ends (the leasing patent, claim 2).
 COLLECTOR_MODES = ("park", "respawn")
 
-#: How a process is started: forked from a warm parent, or as a new interpreter (the seed's cold start).
+#: How a process is started: forked from a warm parent, or as a new interpreter (the patent's cold start).
 START_MODES = ("zygote", "spawn")
 
 
@@ -41,7 +38,7 @@ def _own(default: T, kind: Kind, decision: str = "") -> T:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmupSettings(Declared):
-    """Every setting of warm-up; the numbers are ours (seed 000 gives none)."""
+    """Every setting of warm-up; the numbers are ours (the leasing patent gives none)."""
 
     ROOM: ClassVar[str] = "warmup"
 

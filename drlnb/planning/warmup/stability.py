@@ -1,4 +1,4 @@
-"""Filter the latest rounds that are a guide to the next one: seed 000's stability condition, in a form of ours.
+"""Filter the rounds that are a guide to the next one: the leasing patent's stability condition, in a form of ours.
 
 Of the last rounds, m is the median and w = max(1.4826 MAD, 1 % of m, 1 ms): the floors are needed, because on equal
 durations the MAD is 0.  Rounds farther than 3 w from m are dropped.
@@ -72,7 +72,7 @@ def stable_window(duration_s: Sequence[float], *, window: int = 32, min_rounds: 
 
     References
     ----------
-    Seed 000, claim 8 (a); the condition itself is ours (docs/decisions/0008).
+    The leasing patent, claim 8 (a); the condition itself is ours (docs/decisions/0008).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Define the records of batching: how many samples each collector makes in a round (seed 002)."""
+"""Define the records of batching: how many samples each collector makes in a round (the batching patent)."""
 
 from drlnb.records.base import Decision
 

@@ -1,4 +1,4 @@
-"""Define the records of distribution: how parameters reach the hosts' stores (seed 001)."""
+"""Define the records of distribution: how parameters reach the hosts' stores (the distribution patent)."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Define the records of leasing: who holds which slot now, by the pool and by each round (seed 000)."""
+"""Define the records of leasing: who holds which slot now, by the pool and by each round (the leasing patent)."""
 
 from drlnb.records.base import Command, Decision, Event
 from drlnb.records.common import GradientWork, SlotWork

@@ -1,4 +1,4 @@
-"""Define the records of placement: the slots that a task may use, the nodes of its collectors (seed 003)."""
+"""Define the records of placement: the slots a task may use, the nodes of its collectors (the placement patent)."""
 
 from drlnb.records.base import Command, Decision, Event
 
@@ -47,7 +47,10 @@ class TaskRestarted(Event):
 
 
 class PlacementPlanned(Decision):
-    """The home slot of the task, the slots that it may use, and the node of each collector."""
+    """The home slot of the task, the slots that it may use, and the node of each collector.
+
+    Where slots came or went no collector is placed: they stay where they are.
+    """
 
     task: str
     attempt: int

@@ -1,4 +1,4 @@
-"""Define the records of swapping: what leaves the device's memory during a training step (seed 004).
+"""Define the records of swapping: what leaves the device's memory during a training step (the swapping patent).
 
 Profiles, links and plans ride as plain data; :mod:`drlnb.planning.swapping.profile` says what they hold.
 """
@@ -64,7 +64,7 @@ class SwapPlanFound(Event):
 
     #: Key of the profile that was searched.
     profile_key: str
-    budget_bytes: int
+    memory_budget_bytes: int
     #: Plans, the best first.
     plans: tuple[Facts, ...]
 
@@ -166,7 +166,7 @@ class SearchSwapPlan(Command):
     planner: str
     profile: Facts
     n_samples: int
-    budget_bytes: int
+    memory_budget_bytes: int
     #: Of the search's random moves.
     seed: int
     #: Row -> the action that the user wants for it.

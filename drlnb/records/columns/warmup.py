@@ -1,4 +1,4 @@
-"""Define the records of warm-up: when each collector starts, rests, and is started again (seed 000)."""
+"""Define the records of warm-up: when each collector starts, rests, and is started again (the leasing patent)."""
 
 from drlnb.records.base import Command, Decision, Event
 
@@ -114,7 +114,7 @@ class WarmupPlanned(Decision):
     #: time of a collector in seconds.  Told once per round, by the first plan.
     candidates: tuple[tuple[float | None, float, float], ...] = ()
     #: What the stability filter did: latest rounds looked at, least and most seconds that it keeps (of round times if
-    #: `planner` is ``seed``, else of this collector's gaps).  None: nothing was filtered.
+    #: `planner` is ``patent``, else of this collector's gaps).  None: nothing was filtered.
     filtered: tuple[int, float, float] | None = None
     #: Beside each of `candidates`, over the same rounds: standard error of the mean wait that it saves over ``cold``
     #: and of its mean idle time, in seconds, and the correlation of the two, dimensionless; free of rho.

@@ -7,7 +7,7 @@ tensor each: publishing, clipping and stepping are single operations.
 
 With one pass over the whole round (``compute`` is ``stream``) each worker's gradient is computed when its fragment
 arrives.  A mean over all samples is the sum over workers of ``n_i / n`` times the mean over worker i's samples, so
-nothing is lost by never joining the batches (seed 000, paragraph 12).  What is not a mean needs a second sum:
+nothing is lost by never joining the batches (the leasing patent, paragraph 12).  What is not a mean needs a second sum:
 advantages that are normalised over the whole batch, ``(A - m) / s``, are known only when all workers have arrived, but
 the gradient is linear in them: with ``G1 = sum A g`` and ``G0 = sum g`` it is ``(G1 - m G0) / (n s)``.
 """

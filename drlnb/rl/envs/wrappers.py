@@ -1,8 +1,8 @@
-"""List the wrappers that a task may name, and build the wrapped environment from plain data.
+"""Read the wrappers that a task names, and build the wrapped environment from plain data.
 
-A task lists ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first: names of one table, or
-classes as ``module:Class``.  The list is checked without gymnasium (a Dask worker may do it) and built in the process
-that steps the environment; only there a class is imported.
+A task lists ``[{"name": "FrameStack", "kwargs": {"n_stack": 4}}, ...]``, innermost first: classes as ``module:Class``,
+or by their names alone where they are gymnasium's or ours.  The list is read without gymnasium (a Dask worker may do
+it) and built in the process that steps the environment; only there a class is imported, and judges its arguments.
 
 Returns of episodes are counted by a :class:`~drlnb.rl.envs.wrapper_classes.Tally` beneath all wrappers of the list, so
 that clipped, delayed or skipped rewards never change ``rollout/ep_rew_mean``.
@@ -10,9 +10,7 @@ that clipped, delayed or skipped rewards never change ``rollout/ep_rew_mean``.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from drlnb.records.base import Facts
@@ -23,18 +21,26 @@ if TYPE_CHECKING:
 
     from drlnb.rl.envs.wrapper_classes import Tally
 
-__all__ = ["KNOWN", "Known", "check_wrappers", "make_options", "read_wrappers", "tally_of", "wrap"]
+__all__ = ["check_wrappers", "make_options", "read_wrappers", "tally_of", "wrap"]
 
 #: Where wrapper names of files may come from; the class's own name decides.
 _PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_contrib", "drlnb")
 #: Wrappers of the zoo that it alone has.
 _OF_ZOO = frozenset({
-    "ActionNoiseWrapper", "ActionSmoothingWrapper", "DelayedRewardWrapper", "FrameSkip", "HistoryWrapper",
-    "MaskVelocityWrapper", "TimeFeatureWrapper",
-})  # fmt: skip
+    "ActionNoiseWrapper",
+    "ActionSmoothingWrapper",
+    "DelayedRewardWrapper",
+    "FrameSkip",
+    "HistoryWrapper",
+    "MaskVelocityWrapper",
+    "TimeFeatureWrapper",
+})
 #: ``module:Class``.
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_OURS, _GYMNASIUM = "drlnb.rl.envs.wrapper_classes", "gymnasium.wrappers"
+#: Those of Stable-Baselines3 that gymnasium lacks.
+_OURS = ("AtariWrapper", "FrameStack")
+#: Those that repeat actions themselves, so that a game must not.
+_SKIPPING = ("AtariPreprocessing", "AtariWrapper", "MaxAndSkipObservation")
 #: Names of older gym versions, and of what does the same here.
 _OLD_NAMES = {"GrayScaleObservation": "GrayscaleObservation", "VecFrameStack": "FrameStack"}
 #: Wrappers that would break what the learner does itself -> what to do instead.
@@ -43,48 +49,6 @@ _REFUSED = {
     ("Monitor", "RecordEpisodeStatistics"): "episodes are counted beneath all wrappers anyway",
     ("RecordVideo",): "drlnb.rl.collecting.video.record_episode makes videos",
     ("Autoreset",): "the collector resets",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """One wrapper that may be named."""
-
-    #: Arguments that it needs, and others that it takes, all by keyword.
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    module: str = _GYMNASIUM
-    #: Whether it resizes images, which takes OpenCV.
-    needs_cv2: bool = False
-    #: Whether it repeats actions itself, so that an Atari game must not.
-    skips_frames: bool = False
-
-
-_ATARI = ("noop_max", "frame_skip", "screen_size", "terminal_on_life_loss")
-_PIXELS = (*_ATARI, "grayscale_obs", "grayscale_newaxis", "scale_obs")
-
-#: Name -> what is known of it.
-KNOWN: Mapping[str, Known] = {
-    "AtariPreprocessing": Known(optional=_PIXELS, needs_cv2=True, skips_frames=True),
-    "AtariWrapper": Known(optional=(*_ATARI, "clip_reward"), module=_OURS, needs_cv2=True, skips_frames=True),
-    "ClipAction": Known(),
-    "ClipReward": Known(optional=("min_reward", "max_reward")),
-    "DelayObservation": Known(("delay",)),
-    "DtypeObservation": Known(("dtype",)),
-    "FilterObservation": Known(("filter_keys",)),
-    "FlattenObservation": Known(),
-    "FrameStack": Known(("n_stack",), module=_OURS),
-    "FrameStackObservation": Known(("stack_size",), ("padding_type",)),
-    "GrayscaleObservation": Known(optional=("keep_dim",)),
-    "MaxAndSkipObservation": Known(optional=("skip",), skips_frames=True),
-    "RepeatAction": Known(("num_repeats",)),
-    "RescaleAction": Known(("min_action", "max_action")),
-    "RescaleObservation": Known(("min_obs", "max_obs")),
-    "ReshapeObservation": Known(("shape",)),
-    "ResizeObservation": Known(("shape",), needs_cv2=True),
-    "StickyAction": Known(("repeat_action_probability",), ("repeat_action_duration",)),
-    "TimeAwareObservation": Known(optional=("flatten", "normalize_time", "dict_time_key")),
-    "TimeLimit": Known(("max_episode_steps",)),
 }
 
 
@@ -100,7 +64,7 @@ def read_wrappers(value: object) -> list[dict[str, object]]:
     Returns
     -------
     list of dict
-        ``{"name", "kwargs"}`` each; names and arguments are those of :data:`KNOWN`, or a class's own.
+        ``{"name", "kwargs"}`` each; a name alone is a class of gymnasium's or ours, or it is ``module:Class``.
 
     Raises
     ------
@@ -133,7 +97,7 @@ def read_wrappers(value: object) -> list[dict[str, object]]:
 
 
 def _own_name(name: str, problems: list[str]) -> str:
-    """Return a class's name in :data:`KNOWN`, or ``module:Class``; empty, and a problem, if it is neither."""
+    """Return a class's name alone, or ``module:Class``; empty, and a problem, if it is neither."""
     if ":" in name:
         return name
     module, _, short = name.rpartition(".")
@@ -154,28 +118,12 @@ def check_wrappers(wrappers: Sequence[Facts]) -> list[str]:
     problems: list[str] = []
     for wrapper in wrappers:
         name, kwargs = str(wrapper.get("name")), wrapper.get("kwargs", {})
-        known = KNOWN.get(name)
         if refused := [why for names, why in _REFUSED.items() if name in names]:
             problems.append(f"wrapper {name} is not supported: {refused[0]}")
         elif ":" in name and not _CLASS.fullmatch(name):
             problems.append(f"wrapper {name!r} must be module:Class, such as mine.wrappers:Sparse")
-        elif known is None and ":" not in name:
-            problems.append(f"unknown wrapper {name!r}{nearest(name, KNOWN)}")
         elif not isinstance(kwargs, Mapping):
             problems.append(f"wrapper {name} takes a mapping of arguments, got {kwargs!r}")
-        elif known is not None:
-            problems += _check_arguments(name, known, kwargs)
-    return problems
-
-
-def _check_arguments(name: str, known: Known, kwargs: Facts) -> list[str]:
-    problems, taken = [], (*known.required, *known.optional)
-    unknown = [str(key) for key in kwargs if key not in taken]
-    if unknown:
-        problems.append(f"wrapper {name} takes {', '.join(taken) or 'no arguments'}, not {', '.join(unknown)}")
-    missing = [key for key in known.required if key not in kwargs]
-    if missing:
-        problems.append(f"wrapper {name} needs {', '.join(missing)}")
     return problems
 
 
@@ -190,7 +138,7 @@ def make_options(env: str, wrappers: Sequence[Facts]) -> dict[str, int]:
     >>> make_options("ALE/Pong-v5", [{"name": "AtariPreprocessing", "kwargs": {}}])
     {'frameskip': 1}
     """
-    skips = any(KNOWN[w["name"]].skips_frames for w in wrappers if w["name"] in KNOWN)
+    skips = any(wrapper["name"] in _SKIPPING for wrapper in wrappers)
     return {"frameskip": 1} if skips and env.rpartition(":")[2].startswith("ALE/") else {}
 
 
@@ -207,9 +155,9 @@ def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
     Raises
     ------
     ConfigError
-        If a name or argument is unknown.
+        If something is named that cannot be a wrapper here.
     EnvError
-        If a wrapper's class cannot be imported, or it refuses the environment.
+        If a wrapper's class is unknown or cannot be imported, or it refuses its arguments or the environment.
     MissingExtra
         If one needs OpenCV and it is not installed.
     """
@@ -218,42 +166,41 @@ def wrap(env: "gymnasium.Env", wrappers: Sequence[Facts]) -> "gymnasium.Env":
     problems = check_wrappers(wrappers)
     if problems:
         raise ConfigError(problems)
+    import gymnasium
+
     from drlnb.rl.envs.wrapper_classes import Tally
 
     wrapped: gymnasium.Env = Tally(env)
     for wrapper in wrappers:
         name, kwargs = wrapper["name"], wrapper.get("kwargs", {})
-        if ":" in name:
-            make = _imported(name)
-        else:
-            make = _known_class(name)
+        make = _imported(name)
+        if ":" not in name:
             kwargs = {key: _argument(key, value) for key, value in kwargs.items()}
         try:
             wrapped = make(wrapped, **kwargs)
+        except gymnasium.error.DependencyNotInstalled:
+            raise MissingExtra(f'wrapper {name} needs OpenCV; install it with: pip install "drlnb[atari]"') from None
         except Exception as error:  # a wrapper's constructor judges the environment and its arguments
             kind, around = type(error).__name__, env.spec.id if env.spec is not None else type(env.unwrapped).__name__
             raise EnvError(f"wrapper {name} cannot be put around {around}: {kind}: {error}") from error
     return wrapped
 
 
-def _known_class(name: str) -> "Callable[..., gymnasium.Env]":
-    """Return a class of :data:`KNOWN`, or raise MissingExtra."""
-    if KNOWN[name].needs_cv2 and find_spec("cv2") is None:
-        raise MissingExtra(f'wrapper {name} needs OpenCV; install it with: pip install "drlnb[atari]"')
-    made: Callable[..., gymnasium.Env] = getattr(import_module(KNOWN[name].module), name)
-    return made
-
-
 def _imported(name: str) -> "Callable[..., gymnasium.Env]":
-    """Return the class ``module:Class``, or raise EnvError."""
+    """Return the class ``module:Class``, or one of gymnasium's or ours, or raise EnvError."""
     import gymnasium
 
-    module, _, path = name.partition(":")
+    module, _, path = name.rpartition(":")
+    if not module:
+        module = "drlnb.rl.envs.wrapper_classes" if name in _OURS else "gymnasium.wrappers"
     try:
         found: object = import_module(module)
         for part in path.split("."):
             found = getattr(found, part)
     except Exception as error:  # whatever the module does when it is imported
+        if module == "gymnasium.wrappers":
+            known = [*gymnasium.wrappers.__all__, *_OURS]
+            raise EnvError(f"unknown wrapper {name!r}{nearest(name, known)}") from None
         why = " ".join(str(error).split()) or type(error).__name__
         raise EnvError(f"wrapper {name} cannot be imported where environments run: {why}") from error
     if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):

@@ -7,18 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from drlnb.planning.distribution import Route
 from drlnb.planning.distribution.changes import Ranges
 from drlnb.planning.distribution.trees import cut
-from drlnb.records.columns.distribution import (
-    ActorsInstalled,
-    AskMissing,
-    BaseMissing,
-    HostCompleted,
-    HostUnreachable,
-    LinkMeasured,
-    MeasureLink,
-    MessageLost,
-    RangesMissing,
-    SendParameters,
-)
+from drlnb.records.columns import distribution as words
 from drlnb.runtime.distribution.compare import changed
 from drlnb.runtime.distribution.outbox import Outbox, pack_hosts, ways
 from drlnb.runtime.distribution.probe import measure
@@ -117,7 +106,7 @@ class Sender:
         ranges = changed(self._sent, payload)
         return (self._version, ranges) if ranges else (0, ())
 
-    def send(self, command: SendParameters) -> None:
+    def send(self, command: words.SendParameters) -> None:
         """Send ranges along their routes."""
         payload = self._payload()
         if command.version != self._version:
@@ -139,7 +128,7 @@ class Sender:
         else:
             send_along(self._of_version(command), fields, payload, **where)
 
-    def _keeps(self, command: SendParameters, payload: Payload) -> Plain:
+    def _keeps(self, command: words.SendParameters, payload: Payload) -> Plain:
         """Return what hosts must know who are to keep a part of what they hold; nothing where all is sent."""
         if not command.base:
             return {}
@@ -147,7 +136,7 @@ class Sender:
             self._crc = zlib.crc32(payload)
         return {"base": command.base, "changed": command.changed, "crc": self._crc}
 
-    def _of_version(self, command: SendParameters) -> Outbox:
+    def _of_version(self, command: words.SendParameters) -> Outbox:
         """Return the outbox of a version; those of former ones send nothing more."""
         if command.version not in self._outbox:
             self._clear()
@@ -160,13 +149,13 @@ class Sender:
             outbox.clear()
         self._outbox.clear()
 
-    async def _delegate(self, command: SendParameters, address: str, fields: Plain, where: Plain) -> None:
+    async def _delegate(self, command: words.SendParameters, address: str, fields: Plain, where: Plain) -> None:
         reply = await self._link.call(address, "drlnb_forward", **fields, **where)
         if reply.get("refused"):
             why = str(reply["refused"])
-            self._feed(HostUnreachable, host=command.source, version=command.version, reason=why, sends=True)
+            self._feed(words.HostUnreachable, host=command.source, version=command.version, reason=why, sends=True)
 
-    async def ask(self, command: AskMissing) -> None:
+    async def ask(self, command: words.AskMissing) -> None:
         """Ask hosts what they miss."""
         addresses, total = self._addresses(), len(self._payload())
         await asyncio.gather(*[
@@ -176,12 +165,12 @@ class Sender:
     async def _ask(self, host: str, address: str, version: int, total: int) -> None:
         reply = await self._missing(address, version, total, SOON_S)
         if reply.get("refused"):
-            self._feed(HostUnreachable, host=host, version=version, reason=str(reply["refused"]))
+            self._feed(words.HostUnreachable, host=host, version=version, reason=str(reply["refused"]))
         elif reply["missing"] or not reply["current"]:
             missing = tuple([(start, stop) for start, stop in reply["missing"]])
-            self._feed(RangesMissing, host=host, version=version, missing=missing)
+            self._feed(words.RangesMissing, host=host, version=version, missing=missing)
         else:  # its report was lost
-            self._feed(HostCompleted, host=host, version=version, n_bytes=total, publish_s=0.0)
+            self._feed(words.HostCompleted, host=host, version=version, n_bytes=total, publish_s=0.0)
 
     async def _missing(self, address: str, version: int, total: int, within_s: float) -> Plain:
         run, task = self._task
@@ -192,11 +181,11 @@ class Sender:
         """Return whether a host answers soon, and would take versions from here."""
         return not (await self._missing(address, 0, 0, _ANSWER_S)).get("refused")
 
-    async def measure(self, command: MeasureLink) -> None:
+    async def measure(self, command: words.MeasureLink) -> None:
         """Measure the network, as far as that is possible."""
         addresses = self._addresses()
         taking_part, figures = await measure(self._link, {host: addresses.get(host, "") for host in command.hosts})
-        self._feed(LinkMeasured, hosts=taking_part, figures=figures)
+        self._feed(words.LinkMeasured, hosts=taking_part, figures=figures)
 
     def forget(self, address: str) -> None:
         """Have nobody wait for an agent that is gone, here or at any other host."""
@@ -221,21 +210,23 @@ class Sender:
             publish_s = asyncio.get_running_loop().time() - self._begun
             n_bytes = len(self._payload())
             times = {"publish_s": publish_s, "arrival_s": arrival_s, "pause_s": pause_s}
-            self._feed(HostCompleted, host=host, version=version, n_bytes=n_bytes, **times)
+            self._feed(words.HostCompleted, host=host, version=version, n_bytes=n_bytes, **times)
 
     def applied(self, version: int, **about: object) -> None:
         """Feed what a host's actors have applied: fields of :class:`ActorsInstalled`."""
         if version == self._version:
             publish_s = asyncio.get_running_loop().time() - self._begun
-            self._feed(ActorsInstalled, version=version, publish_s=publish_s, **about)
+            self._feed(words.ActorsInstalled, version=version, publish_s=publish_s, **about)
 
     def lacks(self, version: int, host: str, missing: Sequence[tuple[int, int]]) -> None:
         """Feed that a host cannot keep what it was to keep."""
-        self._feed(BaseMissing, host=host, version=version, missing=tuple([(start, stop) for start, stop in missing]))
+        self._feed(
+            words.BaseMissing, host=host, version=version, missing=tuple([(start, stop) for start, stop in missing])
+        )
 
     def lost(self, message: Plain) -> None:
         """Feed that a host did not take a message: fields of :class:`MessageLost`."""
-        self._feed(MessageLost, **message)
+        self._feed(words.MessageLost, **message)
 
     def close(self) -> None:
         """Send nothing more."""

@@ -110,7 +110,7 @@ class CollectorEffects:
             self.m.host.feed(warmup.CollectorReady, **which, **reply["event"])
 
     async def stop(self, command: warmup.StopCollector) -> None:
-        """End a process; its environments' states stay at its node, for the next one (seed 000, claim 2)."""
+        """End a process; its environments' states stay at its node, for the next one (the leasing patent, claim 2)."""
         self._begun.pop(command.collector, None)
         async with self._lives[command.collector]:
             await self._end_process(command.collector, command.node)

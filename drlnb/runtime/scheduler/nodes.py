@@ -135,7 +135,10 @@ class Nodes:
     # ------------------------------------------------------------------ the CPU slots that agents lend to collectors
     def cpu_slots(self, node: str) -> dict[str, int]:
         """Return the message to a node about its CPU slots."""
-        return {"n_slots": self.broker.pool.state.cpu_slots or self._n_cpu_slots(node), "number": next(self._numbers)}
+        return {
+            "n_slots": self.broker.pool.state.placement.cpu_slots or self._n_cpu_slots(node),
+            "number": next(self._numbers),
+        }
 
     async def send_cpu_slots(self, nodes: Sequence[str]) -> None:
         """Send nodes their number; one that is not reached is gone, or gets it as it comes up again."""

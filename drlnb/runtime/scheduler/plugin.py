@@ -227,8 +227,9 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         """Change a setting of the pool, or of a task in it; nothing is journalled of one that cannot be changed so."""
         self.check_pool(key, value)
         change = {"key": key, "value": value, "task": task, "counts": takes_effect(key)}
-        if problems := self.host.feed_for(leasing.RequestRefused, SettingChanged, **change):
-            raise ConfigError(problems[0].reason)
+        for refused in self.host.feed_for(leasing.RequestRefused, SettingChanged, **change):
+            if refused.subject == key:  # others are of tasks that can go on no more
+                raise ConfigError(refused.reason)
         if key == CPU_SLOTS_KEY:
             await self.nodes.send_cpu_slots(list(self.nodes.rows))
         elif key == "slot.undrain":

@@ -1,1 +1,1 @@
-"""Carry out swap plans around training steps (seed 004)."""
+"""Carry out swap plans around training steps (the swapping patent)."""

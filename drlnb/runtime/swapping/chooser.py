@@ -16,7 +16,7 @@ class Chooser(Protocol):
 
     #: Of the planner.
     name: str
-    budget_bytes: int | None
+    memory_budget_bytes: int | None
     profile: SwapProfile | None
     #: None: nothing is known yet.
     plan: SwapPlan | None
@@ -57,11 +57,11 @@ def reported(
         active=not reason,
         reason=reason,
         tier=tier,
-        budget_bytes=chooser.budget_bytes,
+        memory_budget_bytes=chooser.memory_budget_bytes,
         planner=chooser.name,
         plan=plan,
         profile=chooser.profile,
-        predicted=predict(known, plan, step.n_samples or 1, chooser.budget_bytes) if known else None,
+        predicted=predict(known, plan, step.n_samples or 1, chooser.memory_budget_bytes) if known else None,
         step=replace(step),
         n_above=above[0],
         most_bytes=above[1],

@@ -33,7 +33,7 @@ class Driven:
     name = ALL
 
     def __init__(self, module: torch.nn.Module) -> None:
-        self.budget_bytes: int | None = None
+        self.memory_budget_bytes: int | None = None
         self.profile: SwapProfile | None = None  # the master has it,
         self.said: dict[str, str] = {}  # and says what there is to say
         self.plan: SwapPlan | None = None
@@ -67,7 +67,7 @@ class Driven:
             return False
         self._running, self._report = key, order.report
         self.plan = None if key == ALL else self._kept[1]
-        self.budget_bytes = order.memory_budget_bytes
+        self.memory_budget_bytes = order.memory_budget_bytes
         return True
 
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:

@@ -96,6 +96,7 @@ class Engine:
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self.reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
+        self._followed, self._following = ExitStack(), False
         self._budget_bytes: int | None = None  # of the last step; how many steps were above it, and the most of them
         self._above = 0, 0
 
@@ -129,7 +130,7 @@ class Engine:
         recording = self._new_recording() if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS else None
         began_s = self._meter.settle()
         self._tape.gap_copies = (
-            _GAP_COPIES if self._chooser.plan is None and self._chooser.budget_bytes is None else 0.0
+            _GAP_COPIES if self._chooser.plan is None and self._chooser.memory_budget_bytes is None else 0.0
         )
         try:
             with self._hooks(recording or self._recording):
@@ -157,7 +158,7 @@ class Engine:
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         counts = recording is None and self._chooser.keeps_all
-        asked = self._chooser.budget_bytes or self._chooser.plan or self._chooser.name == "none"
+        asked = self._chooser.memory_budget_bytes or self._chooser.plan or self._chooser.name == "none"
         self._hooked = bool(asked or not counts)
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
@@ -168,8 +169,8 @@ class Engine:
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
         self._meter.restart()
         self._meter.limit_bytes = math.inf
-        if self._chooser.budget_bytes is not None:
-            self._meter.limit_bytes = self._chooser.budget_bytes - self._fixed_bytes()
+        if self._chooser.memory_budget_bytes is not None:
+            self._meter.limit_bytes = self._chooser.memory_budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
                 stack.enter_context(self._blocks.open(self._plan.blocks, tries=recording is not None))
@@ -177,7 +178,9 @@ class Engine:
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 if self._hooked:
                     stack.enter_context(transforms_allowed())
-                    stack.enter_context(assignments_told(given_data))
+                    if not self._following:  # to the end: graphs outlive their steps
+                        self._following = True
+                        self._followed.enter_context(assignments_told(given_data))
                     stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
@@ -268,8 +271,8 @@ class Engine:
             step.peak_bytes = self._peak.read()
         elif self._hooked:
             step.peak_bytes = self._fixed_bytes() + self._meter.peak_bytes
-        if self._budget_bytes != self._chooser.budget_bytes:
-            self._budget_bytes, self._above = self._chooser.budget_bytes, (0, 0)
+        if self._budget_bytes != self._chooser.memory_budget_bytes:
+            self._budget_bytes, self._above = self._chooser.memory_budget_bytes, (0, 0)
         if self._budget_bytes is not None and step.peak_bytes > self._budget_bytes:
             self._above = self._above[0] + 1, max(self._above[1], step.peak_bytes)
 
@@ -296,4 +299,6 @@ class Engine:
 
     def close(self) -> None:
         """End the tier's threads; graphs that are still alive can be run."""
+        self._followed.close()
+        self._following = False
         self._tier.close()

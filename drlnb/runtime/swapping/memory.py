@@ -75,14 +75,14 @@ def fixed_bytes(module: torch.nn.Module) -> int:
     return storages_of(module)[1]
 
 
-def budget_problem(module: torch.nn.Module, budget_bytes: float | None) -> str:
+def budget_problem(module: torch.nn.Module, memory_budget_bytes: float | None) -> str:
     """Return why a module's steps cannot have a budget: it is not above the module's own size; empty if they can."""
     own_bytes = fixed_bytes(module)
-    if budget_bytes is None or budget_bytes > own_bytes:
+    if memory_budget_bytes is None or memory_budget_bytes > own_bytes:
         return ""
     return (
         f"the budget must be above the {said_bytes(own_bytes)} of the module's parameters, gradients and buffers, "
-        f"got {said_bytes(budget_bytes)}"
+        f"got {said_bytes(memory_budget_bytes)}"
     )
 
 

@@ -63,7 +63,7 @@ class SwapReport:
     #: Why it does nothing; empty if it works.
     reason: str
     tier: str
-    budget_bytes: int | None
+    memory_budget_bytes: int | None
     planner: str
     plan: SwapPlan
     profile: SwapProfile | None
@@ -82,8 +82,8 @@ class SwapReport:
     def __str__(self) -> str:
         if not self.active:
             return f"swapping does nothing: {self.reason}"
-        budget = "no budget" if self.budget_bytes is None else f"budget {said_bytes(self.budget_bytes)}"
-        above = self.budget_bytes is not None and self.step.peak_bytes > self.budget_bytes
+        budget = "no budget" if self.memory_budget_bytes is None else f"budget {said_bytes(self.memory_budget_bytes)}"
+        above = self.memory_budget_bytes is not None and self.step.peak_bytes > self.memory_budget_bytes
         known = f"peak {said_bytes(self.step.peak_bytes)}" if self.step.peak_bytes else "peak not counted"
         peak = f"{known}{', ABOVE the budget' * above}"
         said = f"{peak}, step {said_s(self.step.step_s)}, {self.step.n_saved} storages"

@@ -11,16 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 from drlnb.planning.distribution import LEARNER, Chunk, Link, RelayAssembly, Route
-from drlnb.records.columns.distribution import (
-    AskMissing,
-    HostCompleted,
-    HostUnreachable,
-    LinkMeasured,
-    MeasureLink,
-    MessageLost,
-    RangesMissing,
-    SendParameters,
-)
+from drlnb.records.columns import distribution as words
 from drlnb.sim.driver import Clock, Effects, Hosted
 
 __all__ = ["Message", "Network"]
@@ -45,7 +36,7 @@ class Message:
 class _Sent:
     """One command under way."""
 
-    command: SendParameters
+    command: words.SendParameters
     t: float
     link: Link
     #: Route -> host -> the hosts that it forwards to.
@@ -105,8 +96,6 @@ class Network:
     lives: Callable[[str], bool]
     #: Hosts that stand still.
     frozen: set[str] = field(default_factory=set)
-    #: Host -> how many times slower its card is.
-    slowness: dict[str, float] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     held: defaultdict[str, RelayAssembly] = field(default_factory=lambda: defaultdict(RelayAssembly))
     #: Host -> what waits for its card; a host is here while the card sends.
@@ -119,10 +108,10 @@ class Network:
     @property
     def effects(self) -> Effects:
         """What carries out each kind of command."""
-        return {SendParameters: self._send, AskMissing: self._ask, MeasureLink: self._measure}
+        return {words.SendParameters: self._send, words.AskMissing: self._ask, words.MeasureLink: self._measure}
 
     # ------------------------------------------------------------------ messages
-    def _send(self, command: SendParameters) -> None:
+    def _send(self, command: words.SendParameters) -> None:
         sent = _Sent(
             command,
             self.clock.now,
@@ -133,7 +122,7 @@ class Network:
         if source and (source in self.frozen or not self.lives(source)):
             wait_s = _ANSWER_S if source in self.frozen else sent.link.latency_s
             reply = {"host": source, "version": command.version, "reason": "it does not answer", "sends": True}
-            self.host().feed_after(wait_s, HostUnreachable, **reply)
+            self.host().feed_after(wait_s, words.HostUnreachable, **reply)
             return
         for start, stop, route in command.sends:
             for receiver in sent.children[route][LEARNER]:
@@ -183,8 +172,8 @@ class Network:
         self.clock.after(takes_s, self._next, leg.sender)
 
     def _wire(self, leg: _Leg, host: str) -> float:
-        """Return the bytes of a message on the wire, more of them at a slow card."""
-        return (leg.stop - leg.start) * (1.0 + leg.sent.link.header_frac) * self.slowness.get(host, 1.0)
+        """Return the bytes of a message on the wire."""
+        return (leg.stop - leg.start) * (1.0 + leg.sent.link.header_frac)
 
     def _receive(self, leg: _Leg, begun_t: float, left_t: float) -> None:
         """Receive a message, behind those that wait at its receiver."""
@@ -212,9 +201,14 @@ class Network:
         self.messages.append(message)
         self._first_t.setdefault((name, command.version), message.begun_t)
         chunk = Chunk(
-            attempt=1, version=command.version, start=message.start, stop=message.stop, total=self.n_bytes,
-            children=sent.children[leg.route].get(leg.receiver, ()), again=command.again,
-        )  # fmt: skip
+            attempt=1,
+            version=command.version,
+            start=message.start,
+            stop=message.stop,
+            total=self.n_bytes,
+            children=sent.children[leg.route].get(leg.receiver, ()),
+            again=command.again,
+        )
         taken = self.held[name].take(chunk)
         for child in taken.forward:
             self._start(_Leg(sent, name, child, message.start, message.stop, leg.route))
@@ -226,7 +220,7 @@ class Network:
         version = sent.command.version
         first_t = self._first_t[name, version]
         self.host().feed(
-            HostCompleted,
+            words.HostCompleted,
             host=name,
             version=version,
             n_bytes=self.n_bytes,
@@ -241,30 +235,36 @@ class Network:
         for number in behind:  # grows
             behind += children.get(number, ())
         self.host().feed(
-            MessageLost, version=command.version, sender=leg.sender, host=hosts[leg.receiver], start=leg.start,
-            stop=leg.stop, orphans=tuple(hosts[number] for number in behind), again=command.again,
+            words.MessageLost,
+            version=command.version,
+            sender=leg.sender,
+            host=hosts[leg.receiver],
+            start=leg.start,
+            stop=leg.stop,
+            orphans=tuple(hosts[number] for number in behind),
+            again=command.again,
             reason="the node is gone",
-        )  # fmt: skip
+        )
 
-    def _ask(self, command: AskMissing) -> None:
+    def _ask(self, command: words.AskMissing) -> None:
         link = self.link_of(command.version)
         for name in command.hosts:
             lost = name in self.frozen or not self.lives(name)
             wait_s = _ANSWER_S if name in self.frozen else 2 * (link.latency_s + link.overhead_s)
             self.clock.after(wait_s, self._answer, name, command.version, lost)
 
-    def _measure(self, command: MeasureLink) -> None:
+    def _measure(self, command: words.MeasureLink) -> None:
         """Report the network as it is before the first version, after a round trip."""
         link = self.link_of(1)
         after_s = 2 * (link.latency_s + link.overhead_s)
-        self.host().feed_after(after_s, LinkMeasured, hosts=command.hosts, figures=asdict(link))
+        self.host().feed_after(after_s, words.LinkMeasured, hosts=command.hosts, figures=asdict(link))
 
     def _answer(self, name: str, version: int, lost: bool) -> None:
         if lost:
-            self.host().feed(HostUnreachable, host=name, version=version, reason="it does not answer")
+            self.host().feed(words.HostUnreachable, host=name, version=version, reason="it does not answer")
             return
         missing = self.held[name].missing(version, self.n_bytes)
-        self.host().feed(RangesMissing, host=name, version=version, missing=missing)
+        self.host().feed(words.RangesMissing, host=name, version=version, missing=missing)
 
 
 def _children(route: Route) -> dict[int, tuple[int, ...]]:

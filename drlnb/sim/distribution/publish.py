@@ -41,7 +41,6 @@ def simulate_publish(
     *,
     fails: Mapping[str, float] | None = None,
     freezes: Mapping[str, float] | None = None,
-    slowness: Mapping[str, float] | None = None,
     validate: bool = False,
 ) -> Published:
     """Publish one version to `n_hosts` hosts.
@@ -56,8 +55,6 @@ def simulate_publish(
         The network.
     fails, freezes
         Host, of :func:`host_names` -> seconds after which it is gone, or stands still.
-    slowness
-        Host -> how many times slower its card is.
     validate
         Check the machine's invariants after each event.
 
@@ -67,14 +64,17 @@ def simulate_publish(
         If the planner is unknown or refuses its parameters.
     """
     clock, config = Clock(), {"planner": planner, "link": asdict(link)}
-    machine = DistributionMachine(config)
-    dead: set[str] = set()
-    lives = lambda host: host not in dead  # noqa: E731
-    network = Network(clock, lambda version: link, lambda: hosted, model_bytes, lives, slowness=dict(slowness or {}))
+    machine, dead = DistributionMachine(config), set[str]()
+    network = Network(clock, lambda version: link, lambda: hosted, model_bytes, lambda host: host not in dead)
     hosted = Hosted(
-        clock, machine, kind="distribution", config=config, stream="distribution", effects=network.effects,
+        clock,
+        machine,
+        kind="distribution",
+        config=config,
+        stream="distribution",
+        effects=network.effects,
         validate=validate,
-    )  # fmt: skip
+    )
     hosts = host_names(n_hosts)
     for places, named in ((dead, fails), (network.frozen, freezes)):
         for host, after_s in (named or {}).items():

@@ -14,19 +14,12 @@ __all__ = ["main"]
 #: Numbers of relays that a sweep tries, as far as there are hosts.
 _SWEEP = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100, 150, 200, 300, 500)
 _GBIT = 0.117e9
-#: Rates at which one host hands a version over, measured with 20 MB and 36 actors: once into the host store, which all
-#: read in place (3.2 ms), and to each actor as a copy of its own through a local socket (172 ms for all).
-_STORE_BYTES_PER_S, _COPIES_BYTES_PER_S = 20e6 / 3.2e-3, 36 * 20e6 / 172e-3
-
-
-#: Column -> figure of a row, where there are actors.
-_ACTING = {"by store": "store_acting_s", "by copies": "copies_acting_s"}
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate distribution``, print what came out and return 0; ConfigError if an option is wrong.
 
-    The arguments are ``hosts``, ``actors`` (of each host; 0: none), ``model_mb``, ``link_gbit``, ``latency_us``,
+    The arguments are ``hosts``, ``model_mb``, ``link_gbit``, ``latency_us``,
     ``overhead_us``, ``plan`` (names of planners, or ``all``), ``sweep`` (a strategy, or None), ``fail`` (HOST@SECONDS,
     each) and ``json``.
     """
@@ -38,18 +31,12 @@ def main(arguments: argparse.Namespace) -> int:
     planners = list(_planners(arguments.plan, arguments.sweep, n))
     bound = bound_s(Cost.of(n, model_bytes, link))
     results = [(name, simulate_publish(name, n, model_bytes, link, fails=fails)) for name in planners]
-    handover = _handover(arguments.actors, model_bytes)
-    rows = [_row(name, result, bound, model_bytes) | _acting(result.held_s, handover) for name, result in results]
+    rows = [_row(name, result, bound, model_bytes) for name, result in results]
     title = (
         f"{n} hosts, {arguments.model_mb:g} MB, {arguments.link_gbit:g} Gbit/s, latency {arguments.latency_us:g} us, "
         f"{arguments.overhead_us:g} us per message; one version through one card takes "
         f"{model_bytes / link.learner_bytes_per_s:.4g} s, no plan is faster than {bound:.4g} s (simulated)"
     )
-    if handover:
-        title += (
-            f"\n{arguments.actors} actors per host: the host store hands it over in {handover['store_s']:.4g} s, "
-            f"{arguments.actors} copies in {handover['copies_s']:.4g} s (at measured rates)"
-        )
     print_report(
         [title, *table_lines([_cells(row) for row in rows])],
         "simulate-distribution",
@@ -58,25 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
         hosts=n,
         model_bytes=model_bytes,
         bound_s=bound,
-        actors=arguments.actors,
-        **handover,
     )
     return 0
-
-
-def _handover(n_actors: int, model_bytes: int) -> dict[str, float]:
-    """Return the seconds in which a host hands a version to its actors, by either way; nothing without actors."""
-    if not n_actors:
-        return {}
-    return {
-        "store_s": model_bytes / _STORE_BYTES_PER_S,
-        "copies_s": n_actors * model_bytes / _COPIES_BYTES_PER_S,
-    }
-
-
-def _acting(held_s: float, handover: dict[str, float]) -> dict[str, float]:
-    """Return when all actors can act with the version, by either way."""
-    return {name.replace("_s", "_acting_s"): held_s + seconds for name, seconds in handover.items()}
 
 
 def _link(arguments: argparse.Namespace) -> Link:
@@ -150,6 +120,5 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "messages": str(row["n_messages"]),
         "learner": f"{row['learner_egress_versions']:.2f}",
         "a host": f"{row['most_egress_versions']:.2f}",
-        **{name: f"{row[key]:.4g}" for name, key in _ACTING.items() if key in row},
         "dropped": " ".join(row["failed"]) or "-",
     }

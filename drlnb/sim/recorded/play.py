@@ -2,18 +2,20 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 
 from drlnb.records import round as words
 from drlnb.records.columns.leasing import SlotAdded, SlotClosed, SlotFailed
 from drlnb.records.columns.placement import NodeLost
+from drlnb.records.columns.warmup import WarmupMeasured
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal, Stream
 from drlnb.sim.driver import Clock
 from drlnb.sim.leases import Lease, inside, leases
 from drlnb.sim.recorded.settings import Rules
-from drlnb.sim.recorded.task import FEWEST, MOST, RecordedTask, switched_fences
+from drlnb.sim.recorded.task import FEWEST, MOST, RecordedTask, switched_slots
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 
@@ -25,6 +27,7 @@ __all__ = [
     "recorded_tasks",
     "simulate_recorded",
     "slots_of",
+    "starts_of",
 ]
 
 #: Environment steps that no simulation reaches.
@@ -45,6 +48,9 @@ class Load:
     rounds: Mapping[str, tuple[int, int]]
     #: Seconds held / (slots x window), dimensionless.
     held_frac: float
+    #: Task -> mean seconds of a round from the parameters' arrival until its last collector was ready, and that a
+    #: collector was ready before; of tasks whose collectors were started between rounds, or never stopped.
+    starts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def rounds_per_s(self) -> float:
@@ -62,7 +68,7 @@ def pools_of(journal: Journal) -> list[Stream]:
 
 def slots_of(pool: Stream) -> int:
     """Return how many slots of a pool could be lent when its journal ended."""
-    slots = (pool.header.snapshot or {}).get("slots", {}).values()
+    slots = (pool.header.snapshot or {}).get("leases", {}).get("slots", {}).values()
     node_of = {str(slot["name"]): str(slot["node"]) for slot in slots if slot["state"] != "failed"}
     closed = {str(slot["name"]) for slot in slots if slot.get("closed")}
     for record in pool.records:
@@ -115,7 +121,7 @@ def _load(leases_of: Mapping[str, Sequence[Lease]], n_slots: int) -> Load:
         raise ValueError(f"{', '.join(short)}: fewer than {FEWEST} rounds while all tasks trained: let them train on")
     window_s = end_t - begin_t
     every = [lease for mine in leases_of.values() for lease in mine]
-    held_s = sum(inside(lease.granted_t, lease.ended_t, begin_t, end_t) for lease in every)
+    held_s = sum(len(each.grant.slots) * inside(each.granted_t, each.ended_t, begin_t, end_t) for each in every)
     return Load(
         window_s=window_s,
         round_s={name: window_s / n for name, n in n_rounds.items()},
@@ -144,7 +150,7 @@ def recorded_tasks(journal: Journal, rounds: Mapping[str, tuple[int, int]]) -> t
     rings = sorted(name for name in rounds if newest[name].header.config.get("replay"))
     if rings:
         raise ValueError(f"{', '.join(rings)}: rounds of an off-policy task cannot be simulated")
-    switched = switched_fences(pools_of(journal))
+    switched = switched_slots(pools_of(journal))
     return tuple(RecordedTask(newest[name], rounds[name], switched) for name in sorted(rounds))
 
 
@@ -192,10 +198,25 @@ def simulate_recorded(tasks: Sequence[RecordedTask], rules: Rules, *, until_s: f
     pool = Pool(clock, slots=slots, nodes=("n0",), settings=rules.settings)
     for name, priority in rules.priorities.items():
         pool.host.feed(SettingChanged, key="task.priority", value=priority, task=name)
-    for task in tasks:
-        Task(clock, pool, task, config=_config(task, rules.tasks.get(task.name, {})), node="n0").open()
+    played = [
+        Task(clock, pool, task, config=_config(task, rules.tasks.get(task.name, {})), node="n0") for task in tasks
+    ]
+    for each in played:
+        each.open()
     clock.run(until_s)
-    return load_of([pool.host.stream], [task.name for task in tasks], rules.n_slots)
+    load = load_of([pool.host.stream], [task.name for task in tasks], rules.n_slots)
+    return replace(load, starts=starts_of({each.name: each.host.stream for each in played}, load.rounds))
+
+
+def starts_of(streams: Mapping[str, Stream], rounds: Mapping[str, tuple[int, int]]) -> dict[str, tuple[float, float]]:
+    """Return :attr:`Load.starts` by the journals of tasks, in some of their rounds."""
+    means = {}
+    for name, stream in streams.items():
+        first, last = rounds[name]
+        rested = deque((each for each in stream.each(WarmupMeasured) if first <= each.round <= last), MOST)
+        if rested:
+            means[name] = fmean(each.wait_s for each in rested), fmean(each.idle_s for each in rested)
+    return means
 
 
 def _config(task: RecordedTask, changes: Mapping[str, Any]) -> dict[str, Any]:

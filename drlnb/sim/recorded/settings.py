@@ -61,7 +61,7 @@ def priorities(pool: Stream, names: Mapping[str, str]) -> dict[str, int]:
     names
         Name in the pool -> name of the task.
     """
-    books = (pool.header.snapshot or {}).get("tasks", {})
+    books = (pool.header.snapshot or {}).get("leases", {}).get("tasks", {})
     known = {name: book.get("priority") for name, book in books.items()}
     known |= {str(event.task): event.value for event in accepted(pool) if event.key == "task.priority"}
     return {names[name]: int(priority) for name, priority in known.items() if name in names and priority is not None}

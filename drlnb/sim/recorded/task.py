@@ -2,21 +2,22 @@
 
 import math
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+from drlnb.planning.warmup.processes import is_guide
 from drlnb.records import round as words
 from drlnb.records.base import Record
-from drlnb.records.columns.leasing import ExecutorStarted, GradientsRestored, LeaseGranted
-from drlnb.records.columns.warmup import CollectorReady, WakeCollector
+from drlnb.records.columns.leasing import ExecutorStarted, GradientsRestored, LeaseGranted, RestoreGradients
+from drlnb.records.columns.warmup import CollectorReady, StartCollector, WakeCollector
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
 from drlnb.sim.costs import Costs, RoundCosts
 
-__all__ = ["FEWEST", "MOST", "RecordedTask", "switched_fences"]
+__all__ = ["FEWEST", "MOST", "RecordedTask", "switched_slots"]
 
 #: Fewest finished rounds of a task that can stand for the others.
 FEWEST = 5
@@ -24,23 +25,24 @@ FEWEST = 5
 MOST = 5_000
 #: Newest requests whose way to the pool and back is looked at.
 _RPCS = 50
+#: A lease, and one of its slots.
+Held = tuple[Fence, str]
 #: Two durations that differ by less are one: times are rounded to microseconds.
 _SAME_S = 2e-6
 
 
-def switched_fences(pools: Sequence[Stream]) -> frozenset[Fence]:
-    """Return the newest leases that began on a slot where another task, or nobody, had computed before."""
-    fences: deque[Fence] = deque(maxlen=20 * MOST)
+def switched_slots(pools: Sequence[Stream]) -> frozenset[Held]:
+    """Return the newest leases' slots on which another task, or nobody, had computed before."""
+    switched: deque[Held] = deque(maxlen=20 * MOST)
     for pool in pools:
         tenants: dict[str, str] = {}
         for record in pool.records:
             if isinstance(record, ExecutorStarted):
                 tenants.pop(record.slot, None)
             elif isinstance(record, LeaseGranted):
-                if any(tenants.get(slot) != record.task for slot in record.slots):
-                    fences.append(record.fence)
+                switched += [(record.fence, slot) for slot in record.slots if tenants.get(slot) != record.task]
                 tenants.update(dict.fromkeys(record.slots, record.task))
-    return frozenset(fences)
+    return frozenset(switched)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,7 +70,7 @@ class RecordedTask:
     rounds
         First and last round that are taken; None: all.
     switched
-        Leases of slots where another task had computed, see :func:`switched_fences`.
+        Slots of leases where another task had computed, see :func:`switched_slots`.
 
     Raises
     ------
@@ -76,7 +78,7 @@ class RecordedTask:
         If fewer than 5 of them are finished.
     """
 
-    def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None, switched: Collection[Fence] = ()) -> None:
+    def __init__(self, stream: Stream, rounds: tuple[int, int] | None = None, switched: Collection[Held] = ()) -> None:
         self.config = stream.header.config
         self.name = str(self.config["task"])
         reading = _Reading(stream, switched, rounds or (0, sys.maxsize))
@@ -88,17 +90,31 @@ class RecordedTask:
                 f"task {self.name}: {len(self._rounds)} of its finished rounds can be used, at least {FEWEST} are "
                 "needed: let it train on"
             )
-        starts = deque((ready.start_s for ready in stream.each(CollectorReady)), maxlen=MOST)
-        start_s = median(starts) if starts else Costs().start_s
-        self.costs = Costs.from_mapping({"start_s": start_s, "switch_s": switch_s, **_saving(stream)})
+        self.costs = Costs.from_mapping({"switch_s": switch_s, **_saving(stream)})
+        #: Collector and mode -> its latest starts, but for those that tell nothing.
+        self._starts: defaultdict[tuple[int, str], deque[float]] = defaultdict(lambda: deque(maxlen=MOST))
+        #: The most slots that it asked for together.
+        self.most_slots = max((request.n_slots for request in stream.of(words.RequestSlot)), default=1)
+        warm_t: dict[str, float] = {}
+        for ready in stream.each(CollectorReady):
+            if is_guide(warm_t, ready):
+                self._starts[ready.collector, ready.start_mode].append(ready.start_s)
 
     def round(self, k: int) -> RoundCosts:
         """Return the durations of round `k`; 0 makes the initial parameters."""
         return self._rounds[(k - 1) % len(self._rounds)] if k else self._first
 
-    def start_s(self) -> float:
-        """Return the median start of a collector, in seconds."""
-        return self.costs.start_s
+    @property
+    def start_modes(self) -> frozenset[str]:
+        """How its collectors were started."""
+        return frozenset(mode for _, mode in self._starts)
+
+    def start_s(self, command: StartCollector) -> float:
+        """Return what a start takes, in seconds: its collector's own of that mode by turns, else any that there is."""
+        mode, collector = command.start_mode, command.collector
+        keys = sorted(self._starts, key=lambda key: (key[1] != mode, key[0] != collector))
+        starts = self._starts[keys[0]] if keys else (self.costs.start_s,)
+        return starts[command.round % len(starts)]
 
 
 class _Reading:
@@ -110,7 +126,7 @@ class _Reading:
     may switch more often or less.
     """
 
-    def __init__(self, stream: Stream, switched: Collection[Fence], wanted: tuple[int, int]) -> None:
+    def __init__(self, stream: Stream, switched: Collection[Held], wanted: tuple[int, int]) -> None:
         self._wanted = wanted
         self.n = int(stream.header.config["n_collectors"])
         self._switched = switched
@@ -124,12 +140,14 @@ class _Reading:
         self._asked: dict[str, float] = {}
         self._collect: dict[int, float] = {}
         self._stage: dict[int, _Staged] = {}
-        #: Lease under which something was answered last.
-        self._fence: Fence | None = None
+        #: Slot -> lease under which something was answered there last, and when that was.
+        self._fence: dict[str, Fence] = {}
+        self._free_t: dict[str, float] = {}
+        #: Slot that is given gradients which were kept.
+        self._restoring = ""
         self._firsts: deque[float] = deque(maxlen=MOST)
         self._others: deque[float] = deque(maxlen=MOST)
         self._rpc: deque[float] = deque(maxlen=_RPCS)
-        self._free_t = -math.inf
         self._finished: list[float] = []
         self._finish_s = 0.0
         handlers: dict[type, Callable[[float, Any], None]] = {
@@ -138,6 +156,7 @@ class _Reading:
             words.RequestSlot: lambda t, request: self._asked.update({request.request_id: t}),
             words.ExperienceArrived: self._arrived,
             words.GradientComputed: self._computed,
+            RestoreGradients: self._restore,
             GradientsRestored: self._restored,
             words.FinishRound: lambda t, _: self._finished.append(t),
             words.ParametersReady: self._made,
@@ -153,15 +172,20 @@ class _Reading:
             self._collect[event.collector] = t - self._woken.pop(event.collector)
 
     def _computed(self, t: float, event: words.GradientComputed) -> None:
-        slot_s = t - max(self._sent.get(event.collector, t), self._free_t)
-        first = event.fence != self._fence and event.fence in self._switched
+        slot = event.slot
+        slot_s = t - max(self._sent.get(event.collector, t), self._free_t.get(slot, -math.inf))
+        first = event.fence != self._fence.get(slot) and (event.fence, slot) in self._switched
         staged = _Staged(slot_s=slot_s, compute_s=min(slot_s, event.elapsed_s), switched=first)
         self._stage[event.collector] = staged
         (self._firsts if first else self._others).append(staged.overhead_s)
-        self._free_t, self._fence = t, event.fence
+        self._free_t[slot], self._fence[slot] = t, event.fence
+
+    def _restore(self, t: float, command: RestoreGradients) -> None:
+        self._restoring = command.slot
 
     def _restored(self, t: float, event: GradientsRestored) -> None:
-        self._free_t, self._fence = t, event.fence  # what made the slot ready has been paid before the first batch
+        # What made the slot ready has been paid before the first batch.
+        self._free_t[self._restoring], self._fence[self._restoring] = t, event.fence
 
     @property
     def switch_s(self) -> float:
@@ -197,7 +221,7 @@ class _Reading:
         self._stage.clear()
         self._sent.clear()
         self._finished.clear()
-        self._free_t = -math.inf
+        self._free_t.clear()
 
 
 def _without(costs: RoundCosts, staged: Sequence[_Staged], switch_s: float) -> RoundCosts:

@@ -29,8 +29,12 @@ class _Executor:
         self._profile_at, self._n_samples, self._noise_frac = profile_at, n_samples, noise_frac
         self._generator = np.random.default_rng(config["seed"])
         self._name, self._plan, self._done = "none", SwapPlan(), 0
-        effects: Effects = {words.ApplySwapPlan: self._apply, words.SearchSwapPlan: self._search,
-                   words.TakeSwapProfile: self._profile, words.MeasureSwapLink: self._link}  # fmt: skip
+        effects: Effects = {
+            words.ApplySwapPlan: self._apply,
+            words.SearchSwapPlan: self._search,
+            words.TakeSwapProfile: self._profile,
+            words.MeasureSwapLink: self._link,
+        }
         self.hosted = Hosted(
             clock, machine, kind="swapping", config=config, stream="swapping", effects=effects, validate=True
         )
@@ -52,7 +56,7 @@ class _Executor:
         """Make a step under the plan in force, and so many more after it."""
         profile = self._profile_at(self._done)
         plan = self._plan if self._plan.keys else SwapPlan.keeping(profile)
-        said = predict(profile, plan, self._n_samples, self._config["budget_bytes"])
+        said = predict(profile, plan, self._n_samples, self._config["memory_budget_bytes"])
         step_s = said.step_s * float(np.exp(self._noise_frac * self._generator.standard_normal()))
         swapped = sum(row.bytes(self._n_samples) for row in profile.rows if plan.action_of[row.key] == SWAP)
         fields = {"step_s": step_s, "peak_bytes": int(said.peak_bytes), "swapped_bytes": int(swapped)}
@@ -72,7 +76,7 @@ class _Executor:
 def simulate_steps(
     profile_at: Callable[[int], SwapProfile],
     n_samples: int,
-    budget_bytes: float,
+    memory_budget_bytes: float,
     *,
     n_steps: int = 60,
     planner: str = "auto",
@@ -87,7 +91,7 @@ def simulate_steps(
         Steps made so far -> what the device is like then; a change is a drift.
     n_samples
         Samples of each step.
-    budget_bytes
+    memory_budget_bytes
         What a step may use.
     n_steps
         Number of steps.
@@ -99,7 +103,7 @@ def simulate_steps(
         Of the noise and of searches.
     """
     clock = Clock()
-    config = {"planner": planner, "budget_bytes": budget_bytes, "seed": seed}
+    config = {"planner": planner, "memory_budget_bytes": memory_budget_bytes, "seed": seed}
     executor = _Executor(clock, config, profile_at, n_samples, noise_frac)
     executor.hosted.feed(words.SwapTraceChanged, shape_key=profile_at(0).shape_key)
     executor.step(n_steps - 1)

@@ -24,11 +24,11 @@ def net_trace(name: str) -> SwapTrace:
     return unpacked((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def plain_batch(trace: SwapTrace, device: str, budget_bytes: float) -> int:
+def plain_batch(trace: SwapTrace, device: str, memory_budget_bytes: float) -> int:
     """Return the largest batch of a network that fits without any plan."""
 
     def fits(n_samples: int) -> bool:
         profile = analytic(trace, device, n_samples)
-        return predict(profile, SwapPlan.keeping(profile), n_samples, budget_bytes).fits
+        return predict(profile, SwapPlan.keeping(profile), n_samples, memory_budget_bytes).fits
 
     return largest(fits)

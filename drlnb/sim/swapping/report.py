@@ -28,42 +28,51 @@ def main(arguments: argparse.Namespace) -> int:
     name, preset = arguments.net, arguments.preset
     if name not in net_names():
         raise ConfigError(f"--net must be one of {', '.join(net_names())}, got {name!r}{nearest(name, net_names())}")
-    budget_bytes = read_bytes(arguments.swap_budget)
+    memory_budget_bytes = read_bytes(arguments.swap_budget)
     if not all(0.01 <= multiple <= 100 for multiple in arguments.multiple):
         raise ConfigError(f"--multiple must be from 0.01 to 100, got {min(arguments.multiple):g}")
     trace = net_trace(name)
-    plain = plain_batch(trace, preset, budget_bytes)
+    plain = plain_batch(trace, preset, memory_budget_bytes)
     if not plain:
         raise ConfigError(f"--swap-budget must hold {name} and one sample, got {arguments.swap_budget}")
     profile = analytic(trace, preset, plain)
-    base = plain / predict(profile, SwapPlan.keeping(profile), plain, budget_bytes).step_s
-    rows = list(_rows(arguments, plain, base, budget_bytes))
+    base = plain / predict(profile, SwapPlan.keeping(profile), plain, memory_budget_bytes).step_s
+    rows = list(_rows(arguments, plain, base, memory_budget_bytes))
     saved = sum(row.bytes_per_sample for row in trace.rows) / 2**20
     title = (
-        f"{name} on {preset} (roofline), {budget_bytes / GIB:.4g} GiB: {saved:.2f} MiB saved per sample; "
+        f"{name} on {preset} (roofline), {memory_budget_bytes / GIB:.4g} GiB: {saved:.2f} MiB saved per sample; "
         f"without a plan {plain} samples fit, {base:.4g} samples/s (simulated)"
     )
     lines = [title, *table_lines([_cells(row) for row in rows])]
     print_report(
-        lines, "simulate-swapping", rows, json_to=arguments.json,
-        net=name, preset=preset, budget_bytes=budget_bytes, plain_batch=plain, plain_samples_per_s=base,
-    )  # fmt: skip
+        lines,
+        "simulate-swapping",
+        rows,
+        json_to=arguments.json,
+        net=name,
+        preset=preset,
+        memory_budget_bytes=memory_budget_bytes,
+        plain_batch=plain,
+        plain_samples_per_s=base,
+    )
     return 0
 
 
-def _rows(arguments: argparse.Namespace, plain: int, base: float, budget_bytes: int) -> Iterator[dict[str, Any]]:
+def _rows(arguments: argparse.Namespace, plain: int, base: float, memory_budget_bytes: int) -> Iterator[dict[str, Any]]:
     """Yield what came out, per multiple and planner."""
     names = [each for name in arguments.planner for each in (_COMPARED if name == "compared" else (name,))]
     for multiple in arguments.multiple:
         n_samples = max(1, int(plain * multiple))
         profile = analytic(net_trace(arguments.net), arguments.preset, n_samples)
-        view = SwapView(profile=profile, n_samples=n_samples, budget_bytes=budget_bytes, seed=arguments.seed)
+        view = SwapView(
+            profile=profile, n_samples=n_samples, memory_budget_bytes=memory_budget_bytes, seed=arguments.seed
+        )
         for name in dict.fromkeys(names):
             try:
                 plan = SWAPPING.ask(SWAPPING.build(name), view)
             except (ValueError, PlannerFailed) as error:
                 raise ConfigError(f"--planner: {error}") from None
-            said = predict(profile, plan, n_samples, budget_bytes)
+            said = predict(profile, plan, n_samples, memory_budget_bytes)
             yield figure_row(
                 f"{name} x{multiple:g}",
                 "samples per second, relative to the largest batch without a plan",

@@ -69,10 +69,10 @@ class Steps:
         """Return what is expected of a command's steps; None: they follow no plan."""
         if command.swap is None:
             return None
-        key, budget_bytes = command.swap.plan_key, command.swap.memory_budget_bytes
-        view = SwapView(profile=_profile(), n_samples=_N_SAMPLES, budget_bytes=budget_bytes)
+        key, memory_budget_bytes = command.swap.plan_key, command.swap.memory_budget_bytes
+        view = SwapView(profile=_profile(), n_samples=_N_SAMPLES, memory_budget_bytes=memory_budget_bytes)
         plan = SWAPPING.ask(SWAPPING.build(ALL), view) if key == ALL else self._plans[key]
-        return predict(_profile(), plan, _N_SAMPLES, budget_bytes)
+        return predict(_profile(), plan, _N_SAMPLES, memory_budget_bytes)
 
     def slower(self, command: rounds.ComputeGradient | rounds.FinishRound) -> float:
         """Return the time of a command's steps, relative to steps that keep everything."""

@@ -11,14 +11,7 @@ from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.base import Command, Event, Record, Row, shared
-from drlnb.records.columns.leasing import (
-    GradientsRestored,
-    LeaseReturned,
-    RequestPolled,
-    RequestRefused,
-    SendGrant,
-    SlotRequested,
-)
+from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import NodeLost, PlacementAsked, SendPlacement, TaskStopped
 from drlnb.records.ids import Fence
 from drlnb.sim.costs import Durations
@@ -31,7 +24,7 @@ __all__ = ["Attempt"]
 #: Pause before a request that was refused is made anew, in seconds: that of the real master.
 _RETRY_S = 0.2
 #: What an executor answers.
-_ANSWERS = (words.GradientComputed, GradientsRestored, words.ParametersReady)
+_ANSWERS = (words.GradientComputed, leasing.GradientsRestored, words.ParametersReady)
 
 
 class Attempt:
@@ -154,13 +147,13 @@ class Attempt:
         self.host.thaw(*(((words.LeaseLost, {"fence": fence, "reason": lost}),) if lost else ()))
 
     # ------------------------------------------------------------------ what others say
-    def granted(self, command: SendGrant) -> None:
+    def granted(self, command: leasing.SendGrant) -> None:
         """Deliver the pool's answer to the master; to one that is gone it is lost."""
         if not self.dead:
             self._pool.hold(command.fence, self.name, command.slots)
             self._clock.after(self._rpc_s, self.host.when_up, self._receive, command, self._clock.now)
 
-    def _receive(self, command: SendGrant, sent_t: float) -> None:
+    def _receive(self, command: leasing.SendGrant, sent_t: float) -> None:
         request_id, again = _split(command.request_id)
         late = self._clock.now - sent_t > self._pool.settings.renew_s
         if late and not self._pool.renew(command.fence):  # granted long ago: it asks before it uses that
@@ -195,9 +188,9 @@ class Attempt:
     def _ask(self, command: words.RequestSlot, again: int) -> None:
         """Ask the pool for a slot; where it refuses, ask once more under another id."""
         self._n_again = again
-        asked = shared(command, SlotRequested) | {"request_id": _numbered(command.request_id, again)}
-        answer = self._pool.host.feed(SlotRequested, **asked, **self._me)
-        refusals = [record for record in answer if isinstance(record, RequestRefused)]
+        asked = shared(command, leasing.SlotRequested) | {"request_id": _numbered(command.request_id, again)}
+        answer = self._pool.host.feed(leasing.SlotRequested, **asked, **self._me)
+        refusals = [record for record in answer if isinstance(record, leasing.RequestRefused)]
         if any(refusal.final for refusal in refusals):
             self.report(words.TaskFailed, reason=refusals[0].reason, detail="")
         elif refusals:
@@ -218,8 +211,8 @@ class Attempt:
     def _poll(self, request_id: str, again: int) -> None:
         if not self._wants(request_id) or again != self._n_again:
             return
-        answer = self._pool.host.feed(RequestPolled, request_id=_numbered(request_id, again))
-        if any(isinstance(record, RequestRefused) for record in answer):
+        answer = self._pool.host.feed(leasing.RequestPolled, request_id=_numbered(request_id, again))
+        if any(isinstance(record, leasing.RequestRefused) for record in answer):
             self._ask_again(request_id, again + 1)
         elif self._pool.is_closed:
             self.report(words.TaskFailed, reason=f"task {self.name} would wait for ever: no slot is lent", detail="")
@@ -234,8 +227,8 @@ class Attempt:
         self._clock.after(self._rpc_s, self._returned, command)
 
     def _returned(self, command: words.ReturnLease) -> None:
-        computed_s = tuple(round(seconds, 6) for seconds in command.computed_s)
-        self._pool.host.feed(LeaseReturned, **shared(command, LeaseReturned) | {"computed_s": computed_s})
+        computed = {"computed_s": tuple(round(seconds, 6) for seconds in command.computed_s)}
+        self._pool.host.feed(leasing.LeaseReturned, **shared(command, leasing.LeaseReturned) | computed)
         self.report(words.LeaseClosed, fence=command.fence)
 
     def _end_task(self, command: words.EndTask) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drlnb.planning.leasing.settings import LeasingSettings
+from drlnb.planning.registry import Planners
 from drlnb.records.common import SettingChanged
 from drlnb.sim.costs import Costs, Workload
 from drlnb.sim.driver import Clock
@@ -36,6 +37,7 @@ def run_tasks(
     priorities: Mapping[int, int] | None = None,
     streams: bool = True,
     config: Mapping[str, object] | None = None,
+    planners: Planners | None = None,
 ) -> tuple[Pool, tuple[Task, ...]]:
     """Run the tasks with these indices to their ends, or until `until_s`; an index names a task's durations.
 
@@ -43,7 +45,7 @@ def run_tasks(
 
     `costs` and `offsets_s` (seconds after which a task starts) may differ by index; so may `priorities`.  With
     `streams`, gradients are computed at arrival, so that a slot can be given away in between.  `config`: more of the
-    round machine's configuration.  The rest is as for
+    round machine's configuration; `planners`: those that place tasks.  The rest is as for
     :func:`drlnb.sim.training.report.simulate_train`.
     """
     clock = Clock()
@@ -51,7 +53,7 @@ def run_tasks(
     slots = {f"n{k % n_nodes}/slot{k // n_nodes}": f"n{k % n_nodes}" for k in range(n_slots)}
     settings = settings or LeasingSettings(hold=hold)
     streaming = {"streams": streams, "switch_limit_frac": settings.switch_limit_frac}
-    pool = Pool(clock, slots=slots, nodes=nodes, settings=settings, validate=validate)
+    pool = Pool(clock, slots=slots, nodes=nodes, settings=settings, validate=validate, planners=planners)
     tasks = tuple(
         Task(
             clock,

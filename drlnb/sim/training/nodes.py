@@ -9,15 +9,8 @@ from drlnb.planning.distribution import Link
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
 from drlnb.records.base import Event, shared
+from drlnb.records.columns import warmup
 from drlnb.records.columns.leasing import GradientsRestored, RestoreGradients
-from drlnb.records.columns.warmup import (
-    CollectorLost,
-    CollectorReady,
-    RevokeStart,
-    StartCollector,
-    StopCollector,
-    WakeCollector,
-)
 from drlnb.sim.costs import Durations
 from drlnb.sim.distribution.network import Network
 from drlnb.sim.driver import Clock, Effects, Hosted
@@ -84,10 +77,10 @@ class NodesSide:
         return {
             words.WriteCheckpoint: self._write_checkpoint,
             words.Evaluate: self._evaluate,
-            StartCollector: self._start,
-            StopCollector: self._stop,
-            RevokeStart: self._stop,
-            WakeCollector: self._wake,
+            warmup.StartCollector: self._start,
+            warmup.StopCollector: self._stop,
+            warmup.RevokeStart: self._stop,
+            warmup.WakeCollector: self._wake,
             words.InitialiseParameters: partial(self._make, 0),
             words.ComputeGradient: self._compute,
             RestoreGradients: self._restore,
@@ -105,7 +98,7 @@ class NodesSide:
         lives = node in self.pool.live_nodes
         if lives:
             self._displace(collector, node)
-            self.host.feed(CollectorLost, collector=collector, node=node, reason="killed", detail="")
+            self.host.feed(warmup.CollectorLost, collector=collector, node=node, reason="killed", detail="")
         return lives
 
     def lose(self, node: str) -> None:
@@ -120,37 +113,37 @@ class NodesSide:
         self._processes[collector] = (node, number + 1)
         return number + 1
 
-    def _start(self, command: StartCollector) -> None:
+    def _start(self, command: warmup.StartCollector) -> None:
         if command.round and self._begun.get(command.collector) == command.round:
             return  # it was started for this round: another time changes nothing
         self._n_envs[command.collector] = len(command.env_indices)
         self.clock.after(command.after_s, self._start_now, command, self._displace(command.collector, command.node))
 
-    def _start_now(self, command: StartCollector, number: int) -> None:
+    def _start_now(self, command: warmup.StartCollector, number: int) -> None:
         if self._processes[command.collector] != (command.node, number):
             return  # another time was set, or the start was taken back
         self._begun[command.collector] = command.round
         self._n_starting += 1
-        start_s = self.workload.start_s()
+        start_s = self.workload.start_s(command)
         self.clock.after(start_s, self._started, command, number, start_s, self._n_starting)
 
-    def _stop(self, command: StopCollector | RevokeStart) -> None:
+    def _stop(self, command: warmup.StopCollector | warmup.RevokeStart) -> None:
         """End a process that has sent, its environments are kept; or forget a start: its process is not the newest."""
         self._begun.pop(command.collector, None)
         self._displace(command.collector, command.node)
 
-    def _started(self, command: StartCollector, number: int, start_s: float, n_starting: int) -> None:
+    def _started(self, command: warmup.StartCollector, number: int, start_s: float, n_starting: int) -> None:
         self._n_starting -= 1
         if self._lives(command.collector, command.node, number):
             took = {"start_s": start_s, "n_starting": n_starting, "start_mode": "simulated"}
-            self.host.feed(CollectorReady, **shared(command, CollectorReady) | took)
+            self.host.feed(warmup.CollectorReady, **shared(command, warmup.CollectorReady) | took)
 
-    def _wake(self, command: WakeCollector) -> None:
+    def _wake(self, command: warmup.WakeCollector) -> None:
         _, number = self._processes[command.collector]
         collect_s = self.workload.round(command.round).collect_s[command.collector]
         self.clock.after(collect_s, self._acted, command, number, collect_s)
 
-    def _acted(self, command: WakeCollector, number: int, collect_s: float) -> None:
+    def _acted(self, command: warmup.WakeCollector, number: int, collect_s: float) -> None:
         if not self._lives(command.collector, command.node, number):
             return
         n_samples = command.n_steps * self._n_envs[command.collector]

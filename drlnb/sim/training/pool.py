@@ -8,20 +8,9 @@ from typing import Protocol
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.pool import PoolMachine
+from drlnb.planning.registry import Planners
 from drlnb.records.base import Event
-from drlnb.records.columns.leasing import (
-    AskYield,
-    ExecutorIdled,
-    ExecutorStarted,
-    LeaseRenewed,
-    RequestRefused,
-    RevokeLease,
-    SendGrant,
-    SlotAdded,
-    SlotFailed,
-    SlotsOpened,
-    YieldAsked,
-)
+from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import NodeAdded, NodeLost, SendPlacement
 from drlnb.records.ids import Fence
 from drlnb.records.round import ExecutorDied, LeaseLost
@@ -43,7 +32,7 @@ class Master(Protocol):
 
     host: Hosted
 
-    def granted(self, command: SendGrant) -> None:
+    def granted(self, command: leasing.SendGrant) -> None:
         """Answer its request."""
 
     def placed(self, command: SendPlacement) -> None:
@@ -142,6 +131,8 @@ class Pool:
         Names of the nodes.
     settings
         Settings of leasing.
+    planners
+        Place its tasks; None: drlnb's own.
     """
 
     def __init__(
@@ -152,8 +143,9 @@ class Pool:
         nodes: tuple[str, ...],
         settings: LeasingSettings,
         validate: bool = False,
+        planners: Planners | None = None,
     ) -> None:
-        machine = self._machine = PoolMachine(settings, epoch=1)
+        machine = self._machine = PoolMachine(settings, 1, lambda task: planners or Planners())
         self.settings = settings
         #: Task -> its newest attempt.
         self.masters: dict[str, Master] = {}
@@ -173,14 +165,16 @@ class Pool:
             config=machine.config,
             stream="broker-e1",
             effects={
-                SendGrant: lambda command: self.masters[command.task].granted(command),
+                leasing.SendGrant: lambda command: self.masters[command.task].granted(command),
                 SendPlacement: lambda command: self.masters[command.task].placed(command),
-                AskYield: lambda command: self.masters[command.task].report(YieldAsked, fence=command.fence),
-                RevokeLease: self._revoke,
+                leasing.AskYield: lambda command: self.masters[command.task].report(
+                    leasing.YieldAsked, fence=command.fence
+                ),
+                leasing.RevokeLease: self._revoke,
             },
             validate=validate,
         )
-        self.host.feed(SlotsOpened, slots=tuple(self.executors))
+        self.host.feed(leasing.SlotsOpened, slots=tuple(self.executors))
         for node in nodes:
             self.add_node(node)
 
@@ -220,7 +214,7 @@ class Pool:
         lost = self._die(executor, "lost")
         if lost:
             executor.lost = True
-            self.host.feed(SlotFailed, slot=slot, reason="lost")
+            self.host.feed(leasing.SlotFailed, slot=slot, reason="lost")
             self._clock.after(down_s, self._slot_back, executor, executor.epoch)
         return lost
 
@@ -244,12 +238,14 @@ class Pool:
 
     def _add(self, executor: Executor) -> None:
         executor.up, executor.lost = True, False
-        self.host.feed(SlotAdded, slot=executor.slot, node=executor.node, device="cpu", executor_epoch=executor.epoch)
+        self.host.feed(
+            leasing.SlotAdded, slot=executor.slot, node=executor.node, device="cpu", executor_epoch=executor.epoch
+        )
 
     def _executor_started(self, executor: Executor, epoch: int) -> None:
         if executor.epoch == epoch and executor.node in self.live_nodes:
             executor.up = True
-            self.host.feed(ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
+            self.host.feed(leasing.ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
 
     # ------------------------------------------------------------------ holders
     def hold(self, fence: Fence, task: str, slots: tuple[str, ...]) -> None:
@@ -261,7 +257,7 @@ class Pool:
     @property
     def is_closed(self) -> bool:
         """Whether it lends no slot any more: each was closed, and nobody is here to bring one back by hand."""
-        slots = self._machine.state.slots.values()
+        slots = self._machine.state.leases.slots.values()
         return bool(slots) and all(slot.closed for slot in slots)
 
     def let_go(self, fence: Fence) -> None:
@@ -289,8 +285,8 @@ class Pool:
 
     def renew(self, fence: Fence) -> bool:
         """Ask the pool to renew a lease; False if it refuses, which tells its holder that the lease is lost."""
-        for record in self.host.feed(LeaseRenewed, fence=fence, n_progress=0):
-            if isinstance(record, RequestRefused):
+        for record in self.host.feed(leasing.LeaseRenewed, fence=fence, n_progress=0):
+            if isinstance(record, leasing.RequestRefused):
                 self._lose(fence, record.reason)
                 self._good_t.pop(fence, None)
                 return False
@@ -308,7 +304,7 @@ class Pool:
             self.masters[task].report(LeaseLost, fence=fence, reason=reason)
 
     # ------------------------------------------------------------------ commands
-    def _revoke(self, command: RevokeLease) -> None:
+    def _revoke(self, command: leasing.RevokeLease) -> None:
         """Stop the work of a fence at its next batch boundary; say when the slot is idle."""
         self._lose(command.fence, command.reason)
         executor = self.executors[command.slot]
@@ -318,4 +314,4 @@ class Pool:
 
     def _idle(self, executor: Executor, epoch: int, fence: Fence) -> None:
         if executor.epoch == epoch and executor.up:
-            self.host.feed(ExecutorIdled, slot=executor.slot, fence=fence)
+            self.host.feed(leasing.ExecutorIdled, slot=executor.slot, fence=fence)

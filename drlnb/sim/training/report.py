@@ -133,12 +133,12 @@ def _result(
     )
 
 
-def _swapping(budget_bytes: int | None) -> dict[str, int]:
+def _swapping(memory_budget_bytes: int | None) -> dict[str, int]:
     """Return what a task is configured with of swapping."""
-    if budget_bytes is not None and budget_bytes <= (least := least_bytes()):
-        more = f"the {said_bytes(least)} that stay anyway ({PRETENDED}), got {said_bytes(budget_bytes)}"
+    if memory_budget_bytes is not None and memory_budget_bytes <= (least := least_bytes()):
+        more = f"the {said_bytes(least)} that stay anyway ({PRETENDED}), got {said_bytes(memory_budget_bytes)}"
         raise ConfigError(f"the budget must be above {more}")
-    return {} if budget_bytes is None else {"memory_budget_bytes": budget_bytes}
+    return {} if memory_budget_bytes is None else {"memory_budget_bytes": memory_budget_bytes}
 
 
 def _beside(task: Task, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, float]:

@@ -15,8 +15,13 @@ __all__ = ["Task"]
 
 #: Where a task begins that has no checkpoint.
 _NOTHING: Checkpoint = {
-    "version": 0, "n_rounds": 0, "n_timesteps": 0, "elapsed_s": 0.0, "episodes": (), "n_bytes": 0,
-}  # fmt: skip
+    "version": 0,
+    "n_rounds": 0,
+    "n_timesteps": 0,
+    "elapsed_s": 0.0,
+    "episodes": (),
+    "n_bytes": 0,
+}
 
 
 class Task:

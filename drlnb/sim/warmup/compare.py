@@ -318,7 +318,7 @@ def simulate_warmup(
     workload
         Durations.
     planner
-        One of :data:`~drlnb.planning.warmup.settings.PLANNER_NAMES`.
+        Name of a planner of :data:`~drlnb.planning.warmup.WARMUP`.
     settings
         Other warm-up settings; collectors end after each round unless a mode is given.
     validate

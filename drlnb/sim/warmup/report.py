@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from drlnb.planning.warmup import PLANNER_NAMES, WarmupSettings
+from drlnb.planning.warmup import WARMUP, WarmupSettings
 from drlnb.records.base import shared
 from drlnb.records.errors import ConfigError
 from drlnb.sim.report import (
@@ -28,7 +28,7 @@ def main(arguments: argparse.Namespace) -> int:
     The arguments are ``planners``, ``rho``, ``kappa``, fields of :class:`WarmupWorkload`, ``seeds``, ``out`` (None: no
     journal; else a new or empty directory), ``json``.
     """
-    planners = chosen_names("--planners", arguments.planners, PLANNER_NAMES)
+    planners = chosen_names("--planners", arguments.planners, WARMUP.names)
     settings = {"rho": arguments.rho, "kappa": arguments.kappa}
     workload = shared(arguments, WarmupWorkload)
     if problems := [*WarmupWorkload.problems(workload), *WarmupSettings.problems(settings)]:

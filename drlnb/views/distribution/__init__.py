@@ -1,1 +1,1 @@
-"""Show how versions reach the hosts: computed, simulated and measured (seed 001)."""
+"""Show how versions reach the hosts: computed, simulated and measured (the distribution patent)."""

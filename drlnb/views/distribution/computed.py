@@ -16,8 +16,8 @@ __all__ = ["COMPUTED", "Computed", "egress", "models", "scaling", "sweep"]
 #: Origin of what closed forms say: nothing was sent, not even on a virtual clock.
 COMPUTED = "computed"
 
-#: m of seed 001, and for how many machines it gives it.
-_SEED = {10.0: 100, 30.0: 298}
+#: m of the distribution patent, and for how many machines it gives it.
+_PATENT = {10.0: 100, 30.0: 298}
 
 SWEEP = table(
     "points",
@@ -83,6 +83,11 @@ class Computed:
     #: it has numbers of its own; shapes ``(k,)``.
     scaling: Mapping[str, tuple[Floats, Floats]]
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Size and network in words."""
+        return (f"{self.model_bytes / 1e6:g} MB, {self.link}",)
+
 
 def models(amount: float) -> str:
     """Return an amount of bytes in multiples of one version.
@@ -96,7 +101,7 @@ def models(amount: float) -> str:
 
 
 def sweep(of: Computed, more: str = "", measured: tuple[str, Floats, Floats] | None = None) -> View:
-    """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the seed marked.
+    """Return models per second over m, a line per strategy, with the chosen plan and the numbers of the patent marked.
 
     Parameters
     ----------
@@ -117,14 +122,12 @@ def sweep(of: Computed, more: str = "", measured: tuple[str, Floats, Floats] | N
         f"{of.name} to {words.plural(of.n_hosts, 'host')}: {times:.2f} L, predicted {words.duration(of.publish_s)}, "
         f"{words.number(1.0 / of.publish_s)} models/s; the learner sends {models(of.egress[0])}"
     )
-    return picture(
-        "distribution.sweep", f"{COMPUTED} and measured" if measured else COMPUTED, sentence + more, SWEEP,
-        lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second")),
-        facts={"marks": _marks(of)}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
-        numbers=numbered(
-            NUMBERS, publish=of.publish_s, times=times, rate=1.0 / of.publish_s, bound=of.bound_s / of.publish_s
-        ),
-    )  # fmt: skip
+    origin = f"{COMPUTED} and measured" if measured else COMPUTED
+    body = lines.body(axis("m: relays, trees, intermediate hosts"), axis("models per second"))
+    rate, share = 1.0 / of.publish_s, of.bound_s / of.publish_s
+    numbers = numbered(NUMBERS, publish=of.publish_s, times=times, rate=rate, bound=share)
+    facts, said = {"marks": _marks(of)}, sentence + more
+    return picture("distribution.sweep", origin, said, SWEEP, body, facts=facts, notes=of.notes, numbers=numbers)
 
 
 def scaling(of: Computed) -> View:
@@ -139,14 +142,12 @@ def scaling(of: Computed) -> View:
         f"models/s of {words.number(bound)} possible{own}"
     )
     marks: list[Content] = [
-        {"t": float(n), "label": f"seed: {n}", "said": f"{n} machines, as seed 001 has", "task": ""}
-        for n in _SEED.values()
+        {"t": float(n), "label": f"patent: {n}", "said": f"{n} machines, as the distribution patent has", "task": ""}
+        for n in _PATENT.values()
     ]
     chosen = {"t": float(of.n_hosts), "label": f"here: {of.n_hosts}", "said": f"chosen: {of.name}", "task": ""}
-    return picture(
-        "distribution.scaling", COMPUTED, sentence, SCALING, lines.body(axis("hosts"), axis("models per second")),
-        facts={"marks": [*marks, chosen]}, notes=(f"{of.model_bytes / 1e6:g} MB, {of.link}",),
-    )  # fmt: skip
+    body, facts = lines.body(axis("hosts"), axis("models per second")), {"marks": [*marks, chosen]}
+    return picture("distribution.scaling", COMPUTED, sentence, SCALING, body, facts=facts, notes=of.notes)
 
 
 def _add(lines: Lines, curves: Mapping[str, tuple[Floats, Floats]]) -> None:
@@ -163,9 +164,12 @@ def _add(lines: Lines, curves: Mapping[str, tuple[Floats, Floats]]) -> None:
 
 
 def _marks(of: Computed) -> list[Content]:
-    """Return where the chosen number stands, and the seed's own numbers of relays."""
-    seed = [(m, f"seed: {m:g}", f"m = {m:g}, which seed 001 gives for {n} machines") for m, n in _SEED.items()]
-    placed = [*(mark for mark in seed if mark[0] <= of.n_hosts), (float(of.m), "chosen", f"chosen: {of.name}")]
+    """Return where the chosen number stands, and the patent's own numbers of relays."""
+    marks = [
+        (m, f"patent: {m:g}", f"m = {m:g}, which the distribution patent gives for {n} machines")
+        for m, n in _PATENT.items()
+    ]
+    placed = [*(mark for mark in marks if mark[0] <= of.n_hosts), (float(of.m), "chosen", f"chosen: {of.name}")]
     return [{"t": m, "label": label, "said": said, "task": ""} for m, label, said in placed]
 
 

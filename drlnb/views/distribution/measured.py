@@ -1,6 +1,7 @@
 """Draw how versions reached the hosts of a run, beside what was predicted: a point per version, a row per host."""
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 
@@ -104,6 +105,29 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
     """
     fold = fold_of(journal, until_s)
     name, of = newest(fold, task)
+    x, said = of.versions["version"], _medians(of)
+    live = [host for host in of.hosts.values() if not host.dropped]
+    sentence = "no version has been sent yet"
+    if len(x):
+        sentence = (
+            f"{f'{name}: ' if name else ''}{words.plural(len(x), 'version')}; under {of.planners[_ruling(of)]} "
+            f"{fold.origin} {words.duration(said['measured'])}, predicted {words.duration(said['predicted'])} "
+            f"(medians), to {words.plural(len(live), 'host')}"
+        )
+        if said["correction"] and said["correction"] != 1.0:
+            times = f"{said['correction']:.2g} times the closed form"
+            sentence += f"; predictions are {times}, which is what versions took"
+        sentence += _pause_and_parts(of)
+    behind = float(max((of.newest - host.version for host in live), default=0))
+    lost, repairs = float(sum(host.n_lost for host in of.hosts.values())), float(of.n_repairs)
+    numbers = {"versions": float(len(x)), "behind": behind, "repairs": repairs, "lost": lost, **said, **_parts(of)}
+    notes = ("the band reaches from the first host to the last one", _link(of)) if len(x) else ()
+    body, known = _points(of).body(axis("version"), axis("time", "ms")), numbered(NUMBERS, **numbers)
+    return picture("distribution.versions", fold, sentence, VERSIONS, body, notes=notes, numbers=known)
+
+
+def _points(of: DistributionFold) -> Lines:
+    """Return what was predicted as steps, and what was measured as points of each planner."""
     x, predicted, form, measured, first, last = (
         of.versions[key] for key in ("version", "predicted", "form", "measured", "first", "last")
     )
@@ -116,34 +140,25 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
     for i, look in enumerate(theme.styles(of.planners)):
         mine = np.flatnonzero((of.versions["planner"] == i) & np.isfinite(measured))
         mine = mine[decimate.min_max(x[mine], measured[mine], _COLUMNS)]
-        lines.add(f"measured, {look.name}", look.colour, x[mine], 1e3 * measured[mine], dots=True,
-                  band=(1e3 * first[mine], 1e3 * last[mine]), style=(look.letter, ""))  # fmt: skip
-    live = [host for host in of.hosts.values() if not host.dropped]
+        label, band = f"measured, {look.name}", (1e3 * first[mine], 1e3 * last[mine])
+        lines.add(label, look.colour, x[mine], 1e3 * measured[mine], dots=True, band=band, style=(look.letter, ""))
+    return lines
+
+
+def _ruling(of: DistributionFold) -> int:
+    """Return the number of the planner whose version was measured last; of the newest one before any was."""
     planner = of.versions["planner"]
-    ended = planner[np.isfinite(measured)]
-    mine = planner == (ended if len(ended) else planner)[-1:]  # of the planner whose version was measured last
-    median_s, expected_s = _median(measured[mine]), _median(predicted[mine])
-    ratio, correction = _median((measured / predicted)[mine]), _median((predicted / form)[mine])
-    sentence = "no version has been sent yet"
-    if len(x):
-        sentence = (
-            f"{f'{name}: ' if name else ''}{words.plural(len(x), 'version')}; under "
-            f"{of.planners[int(planner[mine][0])]} {fold.origin} {words.duration(median_s)}, predicted "
-            f"{words.duration(expected_s)} (medians), to {words.plural(len(live), 'host')}"
-        )
-        if correction and correction != 1.0:
-            sentence += f"; predictions are {correction:.2g} times the closed form, which is what versions took"
-        sentence += _pause_and_parts(of)
-    return picture(
-        "distribution.versions", fold, sentence, VERSIONS, lines.body(axis("version"), axis("time", "ms")),
-        notes=("the band reaches from the first host to the last one", _link(of)) if len(x) else (),
-        numbers=numbered(
-            NUMBERS, versions=float(len(x)), measured=median_s, predicted=expected_s, ratio=ratio,
-            correction=correction, pause=_median(of.versions["pause"]), **_parts(of),
-            behind=float(max((of.newest - host.version for host in live), default=0)), repairs=float(of.n_repairs),
-            lost=float(sum(host.n_lost for host in of.hosts.values())),
-        ),
-    )  # fmt: skip
+    ended = planner[np.isfinite(of.versions["measured"])]
+    return int((ended if len(ended) else planner)[-1])
+
+
+def _medians(of: DistributionFold) -> dict[str, float | None]:
+    """Return medians over the latest versions of that planner; None where none is known."""
+    mine = of.versions["planner"] == _ruling(of) if len(of.versions) else slice(0)
+    measured, predicted, form = (of.versions[key][mine] for key in ("measured", "predicted", "form"))
+    values = {"measured": measured, "predicted": predicted, "ratio": measured / predicted}
+    values |= {"correction": predicted / form, "pause": of.versions["pause"]}
+    return {key: _median(value) for key, value in values.items()}
 
 
 def _parts(of: DistributionFold) -> dict[str, float]:
@@ -180,13 +195,10 @@ def hosts(journal: Journal | Fold, task: str | None = None, until_s: float | Non
     of = newest(fold, task)[1]
     rows = [
         {
-            "version": host.version,
+            **asdict(host),
             "behind": math.nan if host.dropped else of.newest - host.version,
-            "n_versions": host.n_versions,
             "publish": _mean(host.publish_s, host),
             "arrival": _mean(host.arrival_s, host),
-            "n_lost": host.n_lost,
-            "dropped": host.dropped,
         }
         for host in of.hosts.values()
     ]
@@ -195,10 +207,8 @@ def hosts(journal: Journal | Fold, task: str | None = None, until_s: float | Non
     sentence = f"{words.plural(len(rows), 'host')}: {len(rows) - len(late)} hold version {of.newest}"
     sentence += f"; dropped: {', '.join(dropped)}" if dropped else ""
     columns = shown(HOSTS, "row version behind n_versions/2 publish arrival/1 n_lost dropped/3")
-    return picture(
-        "distribution.hosts", fold, sentence if rows else "no host yet", HOSTS,
-        listing(rows, HOSTS, columns, theme.styles(of.hosts)),
-    )  # fmt: skip
+    said, body = sentence if rows else "no host yet", listing(rows, HOSTS, columns, theme.styles(of.hosts))
+    return picture("distribution.hosts", fold, said, HOSTS, body)
 
 
 def _mean(total_s: float, host: HostLine) -> float:
@@ -236,16 +246,27 @@ def spread(journal: Journal | Fold, task: str | None = None, until_s: float | No
     carried = np.bincount(shard, np.diff(parts).ravel(), len(starts))  # what hosts keep is in none
     planner = of.planners[int(of.versions.get(-1, "planner"))]
     return Spread(
-        plan=planner, name=f"version {of.newest} by {planner}", model_bytes=int(carried.sum()), hosts=tuple(names),
+        plan=planner,
+        name=f"version {of.newest} by {planner}",
+        model_bytes=int(carried.sum()),
+        hosts=tuple(names),
         messages={
-            "sender": sender, "receiver": receiver, "bytes": (stop - start).astype(np.float64), "repair": repair,
+            "sender": sender,
+            "receiver": receiver,
+            "bytes": (stop - start).astype(np.float64),
+            "repair": repair,
             "shard": np.searchsorted(starts, start, side="right") - 1,
-            "begun": first[receiver], "done": last[receiver], "wire": (last - first)[receiver],
+            "begun": first[receiver],
+            "done": last[receiver],
+            "wire": (last - first)[receiver],
         },
-        sizes=carried.astype(np.float64), look=0, origin=fold.origin,
+        sizes=carried.astype(np.float64),
+        look=0,
+        origin=fold.origin,
         publish_s=float(np.nanmax(last, initial=0.0)) if math.isnan(publish_s) else publish_s,
-        lost=tuple((host, t, -1) for host, t in of.gone.items() if host in names), notes=(_KNOWN,),
-    )  # fmt: skip
+        lost=tuple((host, t, -1) for host, t in of.gone.items() if host in names),
+        notes=(_KNOWN,),
+    )
 
 
 _KNOWN = "a host says when its first byte came and its last: all its shards seem to come at once"

@@ -159,9 +159,13 @@ def shards(of: Spread) -> View:
         each for host in rows for each in (*lanes_of("task", [of.hosts[host]]), *lanes_of("wait", [""]))
     ]
     body = timeline(
-        {"absent": absent, "waits": sends, "bars": arrivals, "dots": dots}, lanes, styles, (0.0, end),
-        axis("time since the first byte", "s", "clock"), ("learner", *of.hosts),
-    )  # fmt: skip
+        {"absent": absent, "waits": sends, "bars": arrivals, "dots": dots},
+        lanes,
+        styles,
+        (0.0, end),
+        axis("time since the first byte", "s", "clock"),
+        ("learner", *of.hosts),
+    )
     marks: list[Content] = [
         {"t": at, "label": f"{host} lost", "said": f"{host}, relay {number}, is gone", "task": ""}
         for host, at, number in of.lost
@@ -169,14 +173,11 @@ def shards(of: Spread) -> View:
     notes = ["strong: what arrives at a host; pale, in the thin lane below: what it forwards; ✓: it holds all"]
     if len(rows) < len(of.hosts):
         notes.append(f"{len(rows)} of {len(of.hosts)} hosts are drawn: those that were lost, and evenly the others")
-    return picture(
-        "distribution.shards", SIMULATED, f"{of.name}: {of.outcome}", SHARDS, body, notes=notes,
-        facts={"marks": marks, "tall": _TALL if len(rows) > 4 else 0},
-        numbers=numbered(
-            NUMBERS, publish=of.publish_s, first=_at(of.ended_s, 0), last=_at(of.ended_s, -1),
-            complete=float(of.n_complete), repaired=float(of.messages["repair"].sum()),
-        ),
-    )  # fmt: skip
+    first, last = _at(of.ended_s, 0), _at(of.ended_s, -1)
+    complete, repaired = float(of.n_complete), float(of.messages["repair"].sum())
+    numbers = numbered(NUMBERS, publish=of.publish_s, first=first, last=last, complete=complete, repaired=repaired)
+    said, facts = f"{of.name}: {of.outcome}", {"marks": marks, "tall": _TALL if len(rows) > 4 else 0}
+    return picture("distribution.shards", SIMULATED, said, SHARDS, body, notes=notes, facts=facts, numbers=numbers)
 
 
 def _lanes(of: Spread) -> Array:
@@ -206,10 +207,15 @@ def _blocks(of: Spread, which: Array, lane: Array, span: tuple[Floats, Floats]) 
     """Return messages as bars on lanes."""
     sent, n_kinds = {name: column[which] for name, column in of.messages.items()}, min(len(of.sizes), _COLOURS)
     return {
-        "start": span[0][which], "stop": span[1][which], "begun": sent["begun"], "lane": lane[which],
+        "start": span[0][which],
+        "stop": span[1][which],
+        "begun": sent["begun"],
+        "lane": lane[which],
         "series": np.where(sent["repair"] > 0, n_kinds, sent["shard"] * n_kinds // len(of.sizes)),
-        "sender": sent["sender"] + 1, "receiver": sent["receiver"] + 1, "mb": sent["bytes"] / 1e6,
-    }  # fmt: skip
+        "sender": sent["sender"] + 1,
+        "receiver": sent["receiver"] + 1,
+        "mb": sent["bytes"] / 1e6,
+    }
 
 
 def race(results: Sequence[Spread]) -> View:
@@ -226,8 +232,14 @@ def race(results: Sequence[Spread]) -> View:
         within = np.concatenate([[0.0], held]) <= end
         look = theme.styles(map(str, range(each.look + 1)))[each.look]
         x, y = np.concatenate([[0.0], held])[within], share[within]
-        lines.add(each.name, look.colour, 1e3 * np.append(x, end), np.append(y, y[-1]), step=True,
-                  style=(look.letter, look.hatch))  # fmt: skip
+        lines.add(
+            each.name,
+            look.colour,
+            1e3 * np.append(x, end),
+            np.append(y, y[-1]),
+            step=True,
+            style=(look.letter, look.hatch),
+        )
     notes = [f"{each.name}: {words.duration(last)}" for each, last in zip(ranked, lasts, strict=True)]
     if n_cut:
         notes.append(f"cut off at {words.duration(end)}: {ranked[-1].name} is not done by then")

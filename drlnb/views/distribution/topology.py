@@ -17,8 +17,9 @@ _END, _NEVER = 65534, 65535
 #: States of a part at a host, by number; then how an edge is marked.
 _STYLES = (
     *theme.lettered("· #999999 waiting", "↓ #E69F00 receiving", "✓ #2E7D32 complete", "✕ #CC79A7 dropped"),
-    *theme.lettered("→ #0072B2 planned"), REPAIR,
-)  # fmt: skip
+    *theme.lettered("→ #0072B2 planned"),
+    REPAIR,
+)
 
 TOPOLOGY = table(
     "edges",
@@ -79,16 +80,18 @@ def topology(of: Spread, shard: int = 0, at_s: float | None = None) -> View:
     }
     spans = [dict.fromkeys(np.flatnonzero(row_of == row)[[0, -1]].tolist()) for row in range(n_rows)]
     facts = {
-        "series": theme.plain(_STYLES), "span": [0.0, end], "at": at_s / end, "part": int(row_of[shard]),
-        "parts": [] if n <= _RING else ["-".join(map(str, span)) for span in spans], "x": axis("host"),
+        "series": theme.plain(_STYLES),
+        "span": [0.0, end],
+        "at": at_s / end,
+        "part": int(row_of[shard]),
+        "parts": [] if n <= _RING else ["-".join(map(str, span)) for span in spans],
+        "x": axis("host"),
         "moments": [{"t": t, "label": f"{host} lost", "said": f"{host} is gone", "task": ""} for host, t, _ in of.lost],
-    }  # fmt: skip
+    }
     part = f"{'tree' if 'tree' in of.name and m > 1 else 'shard'} {shard} of {m}" if m > 1 else "the whole version"
-    return picture(
-        "distribution.topology", of.origin, f"{of.name}, {part}: {of.outcome}", TOPOLOGY,
-        Body("topology", columns, facts, ("learner", *of.hosts)), notes=of.notes,
-        numbers=numbered(NUMBERS, holders=float(len(held)), whole=float(held.max()) if len(held) else None),
-    )  # fmt: skip
+    said, body = f"{of.name}, {part}: {of.outcome}", Body("topology", columns, facts, ("learner", *of.hosts))
+    numbers = numbered(NUMBERS, holders=float(len(held)), whole=float(held.max()) if len(held) else None)
+    return picture("distribution.topology", of.origin, said, TOPOLOGY, body, notes=of.notes, numbers=numbers)
 
 
 def _cells(of: Spread, row_of: Array, n_rows: int) -> tuple[Floats, Floats]:

@@ -50,9 +50,17 @@ def picture(
         for table, of in body.columns.items()
     }
     return View(
-        name=name, module=body.module, origin=origin, sentence=sentence, notes=tuple(notes), columns=columns,
-        table=twin, names=body.names, numbers=numbers or {}, facts=more,
-    )  # fmt: skip
+        name=name,
+        module=body.module,
+        origin=origin,
+        sentence=sentence,
+        notes=tuple(notes),
+        columns=columns,
+        table=twin,
+        names=body.names,
+        numbers=numbers or {},
+        facts=more,
+    )
 
 
 def axis(label: str, unit: str = "", kind: str = "number") -> Content:
@@ -211,8 +219,11 @@ def listing(
         else:
             columns[key] = np.array([row[key] for row in rows], dtype=np.float64)  # None becomes NaN
     facts = {
-        "cols": [dict(column) for column in shown], "series": theme.plain(series), "actions": [], "row_key": row_key
-    }  # fmt: skip
+        "cols": [dict(column) for column in shown],
+        "series": theme.plain(series),
+        "actions": [],
+        "row_key": row_key,
+    }
     others = dict(tables or {})
     return Body("table", {"rows": {**columns, **others.pop("rows", {})}, **others}, facts, tuple(names))
 

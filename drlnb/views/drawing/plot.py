@@ -13,7 +13,7 @@ from drlnb.views.drawing.payload import Array, Plain, Rows, Table, Tables, picke
 
 __all__ = ["figure"]
 
-#: Objects of plotly, which has no types: a figure, and the module of graph objects.
+#: A figure of plotly, which has no types.
 Plotly = Any
 
 #: Most bars of one table; plotly takes some 100 ms for 3,000.
@@ -22,18 +22,14 @@ _BARS = 2000
 
 def figure(header: Plain, tables: Tables, rows: Rows) -> Plotly:
     """Return a plotly figure of a picture, of what :func:`~drlnb.views.drawing.svg.draw` takes, too."""
-    go: Plotly = import_module("plotly.graph_objects")  # half a second, and only a figure needs it
-
-    fig = go.Figure()
-    _BY_MODULE[header["module"]](fig, go, header, tables, rows)
+    fig: Plotly = import_module("plotly.graph_objects").Figure()  # half a second, and only a figure needs it
+    _BY_MODULE[header["module"]](fig, header, tables, rows)
     _marks(fig, header.get("marks", ()))
+    title = f"{_safe(header['sentence'])}<br><sub>{header['origin']}</sub>"
+    clear = dict.fromkeys(("paper_bgcolor", "plot_bgcolor"), "rgba(0,0,0,0)")
+    fig.update_layout(template="none", title={"text": title, "font": {"size": 14}}, **clear)
     fig.update_layout(
-        template="none",
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        title={"text": f"{_safe(header['sentence'])}<br><sub>{header['origin']}</sub>", "font": {"size": 14}},
-        margin={"l": 90, "r": 20, "t": 60, "b": 50},
-        meta={"name": header["name"], "origin": header["origin"]},
+        margin={"l": 90, "r": 20, "t": 60, "b": 50}, meta={key: header[key] for key in ("name", "origin")}
     )
     return fig
 
@@ -44,14 +40,10 @@ def _marks(fig: Plotly, marks: Sequence[Plain]) -> None:
     for t, found in groupby(sorted(marks, key=lambda mark: float(mark["t"])), key=lambda mark: float(mark["t"])):
         group = list(found)  # marks of one moment share a line, and their words stand side by side
         labels, said = (_safe(", ".join(dict.fromkeys(mark[word] for mark in group))) for word in ("label", "said"))
-        shapes.append({
-            "type": "line", "xref": "x", "yref": "paper", "x0": t, "x1": t, "y0": 0, "y1": 1,
-            "line": {"width": 1, "dash": "dash"},
-        })  # fmt: skip
-        notes.append({
-            "x": t, "xref": "x", "yref": "paper", "y": 1, "text": labels, "hovertext": said, "showarrow": False,
-            "textangle": -90, "xanchor": "left", "yanchor": "top", "font": {"size": 10},
-        })  # fmt: skip
+        upright = {"type": "line", "x0": t, "x1": t, "y0": 0, "y1": 1, "line": {"width": 1, "dash": "dash"}}
+        label = {"text": labels, "hovertext": said, "textangle": -90, "showarrow": False, "font": {"size": 10}}
+        shapes.append({**upright, "xref": "x", "yref": "paper"})
+        notes.append({**label, "x": t, "y": 1, "xref": "x", "yref": "paper", "xanchor": "left", "yanchor": "top"})
     fig.update_layout(shapes=shapes, annotations=notes)
 
 
@@ -60,11 +52,16 @@ def _safe(text: object) -> str:
     return html.escape(str(text), quote=False)
 
 
+def _named(series: Plain, **marker: object) -> dict[str, object]:
+    """Return how a trace of a series is called and marked."""
+    return {"name": _safe(f"{series['letter']} {series['name']}"), "marker": {"color": series["colour"], **marker}}
+
+
 def _title(axis: Plain) -> str:
     return _safe(words.titled(axis["label"], axis["unit"]))
 
 
-def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+def _timeline(fig: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     # Lanes of one name would be one lane: those without a name get names that cannot be seen.
     labels = [_safe(lane["label"]) or " " * (i + 1) for i, lane in enumerate(header["lanes"])]
     looks = {
@@ -81,19 +78,13 @@ def _timeline(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
                 below, held, _ = decimate.heights(of)
                 edges, how = ("low", "high"), {"width": plain(width * held), "offset": plain(width * (below - 0.5))}
             start, stop = (of[edge] for edge in edges)
-            fig.add_trace(go.Bar(
-                base=plain(start), x=plain(stop - start), y=[labels[int(k)] for k in columns["lane"][mine]],
-                orientation="h", **how, opacity=opacity, name=_safe(f"{series['letter']} {series['name']}"),
-                legendgroup=str(i), showlegend=name == "bars", meta=name,
-                marker={"color": series["colour"], "pattern": {"shape": series["hatch"]}},  # plotly calls them the same
-            ))  # fmt: skip
+            where = {"base": plain(start), "x": plain(stop - start), "y": [labels[int(k)] for k in of["lane"]]}
+            look = _named(series, pattern={"shape": series["hatch"]}) | {"opacity": opacity, "meta": name}
+            fig.add_bar(orientation="h", legendgroup=str(i), showlegend=name == "bars", **where, **how, **look)
     dots = tables.get("dots", {})
     for _, series, mine in _of_series(header, dots):  # points in time, such as planned starts
-        fig.add_trace(go.Scatter(
-            x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], mode="markers",
-            name=_safe(f"{series['letter']} {series['name']}"), meta="dots",
-            marker={"color": series["colour"], "symbol": "line-ns-open", "size": 14, "line": {"width": 2}},
-        ))  # fmt: skip
+        look = _named(series, symbol="line-ns-open", size=14, line={"width": 2}) | {"mode": "markers", "meta": "dots"}
+        fig.add_scatter(x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], **look)
     fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
     if header.get("tall"):  # room for two lanes per host, and for each label
@@ -108,7 +99,7 @@ def _of_series(header: Plain, columns: Table) -> Iterator[tuple[int, Plain, Arra
             yield i, series, mine
 
 
-def _chart(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+def _chart(fig: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     points = tables["points"]
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i
@@ -116,27 +107,23 @@ def _chart(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -
         colour = header["series"][line["series"]]["colour"]
         banded = np.isfinite(low) & np.isfinite(high)
         if banded.any():
-            fig.add_trace(go.Scatter(
-                x=plain(np.concatenate([x[banded], x[banded][::-1]])),
-                y=plain(np.concatenate([high[banded], low[banded][::-1]])),
-                fill="toself", fillcolor=colour, opacity=0.2, line={"width": 0}, hoverinfo="skip", showlegend=False,
-                meta="band",
-            ))  # fmt: skip
-        fig.add_trace(go.Scatter(
-            x=plain(x), y=plain(y), mode="markers" if line["dots"] else "lines", name=_safe(line["label"]),
-            line={"color": colour, "width": 2, "shape": "hv" if line.get("step") else "linear"},
-            marker={"color": colour, "size": 8, "symbol": "square"}, meta="line",
-        ))  # fmt: skip
+            around = [np.concatenate([edge[banded], back[banded][::-1]]) for edge, back in ((x, x), (high, low))]
+            area = {"fill": "toself", "fillcolor": colour, "opacity": 0.2, "line": {"width": 0}, "meta": "band"}
+            fig.add_scatter(x=plain(around[0]), y=plain(around[1]), hoverinfo="skip", showlegend=False, **area)
+        drawn = {"color": colour, "width": 2, "shape": "hv" if line.get("step") else "linear"}
+        look = {"line": drawn, "marker": {"color": colour, "size": 8, "symbol": "square"}, "meta": "line"}
+        mode = "markers" if line["dots"] else "lines"
+        fig.add_scatter(x=plain(x), y=plain(y), mode=mode, name=_safe(line["label"]), **look)
     fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"title": _title(header["y"])})
 
 
-def _table(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+def _table(fig: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     titles = [_title(column) for column in header["table"]]
     columns = [[_safe(v) if isinstance(v, str) else v for v in column] for column in zip(*rows, strict=True)]
-    fig.add_trace(go.Table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]}))
+    fig.add_table(header={"values": titles}, cells={"values": columns or [[] for _ in titles]})
 
 
-def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
+def _topology(fig: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     if not tables:
         return
     hosts, edges, states, series = tables["hosts"], tables["edges"], tables["cells"]["state"], header["series"]
@@ -144,30 +131,25 @@ def _topology(fig: Plotly, go: Plotly, header: Plain, tables: Tables, rows: Rows
     if header["parts"]:
         n, m = len(hosts["gone"]), len(header["parts"])
         colours = [[(k + edge) / 4, series[k]["colour"]] for k in range(4) for edge in (0, 1)]
-        fig.add_trace(go.Heatmap(
-            z=plain(states.reshape(m, n)), y=header["parts"], zmin=-0.5, zmax=3.5, colorscale=colours, meta="cells",
-            text=plain(letters.reshape(m, n)), texttemplate="%{text}" if n <= 100 else None, xgap=0.5, ygap=1,
-            hovertemplate="host %{x}, shard %{y}: %{text}<extra></extra>",
-            colorbar={"tickvals": [0, 1, 2, 3], "ticktext": [f"{s['letter']} {s['name']}" for s in series[:4]]},
-        ))  # fmt: skip
+        bar = {"tickvals": [0, 1, 2, 3], "ticktext": [f"{look['letter']} {look['name']}" for look in series[:4]]}
+        where = {"z": plain(states.reshape(m, n)), "y": header["parts"], "text": plain(letters.reshape(m, n))}
+        drawn = {"zmin": -0.5, "zmax": 3.5, "colorscale": colours, "colorbar": bar, "xgap": 0.5, "ygap": 1}
+        said = {"hovertemplate": "host %{x}, shard %{y}: %{text}<extra></extra>", "meta": "cells"}
+        fig.add_heatmap(texttemplate="%{text}" if n <= 100 else None, **where, **drawn, **said)
         fig.update_layout(xaxis={"title": _title(header["x"])}, yaxis={"type": "category", "title": "shard"})
         return
     x, y = np.append(0.0, hosts["x"]), np.append(0.0, -hosts["y"])
     for i, look, mine in _of_series(header, edges):
         sender, receiver, gap = edges["sender"][mine], edges["receiver"][mine], np.full(len(mine), np.nan)
-        fig.add_trace(go.Scatter(
-            x=plain(np.stack([x[sender], x[receiver], gap], axis=1).ravel()), mode="lines", meta="edges",
-            y=plain(np.stack([y[sender], y[receiver], gap], axis=1).ravel()), hoverinfo="skip", legendgroup=str(i),
-            name=f"{look['letter']} {look['name']}", line={"color": look["colour"], "width": 1.5},
-        ))  # fmt: skip
+        ends = [plain(np.stack([at[sender], at[receiver], gap], axis=1).ravel()) for at in (x, y)]
+        named = {"name": f"{look['letter']} {look['name']}", "line": {"color": look["colour"], "width": 1.5}}
+        where = {"x": ends[0], "y": ends[1], "mode": "lines", "meta": "edges", "hoverinfo": "skip"}
+        fig.add_scatter(legendgroup=str(i), **where, **named)
     for k, look in enumerate(series[:4]):
         mine = np.flatnonzero(states == k)
         names = [f"{look['letter']} {_safe(header['names'][i + 1])}" for i in mine]
-        fig.add_trace(go.Scatter(
-            x=plain(x[mine + 1]), y=plain(y[mine + 1]), mode="markers+text", name=f"{look['letter']} {look['name']}",
-            text=names, textposition="top center", meta="hosts",
-            marker={"color": look["colour"], "size": 16, "symbol": "square"},
-        ))  # fmt: skip
+        where = {"x": plain(x[mine + 1]), "y": plain(y[mine + 1]), "text": names, "textposition": "top center"}
+        fig.add_scatter(mode="markers+text", meta="hosts", **where, **_named(look, size=16, symbol="square"))
     fig.update_layout(xaxis={"visible": False}, yaxis={"visible": False, "scaleanchor": "x"})
 
 

@@ -9,7 +9,7 @@ from itertools import groupby, repeat
 import numpy as np
 
 from drlnb.views.drawing import decimate, words
-from drlnb.views.drawing.payload import Array, Plain, Rows, Tables
+from drlnb.views.drawing.payload import Array, Plain, Tables
 
 __all__ = ["draw", "ticks"]
 
@@ -21,23 +21,19 @@ _CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 
 _NEAR = 6.0
 #: Most bars of a table that are drawn one by one; older ones are merged where there are more.
 _BARS = 540
-#: Most rows of a table that is drawn.
-_ROWS = 12
 
 
-def draw(header: Plain, tables: Tables, rows: Rows, width: int = 760) -> str:
+def draw(header: Plain, tables: Tables, width: int = 760) -> str:
     """Return a picture as SVG text.
 
     Parameters
     ----------
     header, tables
         As a view's ``header`` and ``columns``.
-    rows
-        Rows of the table twin, for a view that is a table.
     width
         Pixels.
     """
-    body, height = _BY_MODULE[header["module"]](header, tables, rows, width)
+    body, height = _BY_MODULE[header["module"]](header, tables, width)
     title = html.escape(f"{header['sentence']} ({header['origin']})")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -156,7 +152,7 @@ class _Frame:
 
 
 # -- timeline ---------------------------------------------------------------------------------------------------------
-def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
+def _timeline(header: Plain, tables: Tables, width: int) -> tuple[list[str], int]:
     lanes, right = header["lanes"], width - _RIGHT
     weights = [0.55 if lane["kind"] == "wait" else 1.0 for lane in lanes]
     unit = min(30.0, 250.0 / max(1.0, sum(weights)))
@@ -179,9 +175,16 @@ def _timeline(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[li
 def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
     bars = (0.34, 0.6) if header["thin"] else (1.0, 1.0)
     shares = {
-        "absent": (1.0, 0.25), "shares": (1.0, bars[1]), "waits": (1.0, 0.45), "waiting": (1.0, 0.45),
-        "bars": bars, "open": bars, "work": (1.0, 1.0), "dots": (1.0, 1.0), "drains": (1.0, 0.5),
-    }  # fmt: skip
+        "absent": (1.0, 0.25),
+        "shares": (1.0, bars[1]),
+        "waits": (1.0, 0.45),
+        "waiting": (1.0, 0.45),
+        "bars": bars,
+        "open": bars,
+        "work": (1.0, 1.0),
+        "dots": (1.0, 1.0),
+        "drains": (1.0, 0.5),
+    }
     paths: dict[tuple[str, float], list[str]] = {}
 
     def box(a: float, b: float, y: float, h: float) -> str:
@@ -212,7 +215,7 @@ def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x:
 
 
 # -- chart ------------------------------------------------------------------------------------------------------------
-def _chart(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
+def _chart(header: Plain, tables: Tables, width: int) -> tuple[list[str], int]:
     points = tables["points"]
     height, left, bottom = 280, 62.0, 226.0
     if not len(points["x"]):
@@ -275,7 +278,7 @@ _LETTERS = 300
 _SHAPES = ((0.0, 0.0), (0.5, 0.5), (0.0, 1.0), (0.3, 0.4))
 
 
-def _topology(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
+def _topology(header: Plain, tables: Tables, width: int) -> tuple[list[str], int]:
     hosts, parts, series = tables.get("hosts", {}), header["parts"], header["series"]
     if not hosts:
         return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
@@ -321,28 +324,9 @@ def _arrows(header: Plain, tables: Tables, places: Sequence[tuple[float, float]]
     return body
 
 
-# -- table ------------------------------------------------------------------------------------------------------------
-def _table(header: Plain, tables: Tables, rows: Rows, width: int) -> tuple[list[str], int]:
-    titles = [words.titled(c["label"], c["unit"]) for c in header["table"]]
-    if not rows:
-        return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
-    # Width by what the column holds; titles never lie on each other.
-    longest = [max(len(t), *(len(words.cell(row[k], 4)) for row in rows[:_ROWS])) for k, t in enumerate(titles)]
-    weights = [min(24, n) + 2 for n in longest]
-    unit = (width - 16) / sum(weights)
-    at = [8 + unit * sum(weights[:k]) for k in range(len(titles))]
-    rooms = [unit * weight for weight in weights]
-    body = [_text(x, 28, _short(t, room), _DIM, bold=True) for x, t, room in zip(at, titles, rooms, strict=True)]
-    for i, row in enumerate(rows[:_ROWS]):
-        y = 50 + i * 20
-        body.append(_line([(8, y - 11), (width - 8, y - 11)], _LINE))
-        body += [_text(x, y, _short(words.cell(value, 4), room)) for x, value, room in zip(at, row, rooms, strict=True)]
-    return body, 54 + 20 * min(len(rows), _ROWS)  # fmt: skip
-
-
-def _short(text: str, room: float) -> str:
-    most = max(3, int(room / 6))
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _table(header: Plain, tables: Tables, width: int) -> tuple[list[str], int]:
+    """Draw what a table says: its rows are in no picture, since they stand below it as text."""
+    return [_text(width / 2, 40, header["sentence"], _DIM, "middle")], 70
 
 
 _BY_MODULE = {"timeline": _timeline, "chart": _chart, "topology": _topology, "table": _table}

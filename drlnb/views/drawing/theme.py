@@ -31,13 +31,19 @@ def lettered(*series: str) -> tuple[Style, ...]:
 #: Parts of a round.  Apart from the tasks' colours by the letter, not by the hue alone.
 PHASES = lettered(
     "C #56B4E9 collect", "W #D55E00 wait for a slot", "U #009E73 update", "P #CC79A7 push", "K #999999 control"
-)  # fmt: skip
+)
 
 #: What a collector does between two rounds, and two points in time; amber is idle, red is late.
 WARMUP = lettered(
-    "A #009E73 acts", "E #999999 process ended", "P #BBBBBB parked", "S #56B4E9 starts", "I #E69F00 idle",
-    "L #D55E00 late", "p #0072B2 planned start", "k #CC79A7 parameters arrive",
-)  # fmt: skip
+    "A #009E73 acts",
+    "E #999999 process ended",
+    "P #BBBBBB parked",
+    "S #56B4E9 starts",
+    "I #E69F00 idle",
+    "L #D55E00 late",
+    "p #0072B2 planned start",
+    "k #CC79A7 parameters arrive",
+)
 
 
 def letter(index: int) -> str:

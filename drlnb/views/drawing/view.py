@@ -4,11 +4,10 @@ import base64
 import hashlib
 import html
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-
-import numpy as np
 
 from drlnb.views.drawing import payload, plot, svg, words
 from drlnb.views.drawing.payload import Content, Drawn, Message, Plain, Rows, Tables
@@ -25,7 +24,7 @@ Numbers = Mapping[str, Number]
 #: What a column holds: numbers, tokens of fences, or indices into the names, the series or the lanes.
 _KINDS = ("number", "fence", "name", "series", "lane")
 #: Rows of the table that the text/html twin shows.
-_HTML_ROWS = 8
+_HTML_ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +63,9 @@ def table(source: str, *columns: Column) -> tuple[Column, ...]:
 
 
 def numbered(known: Mapping[str, Meaning], **values: float | None) -> dict[str, Number]:
-    """Return those numbers beside a picture that have a value (or None), in the order of their meanings."""
-    return {key: (label, values[key], unit, text) for key, (label, unit, text) in known.items() if key in values}
+    """Return those numbers beside a picture that have a value, in the order of their meanings; None or NaN: unknown."""
+    said = {key: None if value is None or math.isnan(value) else value for key, value in values.items()}
+    return {key: (label, said[key], unit, text) for key, (label, unit, text) in known.items() if key in said}
 
 
 #: Kind of a column of indices -> what they point to in a picture's facts, and what of it.
@@ -170,12 +170,6 @@ class View:
             return [int(i) for i in array]
         return [payload.plain(float(v) * column.factor) for v in array]
 
-    def csv(self) -> str:
-        """Return the table twin as CSV, with a first line that names the picture and its origin."""
-        lines = [f"# {self.name}, {self.origin}", ",".join(_cell(column.title) for column in self.table)]
-        lines += [",".join(_cell(value) for value in row) for row in self.rows()]
-        return "\n".join(lines) + "\n"
-
     def json(self) -> str:
         """Return the table twin as JSON with definitions, origin and numbers."""
         return json.dumps(
@@ -199,24 +193,24 @@ class View:
 
     def svg(self, width: int = 760) -> str:
         """Return the picture as SVG text, `width` pixels wide."""
-        return svg.draw(self.header, self.columns, self.rows(12), width)
+        return svg.draw(self.header, self.columns, width)
 
     def text(self) -> str:
         """Return sentence, origin and notes as plain lines."""
         return "\n".join([f"{self.sentence} ({self.origin})", *self.notes])
 
     def html(self) -> str:
-        """Return sentence, SVG and first table rows; every text is escaped.
+        """Return sentence, SVG (of what is no table) and first table rows; every text is escaped.
 
         The rows are there as text, since readers that clean HTML may drop the picture.
         """
-        image = base64.b64encode(self.svg().encode()).decode()
         alt = html.escape(f"{self.sentence} ({self.origin})", quote=True)
+        source = f"data:image/svg+xml;base64,{base64.b64encode(self.svg().encode()).decode()}"
+        image = "" if self.module == "table" else f'<img alt="{alt}" style="max-width:100%" src="{source}">'
         notes = "".join(f"<p><small>{html.escape(note)}</small></p>" for note in self.notes)
         return (
             f'<div class="drlnb-view"><p><b>{html.escape(self.sentence)}</b> <i>{html.escape(self.origin)}</i></p>'
-            f'<img alt="{alt}" style="max-width:100%" src="data:image/svg+xml;base64,{image}">'
-            f"{table_html(self.table, self.rows(_HTML_ROWS))}{notes}</div>"
+            f"{image}{table_html(self.table, self.rows(_HTML_ROWS))}{notes}</div>"
         )
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Content:
@@ -243,13 +237,3 @@ def table_html(columns: Sequence[Column], rows: Rows) -> str:
     )
     body = "".join("<tr>" + "".join(f"<td>{html.escape(words.cell(v, 6))}</td>" for v in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: object) -> str:
-    """Return a CSV cell; text that a spreadsheet would take for a formula gets an apostrophe."""
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        return repr(float(value)) if isinstance(value, float | np.floating) else str(value)
-    text = f"'{value}" if value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
-    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text

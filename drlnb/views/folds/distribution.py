@@ -83,9 +83,18 @@ class DistributionFold:
             self.hosts.setdefault(host, HostLine()).dropped = ""
         form_s = decision.predicted_s or math.nan
         self.versions.append(
-            decision.version, self.planners.index(decision.planner), form_s * decision.correction, form_s, math.nan,
-            len(decision.hosts), decision.n_bytes / 1e6, decision.kept_bytes / 1e6, math.nan, math.nan, math.nan,
-        )  # fmt: skip
+            decision.version,
+            self.planners.index(decision.planner),
+            form_s * decision.correction,
+            form_s,
+            math.nan,
+            len(decision.hosts),
+            decision.n_bytes / 1e6,
+            decision.kept_bytes / 1e6,
+            math.nan,
+            math.nan,
+            math.nan,
+        )
         self.versions.thin("version", _MOST)
         self.sent, self.begun_t, self.arrived, self.gone = [], t, {}, {}
 

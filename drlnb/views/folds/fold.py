@@ -18,7 +18,6 @@ from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.distribution import DistributionFold
 from drlnb.views.folds.entries import Entry, Rules, entries_of, folds, handlers_of, split_stream
 from drlnb.views.folds.pool import PoolFold
-from drlnb.views.folds.reasons import Reasons
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.folds.task import TaskFold
 from drlnb.views.folds.warmup import WarmupFold
@@ -67,7 +66,7 @@ class Fold:
     numbers
         Of the run's tasks, where `tasks` are not they alone.
     details
-        Keep what only the pictures of warm-up and of reasons need, too; a third of the work.
+        Keep what only the pictures of warm-up need, too; a third of the work.
     """
 
     def __init__(
@@ -92,7 +91,6 @@ class Fold:
         self.distributions: dict[str, DistributionFold] = {}
         #: Training steps under swap plans, likewise.
         self.swappings: dict[str, SwapFold] = {}
-        self.reasons = Reasons()
         self.n_rows = 0
         #: Lines of the journal that could not be read, as far as it says so.
         self.defects: list[str] = []
@@ -132,10 +130,9 @@ class Fold:
             rules += handlers_of(self.distributions.setdefault(task.name, DistributionFold()))
             rules += handlers_of(self.swappings.setdefault(task.name, SwapFold()))
             if self._details:
-                rules += [*self._warmup(*named, stream), *self.reasons.task(task.name).items()]
+                rules += self._warmup(*named, stream)
         else:
             rules += self.pool.stream(stream)
-            rules += self.reasons.pool().items() if self._details else ()
         handlers: dict[type[Record], list[Callable[..., object]]] = defaultdict(list)
         for kind, handler in rules:
             handlers[kind].append(handler)

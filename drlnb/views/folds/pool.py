@@ -15,9 +15,8 @@ from drlnb.views.folds.aged import Aged, ticks
 from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
-from drlnb.views.folds.reasons import without_run
 
-__all__ = ["NEWEST", "Demand", "Part", "PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "Demand", "Lent", "Part", "PoolFold", "SlotLife"]
 
 #: Newest leases of a stream that are kept one by one, at least, and newest waits; twice as many at most.
 NEWEST = 1500
@@ -69,6 +68,17 @@ class Part:
     early: float = 0.0
 
 
+@dataclass(slots=True)
+class Lent:
+    """Leases of one task, those whose slots held the parameters already, and the rounds that they were for."""
+
+    n_leases: int = 0
+    n_resident: int = 0
+    n_rounds: int = 0
+    #: Its latest round.
+    latest: int = -1
+
+
 class Demand:
     """When slots were free though requests waited, pool by pool, as either changes."""
 
@@ -105,6 +115,8 @@ class PoolFold:
         self._clocks = clocks
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
+        #: Task -> the slot that it gets first if it is free; empty: it has none.
+        self.homes: dict[str, str] = {}
         #: Slot -> its number, in order of first appearance.
         self.slots: dict[str, int] = {}
         self.lives: dict[tuple[str, int], SlotLife] = {}
@@ -113,6 +125,8 @@ class PoolFold:
         self.leases = Grow(
             "stream", "task", "slot", "start", "stop", "waited", "computed", "held", "epoch", "token", "reason"
         )
+        #: Task -> what it was lent.
+        self.lent: dict[str, Lent] = defaultdict(Lent)
         #: Stream -> how many there were.
         self.n_leases: Counter[int] = Counter()
         #: Fence -> rows of a lease that goes on, and its request.
@@ -144,8 +158,8 @@ class PoolFold:
 
     def short(self, task: str) -> str:
         """Return a task's name without its run, unless two runs have one of that name."""
-        name = without_run(task)
-        return name if sum(without_run(other) == name for other in self.tasks) == 1 else task
+        name = _without_run(task)
+        return name if sum(_without_run(other) == name for other in self.tasks) == 1 else task
 
     def engaged(self) -> tuple[set[str], set[str]]:
         """Return the tasks that hold a slot now, and those that wait for one, without their runs."""
@@ -161,17 +175,19 @@ class PoolFold:
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
         snapshot = header.snapshot or {}
-        since = float(snapshot.get("t", t))
-        for slot in snapshot.get("slots", {}).values():
+        leases, placed = snapshot.get("leases", {}), snapshot.get("placement", {}).get("placed", {})
+        self.homes |= {task: str(where["home"] or "") for task, where in placed.items()}
+        since = float(leases.get("t", t))
+        for slot in leases.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
                 self.demand.change(stream, since, up=not life.is_up)
                 life.added(since)
-        for lease in snapshot.get("open", {}).values():
+        for lease in leases.get("open", {}).values():
             task, request = self._task(str(lease["task"])), str(lease["request_id"])
             if lease["state"] == "granted":
-                fence = Fence(epoch=int(snapshot["epoch"]), token=int(lease["token"]))
+                fence = Fence(epoch=int(leases["epoch"]), token=int(lease["token"]))
                 self._lend(stream, since, fence, task, request, tuple(lease["slots"]), 0.0)
             elif lease["state"] == "pending":
                 self._wait(stream, since, task, request)
@@ -238,6 +254,11 @@ class PoolFold:
         task = self._task(lease.task)
         self._waited(lease.request_id, t, granted=True)
         self._clocks.sent("grant", lease.fence, self.streams[stream], t)
+        lent = self.lent[lease.task]
+        lent.n_leases += 1
+        lent.n_resident += bool(lease.resident)
+        lent.n_rounds += lease.round > lent.latest
+        lent.latest = max(lent.latest, lease.round)
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
@@ -267,11 +288,17 @@ class PoolFold:
         lane, series = (grow[column][old].astype(np.int64) for column in ("slot", "task"))
         self.old[name, stream].add(
             {
-                "low": start, "high": stop, "held": stop - start, "computed": computed, "lane": lane, "series": series,
-                "waited": waited, "count": np.ones_like(start),
+                "low": start,
+                "high": stop,
+                "held": stop - start,
+                "computed": computed,
+                "lane": lane,
+                "series": series,
+                "waited": waited,
+                "count": np.ones_like(start),
             },
             int(ticks(t)),
-        )  # fmt: skip
+        )
         kept = np.setdiff1d(np.arange(len(grow)), old)
         grow.take(kept)
         if grow is self.leases:
@@ -301,8 +328,10 @@ class PoolFold:
         for request in [request for request, (_, other, _) in self.waiting.items() if other == task]:
             self._waited(request, t)
 
-    def _placed(self, stream: int, event: placement.PlacementAsked, t: float) -> None:
-        self._task(event.task)
+    def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
+        self._task(record.task)
+        if isinstance(record, placement.PlacementPlanned):
+            self.homes[record.task] = record.home or ""
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
         expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)
@@ -319,6 +348,12 @@ def _old(grow: Grow, stream: int) -> NDArray[np.int64]:
     mine = np.flatnonzero(grow["stream"] == stream)
     old = mine[:-NEWEST]
     return old[~np.isnan(grow["stop"][old])]
+
+
+def _without_run(task: str) -> str:
+    """Return a task's name as the pool has it (``run/task``) without its run."""
+    run, mark, name = task.partition("/")
+    return name if mark else run
 
 
 def _request_key(request: str) -> str:

@@ -54,7 +54,7 @@ class SwapFold:
     profile: Facts | None = None
     n_samples: int = 0
     #: NaN: no budget.
-    budget_bytes: float = math.nan
+    memory_budget_bytes: float = math.nan
     planner: str = "auto"
     #: Row -> the action that the user wants.
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -88,9 +88,9 @@ class SwapFold:
     def _opened(self, header: StreamOpened, t: float) -> None:
         config = header.config or {}
         own, planners = config.get("swapping", {}), config.get("planners", {})
-        budget = own.get("memory_budget_bytes", config.get("budget_bytes"))
+        budget = own.get("memory_budget_bytes", config.get("memory_budget_bytes"))
         if not self.active and budget is not None:
-            self.budget_bytes, self.pins = float(read_bytes(budget)), dict(own.get("pin") or {})
+            self.memory_budget_bytes, self.pins = float(read_bytes(budget)), dict(own.get("pin") or {})
             self.planner = str(planners.get("swapping", config.get("planner", "auto")))
 
     def _profiled(self, event: words.SwapProfileTaken, t: float) -> None:
@@ -102,7 +102,7 @@ class SwapFold:
 
     def _setting(self, event: SettingChanged, t: float) -> None:
         if event.key == "swapping.memory_budget_bytes":
-            self.budget_bytes = math.nan if event.value is None else float(read_bytes(event.value))
+            self.memory_budget_bytes = math.nan if event.value is None else float(read_bytes(event.value))
             self._mark("budget", f"{event.key}: {event.value}")
         elif event.key == "swapping.planner":
             if event.value == self.planner or str(event.value).partition(":")[0] != self.planner.partition(":")[0]:
@@ -134,7 +134,7 @@ class SwapFold:
     def _add(self, plan: str, *measured: float) -> None:
         said = self.predicted if plan == self.running else _UNKNOWN
         self.n_steps += 1
-        self.steps.append(self.n_steps, *measured, *said, self.budget_bytes, float(plan == self.trial))
+        self.steps.append(self.n_steps, *measured, *said, self.memory_budget_bytes, float(plan == self.trial))
         self.steps.thin("step", _MOST)
 
     def _learned(self, decision: words.SwapLearned, t: float) -> None:

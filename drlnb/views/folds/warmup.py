@@ -1,6 +1,7 @@
-"""Fold what a stream says of a task's collectors between two rounds into columns: a row per round and collector."""
+"""Fold what a stream says of a task's collectors between two rounds: a record per round and collector."""
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 from drlnb.records import round as rounds
@@ -9,21 +10,37 @@ from drlnb.records.columns.distribution import HostCompleted
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.entries import folds
-from drlnb.views.folds.grow import Grow
 
-__all__ = ["NEWEST", "REST", "WarmupFold"]
+__all__ = ["NEWEST", "Rest", "WarmupFold"]
 
-#: Newest rests of an attempt's collectors that are kept, at least, and starts and rounds; about twice as many at most.
+
+@dataclass(slots=True, kw_only=True)
+class Rest:
+    """What became of a collector after a round; seconds of the stream's clock, NaN: not known, or not yet."""
+
+    collector: int
+    #: Whose experience was sent; when the collector began to act, and when it had sent.
+    round: int
+    began: float
+    sent: float
+    #: When its start was planned for, when its process was ready and how long that took.
+    planned: float = math.nan
+    ready: float = math.nan
+    start_s: float = math.nan
+    #: When the next parameters were at its node.
+    arrival: float = math.nan
+    #: Whether its process was ended.
+    ended: bool = False
+    #: Of the plan: seconds from sending to the start, lead; in words.
+    after: float = math.nan
+    lead: float = math.nan
+    action: str = ""
+    planner: str = ""
+    reason: str = ""
+
+
+#: Newest rests of an attempt's collectors that are kept, and starts and rounds.
 NEWEST = 8_192
-
-#: Columns of a rest: collector; the round whose experience was sent; when it began to act and when it had
-#: sent; when its start was planned for; when its process was ready and how long that took; when the next parameters
-#: were at its node; what became of it (0: it stays, 1: its process
-#: was ended), seconds from sending to the planned start, lead; texts.
-REST = (
-    "collector", "round", "began", "sent", "planned", "ready", "start_s", "arrival", "ended", "after",
-    "lead", "action", "planner", "reason",
-)  # fmt: skip
 
 
 @folds()
@@ -33,36 +50,28 @@ class WarmupFold:
 
     #: Name of its stream.
     stream: str
-    rests: Grow = field(default_factory=lambda: Grow(*REST))
-    #: One row per measured start: node and mode (texts), how many started at once, seconds.
-    starts: Grow = field(default_factory=lambda: Grow("node", "mode", "n_starting", "start_s"))
+    rests: deque[Rest] = field(default_factory=lambda: deque(maxlen=NEWEST))
+    #: Starts, as they were measured.
+    starts: deque[warmup.CollectorReady] = field(default_factory=lambda: deque(maxlen=NEWEST))
     #: What the starts for the parameters of a round came to.
-    measured: Grow = field(default_factory=lambda: Grow("round", "wait", "idle"))
+    measured: deque[warmup.WarmupMeasured] = field(default_factory=lambda: deque(maxlen=NEWEST))
     #: When each version was at its last host.
-    versions: Grow = field(default_factory=lambda: Grow("version", "t"))
+    versions: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=NEWEST))
     #: Rounds before one of these are no guide any more.
     cuts: list[warmup.WarmupRegimeEnded] = field(default_factory=list)
     #: The newest plan that has weighed start times.
     weighed: warmup.WarmupPlanned | None = None
     #: The newest plan whose filter was asked.
     filtered: warmup.WarmupPlanned | None = None
-    #: Text -> its number in the columns of texts.
-    texts: dict[str, int] = field(default_factory=lambda: {"": 0})
     #: Settings of warm-up that the stream names, without ``warmup.``.
     settings: dict[str, object] = field(default_factory=dict)
-    _latest: dict[int, int] = field(default_factory=dict)
+    _latest: dict[int, Rest] = field(default_factory=dict)
     _nodes: dict[int, str] = field(default_factory=dict)
 
-    def _text(self, text: str) -> float:
-        return self.texts.setdefault(text, len(self.texts))
-
-    def _of_round(self, collector: int, round_: int) -> int | None:
+    def _of_round(self, collector: int, round_: int) -> Rest | None:
         """Return the collector's latest rest, if it follows that round."""
-        at = self._latest.get(collector)
-        return at if at is not None and self.rests.get(at, "round") == round_ else None
-
-    def _is_open(self, at: int, name: str) -> bool:
-        return math.isnan(self.rests.get(at, name))
+        rest = self._latest.get(collector)
+        return rest if rest is not None and rest.round == round_ else None
 
     # -- records -----------------------------------------------------------------------------------------------------
     def _opened(self, header: StreamOpened, t: float) -> None:
@@ -77,43 +86,26 @@ class WarmupFold:
 
     def _sent(self, event: rounds.ExperienceArrived, t: float) -> None:
         former = self._latest.get(event.collector)
-        if former is not None and self.rests.get(former, "round") >= event.round:
-            return  # an old round's, or sent twice
-        unknown = (math.nan,) * 4
-        self._latest[event.collector] = self.rests.append(
-            event.collector, event.round, t - event.collect_s, t, *unknown, 0.0, math.nan, math.nan, 0, 0, 0
-        )
-        if len(self.rests) >= 2 * NEWEST:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Keep the newest rows, and the texts that they name."""
-        n_old = len(self.rests) - NEWEST
-        self._latest = {collector: at - n_old for collector, at in self._latest.items() if at >= n_old}
-        for grow in (self.rests, self.starts, self.measured, self.versions):
-            grow.take(slice(-NEWEST, None))
-        texts, self.texts = [*self.texts], {"": 0}
-        for name in ("action", "planner", "reason", "node", "mode"):
-            grow = self.rests if name in REST else self.starts
-            for row, number in enumerate(grow[name].tolist()):
-                grow.set(row, name, self._text(texts[int(number)]))
+        if former is None or former.round < event.round:  # else an old round's, or sent twice
+            rest = Rest(collector=event.collector, round=event.round, began=t - event.collect_s, sent=t)
+            self._latest[event.collector] = rest
+            self.rests.append(rest)
 
     def _planned(self, plan: warmup.WarmupPlanned, t: float) -> None:
-        at = self._of_round(plan.collector, plan.round)
-        if at is None:
+        rest = self._of_round(plan.collector, plan.round)
+        if rest is None:
             return
-        for name in ("action", "planner", "reason"):
-            self.rests.set(at, name, self._text(getattr(plan, name)))
-        self.rests.set(at, "after", math.nan if plan.start_after_s is None else plan.start_after_s)
-        self.rests.set(at, "lead", math.nan if plan.lead_s is None else plan.lead_s)
+        rest.action, rest.planner, rest.reason = plan.action, plan.planner, plan.reason
+        rest.after = math.nan if plan.start_after_s is None else plan.start_after_s
+        rest.lead = math.nan if plan.lead_s is None else plan.lead_s
         self.weighed = plan if plan.candidates else self.weighed
         self.filtered = self.filtered if plan.filtered is None else plan
 
     def _ended(self, command: warmup.StopCollector, t: float) -> None:
         self._nodes[command.collector] = command.node
-        at = self._of_round(command.collector, command.round)
-        if at is not None:
-            self.rests.set(at, "ended", 1.0)
+        rest = self._of_round(command.collector, command.round)
+        if rest is not None:
+            rest.ended = True
 
     def _starts(self, command: warmup.StartCollector, t: float) -> None:
         self._plan_start(command.collector, command.round, t + command.after_s)
@@ -122,32 +114,28 @@ class WarmupFold:
         self._plan_start(command.collector, command.round, math.nan)
 
     def _plan_start(self, collector: int, round_: int, start: float) -> None:
-        at = self._of_round(collector, round_ - 1)
-        if at is not None and self._is_open(at, "ready"):
-            self.rests.set(at, "planned", start)
+        rest = self._of_round(collector, round_ - 1)
+        if rest is not None and math.isnan(rest.ready):
+            rest.planned = start
 
     def _ready(self, event: warmup.CollectorReady, t: float) -> None:
-        self.starts.append(self._text(event.node), self._text(event.start_mode), event.n_starting, event.start_s)
-        at = self._latest.get(event.collector)
-        if at is not None and self._is_open(at, "ready") and not self._is_open(at, "planned"):
-            self.rests.set(at, "ready", t)
-            self.rests.set(at, "start_s", event.start_s)
+        self.starts.append(event)
+        rest = self._latest.get(event.collector)
+        if rest is not None and math.isnan(rest.ready) and not math.isnan(rest.planned):
+            rest.ready, rest.start_s = t, event.start_s
 
     def _arrived(self, event: HostCompleted, t: float) -> None:
-        n = len(self.versions)
-        if n and self.versions.get(n - 1, "version") == event.version:
-            self.versions.set(n - 1, "t", t)
-        else:
-            self.versions.append(event.version, t)
-        for collector, at in self._latest.items():
+        if self.versions and self.versions[-1][0] == event.version:
+            self.versions.pop()
+        self.versions.append((event.version, t))
+        for collector, rest in self._latest.items():
             # Nobody acts on the parameters of the last round: who has sent then is not late for anything.
-            over = self.rests.get(at, "action") == self.texts.get("end")
-            mine = self.rests.get(at, "round") == event.version - 1 and not over
-            if mine and self._nodes.get(collector, event.host) == event.host and self._is_open(at, "arrival"):
-                self.rests.set(at, "arrival", t)
+            mine = rest.round == event.version - 1 and rest.action != "end"
+            if mine and self._nodes.get(collector, event.host) == event.host and math.isnan(rest.arrival):
+                rest.arrival = t
 
     def _measured(self, decision: warmup.WarmupMeasured, t: float) -> None:
-        self.measured.append(decision.round, decision.wait_s, decision.idle_s)
+        self.measured.append(decision)
 
     def _setting(self, event: SettingChanged, t: float) -> None:
         room, _, name = event.key.partition(".")

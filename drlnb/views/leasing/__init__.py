@@ -1,1 +1,1 @@
-"""Show leases, queues and what sharing saved (seed 000)."""
+"""Show leases, queues and what sharing saved (the leasing patent)."""

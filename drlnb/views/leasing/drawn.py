@@ -47,7 +47,7 @@ def drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[di
         "drains": _spans(_drains(line, span)),
         "absent": _spans(line.absent(*span)),
         "refused": _refused(line, low, max_bars // 4),
-    }, notes  # fmt: skip
+    }, notes
 
 
 def _shares(line: LeaseLine, old: Sequence[Table], span: tuple[float, float], n_rows: int) -> tuple[Table, list[str]]:

@@ -1,4 +1,4 @@
-"""Draw who holds which slot, who waits, and how well the slots are used: the lease Gantt (seed 000)."""
+"""Draw who holds which slot, who waits, and how well the slots are used: the lease Gantt (the leasing patent)."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
-from drlnb.views.leasing.lines import LeaseLine, expected, inflation, lent_s, sharing
+from drlnb.views.leasing.lines import THEORY, LeaseLine, expected, inflation, lent_s, sharing
 from drlnb.views.leasing.shares import shares
-from drlnb.views.leasing.tables import lending, queue, reasons
+from drlnb.views.leasing.tables import lending, queue
 
-__all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "reasons", "shares"]
+__all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "shares"]
 
 #: Key of a number beside the picture -> its value.
 Theory = Mapping[str, float | None]
@@ -57,15 +57,7 @@ NUMBERS = {
     "waiting": ("waiting", "", "tasks of the run that wait for a slot now"),
     "held": ("held", "%", f"seconds lent / {_THERE}"),
     "longest_wait_s": ("longest wait", "s", "longest wait for a slot, answered or not, in the time shown"),
-    "utilisation": (
-        "utilisation",
-        "%",
-        "seconds computed / seconds that slots were there, from the first grant to the last release of the run",
-    ),
-    "bound": ("bound", "%", "most that utilisation can be: sum of duties / slots, mean over the time of the run"),
-    "expected": ("expected", "%", "utilisation by queueing theory, mean over the time of the run"),
-    "inflation": ("rounds take", "x", "time with waits for slots / without them, mean over tasks"),
-    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over the time of the run"),
+    **THEORY,
     "fairness": ("fairness", "x", "largest share of held seconds / smallest, over the run's tasks, in the time shown"),
 }
 
@@ -119,11 +111,10 @@ def gantt(
     absent = columns["absent"]["stop"] - columns["absent"]["start"]
     whole = not (absent > _SEEN * (span[1] - span[0])).any()
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
-    return picture(
-        "leasing.gantt", fold, _sentence(numbers, line, whole=whole), TABLE,
-        body, numbers=numbers, notes=(*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()),
-        facts={"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0, "slots": len(line.slots)},
-    )  # fmt: skip
+    said = _sentence(numbers, line, whole=whole)
+    notes = [*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()]
+    facts = {"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0}
+    return picture("leasing.gantt", fold, said, TABLE, body, numbers=numbers, notes=notes, facts=facts)
 
 
 def _strangers(line: LeaseLine) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from drlnb.views.folds.fold import Fold
 from drlnb.views.folds.grow import Grow, Spans
 from drlnb.views.folds.pool import Part
 
-__all__ = ["LeaseLine", "Sharing", "expected", "inflation", "inside", "lent_s", "n_devices", "sharing"]
+__all__ = ["THEORY", "LeaseLine", "Sharing", "expected", "inflation", "inside", "lent_s", "n_devices", "sharing"]
 
 
 class LeaseLine:
@@ -49,12 +49,21 @@ class LeaseLine:
         grow = self.fold.pool.leases
         start, ended = self.at(grow, "start"), self.at(grow, "stop")
         stop = np.maximum(np.where(np.isnan(ended), max(self.now, 0.0), ended), start)
-        return self._after_old("leases", {
-            "start": start, "stop": stop, "waited": grow["waited"], "computed": grow["computed"],
-            "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
-            "epoch": grow["epoch"], "token": grow["token"].astype(np.int64), "lane": grow["slot"].astype(np.int64),
-            "reason": grow["reason"].astype(np.int64), "is_open": np.isnan(ended),
-        })  # fmt: skip
+        return self._after_old(
+            "leases",
+            {
+                "start": start,
+                "stop": stop,
+                "waited": grow["waited"],
+                "computed": grow["computed"],
+                "held": np.where(np.isnan(grow["held"]), stop - start, grow["held"]),
+                "epoch": grow["epoch"],
+                "token": grow["token"].astype(np.int64),
+                "lane": grow["slot"].astype(np.int64),
+                "reason": grow["reason"].astype(np.int64),
+                "is_open": np.isnan(ended),
+            },
+        )
 
     def _after_old(self, name: str, rows: Table) -> Table:
         """Return the pool's rows behind the columns that its older ones have become."""
@@ -69,9 +78,13 @@ class LeaseLine:
         columns |= {"start": start, "stop": stop, "is_old": np.ones(len(start), dtype=bool)}
         n = len(rows["start"])
         new = {
-            **rows, "low": rows["start"], "high": rows["stop"], "count": np.ones(n), "series": grow["task"],
+            **rows,
+            "low": rows["start"],
+            "high": rows["stop"],
+            "count": np.ones(n),
+            "series": grow["task"],
             "is_old": np.zeros(n, dtype=bool),
-        }  # fmt: skip
+        }
         nothing = np.zeros(len(start))
         both = {key: np.concatenate([columns.get(key, nothing), of]).astype(of.dtype) for key, of in new.items()}
         return {**both, "series": self.series[both["series"].astype(np.int64)]}
@@ -249,6 +262,20 @@ def lent_s(rows: Table, low: float, high: float) -> Floats:
     seconds: Floats = (rows["stop"] - rows["start"]) * inside(rows, low, high)
     return seconds
 
+
+_USED = "seconds computed / seconds that slots were there, from the first grant to the last release of the run"
+_PRICE = (
+    "time with waits for slots / without them, from each task's first slot on, mean over tasks; where a wait "
+    "overlapped with collecting, the true price is less"
+)
+#: How well slots were used and what waiting for them cost, each beside what theory expects.
+THEORY = {
+    "utilisation": ("utilisation", "%", _USED),
+    "bound": ("bound", "%", "most that utilisation can be: sum of duties / slots, mean over the time of the run"),
+    "expected": ("expected", "%", "utilisation by queueing theory, mean over the time of the run"),
+    "inflation": ("rounds take", "x", _PRICE),
+    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over the time of the run"),
+}
 
 #: What theory expects -> its column in the pool's estimates.
 _EXPECTED = {"bound": "bound", "expected": "utilisation", "expected_inflation": "inflation"}

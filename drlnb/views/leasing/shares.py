@@ -1,4 +1,4 @@
-"""Draw what sharing saved and cost: leases above the ghosts of doing without them (seed 000).
+"""Draw what sharing saved and cost: leases above the ghosts of doing without them (the leasing patent).
 
 Two ways to do without: exclusive (a device per task, one after the other) and co-located (all at once on the devices).
 """
@@ -15,7 +15,7 @@ from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.ghosts import Ghosts, ghosts
-from drlnb.views.leasing.lines import LeaseLine, Sharing, expected, inflation, n_devices, sharing
+from drlnb.views.leasing.lines import THEORY, LeaseLine, Sharing, expected, inflation, n_devices, sharing
 
 __all__ = ["shares"]
 
@@ -68,20 +68,7 @@ NUMBERS = {
         "%",
         "1 - slot-seconds lent / device-seconds until the last co-located process of each device ends",
     ),
-    "inflation": (
-        "rounds take",
-        "x",
-        "time with the waits for slots / time without them, from each task's first slot on, mean over tasks; where"
-        " a wait overlapped with collecting, the true price is less",
-    ),
-    "expected_inflation": ("expected", "x", "the same by queueing theory, mean over time"),
-    "utilisation": (
-        "utilisation",
-        "%",
-        "seconds computed / seconds that slots were there, from the first grant to the last return",
-    ),
-    "bound": ("bound", "%", "most that utilisation can be: the duties' sum / slots, mean over time"),
-    "expected": ("expected", "%", "utilisation by queueing theory, mean over time"),
+    **THEORY,
 }
 
 
@@ -119,13 +106,14 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     lanes = [*lanes_of("slot", line.slots), *lanes_of("ghost", rows)]
     tables, notes = drawn(line, (first, last), _BARS)
     body = timeline(
-        {"bars": _bars(tables, line, without), "shares": tables["shares"]}, lanes, [*styles, *ghostly], (first, end),
+        {"bars": _bars(tables, line, without), "shares": tables["shares"]},
+        lanes,
+        [*styles, *ghostly],
+        (first, end),
         names=_KNOWN,
-    )  # fmt: skip
-    return picture(
-        "leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=(*_notes(line, parts), *notes),
-        numbers=numbers,
-    )  # fmt: skip
+    )
+    notes = [*_notes(line, parts), *notes]
+    return picture("leasing.shares", line.fold, _sentence(numbers), TABLE, body, notes=notes, numbers=numbers)
 
 
 #: Columns of a bar, as ghosts have them.
@@ -196,7 +184,7 @@ def _notes(line: LeaseLine, parts: tuple[Sharing, ...]) -> tuple[str, ...]:
         "a device runs side by side are not in it: the benchmark of seats measures all three ways",
         *_OF_VIRTUAL[:virtual],
         *_OF_SEATS[:seats],
-    )  # fmt: skip
+    )
 
 
 _OF_VIRTUAL = (

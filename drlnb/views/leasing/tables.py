@@ -1,6 +1,6 @@
-"""Draw how long the queue is, what each task took, and why slots were lent, kept, given back or refused."""
+"""Draw how long the queue is, and what each task took."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,22 +8,19 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import RUN_TIME, Lines, axis, listing, picture, shown
-from drlnb.views.drawing.theme import Style
-from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.fleet import wait_quantiles
 from drlnb.views.folds.aged import TICK_S, fewer, ticks
 from drlnb.views.folds.fold import Fold, fold_of
-from drlnb.views.folds.reasons import Lent
+from drlnb.views.folds.pool import Lent
 from drlnb.views.leasing.lines import LeaseLine, sharing
 
-__all__ = ["lending", "queue", "reasons"]
+__all__ = ["lending", "queue"]
 
 #: Most points of a line: the newest half are its steps, the others its means over columns of older time.
 _POINTS = 300
 #: What a row counts for is kept as a multiple of a part of one, so that sums of many return to whole numbers.
 _PARTS = 2.0**32
-#: Most rows of the table of reasons; the rarest are left out.
-_REASONS = 60
 
 QUEUE = table(
     "points",
@@ -37,6 +34,11 @@ QUEUE = table(
     Column("lo", "least", "least in the time up to the next point, where there is a mean"),
     Column("hi", "most", "most in it"),
 )
+MEANS = {
+    "mean": ("waiting", "", "requests that wait, mean over the time shown"),
+    "most": ("at most", "", "most that waited at once; long ago, in the mean of a column"),
+    "lent": ("lent", "", "slots that are lent, mean over the time shown"),
+}
 LENDING = table(
     "rows",
     Column("task", "task", "name, with the letter that it has in every picture", kind="series"),
@@ -52,17 +54,15 @@ LENDING = table(
     Column("moved", "moved", "parameters and kept gradients that were brought to slots; nothing: not told", unit="MB"),
     Column("duty", "duty", "d: seconds computed / (time - pauses - waits for slots)"),
     Column("inflation", "rounds take", "time with the waits for slots / time without them", unit="x"),
+    Column("home", "home", "slot that it gets first where it is free, as placement said last", kind="name"),
 )
 _LENDING_COLUMNS = shown(
-    LENDING, "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation",
-    p95="p95", moved="moved MB", duty="duty d", inflation="rounds take x",
-)  # fmt: skip
-REASONS = table(
-    "rows",
-    Column("what", "what", "rule and its answer, or what became of a lease, a request or a slot", kind="name"),
-    Column("times", "times", "how often"),
-    Column("reason", "reason", "in its own words; measured numbers are left out", kind="name"),
-    Column("by", "by", "slot, or how often by the letters of the tasks", kind="name"),
+    LENDING,
+    "task rounds/2 leases/3 per_round p50 p95 held computed/1 resident/2 moved/3 duty/1 inflation home",
+    p95="p95",
+    moved="moved MB",
+    duty="duty d",
+    inflation="rounds take x",
 )
 
 
@@ -92,15 +92,10 @@ def queue(journal: Journal | Fold, until_s: float | None = None) -> View:
         _add(made, "requests waiting", "#D55E00", *waiting, "W")
     mean, most = _mean(*waiting), float(np.max(waiting[1], initial=0.0))
     sentence = f"{words.number(mean)} requests wait in the mean, {words.number(most)} at most"
-    return picture(
-        "leasing.queue", line.fold, sentence if len(asked) else "nobody has asked for a slot yet", QUEUE,
-        made.body(RUN_TIME, axis("count")), facts={"means": {"mean": 2, "lent": 1, "most": None} if line.slots else {}},
-        numbers={
-            "mean": ("waiting", mean, "", "requests that wait, mean over the time shown"),
-            "most": ("at most", most, "", "most that waited at once; long ago, in the mean of a column"),
-            "lent": ("lent", _mean(*lent), "", "slots that are lent, mean over the time shown"),
-        },
-    )  # fmt: skip
+    facts = {"means": {"mean": 2, "lent": 1, "most": None} if line.slots else {}}
+    said, body = sentence if len(asked) else "nobody has asked for a slot yet", made.body(RUN_TIME, axis("count"))
+    numbers = numbered(MEANS, mean=mean, most=most, lent=_mean(*lent))
+    return picture("leasing.queue", line.fold, said, QUEUE, body, facts=facts, numbers=numbers)
 
 
 def _steps(up: Floats, down: Floats, by: Floats, now: float) -> tuple[Floats, Floats]:
@@ -154,7 +149,8 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
     """
     line = LeaseLine(fold_of(journal, until_s))
     fold, parts = line.fold, sharing(line)
-    lent = {fold.pool.short(task): of for task, of in fold.reasons.lent.items()}
+    lent = {fold.pool.short(task): of for task, of in fold.pool.lent.items()}
+    homes = {fold.pool.short(task): home for task, home in fold.pool.homes.items()}
     total = sum(part.held for part in parts)
     rows = []
     for part in parts:
@@ -163,13 +159,21 @@ def lending(journal: Journal | Fold, until_s: float | None = None) -> View:
         mine = (line.waits["series"] == part.series) & ~line.waits["is_old"]
         p50, p95 = wait_quantiles((line.waits["stop"] - line.waits["start"])[mine].tolist())
         rows.append({
-            "task": part.series, "rounds": of.n_rounds, "leases": of.n_leases,
-            "per_round": of.n_leases / of.n_rounds if of.n_rounds else None, "p50": p50, "p95": p95, "held": part.held,
-            "computed": part.computed, "share": part.held / total if total > 0 else None,
+            "task": part.series,
+            "rounds": of.n_rounds,
+            "leases": of.n_leases,
+            "per_round": of.n_leases / of.n_rounds if of.n_rounds else None,
+            "p50": p50,
+            "p95": p95,
+            "held": part.held,
+            "computed": part.computed,
+            "share": part.held / total if total > 0 else None,
             "resident": of.n_resident / of.n_leases if of.n_leases else None,
             "moved": fold.tasks[name].moved_bytes / 1e6 if name in fold.tasks else None,
-            "duty": part.computed / part.alone if part.alone > 0 else None, "inflation": part.inflation,
-        })  # fmt: skip
+            "duty": part.computed / part.alone if part.alone > 0 else None,
+            "inflation": part.inflation,
+            "home": homes.get(name, ""),
+        })
     body = listing(rows, LENDING, _LENDING_COLUMNS, theme.task_styles(fold), row_key="task")
     return picture("leasing.lending", fold, _lending_said(line, rows), LENDING, body, notes=fold.clock_note())
 
@@ -185,51 +189,3 @@ def _lending_said(line: LeaseLine, rows: Sequence[Plain]) -> str:
         f"most slot-seconds: {line.tasks[most[1]]} {words.duration(most[0])}, least: {line.tasks[least[1]]} "
         f"{words.duration(least[0])} ({words.number(most[0] / least[0])}x)"
     )
-
-
-def reasons(journal: Journal | Fold, until_s: float | None = None) -> View:
-    """Return why slots were asked for, kept, given back, refused, taken away or drained, and how often.
-
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
-    """
-    fold = fold_of(journal, until_s)
-    letters = {style.name: style.letter for style in theme.task_styles(fold)}
-    tally = sorted(_by_reason(fold.reasons.counts, letters).items(), key=lambda item: (-item[1][0], item[0]))
-    most = tally[:_REASONS]
-    n = sum(times for _, (times, _) in tally)
-    more = f"; the {_REASONS} most frequent of {len(tally)} are shown" if len(tally) > _REASONS else ""
-    trouble = sum(times for (kind, _, _), (times, _) in tally if kind in _TROUBLE)
-    rows = [{"what": kind, "times": times, "reason": why, "by": by} for (kind, why, _), (times, by) in most]
-    sentence = f"{words.plural(n, 'decision')} about slots, {words.count(trouble)} of them trouble{more}"
-    meaning = "leases that expired or were taken away, requests refused, slots drained, closed or lost, strikes"
-    series = [Style(f"{kind}: {why} {who}", "", "#999999") for (kind, why, who), _ in most]
-    return picture(
-        "leasing.reasons", fold, sentence if tally else "no decision about a slot yet", REASONS,
-        listing(rows, REASONS, shown(REASONS, "what times reason by"), series),
-        numbers={"trouble": ("trouble", float(trouble), "", meaning)},
-    )  # fmt: skip
-
-
-def _by_reason(
-    counts: Mapping[tuple[str, str, str], int], letters: Mapping[str, str]
-) -> dict[tuple[str, str, str], tuple[int, str]]:
-    """Return (what, reason, slot or nothing) -> times, and how often by the tasks' letters, or the slot."""
-    by: dict[tuple[str, str, str], dict[str, int]] = {}
-    for (kind, who, why), times in sorted(counts.items()):
-        by.setdefault((kind, why, "" if who in letters else who), {})[letters.get(who, who)] = times
-    tally = {}
-    for key, times_of in by.items():
-        tasks = sorted((task for task in times_of if task), key=lambda letter: (len(letter), letter))
-        said = key[2] or ", ".join(f"{letter} {words.count(times_of[letter])}" for letter in tasks)
-        tally[key] = (sum(times_of.values()), said)
-    return tally
-
-
-_TROUBLE = frozenset({
-    "expired", "refused", "slot drained", "slot closed", "slot lost", "taken away", "executor died (a strike)",
-})  # fmt: skip

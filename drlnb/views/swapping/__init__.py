@@ -1,1 +1,1 @@
-"""Show which saved tensors leave the device: computed for a plan, simulated, and measured step by step (seed 004)."""
+"""Show which saved tensors leave the device (the swapping patent): computed, simulated, and measured step by step."""

@@ -1,4 +1,4 @@
-"""Draw what planners come to on one network: seconds against memory, throughput over batches, the seed's learner."""
+"""Draw what planners come to on one network: seconds against memory, throughput over batches, the patent's learner."""
 
 import math
 from collections.abc import Mapping, Sequence

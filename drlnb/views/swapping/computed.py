@@ -20,9 +20,12 @@ MIB = 2.0**20
 #: Origin of what the cost model says.
 COMPUTED = "computed"
 #: What is done with a row, and parts of a step with their lanes.
-_LOOKS = {look.name: look for look in theme.lettered(
-    "K #999999 keep", "Q #F0E442 squeeze", "D #009E73 derive", "S #0072B2 swap", "B #CC79A7 block"
-)}  # fmt: skip
+_LOOKS = {
+    look.name: look
+    for look in theme.lettered(
+        "K #999999 keep", "Q #F0E442 squeeze", "D #009E73 derive", "S #0072B2 swap", "B #CC79A7 block"
+    )
+}
 _PARTS = theme.lettered(
     "F #56B4E9 forward", "B #009E73 backward", "A #CC79A7 made again", "O #E69F00 copied out", "I #0072B2 copied in"
 )
@@ -82,7 +85,7 @@ class Explained:
     #: What is planned and by whom, in words: a network and its batch, or a task; and the planner.
     of: str
     #: NaN: no budget.
-    budget_bytes: float
+    memory_budget_bytes: float
     fits: bool
     #: Of each row ``layer``, ``type``, ``MiB``, ``gap_s``, ``action`` and ``why``.
     rows: Sequence[Plain]
@@ -101,7 +104,9 @@ class Explained:
         """The plan in words."""
         n = {action: sum(row["action"] == action for row in self.rows) for action in _LOOKS}
         counts = ", ".join(f"{action} {count}" for action, count in n.items() if count) or "nothing is saved"
-        limit = "without a budget" if math.isnan(self.budget_bytes) else f"of {said_bytes(self.budget_bytes)}"
+        limit = (
+            "without a budget" if math.isnan(self.memory_budget_bytes) else f"of {said_bytes(self.memory_budget_bytes)}"
+        )
         return (
             f"{self.of}: {counts}; predicted {said_bytes(self.numbers['peak'] * MIB)} {limit}"
             f"{'' if self.fits else ', which does not fit'}, {words.duration(self.numbers['step'])} a step, "
@@ -155,10 +160,15 @@ def lanes(of: Explained) -> View:
     """Return the work and the copies of one step, each on a lane of its own."""
     names = list(dict.fromkeys(name for _, name, _, _ in of.lanes))
     bars = [
-        (list(_LANES).index(lane), {"f": 0, "b": 1, "a": 2}[name[0]] if lane == "compute" else 3 + (lane == "h2d"),
-         names.index(name), start, stop)
+        (
+            list(_LANES).index(lane),
+            {"f": 0, "b": 1, "a": 2}[name[0]] if lane == "compute" else 3 + (lane == "h2d"),
+            names.index(name),
+            start,
+            stop,
+        )
         for lane, name, start, stop in of.lanes
-    ]  # fmt: skip
+    ]
     columns = dict(zip(("lane", "series", "what", "start", "stop"), np.array(bars).reshape(-1, 5).T, strict=True))
     columns |= {key: columns[key].astype(np.int64) for key in ("lane", "series", "what")}
     turn = columns["start"][columns["series"] == 1][:1]
@@ -181,7 +191,7 @@ def memory(of: Explained, measured_bytes: float = math.nan, origin: str = COMPUT
     lines, span = Lines(), (0.0, 1e3 * of.numbers["step"] / of.n_micro)
     x, y = [1e3 * t for t, _ in of.memory], [n / MIB for _, n in of.memory]
     lines.add("predicted", "#0072B2", [*x, span[1]], [*y, *y[-1:]], step=True, style=("P", ""))
-    levels = {"budget": (of.budget_bytes, "#D55E00", "B"), f"peak, {origin}": (measured_bytes, "#009E73", "M")}
+    levels = {"budget": (of.memory_budget_bytes, "#D55E00", "B"), f"peak, {origin}": (measured_bytes, "#009E73", "M")}
     for label, (n_bytes, colour, letter) in levels.items():
         if not math.isnan(n_bytes):
             lines.add(label, colour, span, [n_bytes / MIB] * 2, style=(letter, "/"))
@@ -201,8 +211,14 @@ def types(of: Explained) -> View:
         mib[at] += row["MiB"]
         count[at] += 1
     stop, (lane, series) = np.cumsum(mib, axis=1), np.nonzero(count)
-    bars = {"start": (stop - mib)[lane, series], "stop": stop[lane, series], "lane": lane, "series": series,
-            "mib": mib[lane, series], "count": count[lane, series]}  # fmt: skip
+    bars = {
+        "start": (stop - mib)[lane, series],
+        "stop": stop[lane, series],
+        "lane": lane,
+        "series": series,
+        "mib": mib[lane, series],
+        "count": count[lane, series],
+    }
     span = (0.0, float(stop.max(initial=1e-9)))
     body = timeline({"bars": bars}, lanes_of("task", labels), tuple(_LOOKS.values()), span, axis("saved bytes", "MiB"))
     return of.picture("types", TYPES, body)

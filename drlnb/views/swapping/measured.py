@@ -91,20 +91,26 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
     peak, time, ratio = typical(of)
     marks = [{"t": at + 0.5, "label": label, "said": said, "task": ""} for at, label, said in of.marks[-_MARKS:]]
     swapped, stall = (of.steps.get(-1, key) if of.n_steps else math.nan for key in ("swapped", "stall"))
-    numbers = {"budget": of.budget_bytes / MIB, "peak": peak / MIB, "time": time, "ratio": ratio,
-               "swapped": swapped / MIB, "stall": stall}  # fmt: skip
+    numbers = {
+        "budget": of.memory_budget_bytes / MIB,
+        "peak": peak / MIB,
+        "time": time,
+        "ratio": ratio,
+        "swapped": swapped / MIB,
+        "stall": stall,
+    }
+    body, notes = lines.body(axis("training step"), y_axis), [of.unavailable] if of.unavailable else []
+    said, facts = _sentence(name, of, origin), {"marks": marks}
     return picture(
-        f"swapping.{kind}", origin, _sentence(name, of, origin), twin, lines.body(axis("training step"), y_axis),
-        facts={"marks": marks}, notes=[of.unavailable] if of.unavailable else [],
-        numbers=numbered(NUMBERS, **{key: None if math.isnan(value) else value for key, value in numbers.items()}),
-    )  # fmt: skip
+        f"swapping.{kind}", origin, said, twin, body, facts=facts, notes=notes, numbers=numbered(NUMBERS, **numbers)
+    )
 
 
 def _sentence(name: str, of: SwapFold, origin: str) -> str:
     if not of.active:
         return "no step is planned: there is no memory budget, or no step yet"
     peak, time, _ = typical(of)
-    limit = "without a budget" if math.isnan(of.budget_bytes) else f"of {said_bytes(of.budget_bytes)}"
+    limit = "without a budget" if math.isnan(of.memory_budget_bytes) else f"of {said_bytes(of.memory_budget_bytes)}"
     plan = "no plan" if of.running == "none" else f"plan {of.running[:6]}"
     said = f"{origin} {said_bytes(peak)} {limit}, {words.duration(time)} a step"
     return f"{name}: {plan} by {of.planner}, {'no step yet' if math.isnan(peak) else said}, predicted " + (

@@ -1,1 +1,1 @@
-"""Show when collectors started and why (seed 000)."""
+"""Show when collectors started and why (the leasing patent)."""

@@ -27,7 +27,7 @@ ROUNDS = table(
     "points",
     Column("line", "rounds", "kept by the filter, dropped by it, or not looked at by the newest plan", kind="name"),
     Column("x", "round", "number of the round"),
-    Column("y", "seconds", "whole round (planner seed), else mean from sending to the next parameters", unit="s"),
+    Column("y", "seconds", "whole round (planner patent), else mean from sending to the next parameters", unit="s"),
     Column("lo", "least kept", "least seconds among the rounds that the newest plan kept", unit="s"),
     Column("hi", "most kept", "most seconds among them", unit="s"),
 )
@@ -64,7 +64,7 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
     """
     line = line_to_draw(fold_of(journal, until_s), task)
     plan = line.filtered
-    of_rounds = plan is not None and plan.planner == "seed"
+    of_rounds = plan is not None and plan.planner == "patent"
     number, seconds = (of[-_ROUNDS:] for of in (line.rounds_s() if of_rounds else line.gaps()))
     made = Lines()
     kept, dropped = _filtered(number, seconds, plan)
@@ -80,11 +80,10 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
         label = f"regime ends in round {cut.round}: {cut.reason}; {words.plural(cut.n_kept, 'round')} kept"
         made.add(label, _COLOURS["cut"], [cut.round] * 2, top, style=("|", "/"))
     label_y = "whole round" if of_rounds else "from sending to the next parameters"
-    return picture(
-        "warmup.rounds", line.fold, _rounds_said(line, (int(kept.sum()), int(dropped.sum()))), ROUNDS,
-        made.body(axis("round"), axis(label_y, "s")), notes=_rounds_notes(line),
-        facts={"marks": marks.in_rounds(line.fold, line.task) if line.task else []},
-    )  # fmt: skip
+    said = _rounds_said(line, (int(kept.sum()), int(dropped.sum())))
+    body, notes = made.body(axis("round"), axis(label_y, "s")), _rounds_notes(line)
+    facts = {"marks": marks.in_rounds(line.fold, line.task) if line.task else []}
+    return picture("warmup.rounds", line.fold, said, ROUNDS, body, notes=notes, facts=facts)
 
 
 #: Band of a line that has none.
@@ -114,7 +113,7 @@ def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
     if line.filtered is not None:
         notes.append("the band reaches from the least to the most seconds of the rounds that the newest plan kept")
     elif len(line):
-        notes.append("planner seed filters the history; saa looks at all rounds of a regime")
+        notes.append("planner patent filters the history; saa looks at all rounds of a regime")
     if line.cuts:
         last = line.cuts[-1]
         notes.append(f"{words.plural(len(line.cuts), 'regime')} ended; the last in round {last.round}: {last.reason}")
@@ -135,10 +134,8 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     fold = fold_of(journal, until_s)
     by_key: dict[tuple[str, str, int], list[float]] = {}
     for attempt in (attempt for name in fold.task_names() for attempt in WarmupLine(fold, name).attempts):
-        known = tuple(attempt.texts)
-        columns = (attempt.starts[column].tolist() for column in ("node", "mode", "n_starting", "start_s"))
-        for node, mode, n, start_s in zip(*columns, strict=True):
-            by_key.setdefault((known[int(node)], known[int(mode)], int(n)), []).append(start_s)
+        for start in attempt.starts:
+            by_key.setdefault((start.node, start.start_mode, start.n_starting), []).append(start.start_s)
     made = Lines()
     everything = np.array([value for values in by_key.values() for value in values])
     edges = np.linspace(0.0, float(everything.max()), _BINS + 1) if len(everything) else np.zeros(0)
@@ -151,8 +148,7 @@ def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
     p50, p95 = np.quantile(everything, (0.5, 0.95)).tolist() if n else (None, None)
     said = f"{words.plural(n, 'start')}{f', of {len(by_key)} kinds' if len(by_key) > 1 else ''}"
     said += f": median {words.duration(p50)}, 95 % below {words.duration(p95)}"
-    return picture(
-        "warmup.starts", fold, said if n else "no start has been measured yet", STARTS,
-        made.body(axis("from the command to ready", "s"), axis("starts")), notes=notes,
-        numbers=numbered(NUMBERS, starts=float(n), p50=p50, p95=p95),
-    )  # fmt: skip
+    said = said if n else "no start has been measured yet"
+    body, numbers = made.body(axis("from the command to ready", "s"), axis("starts")), {"p50": p50, "p95": p95}
+    of = numbered(NUMBERS, starts=float(n), **numbers)
+    return picture("warmup.starts", fold, said, STARTS, body, notes=notes, numbers=of)

@@ -81,11 +81,10 @@ def curve(
     own = float(line.settings.get("rho", _RHO))
     costs = _Costs(line, weighed, own if rho is None else rho)
     slider = _drawn(costs, made)
-    return picture(
-        "warmup.curve", line.fold, f"{line.task}, round {weighed.round}, rho {words.number(costs.rho)}: {costs.said()}",
-        CURVE, made.body(*axes), notes=_curve_notes(weighed, own, costs.kappa), numbers=costs.numbers(weighed),
-        facts={"slider": slider},
-    )  # fmt: skip
+    said = f"{line.task}, round {weighed.round}, rho {words.number(costs.rho)}: {costs.said()}"
+    notes, numbers, body = _curve_notes(weighed, own, costs.kappa), costs.numbers(weighed), made.body(*axes)
+    facts = {"slider": slider}
+    return picture("warmup.curve", line.fold, said, CURVE, body, notes=notes, numbers=numbers, facts=facts)
 
 
 def _error_s(of_wait: float, of_idle: float, along: float, rho: float) -> float:
@@ -165,10 +164,8 @@ def _drawn(costs: _Costs, made: Lines) -> Content:
     band = (cost - costs.error, cost + costs.error) if costs.error else (np.nan, np.nan)
     made.add("cost: rho x wait + idle", "#0072B2", u, cost, style=("C", ""), band=band)
     span = [0.0, max(float(np.max(u, initial=0.0)), costs.gap or 0.0)]
-    slider = {
-        "label": "rho", "value": costs.rho, "cost": 2, "cold": None, "line": -1, "best": -1, "chosen": -1, "at": -1,
-        "errors": [list(error) for error in costs.errors],
-    }  # fmt: skip
+    slider: Content = {"label": "rho", "value": costs.rho, "errors": [list(error) for error in costs.errors]}
+    slider |= {"cost": 2, "cold": None, **dict.fromkeys(("line", "best", "chosen", "at"), -1)}
     if costs.cold:
         slider |= {"cold": list(costs.cold), "line": len(made.lines)}
         made.add("cold: start at the arrival", "#56B4E9", span, [costs.of(*costs.cold)] * 2, style=("O", "/"))

@@ -1,17 +1,19 @@
 """Every rest of a task's collectors on one clock: the attempts' columns as arrays, and what each rest was made of."""
 
+from dataclasses import fields
+
 import numpy as np
 
 from drlnb.records.columns.warmup import WarmupPlanned, WarmupRegimeEnded
 from drlnb.views.drawing.payload import Array, Floats, Plain
 from drlnb.views.folds.fold import Fold
-from drlnb.views.folds.warmup import REST, WarmupFold
+from drlnb.views.folds.warmup import Rest, WarmupFold
 
 __all__ = ["WarmupLine", "line_to_draw", "tasks_with_starts"]
 
 #: Columns of a rest that are points in time.
 _TIMES = ("began", "sent", "planned", "ready", "arrival")
-#: Columns of a rest that are numbers of texts.
+#: Columns of a rest that are texts.
 _TEXTS = ("action", "planner", "reason")
 
 
@@ -20,7 +22,7 @@ def tasks_with_starts(fold: Fold) -> tuple[str, ...]:
     return tuple(
         name
         for name in fold.task_names()
-        if any((starts.rests["ended"] > 0).any() for starts in fold.warmups.get(name, {}).values())
+        if any(rest.ended for attempt in fold.warmups.get(name, {}).values() for rest in attempt.rests)
     )
 
 
@@ -33,16 +35,15 @@ class WarmupLine:
         self.attempts: tuple[WarmupFold, ...] = tuple(
             attempt for _, attempt in sorted(fold.warmups.get(task, {}).items())
         )
+        rests = [(rest, fold.offset_s(attempt.stream)) for attempt in self.attempts for rest in attempt.rests]
         #: Columns of the rests, of all attempts; ``action``, ``planner`` and ``reason`` as texts.
-        self.rests: dict[str, Array] = {name: self._column(name) for name in REST}
-
-    def _column(self, name: str) -> Array:
-        parts = [np.zeros(0, dtype=object if name in _TEXTS else np.float64)]
-        for attempt in self.attempts:
-            values = attempt.rests[name] + (self.fold.offset_s(attempt.stream) if name in _TIMES else 0.0)
-            texts = np.array([*attempt.texts], dtype=object)
-            parts.append(texts[values.astype(np.int64)] if name in _TEXTS else values)
-        return np.concatenate(parts)
+        self.rests: dict[str, Array] = {
+            name: np.array(
+                [getattr(rest, name) + shift if name in _TIMES else getattr(rest, name) for rest, shift in rests],
+                dtype=object if name in _TEXTS else np.float64,
+            )
+            for name in (each.name for each in fields(Rest))
+        }
 
     def __len__(self) -> int:
         return len(self["round"])
@@ -76,8 +77,10 @@ class WarmupLine:
         return tuple(cut for attempt in self.attempts for cut in attempt.cuts)
 
     def measured(self, name: str) -> Floats:
-        """Return ``round``, ``wait`` or ``idle`` of what the starts for each round came to, in seconds."""
-        return np.concatenate([np.zeros(0), *(attempt.measured[name] for attempt in self.attempts)])
+        """Return ``wait`` or ``idle`` of what the starts for each round came to, in seconds."""
+        return np.array(
+            [getattr(each, f"{name}_s") for attempt in self.attempts for each in attempt.measured], dtype=np.float64
+        )
 
     def gaps(self) -> tuple[Floats, Floats]:
         """Return the rounds and their mean seconds from sending to the next parameters, over the collectors."""
@@ -90,7 +93,7 @@ class WarmupLine:
         """Return the rounds and their whole seconds: from their own parameters' arrival to that of the next."""
         number, seconds = [np.zeros(0)], [np.zeros(0)]
         for attempt in self.attempts:
-            version, t = attempt.versions["version"], attempt.versions["t"]
+            version, t = np.array(attempt.versions, dtype=np.float64).reshape(-1, 2).T
             follows = np.flatnonzero(np.diff(version) == 1)
             number.append(version[follows])
             seconds.append(t[follows + 1] - t[follows])

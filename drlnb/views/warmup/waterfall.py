@@ -1,14 +1,14 @@
-"""Draw why each collector was started when it was, and whether it was ready in time (seed 000)."""
+"""Draw why each collector was started when it was, and whether it was ready in time (the leasing patent)."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Array, Content, Floats, Table, picked
-from drlnb.views.drawing.pictures import lanes_of, listing, picture, shown, timeline
+from drlnb.views.drawing.payload import Array, Floats, Table, picked
+from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.warmup import NEWEST
@@ -16,12 +16,10 @@ from drlnb.views.warmup.charts import rounds, starts
 from drlnb.views.warmup.curve import curve
 from drlnb.views.warmup.lines import WarmupLine, tasks_with_starts
 
-__all__ = ["choices", "curve", "rounds", "starts", "waterfall"]
+__all__ = ["curve", "rounds", "starts", "waterfall"]
 
 #: Newest rounds of each task that are drawn: more would be narrower than a user can read.
 N_ROUNDS = 12
-#: Newest rounds of each task in the table.
-N_CHOICES = 8
 
 #: Two times that differ by less are one.
 _SAME_S = 2e-6
@@ -44,19 +42,6 @@ WATERFALL = table(
     Column("lead", "lead", "by how much the start was planned before the arrival that the planner expected", unit="s"),
     Column("cause", "started by", "what made it start", kind="name"),
     Column("planner", "planner", "which rule planned it", kind="name"),
-    Column("reason", "reason", "the planner's reason, in its words", kind="name"),
-)
-CHOICES = table(
-    "rows",
-    Column("row", "task, round", "the round that had been sent", kind="series"),
-    Column("planner", "planner", "which rule planned", kind="name"),
-    Column(
-        "action", "choice", "start: at a planned time; cold: at the parameters' arrival; keep: not stopped", kind="name"
-    ),
-    Column("after", "after", "planned seconds from sending to the start, mean", unit="s"),
-    Column("lead", "lead", "seconds before the expected arrival, mean", unit="s"),
-    Column("wait", "waited", "from the parameters' arrival until the last collector was ready", unit="s"),
-    Column("idle", "idle", "mean seconds that a collector was ready too early", unit="s"),
     Column("reason", "reason", "the planner's reason, in its words", kind="name"),
 )
 NUMBERS = {
@@ -93,7 +78,8 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     ValueError
         If `n_rounds` < 1.
     """
-    _at_least_1(n_rounds)
+    if n_rounds < 1:
+        raise ValueError(f"n_rounds must be >= 1, got {n_rounds}")
     fold = fold_of(journal, until_s)
     names = tasks_with_starts(fold) or fold.task_names()  # those that start nothing say little beside those that do
     lines = [line for line in (WarmupLine(fold, name) for name in names) if len(line)]
@@ -105,18 +91,15 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     low = float(np.min(bars["start"], initial=np.inf)) if len(bars["start"]) else 0.0
     numbers = _numbers(lines)
     body = timeline(
-        {"bars": bars, "dots": dots}, lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]),
-        theme.WARMUP, (low, max(low, float(np.max(bars["stop"], initial=low)))), names=tuple(texts),
-    )  # fmt: skip
-    return picture(
-        "warmup.waterfall", fold, _sentence(lines, numbers), WATERFALL, body,
-        notes=_waterfall_notes(lines, n_rounds), numbers=numbers, facts={"window_s": None},
-    )  # fmt: skip
-
-
-def _at_least_1(n_rounds: int) -> None:
-    if n_rounds < 1:
-        raise ValueError(f"n_rounds must be >= 1, got {n_rounds}")
+        {"bars": bars, "dots": dots},
+        lanes_of("collector", [f"{letters[task]} {task} {i}" for task, i in lanes]),
+        theme.WARMUP,
+        (low, max(low, float(np.max(bars["stop"], initial=low)))),
+        names=tuple(texts),
+    )
+    said, notes = _sentence(lines, numbers), _waterfall_notes(lines, n_rounds)
+    facts = {"window_s": None}
+    return picture("warmup.waterfall", fold, said, WATERFALL, body, notes=notes, numbers=numbers, facts=facts)
 
 
 #: The drawn tables of a run in which no collector has sent.
@@ -251,52 +234,3 @@ def _waterfall_notes(lines: Sequence[WarmupLine], n_rounds: int) -> tuple[str, .
         of = f"the newest {words.count(NEWEST)} rests at least" if _is_long(lines) else "all"
         notes.append(f"the newest {n_rounds} rounds of each task are drawn; the numbers are of {of}")
     return tuple(notes)
-
-
-def choices(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: int = N_CHOICES) -> View:
-    """Return the table of warm-up choices: planner, choice, lead, what it came to, and the reason; newest last.
-
-    Parameters
-    ----------
-    journal
-        A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
-    n_rounds
-        Newest rounds of each task, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If `n_rounds` < 1.
-    """
-    _at_least_1(n_rounds)
-    fold = fold_of(journal, until_s)
-    styles = theme.task_styles(fold)
-    chosen = [
-        (row["round"], k, row)
-        for k, style in enumerate(styles)
-        for row in _choices(WarmupLine(fold, style.name), n_rounds)
-    ]
-    chosen.sort(key=lambda choice: choice[:2])
-    rows = [row for *_, row in chosen]
-    planned = sum(row["action"] == "start" for row in rows)
-    sentence = f"newest {words.plural(len(rows), 'choice')}: {planned} planned" if rows else "no choice yet"
-    series = [styles[k]._replace(name=f"{styles[k].name}, round {n}") for n, k, _ in chosen]
-    columns = shown(CHOICES, "row planner/1 action after/2 lead wait idle reason")
-    return picture("warmup.choices", fold, sentence, CHOICES, listing(rows, CHOICES, columns, series))
-
-
-def _choices(line: WarmupLine, n_rounds: int) -> Iterator[Content]:
-    """Yield a row per round; one collector's words stand for all, its seconds are means over them."""
-    for number in sorted(set(line["round"].astype(np.int64).tolist()), reverse=True)[:n_rounds]:
-        mine = np.flatnonzero((line["round"] == number) & (line["action"] != ""))
-        if not len(mine):
-            continue
-        at = np.flatnonzero(line.measured("round") == number + 1)
-        yield {
-            "round": number,
-            **{name: line[name][mine[0]] for name in ("planner", "action", "reason")},
-            **{name: _mean(line[name][mine][np.isfinite(line[name][mine])]) for name in ("after", "lead")},
-            **{name: line.measured(name)[at[-1]] if len(at) else None for name in ("wait", "idle")},
-        }

@@ -1,12 +1,12 @@
 """Keep a field true: it shows the value in force, and what its user chooses is taken or refused in words.
 
-The one rule of every field of every panel.  A choice is given to :attr:`Control.choose` at once; refused, the value
+The one rule of every field of every panel.  A choice is given to :meth:`Answers.choose` at once; refused, the value
 in force comes back, and the reason stands in the panel until something else is chosen.
 """
 
 import threading
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import ipywidgets
 
@@ -14,10 +14,23 @@ from drlnb.records.errors import InputError
 from drlnb.widgets.transport.commands import Args
 from drlnb.widgets.transport.messages import MessageArea, sentence_of
 
-__all__ = ["Control", "Fields", "slider", "styled"]
+__all__ = ["Answers", "Control", "Fields", "row"]
 
 #: Class of a field whose value is chosen and not in force.
 _CHOSEN = "drlnb-chosen"
+
+
+class Answers(Protocol):
+    """What fields show, by name: see :class:`drlnb.widgets.panels.frame.Values`."""
+
+    def shown(self, name: str) -> object:
+        """Return the value to show."""
+
+    def choose(self, name: str, value: object) -> None:
+        """Accept what a user has chosen, or raise InputError with the reason."""
+
+    def waits(self, name: str) -> bool:
+        """Return whether the value was chosen and is not in force yet."""
 
 
 class Control:
@@ -29,27 +42,14 @@ class Control:
         The fields of its panel.
     name
         Name of the value.
-    *fields
-        The widgets, each with a trait ``value``.
-    value
-        Returns the value to show: the one in force, or one that was chosen and waits to be applied.
-    choose
-        Takes what a user has chosen; raises InputError with the reason where it cannot be.
-    waits
-        Whether the value was chosen and is not in force yet: the field is marked then.
+    box
+        What stands in the panel.
+    fields
+        The widgets in it, each with a trait ``value``.
     """
 
-    def __init__(
-        self,
-        owner: "Fields",
-        name: str,
-        *fields: ipywidgets.Widget,
-        value: Callable[[], object],
-        choose: Callable[[object], object],
-        waits: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._owner, self.name, self._fields = owner, name, fields
-        self._value, self._choose, self._waits = value, choose, waits
+    def __init__(self, owner: "Fields", name: str, box: ipywidgets.Widget, fields: Sequence[ipywidgets.Widget]) -> None:
+        self._owner, self.name, self.box, self._fields = owner, name, box, fields
         #: Held while a choice is looked at and while fields are written: they happen in different threads.
         self._lock = threading.RLock()
         #: What the fields show, as far as this process knows; a front end may be ahead of it.
@@ -58,14 +58,9 @@ class Control:
             field.observe(lambda change, i=i: self._moved(i, change), "value")
 
     @property
-    def label(self) -> str:
-        """What stands beside its first field."""
-        return str(self._fields[0].description)
-
-    @property
-    def waits(self) -> bool:
-        """Whether its value was chosen and is not in force."""
-        return self._waits()
+    def field(self) -> ipywidgets.Widget:
+        """Its first field."""
+        return self._fields[0]
 
     def _moved(self, i: int, change: Args) -> None:
         """Accept or refuse what was chosen; within the callback."""
@@ -75,7 +70,7 @@ class Control:
                 return
             with self._owner.messages.guard(f"read {self.name}"):
                 try:
-                    self._choose(change["new"])
+                    self._owner.values.choose(self.name, change["new"])
                 except InputError as error:
                     self._owner.refusals = {**self._owner.refusals, self.name: sentence_of(error)}
                 else:
@@ -88,11 +83,11 @@ class Control:
         What is not known to differ is not written: a field may hold letters that this process has not heard of.
         """
         with self._lock:
-            value = self._value()
+            value, waits = self._owner.values.shown(self.name), self._owner.values.waits(self.name)
             for shown, field in zip(list(self._shown), self._fields, strict=True):
                 if shown != value:
                     field.value = value
-                (field.add_class if self._waits() else field.remove_class)(_CHOSEN)
+                (field.add_class if waits else field.remove_class)(_CHOSEN)
 
 
 class Fields:
@@ -102,23 +97,14 @@ class Fields:
     ----------
     messages
         Where failures are told.
-    apply
-        Sets a setting of the panel; raises InputError with the reason where it cannot be.
-    setting
-        Returns a setting of the panel.
+    values
+        What they show; a panel may put others in their place.
     changed
         Called after each choice.
     """
 
-    def __init__(
-        self,
-        messages: MessageArea,
-        apply: Callable[[str, object], object],
-        setting: Callable[[str], object],
-        changed: Callable[[], None],
-    ) -> None:
-        self.messages, self.changed = messages, changed
-        self._apply, self._setting = apply, setting
+    def __init__(self, messages: MessageArea, values: Answers, changed: Callable[[], None]) -> None:
+        self.messages, self.values, self.changed = messages, values, changed
         self._known: dict[str, Control] = {}
         #: Name of a field -> why its last choice was refused.
         self.refusals: Mapping[str, str] = {}
@@ -131,16 +117,33 @@ class Fields:
         return self._known[name]
 
     def add(
-        self,
-        name: str,
-        *fields: ipywidgets.Widget,
-        value: Callable[[], object] | None = None,
-        choose: Callable[[object], object] | None = None,
-        waits: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Have fields show a value by the rule; without more words it is the panel's setting of that name."""
-        known, take = value or partial(self._setting, name), choose or partial(self._apply, name)
-        self._known[name] = Control(self, name, *fields, value=known, choose=take, waits=waits)
+        self, name: str, kind: type[ipywidgets.Widget], label: str, width: str = "200px", **traits: object
+    ) -> ipywidgets.Widget:
+        """Make a field that shows a value by the rule; return what stands in the panel.
+
+        A slider has a box for its exact value beside it: its own readout takes what is beyond its ends for the end,
+        without a word; a field hands it on to be refused.
+
+        Parameters
+        ----------
+        name
+            Name of the value, and of the field's class in the page.
+        kind, label, width, traits
+            Class of the field, what stands beside it, its width, and what else the class takes.
+        """
+        box = field = kind(description=label, value=self.values.shown(name), **traits)
+        field.style.description_width, parts = "initial", [field]  # as wide as its word, so that none is cut
+        if hasattr(field, "readout"):
+            field.layout.flex_flow, field.layout.height = "row wrap", "auto"  # with little room its label has a line
+        if hasattr(field, "readout") and hasattr(field, "min"):  # of numbers, not of choices
+            field.readout = False
+            field.layout.flex, field.layout.width, field.layout.min_width = "1 1 190px", "auto", "0"
+            parts.append(ipywidgets.FloatText(value=field.value, layout={"width": "84px", "flex": "0 0 auto"}))
+            box = ipywidgets.HBox(parts, layout={"flex_flow": "row wrap", "margin": "0 2px"})
+        box.layout.width, box.layout.max_width = width, "calc(100% - 4px)"  # its margins
+        box.add_class(f"drlnb-t-{name}")
+        self._known[name] = Control(self, name, box, parts)
+        return box
 
     def later(self, widget: ipywidgets.Widget, name: str, value: object) -> None:
         """Leave a trait that is no value of a user to the pump."""
@@ -148,7 +151,7 @@ class Fields:
 
     def facts(self) -> dict[str, object]:
         """Return what the shell says of them: what was refused, what is chosen and not in force."""
-        waiting = [control.label for control in self._known.values() if control.waits]
+        waiting = [str(control.field.description) for name, control in self._known.items() if self.values.waits(name)]
         return {"refused": "; ".join(self.refusals.values()), "waits": waiting}
 
     def write(self) -> None:
@@ -164,35 +167,6 @@ class Fields:
             self.writer = None
 
 
-def slider(name: str, label: str, track: ipywidgets.Widget, width: str = "300px") -> ipywidgets.HBox:
-    """Return a slider with a field for its exact value beside it.
-
-    A slider's own readout takes what is beyond its ends for the end, without a word; a field hands it on to be refused.
-
-    Parameters
-    ----------
-    name
-        Class of the pair.
-    label
-        What stands beside them.
-    track
-        The slider.
-    """
-    track.description, track.readout, track.style.description_width = label, False, "initial"
-    track.layout.flex, track.layout.width, track.layout.min_width = "1 1 190px", "auto", "0"
-    track.layout.flex_flow, track.layout.height = "row wrap", "auto"  # with little room its label has a line of its own
-    box = ipywidgets.FloatText(value=track.value, layout={"width": "84px", "flex": "0 0 auto"})
-    pair = ipywidgets.HBox([track, box], layout={"width": width, "flex_flow": "row wrap"})
-    pair.layout.max_width, pair.layout.margin = "calc(100% - 4px)", "0 2px"
-    pair.add_class(f"drlnb-t-{name}")
-    return pair
-
-
-def styled(field: ipywidgets.Widget, name: str, width: str = "200px") -> ipywidgets.Widget:
-    """Return a control with its class and width; its label is as wide as its word, so that none is cut."""
-    field.layout.width, field.layout.max_width = width, "calc(100% - 4px)"  # its margins
-    field.style.description_width = "initial"
-    if hasattr(field, "readout"):  # a slider, see above
-        field.layout.flex_flow, field.layout.height = "row wrap", "auto"
-    field.add_class(f"drlnb-t-{name}")
-    return field
+def row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Return controls side by side, in as many lines as they need."""
+    return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})

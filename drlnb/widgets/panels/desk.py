@@ -2,7 +2,8 @@
 
 import ipywidgets
 
-from drlnb.widgets.panels.frame import Panel, Plain, mime_bundle
+from drlnb.widgets.panels.frame import Panel, Plain
+from drlnb.widgets.panels.twin import mime_bundle
 from drlnb.widgets.transport.apart import apart
 from drlnb.widgets.transport.live import live
 

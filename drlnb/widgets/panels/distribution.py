@@ -1,6 +1,6 @@
 """Show how versions reach the hosts of a run, measured beside predicted, and change the plan while it trains."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -10,18 +10,16 @@ from drlnb.fleet.cluster.pool import Client
 from drlnb.fleet.fleet import client_of
 from drlnb.fleet.training import Training
 from drlnb.fleet.whatif.distribution import parts
-from drlnb.records.errors import ConfigError
 from drlnb.views.distribution import measured
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import styled
-from drlnb.widgets.panels.frame import Content, Plain, button, row
+from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.frame import ALL, Plain, button
 from drlnb.widgets.panels.timings import DEFAULTS, Timings
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Distribution"]
 
-_ALL = "all tasks"
 _NO_CLUSTER = "this run is on no cluster that can be reached from here"
 
 
@@ -30,38 +28,29 @@ class Distribution(Timings):
 
     MORE: ClassVar[Mapping[str, str]] = {**Timings.MORE, "versions": "chart", "hosts": "table"}
     TABS: ClassVar[Mapping[str, str]] = {"versions": "Versions", "hosts": "Hosts", **Timings.TABS}
-    #: Lines of Python for what was applied here, oldest first.
-    applied: Sequence[str] = ()
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the choice of the task beside the other fields."""
         names = list(self.run.specs) if self.run is not None else []
         #: Whether the fields hold what they began with, unasked: the run's own numbers are better then.
         self._own = not self.panel.settings
-        self._name = _ALL
-        self.task = styled(ipywidgets.Dropdown(description="task", options=[_ALL, *names], value=_ALL), "task")
-        self.panel.fields.add("task", self.task, value=lambda: self._name, choose=partial(setattr, self, "_name"))
+        fields, *pictures = super().controls()
+        task = self.panel.fields.add("task", ipywidgets.Dropdown, "task", options=[ALL, *names])
         apply = Command(label="change the plan", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
-        fields, *pictures = super().controls()
         self.case.in_force = lambda: settings.held(
-            self.run, self.fold, "distribution", "distribution.plan", self._shown
+            self.run, self.fold, "distribution", "distribution.plan", self.panel.steering.task
         )
         self.case.defaults = lambda: {**DEFAULTS, **parts(self.case.in_force() or "")}
         self.publishing.client = partial(_client, self.run)
-        self.publishing.newest = lambda: measured.spread(self.fold, self._shown)
-        return [fields, row(self.task), *pictures]
-
-    @property
-    def _shown(self) -> str | None:
-        """Task that is meant; None: all, of which the first that has sent versions is shown."""
-        return None if self._name == _ALL else self._name
+        self.publishing.newest = lambda: measured.spread(self.fold, self.panel.steering.task)
+        return [fields, row(task), *pictures]
 
     # ------------------------------------------------------------------ pictures
     def draw(self, name: str = "") -> View:
         """Return models per second over m, or one of the other pictures."""
         drawn = {"versions": measured.versions, "hosts": measured.hosts}.get(name)
-        return drawn(self.fold, self._shown) if drawn else super().draw(name)
+        return drawn(self.fold, self.panel.steering.task) if drawn else super().draw(name)
 
     def folded(self) -> None:
         """Begin with the model of the run, and with its hosts if there are several; follow the plan in force."""
@@ -77,32 +66,21 @@ class Distribution(Timings):
     def facts(self) -> Plain:
         """Return the buttons of the timings, and Apply; what was measured stands first."""
         facts = super().facts()
-        apply = button("apply", "Apply plan", reason=self._off())
+        apply = button("apply", "Apply plan", reason=self.panel.steering.off)
         versions, origin = self.panel.view("versions").sentence, facts["origin"]
         if self.fold.distributions and self.fold.origin not in origin:
             origin += f" and {self.fold.origin}"
         facts["notes"].insert(bool(self.publishing.said), versions)
         return {**facts, "buttons": [*facts["buttons"], apply], "origin": origin}
 
-    def _off(self) -> str:
-        return "there is no run yet" if self.run is None else self.run.watch.refusal
-
     def _can_apply(self, args: Args) -> None:
-        if self._off():
-            raise ConfigError(f"{self._off()}: nothing can be changed")
+        self.panel.steering.check(args)
         self.case.check(args)
 
     def _apply(self, args: Args) -> str:
-        plan, task = self.case.plan, self._shown
-        if self.run is not None:
-            self.run.set("distribution.plan", plan, task=task)
-        line = f'run.set("distribution.plan", {plan!r}' + (f", task={task!r})" if task else ")")
-        self.applied = [*self.applied, line]
+        plan, task = self.case.plan, self.panel.steering.task
+        self.panel.steering.change("distribution.plan", plan, task)
         return f"plan: {plan} for {task or 'all tasks'}, from the next round on"
-
-    def code(self) -> str:
-        """Return the line that gives this panel, and those that did what was applied."""
-        return "\n".join([Content.code(self), *self.applied])
 
 
 def _client(run: Training | None) -> Client:

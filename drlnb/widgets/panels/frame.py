@@ -10,12 +10,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import ClassVar
 
 import ipywidgets
 
-from drlnb.fleet import faces
 from drlnb.fleet.training import Training
 from drlnb.records.attributes import fixed
 from drlnb.views.drawing import payload
@@ -24,8 +22,8 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.widgets.panels.control import Fields
 from drlnb.widgets.panels.picture import Picture
-from drlnb.widgets.panels.settings import Checks, checked
-from drlnb.widgets.panels.twin import Twin, publish, resuming
+from drlnb.widgets.panels.settings import Checks, Steering, checked
+from drlnb.widgets.panels.twin import Twin, mime_bundle, resuming
 from drlnb.widgets.transport.apart import apart
 from drlnb.widgets.transport.commands import Args, Commands, Reply
 from drlnb.widgets.transport.live import live
@@ -33,15 +31,45 @@ from drlnb.widgets.transport.messages import MessageArea
 from drlnb.widgets.transport.modules import MODULES, Shell, free_route
 from drlnb.widgets.transport.story import FOLDS, Reader
 
-__all__ = ["Content", "Panel", "Plain", "button", "mime_bundle", "row"]
+__all__ = ["ALL", "Content", "Panel", "Plain", "Values", "button"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
 #: Seconds between two sendings of what is read, not watched: tables, sentences, buttons.  A little less than two turns.
 _WORDS_S = 0.45
 
+#: What a field of tasks shows where all are meant.
+ALL = "all tasks"
 #: Plain data, as JSON holds it.
 Plain = payload.Content
+
+
+class Values:
+    """What the fields of a panel show by their names: its settings, and the task that is meant.
+
+    Parameters
+    ----------
+    panel
+        Of which they are.
+    """
+
+    def __init__(self, panel: "Panel") -> None:
+        self.panel = panel
+
+    def shown(self, name: str) -> object:
+        """Return the value to show: the one in force, or one that was chosen and waits to be applied."""
+        return (self.panel.steering.task or ALL) if name == "task" else self.panel.settings[name]
+
+    def choose(self, name: str, value: object) -> None:
+        """Accept what a user has chosen; raises InputError with the reason where it cannot be."""
+        if name == "task":
+            self.panel.steering.task = None if value == ALL else str(value)
+        else:
+            self.panel.set(**{name: value})
+
+    def waits(self, name: str) -> bool:
+        """Return whether the value was chosen and is not in force yet: the field is marked then."""
+        return False
 
 
 class Content(abc.ABC):
@@ -92,9 +120,11 @@ class Content(abc.ABC):
         """End what it began."""
 
     def code(self) -> str:
-        """Return the lines of Python that give this panel."""
+        """Return the lines of Python that give this panel, and those that did what was applied."""
         given = "".join(f", {name}={value!r}" for name, value in self.panel.settings.items())
-        return f'run.panel("{self.NAME}"{given})'
+        if self.run is None:
+            return f"from drlnb.widgets.faces import {self.NAME}\n\n{self.NAME}({given[2:]})"
+        return "\n".join([f'run.panel("{self.NAME}"{given})', *self.panel.steering.applied])
 
 
 @fixed("settings", "tells_defects")
@@ -118,8 +148,9 @@ class Panel:
     reader: Reader
     #: Whether it says what is wrong with the run's journal; of several panels in one output, one does.
     tells_defects: bool
-    #: Its fields, which show what is in force.
+    #: Its fields, which show what is in force; and what is changed of its run.
     fields: Fields
+    steering: Steering
     shell: Picture
     #: Its pictures by name, the first one without any.
     pictures: Mapping[str, Picture]
@@ -141,12 +172,8 @@ class Panel:
         self._drawn: dict[str, tuple[int, View]] = {}
         #: Whether somebody asked for the picture, and when words and numbers were last sent.
         self._touched, self._read_t = True, float("-inf")
-        self.fields = Fields(
-            self.messages,
-            lambda name, value: self.set(**{name: value}),
-            lambda name: self.settings[name],
-            lambda: self.touch(),
-        )
+        self.fields = Fields(self.messages, Values(self), self.touch)
+        self.steering = Steering(lambda: self.training)
         with apart():
             self._make(training)
         live.add(self)
@@ -225,14 +252,6 @@ class Panel:
         """Return the panel as plain data; works on a closed one, too."""
         view = json.loads(self.view().json())
         return {"panel": self.content.NAME, "settings": dict(self.settings), "code": self.code(), "view": view}
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write the picture, as it is now, to a file that needs no network."""
-        title = html.escape(self.content.NAME)
-        page = f'<!doctype html><meta charset="utf-8"><title>{title}</title>{self.view().html()}'
-        target = Path(path)
-        target.write_text(page, encoding="utf-8")
-        return target
 
     def refresh(self) -> None:
         """Fold, send and write now, instead of leaving it to hub and pump (there are none without a kernel)."""
@@ -358,24 +377,6 @@ def _family(widget: ipywidgets.Widget) -> list[ipywidgets.Widget]:
     return family
 
 
-def mime_bundle(box: ipywidgets.Widget | None, data: Plain) -> tuple[Plain, Plain]:
-    """Return what a notebook shows of a widget (None: it is closed), with text beside it.
-
-    In a kernel the HTML becomes an output of its own, before the widget's: it stays when the widget is gone.
-    """
-    if faces.kernel() is not None and data.get("text/html"):
-        publish(data["text/html"])
-        data = {**data, "text/html": ""}
-    bundle = None if box is None else box._repr_mimebundle_()  # an AnyWidget adds metadata, others do not
-    shown, meta = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-    return {**shown, **data}, meta
-
-
 def button(name: str, label: str, *, reason: str = "", confirm: str = "") -> Plain:
     """Return a button of the shell; it is off as long as there is a `reason`. `confirm`: what is asked back."""
     return {"name": name, "label": label, "enabled": not reason, "confirm": confirm, "reason": reason}
-
-
-def row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:
-    """Return controls side by side, in as many lines as they need."""
-    return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})

@@ -4,7 +4,6 @@ import contextlib
 import time
 import weakref
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar
 
 import ipywidgets
@@ -12,15 +11,14 @@ import ipywidgets
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.fleet.training import Training
-from drlnb.fleet.watch import known_rl
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import styled
-from drlnb.widgets.panels.fleet import Beside, Tasks, known
-from drlnb.widgets.panels.frame import Panel, Plain, button, row
+from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.fleet import Beside, Tasks
+from drlnb.widgets.panels.frame import Panel, Plain, Values, button
 from drlnb.widgets.panels.trial import Trial
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
@@ -28,36 +26,40 @@ __all__ = ["Form", "Launcher", "Runs"]
 
 #: Seconds between two questions which runs others have started on the cluster.
 _LOOK_S = 5.0
+#: What is offered where there is no run.
+_NONE = [("none yet", "")]
 
 
-class Form:
+class Form(Values):
     """The fields of the form, which begin with the panel's settings, and what is wrong with them."""
 
     def __init__(self, panel: Panel, fleet: Fleet) -> None:
-        self._panel, self._fleet = panel, fleet
+        super().__init__(panel)
+        self._fleet = fleet
+        #: Chooses the run that is shown.
+        self.choice = Runs(panel, fleet)
         #: Field -> why tasks cannot be started so.
         self.problems: dict[str, str] = {}
         # Weakly: a probe that takes long must not keep a closed panel.
         me = weakref.proxy(self)
         self.trial = Trial(lambda env: fleet.probe(env), panel.messages, lambda: me.tried())
-        first = LaunchForm(**panel.settings)
-        self.fields: dict[str, ipywidgets.Widget] = {
-            "env": ipywidgets.Combobox(description="environment", options=known_envs(), ensure_option=False),
-            "algo": ipywidgets.Dropdown(description="algorithm", options=ALGORITHMS),
-            "seeds": ipywidgets.Text(description="seeds", placeholder="0, or 0-4"),
-            "total_timesteps": ipywidgets.Text(description="steps", placeholder="tuned budget"),
-            "slots": ipywidgets.Text(description="slots", placeholder=str(fleet.pool.n_devices)),
-        }
-        for name, field in self.fields.items():
-            field.value = getattr(first, name)
-            styled(field, name, "300px" if name == "env" else "200px")
-            known = partial(self._value, name, getattr(LaunchForm(), name))
-            panel.fields.add(name, field, value=known, choose=partial(self._typed, name))
+
+    def make(self) -> list[ipywidgets.Widget]:
+        """Make the fields."""
+        add, text = self.panel.fields.add, ipywidgets.Text
+        boxes = [
+            add("env", ipywidgets.Combobox, "environment", "300px", options=known_envs(), ensure_option=False),
+            add("algo", ipywidgets.Dropdown, "algorithm", options=ALGORITHMS),
+            add("seeds", text, "seeds", placeholder="0, or 0-4"),
+            add("total_timesteps", text, "steps", placeholder="tuned budget"),
+            add("slots", text, "slots", placeholder=str(self._fleet.pool.n_devices)),
+        ]
         self.look()
+        return boxes
 
     def read(self) -> LaunchForm:
         """Return what the fields say."""
-        return LaunchForm(**self._panel.settings)
+        return LaunchForm(**self.panel.settings)
 
     def look(self) -> None:
         """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
@@ -72,14 +74,19 @@ class Form:
     def tried(self) -> None:
         """See what is wrong after an environment was tried."""
         self.look()
-        self._panel.touch()
+        self.panel.touch()
 
-    def _value(self, name: str, unsaid: str) -> str:
-        return str(self._panel.settings.get(name, unsaid))
+    def shown(self, name: str) -> object:
+        """Return the run that is shown, or what the form says."""
+        return self.choice.shown() if name == "run" else getattr(self.read(), name)
 
-    def _typed(self, name: str, text: object) -> None:
-        self._panel.set(**{name: text})
-        self._panel.settings = dict(self.read().settings())
+    def choose(self, name: str, value: object) -> None:
+        """Show another run, or accept what was typed."""
+        if name == "run":
+            self.choice.choose(value)
+        else:
+            super().choose(name, value)
+            self.panel.settings = dict(self.read().settings())
 
 
 class Runs:
@@ -95,12 +102,16 @@ class Runs:
         self._offered: list[tuple[str, str]] = []
         #: A panel for each other run of this kernel that has trained beside the one that was shown.
         self._beside: dict[str, Panel] = {}
-        self.field = styled(ipywidgets.Dropdown(description="run", options=[("none yet", "")]), "run", "420px")
-        panel.fields.add("run", self.field, value=self._shown, choose=self._choose)
+        self.box: ipywidgets.Dropdown | None = None
         self.looks = Commands(panel.messages)
         self.looks.add("look", Command(label="look for runs", run=self._look))
         panel.commands.add("show", Command(label="show run", run=self._attach))
         self.follow_newest()
+
+    def make(self) -> ipywidgets.Widget:
+        """Make the field."""
+        self.box = self._panel.fields.add("run", ipywidgets.Dropdown, "run", "420px", options=_NONE)
+        return self.box
 
     def tick(self, now_s: float) -> None:
         """Follow a run that was started in code, and ask now and then which ones others have started."""
@@ -131,17 +142,18 @@ class Runs:
         """Offer the runs, newest first: this kernel's, then those that others started."""
         ours = {run.id: len(run.specs) for run in reversed(self._fleet.trainings)}
         runs = {**ours, **self.known}
-        offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or [("none yet", "")]
+        offered = [(f"{run_id}, {plural(n, 'task')}", run_id) for run_id, n in runs.items()] or _NONE
         if offered != self._offered:
             self._offered = offered
-            self._panel.fields.later(self.field, "options", offered)
+            self._panel.fields.later(self.box, "options", offered)
 
-    def _shown(self) -> str:
+    def shown(self) -> str:
         """Return the id of the run that is shown, as soon as it is offered."""
-        run = self._panel.training
-        return run.id if run is not None and any(run.id == offer for _, offer in self.field.options) else ""
+        run, offers = self._panel.training, self.box.options if self.box is not None else ()
+        return run.id if run is not None and any(run.id == offer for _, offer in offers) else ""
 
-    def _choose(self, chosen: object) -> None:
+    def choose(self, chosen: object) -> None:
+        """Show another run."""
         run_id, shown = str(chosen or ""), self._panel.training
         if run_id and (shown is None or run_id != shown.id):
             content = {"id": f"show {run_id} {time.monotonic()}", "name": "show", "args": {"run": run_id}}
@@ -199,11 +211,10 @@ class Launcher(Tasks):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields, and the choice of the run."""
         super().controls()
-        self.form = Form(self.panel, self.fleet)
-        self.choice = Runs(self.panel, self.fleet)
+        self.panel.fields.values = self.form = Form(self.panel, self.fleet)
+        self.choice = self.form.choice
         self.panel.commands.add("start", Command(label="start", run=self._start, check=self._can_start))
-        self.panel.commands.add("clone", Command(label="clone task", run=self._clone, check=partial(known, self.panel)))
-        return [row(*self.form.fields.values()), row(self.choice.field)]
+        return [row(*self.form.make()), row(self.choice.make())]
 
     def changed(self, new: Args) -> None:
         """See what is wrong with the form now."""
@@ -243,16 +254,6 @@ class Launcher(Tasks):
         done = "these tasks train already" if training in known else "started"
         self.choice.show(training)
         return f'{done}; in Python: run = fleet.attach("{training.id}")'
-
-    def _clone(self, args: Args) -> str:
-        """Fill the form with what a task was started with."""
-        task = str(args.get("task"))
-        if self.run is None or task not in self.run.specs:
-            raise ConfigError("choose a task to clone")
-        spec = known_rl(self.run.specs, task)
-        steps = str(spec.total_timesteps)
-        self.panel.set(env=spec.env, algo=spec.algo, seeds=str(spec.seed), total_timesteps=steps)
-        return f"the form holds {task}: choose another seed, then Start"
 
     def tick(self, now_s: float) -> None:
         """Follow runs, and try what was typed."""

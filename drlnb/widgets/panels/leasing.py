@@ -1,26 +1,23 @@
 """Show who holds which slot, who waits, and which rule decides: the lease panel."""
 
 import time
-from collections.abc import Sequence
 from typing import ClassVar
 
 import ipywidgets
 
 from drlnb.fleet.tasks.planners import CHOICES
-from drlnb.records.errors import ConfigError
 from drlnb.records.settings import choice
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import styled
-from drlnb.widgets.panels.frame import Content, Plain, button, row
+from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.frame import ALL, Content, Panel, Plain, Values, button
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Leasing"]
 
 _HOLDS = CHOICES["leasing.hold"]
-_ALL = "all tasks"
 #: Seconds between two looks at what theory says: means over the whole run, which move slowly.
 _THEORY_S = 2.0
 
@@ -28,13 +25,12 @@ _THEORY_S = 2.0
 _WINDOWS = {"30 s": 30.0, "2 min": 120.0, "10 min": 600.0, "all": None}
 
 
-class _Hold:
-    """The hold planner that a panel shows: the one in force, or one that was chosen and is not in force yet."""
+class _Hold(Values):
+    """What the fields show: the hold planner in force, or one that was chosen and is not in force yet; the window."""
 
-    def __init__(self, content: Content) -> None:
-        self._content = content
-        #: The task that is meant; what was chosen for it, None: nothing.
-        self.task = _ALL
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(panel)
+        #: What was chosen for the task that is meant, None: nothing.
         self.wish: str | None = None
         #: What was in force when the wish was applied; None: it was not.
         self.before: str | None = None
@@ -42,22 +38,39 @@ class _Hold:
     @property
     def in_force(self) -> str | None:
         """What holds for the task now, or for all tasks if it is the same for all."""
-        task = None if self.task == _ALL else self.task
-        found = settings.held(self._content.run, self._content.fold, "hold", "leasing.hold", task)
+        panel, task = self.panel, self.panel.steering.task
+        found = settings.held(panel.training, panel.reader.fold, "hold", "leasing.hold", task)
         return found if found in _HOLDS else None
 
     @property
-    def shown(self) -> str | None:
-        """What the field shows."""
+    def planner(self) -> str | None:
+        """The planner that the field shows."""
         return self.in_force if self.wish is None else self.wish
 
-    def choose(self, hold: object) -> None:
-        """Keep what was chosen until it is applied."""
-        self.wish, self.before = (None if hold == self.in_force else str(hold)), None
+    def shown(self, name: str) -> object:
+        """Return the window, the planner, or the task that is meant."""
+        if name != "window":
+            return self.planner if name == "hold" else super().shown(name)
+        return next(label for label, span in self.spans().items() if span == self.panel.settings.get("window_s"))
 
-    def choose_task(self, name: object) -> None:
-        """Show what holds for another task."""
-        self.task = str(name)
+    def choose(self, name: str, value: object) -> None:
+        """Show another window, or what holds for another task; keep a planner until it is applied."""
+        if name == "window":
+            self.panel.set(window_s=self.spans()[str(value)])
+        elif name == "hold":
+            self.wish, self.before = (None if value == self.in_force else str(value)), None
+        else:
+            super().choose(name, value)
+
+    def waits(self, name: str) -> bool:
+        """Return whether a planner was chosen and is not in force."""
+        return name == "hold" and self.wish is not None
+
+    def spans(self) -> dict[str, float | None]:
+        """Return label -> seconds: labels are the options, since a dropdown takes the value None for nothing chosen."""
+        span = self.panel.settings.get("window_s")
+        own = {} if span in _WINDOWS.values() else {f"{span:g} s": span}
+        return {**own, **_WINDOWS}
 
     def settle(self) -> None:
         """Drop the wish once it is in force."""
@@ -66,8 +79,8 @@ class _Hold:
 
     def asked(self, args: Args) -> tuple[str, str | None]:
         """Return (planner, task or None), from the message or the fields."""
-        task = str(args.get("task") or self.task)
-        return str(args.get("hold") or self.shown), None if task == _ALL else task
+        task = str(args.get("task") or self.panel.steering.task or ALL)
+        return str(args.get("hold") or self.planner), None if task == ALL else task
 
 
 class Leasing(Content):
@@ -79,8 +92,6 @@ class Leasing(Content):
     CHECKS: ClassVar[settings.Checks] = {"window_s": settings.seconds}
     #: What theory said last, of which columns and when.
     _theory: tuple[Fold, float, gantt.Theory] | None = None
-    #: Lines of Python for what was applied here, oldest first.
-    applied: Sequence[str] = ()
 
     def draw(self, name: str = "") -> View:
         """Return the Gantt; the numbers beside theory anew every two seconds, and where nothing comes after."""
@@ -93,43 +104,24 @@ class Leasing(Content):
     def controls(self) -> list[ipywidgets.Widget]:
         """Make window, hold planner and task; Apply is the shell's button."""
         names = list(self.run.specs) if self.run is not None else []
-        own = self.hold = _Hold(self)
-        window = ipywidgets.Dropdown(description="window", options=list(self._spans()), value=self._label())
-        hold = ipywidgets.Dropdown(description="hold", options=_HOLDS, value=own.shown)
-        task = ipywidgets.Dropdown(description="for", options=[_ALL, *names], value=_ALL)
-        known = self.panel.fields.add
-        known("window", window, value=self._label, choose=self._choose_window)
-        known("hold", hold, value=lambda: own.shown, choose=own.choose, waits=lambda: own.wish is not None)
-        known("task", task, value=lambda: own.task, choose=own.choose_task)
-        self._window, self._hold, self._task = window, hold, task
+        self.panel.fields.values = self.hold = _Hold(self.panel)
+        add, kind = self.panel.fields.add, ipywidgets.Dropdown
+        fields = [
+            add("window", kind, "window", options=list(self.hold.spans())),
+            add("hold", kind, "hold", options=_HOLDS),
+            add("task", kind, "for", options=[ALL, *names]),
+        ]
         apply = Command(label="change the hold planner", run=self._apply, check=self._can_apply)
         self.panel.commands.add("apply", apply)
-        return [row(styled(window, "window"), styled(hold, "hold"), styled(task, "task"))]
+        return [row(*fields)]
 
     def facts(self) -> Plain:
         """Return the Apply button."""
-        return {"buttons": [button("apply", "Apply hold", reason=self._off())]}
-
-    def _off(self) -> str:
-        """Return why nothing can be changed; empty while something can."""
-        return "there is no run yet" if self.run is None else self.run.watch.refusal
-
-    # ------------------------------------------------------------------ window
-    def _spans(self) -> dict[str, float | None]:
-        """Return label -> seconds: labels are the options, since a dropdown takes the value None for nothing chosen."""
-        span = self.panel.settings.get("window_s")
-        own = {} if span in _WINDOWS.values() else {f"{span:g} s": span}
-        return {**own, **_WINDOWS}
-
-    def _label(self) -> str:
-        return next(label for label, span in self._spans().items() if span == self.panel.settings.get("window_s"))
-
-    def _choose_window(self, label: object) -> None:
-        self.panel.set(window_s=self._spans()[str(label)])
+        return {"buttons": [button("apply", "Apply hold", reason=self.panel.steering.off)]}
 
     def changed(self, new: Args) -> None:
         """Offer the window that code has chosen."""
-        self.panel.fields.later(self._window, "options", list(self._spans()))
+        self.panel.fields.later(self.panel.fields["window"].field, "options", list(self.hold.spans()))
 
     # ------------------------------------------------------------------ hold
     def folded(self) -> None:
@@ -139,19 +131,12 @@ class Leasing(Content):
     def _can_apply(self, args: Args) -> None:
         hold, task = self.hold.asked(args)
         choice(*_HOLDS).read("hold", hold)
-        if self._off():
-            raise ConfigError(f"{self._off()}: nothing can be changed")
+        self.panel.steering.check(args)
         if task is not None and self.run is not None:
             choice(*self.run.specs).read("task", task)
 
     def _apply(self, args: Args) -> str:
         hold, task = self.hold.asked(args)
-        if self.run is not None:
-            self.run.set("leasing.hold", hold, task=task)
-        line = f'run.set("leasing.hold", {hold!r}' + (f", task={task!r})" if task else ")")
-        self.applied, self.hold.before = [*self.applied, line], self.hold.in_force or ""
+        self.panel.steering.change("leasing.hold", hold, task)
+        self.hold.before = self.hold.in_force or ""
         return f"hold: {hold} for {task or 'all tasks'}, from the next round on"
-
-    def code(self) -> str:
-        """Return the line that gives this panel, and those that did what was applied."""
-        return "\n".join([super().code(), *self.applied])

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Protocol
 
 import ipywidgets
@@ -10,12 +9,11 @@ import ipywidgets
 from drlnb.fleet.whatif.swapping import Case, extremes, parameters, turned
 from drlnb.records.errors import ConfigError
 from drlnb.records.units import said_bytes
-from drlnb.widgets.panels.control import slider, styled
 from drlnb.widgets.panels.frame import Panel
 from drlnb.widgets.transport.commands import Args, Command, Commands
 from drlnb.widgets.transport.live import live
 
-__all__ = ["Knobs", "Planned", "Plans", "Reach"]
+__all__ = ["LABELS", "Knobs", "Planned", "Plans", "Reach"]
 
 
 class Planned(Protocol):
@@ -93,10 +91,13 @@ class Plans:
 
 
 #: Parameter of a planner -> its label and width.
-_LABELS: Mapping[str, tuple[str, str]] = {
-    "w": ("time \N{LEFT RIGHT ARROW} memory", "390px"), "epsilon": ("epsilon", "140px"), "alpha": ("alpha", "140px"),
-    "gamma": ("gamma", "140px"), "n_trials": ("trials", "140px"),
-}  # fmt: skip
+LABELS: Mapping[str, tuple[str, str]] = {
+    "w": ("time \N{LEFT RIGHT ARROW} memory", "390px"),
+    "epsilon": ("epsilon", "140px"),
+    "alpha": ("alpha", "140px"),
+    "gamma": ("gamma", "140px"),
+    "n_trials": ("trials", "140px"),
+}
 
 
 class Knobs:
@@ -110,36 +111,35 @@ class Knobs:
 
     def __init__(self, of: Planned) -> None:
         self._of = of
-        #: Parameter -> its control; shown as long as the planner takes it.
-        self.widgets: dict[str, ipywidgets.Widget] = {}
-        #: What stands in the panel for each.
-        self.row: dict[str, ipywidgets.Widget] = {}
-        for name, (label, width) in _LABELS.items():
-            if name == "w":
-                knob = ipywidgets.FloatSlider(min=0.0, max=1.0, step=0.05, continuous_update=False)
-                self.row[name] = slider(name, label, knob, width)
-            else:
-                knob = ipywidgets.FloatText(description=label, step=1 if name == "n_trials" else 0.05)
-                self.row[name] = styled(knob, name, width)
-            self.widgets[name] = knob
-            self.row[name].layout.display = "none"
-            parts = self.row[name].children if name == "w" else [knob]
-            of.panel.fields.add(
-                f"knob {name}", *parts, value=partial(self._value, name, knob), choose=partial(self._turn, name)
-            )
-        self.follow()
+        #: Parameter -> its value, or the last one that it had.
+        self._values: dict[str, object] = dict.fromkeys(LABELS, 0.0)
+        #: What stands in the panel for each; shown as long as the planner takes it.
+        self.boxes: dict[str, ipywidgets.Widget] = {}
 
-    def _value(self, name: str, knob: ipywidgets.Widget) -> object:
-        """Return a parameter as it is; of one that the planner does not take, whatever its control shows."""
-        return parameters(self._of.value("planner")).get(name, knob.value)
+    def make(self) -> list[ipywidgets.Widget]:
+        """Make the controls."""
+        for name, (label, width) in LABELS.items():
+            kind = ipywidgets.FloatSlider if name == "w" else ipywidgets.FloatText
+            more: dict[str, object] = {"step": 1 if name == "n_trials" else 0.05}
+            more |= {"min": 0.0, "max": 1.0, "continuous_update": False} if name == "w" else {}
+            self.boxes[name] = self._of.panel.fields.add(name, kind, label, width, **more)
+            self.boxes[name].layout.display = "none"
+        self.follow()
+        return list(self.boxes.values())
+
+    def value(self, name: str) -> object:
+        """Return a parameter as it is; of one that the planner does not take, as it was."""
+        self._values |= parameters(self._of.value("planner"))
+        return self._values[name]
 
     def follow(self) -> None:
         """Show the parameters that the planner takes."""
         known = parameters(self._of.value("planner"))
-        for name, field in self.row.items():
-            self._of.panel.fields.later(field.layout, "display", None if name in known else "none")
+        for name, box in self.boxes.items():
+            self._of.panel.fields.later(box.layout, "display", None if name in known else "none")
 
-    def _turn(self, name: str, value: object) -> None:
+    def turn(self, name: str, value: object) -> None:
+        """Write a parameter into the planner's name."""
         number = float(str(value))
         whole = name == "n_trials" and number.is_integer()
         self._of.panel.set(planner=turned(self._of.value("planner"), name, int(number) if whole else number))
@@ -167,7 +167,7 @@ class Reach:
         if key != self._known[0]:
             try:
                 case = self._of.case()
-                self._known = (key, case._replace(budget_bytes=None), extremes(case))
+                self._known = (key, case._replace(memory_budget_bytes=None), extremes(case))
             except ConfigError:
                 self._known = (key, None, (0, 0))
         return self._known

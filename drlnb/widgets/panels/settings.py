@@ -4,13 +4,14 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping
 
 from drlnb.fleet.training import Training
-from drlnb.records.errors import InputError
+from drlnb.records.errors import ConfigError, InputError
 from drlnb.records.settings import fitting, is_number, optional
-from drlnb.views.drawing.payload import Content
+from drlnb.views.drawing.payload import Content, Plain
 from drlnb.views.folds.fold import Fold
 
 __all__ = [
     "Checks",
+    "Steering",
     "UnknownSetting",
     "checked",
     "held",
@@ -82,6 +83,42 @@ def held(run: Training | None, fold: Fold, decision: str, key: str, task: str | 
         changes = [str(event.value) for _, event in latest.settings if event.key == key] if latest else []
         found.add([str(begun.get(decision, run.planners.get(decision, ""))), *changes][-1])
     return found.pop() if len(found) == 1 else ""
+
+
+class Steering:
+    """What is changed of the run that a panel shows.
+
+    Parameters
+    ----------
+    run
+        Returns the run; None before there is one.
+    """
+
+    def __init__(self, run: Callable[[], Training | None]) -> None:
+        self._run = run
+        #: Name of the task that is meant; None: all, or the first of which there is anything to see.
+        self.task: str | None = None
+        #: Lines of Python for what was applied here, oldest first.
+        self.applied: list[str] = []
+
+    @property
+    def off(self) -> str:
+        """Why nothing of the run can be changed; empty while something can."""
+        run = self._run()
+        return "there is no run yet" if run is None else run.watch.refusal
+
+    def check(self, args: Plain) -> None:
+        """Refuse where nothing can be changed."""
+        if self.off:
+            raise ConfigError(f"{self.off}: nothing can be changed")
+
+    def change(self, key: str, value: object, task: str | None) -> None:
+        """Change a setting of the run, of one task or of all, and keep the line that does it."""
+        run = self._run()
+        if run is not None:
+            run.set(key, value, task=task)
+        line = f'run.set("{key}", {value!r}' + (f", task={task!r})" if task else ")")
+        self.applied = [*self.applied, line]
 
 
 def _is_line(value: object) -> bool:

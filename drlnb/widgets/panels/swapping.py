@@ -1,8 +1,7 @@
 """Show the training steps of a run under swap plans, and change budget, planner and single rows while it trains."""
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.frame import Plain, button
 from drlnb.widgets.panels.swaps import Source, Swaps
 from drlnb.widgets.transport.commands import Args, Command
 from drlnb.widgets.transport.story import FOLDS
@@ -31,36 +30,20 @@ class _Steps(Source):
 
     FIRST, JOBS = "peak", ("front", "compare", "sweep", "learn")
 
-    def __init__(self, panel: Panel) -> None:
-        super().__init__(panel)
-        names = list(panel.training.specs) if panel.training is not None else []
-        self._name = names[0] if names else None
-        self.task = ipywidgets.Dropdown(description="task", options=names, value=self._name)
-        #: Lines of Python for what was applied here, oldest first.
-        self.applied: Sequence[str] = ()
-
-    def fields(self) -> dict[str, ipywidgets.Widget]:
-        """Return the choice of the task."""
-        return {"task": self.task}
-
-    def control(self, name: str, *parts: ipywidgets.Widget) -> None:
-        """Have fields show a setting, or the task; what is not in force is marked."""
-        if name == "task":
-            self.panel.fields.add(name, *parts, value=lambda: self._name, choose=partial(setattr, self, "_name"))
-        else:
-            key = f"swapping.{_KEYS.get(name, '')}"
-            self.panel.fields.add(name, *parts, value=partial(self.value, name), waits=lambda: key in self.wish)
+    def waits(self, name: str) -> bool:
+        """Return whether a setting is not in force."""
+        return f"swapping.{_KEYS.get(name, '')}" in self.wish
 
     @property
     def of(self) -> SwapFold:
         """What the journal says of the task's steps."""
-        return measured.newest(self.panel.reader.fold, self._name)[1]
+        return measured.newest(self.panel.reader.fold, self.panel.steering.task)[1]
 
     @property
     def defaults(self) -> Plain:
         """What is in force."""
         of = self.of
-        mib = 11264.0 if math.isnan(of.budget_bytes) else of.budget_bytes / 2**20
+        mib = 11264.0 if math.isnan(of.memory_budget_bytes) else of.memory_budget_bytes / 2**20
         return {"budget_mib": mib, "planner": of.planner, "pins": of.pins, "show": "time"}
 
     @property
@@ -71,7 +54,7 @@ class _Steps(Source):
         if "budget_mib" in given:
             wanted["memory_budget_bytes"] = round(given["budget_mib"] * 2**20)
         wanted |= {"planner": given["planner"]} if "planner" in given else {}
-        now = {"memory_budget_bytes": of.budget_bytes, "planner": of.planner}
+        now = {"memory_budget_bytes": of.memory_budget_bytes, "planner": of.planner}
         return {f"swapping.{key}": value for key, value in wanted.items() if value != now.get(key, ...)}
 
     @property
@@ -79,12 +62,17 @@ class _Steps(Source):
         """What plans depend on, as something to compare."""
         of, wish = self.of, self.wish
         running = "" if wish else of.running
-        return self._name, id(of.profile), running, repr((of.budget_bytes, of.planner, of.pins, wish))
+        return (
+            self.panel.steering.task,
+            id(of.profile),
+            running,
+            repr((of.memory_budget_bytes, of.planner, of.pins, wish)),
+        )
 
     def case(self) -> Case:
         """Return the step that is planned, with what the fields say; ConfigError before it was profiled."""
         with FOLDS:
-            case, wish = whatif.task_case(str(self._name), self.of), self.wish
+            case, wish = whatif.task_case(str(self.panel.steering.task), self.of), self.wish
         for key, value in wish.items():
             case = case.having(key, value)
         return case
@@ -98,33 +86,23 @@ class _Steps(Source):
         """Return what was measured of the steps, and what was learned by trials; until then the simulator says that."""
         of, origin = self.of, self.panel.reader.fold.origin
         if name in {"learnt", "values"} and of.learnt.trials:
-            said = f"{self._name}, {of.planner}"
+            said = f"{self.panel.steering.task}, {of.planner}"
             if name == "values":
                 return compared.values(of.learnt, said, origin)
             return compared.learnt(of.learnt, said, origin=origin)
-        return measured.steps(self.panel.reader.fold, name, self._name) if name in {"peak", "time"} else None
+        return (
+            measured.steps(self.panel.reader.fold, name, self.panel.steering.task) if name in {"peak", "time"} else None
+        )
 
     @property
     def measured(self) -> tuple[float, str]:  # type: ignore[override]
         """Greatest bytes in use of the newest steps, and where that is from."""
         return measured.typical(self.of)[0], self.panel.reader.fold.origin
 
-    @property
-    def off(self) -> str:  # type: ignore[override]
-        """Why nothing can be changed; empty: everything can."""
-        return "there is no run yet" if self.panel.training is None else self.panel.training.watch.refusal
-
-    def pin(self, wanted: Mapping[str, str]) -> str:
-        """Have plans obey pins, from the next step on."""
-        return self.set({"swapping.pin": dict(wanted)})
-
     def set(self, wanted: Mapping[str, object]) -> str:
         """Change settings of the task."""
-        task, run = self._name, self.panel.training
         for key, value in wanted.items():
-            if run is not None:
-                run.set(key, value, task=task)
-            self.applied = [*self.applied, f"run.set({key!r}, {value!r}, task={task!r})"]
+            self.panel.steering.change(key, value, self.panel.steering.task)
         return "changed, from the next training step on"
 
 
@@ -142,16 +120,19 @@ class Swapping(Swaps):
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make Apply and Reset beside the other buttons."""
-        self.panel.commands.add("apply", Command(label="change swapping", run=self._apply, check=self.can_change))
-        self.panel.commands.add(
-            "reset",
-            Command(
-                label="forget the table",
-                run=lambda args: self.source.set({"swapping.planner": self.source.of.planner}),
-                check=self.can_change,
-            ),
-        )
+        self.panel.steering.task = next(iter(self.run.specs), None) if self.run is not None else None
+        known = {
+            "apply": ("change swapping", self._apply),
+            "reset": ("forget the table", lambda args: self.source.set({"swapping.planner": self.source.of.planner})),
+        }
+        for name, (label, run) in known.items():
+            self.panel.commands.add(name, Command(label=label, run=run, check=self.can_change))
         return super().controls()
+
+    def own(self) -> list[ipywidgets.Widget]:
+        """Make the choice of the task."""
+        names = list(self.run.specs) if self.run is not None else []
+        return [self.panel.fields.add("task", ipywidgets.Dropdown, "task", "190px", options=names)]
 
     def _apply(self, args: Args) -> str:
         self._before = {name: self.source.defaults[name] for name in _KEYS.keys() & self.panel.settings.keys()}
@@ -164,18 +145,14 @@ class Swapping(Swaps):
         if gone:
             self.panel.settings = {name: value for name, value in self.panel.settings.items() if name not in gone}
             self._before = {name: value for name, value in self._before.items() if name not in gone}
-        self.knobs.follow()
+        self.source.knobs.follow()
 
     def facts(self) -> Plain:
         """Return the buttons, with Apply, and the plan in words below what was measured."""
         facts, of, wish = super().facts(), self.plans.newest(), self.source.wish
         plan = f"{'preview' if wish else 'plan'}: {of.sentence if isinstance(of, Explained) else of}"
-        apply = button("apply", "Apply", reason=self.source.off or ("" if wish else "nothing was moved"))
+        apply = button("apply", "Apply", reason=self.off or ("" if wish else "nothing was moved"))
         origin = f"{self.fold.origin} and {computed.COMPUTED}"
         idle = "" if whatif.learns(self.source.of.planner) else f"{self.source.of.planner} learns nothing"
-        reset = button("reset", "Reset", reason=self.source.off or idle)
+        reset = button("reset", "Reset", reason=self.off or idle)
         return {"buttons": [apply, *facts["buttons"], reset], "notes": [plan, *facts["notes"]], "origin": origin}
-
-    def code(self) -> str:
-        """Return the line that gives this panel, and those that did what was applied."""
-        return "\n".join([Content.code(self), *self.source.applied])

@@ -15,9 +15,9 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import slider, styled
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row
-from drlnb.widgets.panels.plans import Knobs, Plans, Reach
+from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.frame import Content, Panel, Plain, Values, button
+from drlnb.widgets.panels.plans import LABELS, Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Source", "Swaps"]
@@ -43,10 +43,14 @@ _DRAWN: Mapping[str, tuple[str, Callable[[Any], View]]] = {
 }
 #: Title of a chart -> the picture.
 _SHOWN = {
-    "memory within a step": "memory", "peak of each step": "peak", "time of each step": "time",
-    "step time over budget": "front", "step time over peak": "pareto", "throughput over batch": "sweep",
+    "memory within a step": "memory",
+    "peak of each step": "peak",
+    "time of each step": "time",
+    "step time over budget": "front",
+    "step time over peak": "pareto",
+    "throughput over batch": "sweep",
     "Q-learning": "learnt",
-}  # fmt: skip
+}
 _TABS = {"plan": "Plan", "lanes": "Lanes", "types": "Layers", "choices": "Planners", "values": "Q-table"}
 
 
@@ -62,7 +66,7 @@ def _planner(name: str, value: object) -> object:
     return value
 
 
-class Source:
+class Source(Values):
     """What a panel plans: a network that is not there, as its settings say."""
 
     CHECKS: ClassVar[settings.Checks] = {
@@ -76,36 +80,40 @@ class Source:
     }
     #: First picture, and buttons that compute.
     FIRST, JOBS = "memory", tuple(_JOBS)
-    #: Why nothing can be changed; empty: everything can.
-    off = ""
     #: Greatest bytes in use of the newest steps, and where that is from; nothing: no step was made.
     measured: tuple[float, str] | tuple[()] = ()
 
     def __init__(self, panel: Panel) -> None:
-        self.panel = panel
+        super().__init__(panel)
+        self.knobs = Knobs(self)
 
     @property
     def defaults(self) -> Plain:
         """What the controls begin with: 11 GiB, a batch of two fifths more than they hold, on the patent's device."""
         net = self.panel.settings.get("net", "resnet50_32")
-        return {"net": net, "batch": whatif.usual_batch(net), "budget_mib": 11264.0, "preset": "2080ti",
-                "planner": "auto", "pins": {}, "show": "front"}  # fmt: skip
+        return {
+            "net": net,
+            "batch": whatif.usual_batch(net),
+            "budget_mib": 11264.0,
+            "preset": "2080ti",
+            "planner": "auto",
+            "pins": {},
+            "show": "front",
+        }
 
     def value(self, name: str) -> Any:
         """Return a setting as it is now."""
         return self.panel.settings.get(name, self.defaults[name])
 
-    def fields(self) -> dict[str, ipywidgets.Widget]:
-        """Make the controls of the settings that are its own."""
-        return {
-            "net": ipywidgets.Dropdown(description="net", options=whatif.NETS, value=self.value("net")),
-            "batch": ipywidgets.FloatText(description="batch, samples", value=self.value("batch")),
-            "preset": ipywidgets.Dropdown(description="device", options=whatif.PRESETS, value=self.value("preset")),
-        }
+    def shown(self, name: str) -> object:
+        """Return a setting as it is now, a parameter of the planner, or the task."""
+        if name == "task":
+            return super().shown(name)
+        return self.knobs.value(name) if name in LABELS else self.value(name)
 
-    def control(self, name: str, *parts: ipywidgets.Widget) -> None:
-        """Have fields show a setting."""
-        self.panel.fields.add(name, *parts, value=partial(self.value, name))
+    def choose(self, name: str, value: object) -> None:
+        """Accept a setting, a parameter of the planner, or the task."""
+        (self.knobs.turn if name in LABELS else super().choose)(name, value)
 
     @property
     def key(self) -> object:
@@ -127,10 +135,11 @@ class Source:
         """Return a picture that no plan says; None: it has none of the name."""
         return None
 
-    def pin(self, wanted: Mapping[str, str]) -> str:
-        """Have plans obey pins."""
-        self.panel.set(pins=wanted)
-        return f"{len(wanted)} rows are pinned"
+    def set(self, wanted: Mapping[str, Any]) -> str:
+        """Have plans obey other pins."""
+        pins = wanted["swapping.pin"]
+        self.panel.set(pins=pins)
+        return f"{len(pins)} rows are pinned"
 
 
 class Swaps(Content):
@@ -143,15 +152,19 @@ class Swaps(Content):
     NAME = "swapping"
     MODULE = "chart"
     MORE: ClassVar[Mapping[str, str]] = {
-        "more": "chart", "plan": "table", "lanes": "timeline", "types": "timeline", "choices": "table",
+        "more": "chart",
+        "plan": "table",
+        "lanes": "timeline",
+        "types": "timeline",
+        "choices": "table",
         "values": "table",
-    }  # fmt: skip
+    }
     CHECKS = Source.CHECKS
     SOURCE: ClassVar[type[Source]] = Source
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them two charts side by side, the other pictures in tabs."""
-        self.source = self.SOURCE(self.panel)
+        self.panel.fields.values = self.source = self.SOURCE(self.panel)
         self.plans = Plans(self.source)
         #: Button -> of what it computed, and what came of it; a text: why nothing did.
         self.results: dict[str, tuple[object, Any]] = {}
@@ -162,36 +175,41 @@ class Swaps(Content):
             known[name] = Command(label="pin rows", run=partial(self._pin, name), check=self.can_change)
         for name, command in known.items():
             self.panel.commands.add(name, command)
-        mib, planner, show = (self.source.value(name) for name in ("budget_mib", "planner", "show"))
-        limits: Plain = {
-            "base": 2,
-            "min": -6,
-            "max": 20,
-            "step": 0.05,
-            "continuous_update": False,  # else a page writes back what it has rounded to the slider's steps
-        }
-        self.fields = self.source.fields() | {
-            "budget_mib": ipywidgets.FloatLogSlider(value=mib, **limits),
-            "planner": ipywidgets.Combobox(
-                description="planner", options=(*whatif.COMPARED, "auto"), value=planner, continuous_update=False
-            ),
-            "show": ipywidgets.Dropdown(description="chart", options=list(_SHOWN.items()), value=show),
-        }
-        pair = slider("budget_mib", "budget, MiB", self.fields["budget_mib"], "370px")
-        shown = {**self.fields, "budget_mib": pair}
-        for name, field in self.fields.items():
-            if name == "budget_mib":
-                parts = pair.children
-            else:
-                parts = [styled(field, name, {"planner": "300px", "show": "240px"}.get(name, "190px"))]
-            self.source.control(name, *parts)
-        self.knobs, self.reach = Knobs(self.source), Reach(self.source, self.fields["budget_mib"])
+        add, budget = self.panel.fields.add, {"base": 2, "min": -6, "max": 20, "step": 0.05}
+        planners = (*whatif.COMPARED, "auto")
+        # Not while they move: else a page writes back what it has rounded to the slider's steps.
+        fields = [
+            *self.own(),
+            add("budget_mib", ipywidgets.FloatLogSlider, "budget, MiB", "370px", continuous_update=False, **budget),
+            add("planner", ipywidgets.Combobox, "planner", "300px", options=planners, continuous_update=False),
+            add("show", ipywidgets.Dropdown, "chart", "240px", options=list(_SHOWN.items())),
+        ]
+        self.reach = Reach(self.source, self.panel.fields["budget_mib"].field)
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
-        return [row(*shown.values()), row(*self.knobs.row.values()), *_laid_out(pictures)]
+        return [row(*fields), row(*self.source.knobs.make()), *_laid_out(pictures)]
+
+    @property
+    def off(self) -> str:
+        """Why nothing can be changed; empty: everything can."""
+        return "" if self.run is None else self.panel.steering.off
+
+    def can_change(self, args: Args) -> None:
+        """Refuse where nothing can be changed."""
+        if self.run is not None:
+            self.panel.steering.check(args)
+
+    def own(self) -> list[ipywidgets.Widget]:
+        """Make the fields of what is planned."""
+        add = self.panel.fields.add
+        return [
+            add("net", ipywidgets.Dropdown, "net", "190px", options=whatif.NETS),
+            add("batch", ipywidgets.FloatText, "batch, samples", "190px"),
+            add("preset", ipywidgets.Dropdown, "device", "190px", options=whatif.PRESETS),
+        ]
 
     def changed(self, new: Args) -> None:
         """Show the parameters of the planner that is set."""
-        self.knobs.follow()
+        self.source.knobs.follow()
 
     # ------------------------------------------------------------------ what is computed
     def _compute(self, name: str, args: Args) -> str:
@@ -208,7 +226,7 @@ class Swaps(Content):
     def draw(self, name: str = "") -> View:
         """Return the first picture, or another one."""
         name = {"": self.source.FIRST, "more": self.source.value("show")}.get(name, name)
-        live = not self.source.off
+        live = not self.off
         own: dict[str, tuple[str, Callable[[Any], View]]] = {
             "plan": ("", partial(computed.plan, live=live)),
             "memory": ("", lambda of: computed.memory(of, *self.source.measured)),
@@ -226,7 +244,7 @@ class Swaps(Content):
 
     def facts(self) -> Plain:
         """Return the buttons, and where the numbers come from."""
-        off, step = self.source.off, self.reach.step
+        off, step = self.off, self.reach.step
         old = [job for job, (key, _) in self.results.items() if key != (step if job == "front" else self.source.key)]
         buttons = [*(button(name, _JOBS[name][0]) for name in self.source.JOBS), button("freeze", "Freeze", reason=off)]
         self.plans.newest()
@@ -234,17 +252,7 @@ class Swaps(Content):
         notes += [f"of former settings, press again: {', '.join(_JOBS[job][0] for job in old)}"] if old else []
         return {"buttons": buttons, "notes": [*notes, *self.reach.follow()], "origin": computed.COMPUTED}
 
-    def code(self) -> str:
-        """Return the lines of Python that give this panel."""
-        given = ", ".join(f"{name}={value!r}" for name, value in self.panel.settings.items())
-        return f"from drlnb.widgets.faces import swapping\n\nswapping({given})"
-
     # ------------------------------------------------------------------ pins
-    def can_change(self, args: Args) -> None:
-        """Refuse where nothing can be changed."""
-        if self.source.off:
-            raise ConfigError(f"{self.source.off}: nothing can be changed")
-
     def _pin(self, name: str, args: Args) -> str:
         """Pin a row, all of them as they are, or the rows of another planner's plan."""
         at, of, others = str(args.get("row")), self.plans.current(), _result(self.results, "compare")
@@ -253,9 +261,9 @@ class Swaps(Content):
             plans |= {"None": whatif.pins_of(of)} if isinstance(of, Explained) else {}
             if at not in plans:
                 raise ConfigError(f"there is no plan to pin{f' of {at!r}: press Compare planners' if args else ''}")
-            return self.source.pin(plans[at])
+            return self.source.set({"swapping.pin": plans[at]})
         wanted = {**self.source.value("pins"), (of.prefix if isinstance(of, Explained) else "") + at: name}
-        return self.source.pin({row: action for row, action in wanted.items() if action != "free"})
+        return self.source.set({"swapping.pin": {row: action for row, action in wanted.items() if action != "free"}})
 
 
 def _result(results: Mapping[str, tuple[object, Any]], name: str) -> Any:

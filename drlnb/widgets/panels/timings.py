@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import ipywidgets
@@ -12,23 +12,18 @@ from drlnb.fleet.fleet import Fleet, client_of
 from drlnb.fleet.whatif.distribution import LINKS, PLANS, Computed, Spread, compute, numbers_of, planner, simulate
 from drlnb.planning.distribution import PRESETS, Link
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import between, choice, count
+from drlnb.records.settings import Declared, between, choice, count, setting
 from drlnb.views.distribution import computed, simulated
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import slider, styled
-from drlnb.widgets.panels.frame import Content, Panel, Plain, button, row
+from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.frame import Content, Panel, Plain, Values, button
 from drlnb.widgets.panels.publishing import Publishing
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]
 
-#: What the controls begin with: 20 MB as the seed has it, to 16 hosts.
-DEFAULTS: Plain = {
-    "plan": "relay", "m": 8, "chunks": 0, "n_hosts": 16, "model_mb": 20.0, "link": "10GbE", "latency_us": 300.0,
-    "overhead_us": 150.0, "kill": 3, "shard": 0,
-}  # fmt: skip
 #: Most hosts, and messages of a version that is simulated anew, unasked, when a control has moved.
 _HOSTS, _AT_ONCE = 300, 6_000
 #: Numbers of hosts that the slider stops at, each some 10 % beyond the one before.
@@ -39,24 +34,33 @@ _CHUNKS = {"usual": 0, **{str(1 << i): 1 << i for i in range(10)}}
 _BUTTONS = {"simulate": "Simulate", "kill": "Kill relay", "race": "Race", "best": "Best m"}
 
 
-class Case:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried(Declared):
+    """Settings of the panel; they begin with 20 MB to 16 hosts by relays, as the seed has it."""
+
+    plan: str = setting("relay", choice(*PLANS))
+    m: int = setting(8, count(1, _HOSTS))
+    chunks: int = setting(0, choice(*_CHUNKS.values()))
+    n_hosts: int = setting(16, count(1, _HOSTS))
+    model_mb: float = setting(20.0, between(1e-6, 1e6))
+    link: str = setting("10GbE", choice(*LINKS))
+    latency_us: float = setting(300.0, between(0, 1e6))
+    overhead_us: float = setting(150.0, between(0, 1e6))
+    kill: int = setting(3, count(0, _HOSTS - 1))
+    shard: int = setting(0, count(0, _HOSTS - 1))
+
+
+#: What the controls begin with.
+DEFAULTS: Plain = {name: known.default for name, known in Tried.declared().items()}
+
+
+class Case(Values):
     """The fields of the panel, which begin with its settings, and what the closed forms say of them."""
 
-    CHECKS: ClassVar[settings.Checks] = {
-        "plan": choice(*PLANS).read,
-        "m": count(1, _HOSTS).read,
-        "chunks": choice(*_CHUNKS.values()).read,
-        "n_hosts": count(1, _HOSTS).read,
-        "model_mb": between(1e-6, 1e6).read,
-        "link": choice(*LINKS).read,
-        "latency_us": between(0, 1e6).read,
-        "overhead_us": between(0, 1e6).read,
-        "kill": count(0, _HOSTS - 1).read,
-        "shard": count(0, _HOSTS - 1).read,
-    }
+    CHECKS: ClassVar[settings.Checks] = {name: known.kind.read for name, known in Tried.declared().items()}
 
     def __init__(self, panel: Panel) -> None:
-        self._panel = panel
+        super().__init__(panel)
         #: Returns what holds where nobody has chosen anything; and the plan that a choice would replace, None: none.
         self.defaults: Callable[[], Plain] = lambda: DEFAULTS
         self.in_force: Callable[[], str | None] = lambda: None
@@ -64,32 +68,25 @@ class Case:
         self.n_shards: Callable[[], int] = lambda: _HOSTS
         #: What was computed last, of which settings; a text: why it cannot be.
         self._computed: tuple[object, Computed | str] = (None, "")
-        own = self.value
-        self._m = ipywidgets.IntSlider(min=1, max=own("n_hosts"), value=own("m"))
-        self._pair = slider("m", "m", self._m)
-        self.fields = {
-            "plan": ipywidgets.Dropdown(description="plan", options=PLANS, value=own("plan")),
-            "m": self._m,
-            "chunks": ipywidgets.Dropdown(description="chunks", options=_CHUNKS.items(), value=own("chunks")),
-            "n_hosts": ipywidgets.SelectionSlider(description="hosts", options=self._stops(), value=own("n_hosts")),
-            "model_mb": ipywidgets.FloatText(description="model, MB", value=own("model_mb")),
-            "link": ipywidgets.Dropdown(description="link", options=LINKS, value=own("link")),
-            "latency_us": ipywidgets.FloatText(description="latency, us", value=own("latency_us")),
-            "overhead_us": ipywidgets.FloatText(description="us per message", value=own("overhead_us")),
-            "kill": ipywidgets.FloatText(description="kill relay", value=own("kill")),
-            "shard": ipywidgets.FloatText(description="shard", value=own("shard")),
-        }
-        widths = {"n_hosts": "300px", "overhead_us": "190px", "model_mb": "180px"}
-        for name, field in self.fields.items():
-            parts = self._pair.children if name == "m" else [styled(field, name, widths.get(name, "150px"))]
-            waits = partial(self.waits, name) if name in {"plan", "m", "chunks"} else lambda: False
-            panel.fields.add(name, *parts, value=partial(own, name), choose=partial(self._choose, name), waits=waits)
-        self.follow()
 
-    @property
-    def widgets(self) -> list[ipywidgets.Widget]:
-        """What stands in the panel: the fields, a slider with its box."""
-        return [self._pair if field is self._m else field for field in self.fields.values()]
+    def make(self) -> list[ipywidgets.Widget]:
+        """Make the fields."""
+        add, choice, number = self.panel.fields.add, ipywidgets.Dropdown, ipywidgets.FloatText
+        self._m = add("m", ipywidgets.IntSlider, "m", "300px", min=1, max=self.value("n_hosts"))
+        boxes = [
+            add("plan", choice, "plan", "150px", options=PLANS),
+            self._m,
+            add("chunks", choice, "chunks", "150px", options=_CHUNKS.items()),
+            add("n_hosts", ipywidgets.SelectionSlider, "hosts", "300px", options=self._stops()),
+            add("model_mb", number, "model, MB", "180px"),
+            add("link", choice, "link", "150px", options=LINKS),
+            add("latency_us", number, "latency, us", "150px"),
+            add("overhead_us", number, "us per message", "190px"),
+            add("kill", number, "kill relay", "150px"),
+            add("shard", number, "shard", "150px"),
+        ]
+        self.follow()
+        return boxes
 
     def value(self, name: str) -> Any:
         """Return a setting as it is in force: what is more than there can be is the most that there is."""
@@ -97,11 +94,12 @@ class Case:
 
     def wanted(self, name: str) -> Any:
         """Return a setting as it was chosen."""
-        return self._panel.settings.get(name, self.defaults()[name])
+        return self.panel.settings.get(name, self.defaults()[name])
 
     def waits(self, name: str) -> bool:
         """Whether a field was moved, and the plan that the fields make is not in force."""
-        return name in self._panel.settings and self.in_force() not in {None, self.plan}
+        moved = name in {"plan", "m", "chunks"} and name in self.panel.settings
+        return moved and self.in_force() not in {None, self.plan}
 
     def _most(self, name: str) -> int:
         """Return how many m there can be, or the number of the last shard that is drawn."""
@@ -112,8 +110,8 @@ class Case:
         """What was chosen and cannot be, and what is taken instead."""
         return [
             f"{label} {self.wanted(name)} was chosen, {self.value(name)} is the last one here"
-            for name, label in (("m", self._m.description), ("shard", "shard"))
-            if self.value(name) != self.wanted(name) and (name != "m" or not self._m.disabled)
+            for name, label in (("m", self._m.children[0].description), ("shard", "shard"))
+            if self.value(name) != self.wanted(name) and (name != "m" or not self._m.children[0].disabled)
         ]
 
     @property
@@ -155,24 +153,31 @@ class Case:
         if self.problem:
             raise ConfigError(self.problem)
 
-    def _choose(self, name: str, new: object) -> None:
+    def shown(self, name: str) -> object:
+        """Return a setting as it is in force, or the task."""
+        return super().shown(name) if name == "task" else self.value(name)
+
+    def choose(self, name: str, value: object) -> None:
         """Accept what the user has chosen; within the callback."""
-        checked = settings.checked("distribution", self.CHECKS, {name: new})
-        if name in {"m", "shard"} and checked[name] > self._most(name):
-            raise ConfigError(f"{name} must be at most {self._most(name)} here, got {checked[name]}")
-        self._panel.set(**checked)
+        if name in {"m", "shard"}:
+            number = settings.checked("distribution", self.CHECKS, {name: value})[name]
+            if number > self._most(name):
+                raise ConfigError(f"{name} must be at most {self._most(name)} here, got {number}")
+        super().choose(name, value)
 
     def follow(self) -> None:
         """Have the slider of m follow the number of hosts, and what the planner takes."""
-        takes, m = numbers_of(self.value("plan")), self._m
+        takes, parts, fields = numbers_of(self.value("plan")), self._m.children, self.panel.fields
         for widget, name, value in (
-            (m, "max", self._most("m")), (m, "description", takes.get("m", "m")),
-            *((part, "disabled", "m" not in takes) for part in self._pair.children),
-            (self.fields["chunks"], "disabled", "c" not in takes),
-            (self.fields["n_hosts"], "options", tuple(self._stops())),
-        ):  # fmt: skip
+            (parts[0], "max", self._most("m")),
+            (parts[0], "description", takes.get("m", "m")),
+            *((part, "disabled", "m" not in takes) for part in parts),
+            (fields["chunks"].field, "disabled", "c" not in takes),
+            (fields["chunks"].field, "description", "levels" if takes.get("c") == "levels" else "chunks"),
+            (fields["n_hosts"].field, "options", tuple(self._stops())),
+        ):
             if getattr(widget, name) != value:
-                self._panel.fields.later(widget, name, value)
+                fields.later(widget, name, value)
 
     def _stops(self) -> list[int]:
         return sorted({*_STOPS, self.value("n_hosts")})
@@ -282,28 +287,36 @@ class Timings(Content):
     NAME = "distribution"
     MODULE = "chart"
     MORE: ClassVar[Mapping[str, str]] = {
-        "egress": "chart", "shards": "timeline", "topology": "topology", "race": "chart", "scaling": "chart"
-    }  # fmt: skip
+        "egress": "chart",
+        "shards": "timeline",
+        "topology": "topology",
+        "race": "chart",
+        "scaling": "chart",
+    }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     #: Tabs below: name of a picture -> its title.
     TABS: ClassVar[Mapping[str, str]] = {
-        "shards": "Shards per host", "topology": "Topology", "race": "Race", "scaling": "Scaling over hosts"
-    }  # fmt: skip
+        "shards": "Shards per host",
+        "topology": "Topology",
+        "race": "Race",
+        "scaling": "Scaling over hosts",
+    }
     #: A Dask client or a fleet, whose workers versions are sent to; None: what is up, as soon as there is something.
     attached: Client = None
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them models per second and bytes side by side, the other pictures in tabs."""
-        self.case = Case(self.panel)
+        self.panel.fields.values = self.case = Case(self.panel)
         self.simulations = Simulations(self.panel, self.case)
         self.publishing = Publishing(self.panel, self.case, lambda: client_of(self.attached))
         self.case.n_shards = lambda: self.publishing.n_shards
+        fields = self.case.make()
         pictures = {name: picture.widget for name, picture in self.panel.pictures.items()}
         above = [pictures[""], pictures["egress"]]
         for widget in above:
             widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
         self.tabs = ipywidgets.Tab([pictures[name] for name in self.TABS], titles=tuple(self.TABS.values()))
-        return [row(*self.case.widgets), row(*above), self.tabs]
+        return [row(*fields), row(*above), self.tabs]
 
     def changed(self, new: Args) -> None:
         """Show what code has set."""
@@ -349,6 +362,8 @@ class Timings(Content):
 
     def code(self) -> str:
         """Return the lines of Python that give this panel."""
+        if self.run is not None:
+            return super().code()
         attached = [] if self.attached is None else ["fleet" if isinstance(self.attached, Fleet) else "client"]
         given = ", ".join(attached + [f"{name}={value!r}" for name, value in self.panel.settings.items()])
         return f"from drlnb.widgets.faces import {self.NAME}\n\n{self.NAME}({given})"

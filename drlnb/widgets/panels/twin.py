@@ -8,13 +8,15 @@ import html
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import ipywidgets
+
 from drlnb.fleet import faces
 from drlnb.fleet.training import Training
-from drlnb.views.drawing.payload import Array
+from drlnb.views.drawing.payload import Array, Content
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels.picture import Picture
 
-__all__ = ["Twin", "publish", "resuming"]
+__all__ = ["Twin", "mime_bundle", "resuming"]
 
 #: Seconds between two versions while pictures change, and until the last one is kept after they did.
 _PERIOD_S, _REST_S = 10.0, 1.5
@@ -36,9 +38,17 @@ def resuming(run: Training | None) -> str:
     return f'run = drlnb.resume("{near}")'
 
 
-def publish(text: str) -> None:
-    """Publish pictures as an output of the cell that runs."""
-    faces.kernel().shell.display_pub.publish({"text/html": text, "text/plain": ""})
+def mime_bundle(box: ipywidgets.Widget | None, data: Content) -> tuple[Content, Content]:
+    """Return what a notebook shows of a widget (None: it is closed), with text beside it.
+
+    In a kernel the HTML becomes an output of its own, before the widget's: it stays when the widget is gone.
+    """
+    if faces.kernel() is not None and data.get("text/html"):
+        faces.kernel().shell.display_pub.publish({"text/html": data["text/html"], "text/plain": ""})
+        data = {**data, "text/html": ""}
+    bundle = None if box is None else box._repr_mimebundle_()  # an AnyWidget adds metadata, others do not
+    shown, meta = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+    return {**shown, **data}, meta
 
 
 class Twin:

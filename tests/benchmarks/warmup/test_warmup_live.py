@@ -10,7 +10,7 @@ from benchmarks.efforts import WarmupLive
 from benchmarks.frame import padded
 from benchmarks.warmup import live
 from benchmarks.warmup.live import PAIRS, WAYS, Lived, live_rows, old_steps
-from drlnb.planning.warmup.settings import PLANNER_NAMES
+from drlnb.planning.warmup import WARMUP
 from drlnb.records import round as words
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -77,7 +77,7 @@ def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch):
         live, "read", lambda stream: LIVED if asked[-1][0] == "cold" else replace(LIVED, round_s=(0.8,))
     )
     made = {row.id: row for row in live.ahead(WarmupLive(repeats=2, rounds=3))}
-    assert [planner for planner, _, _ in asked] == ["cold", "saa", "seed", "saa"] * 2
+    assert [planner for planner, _, _ in asked] == ["cold", "saa", "patent", "saa"] * 2
     assert {(env, steps) for _, env, steps in asked} == {(padded.ENV, (3 + 9) * 8)}
     assert (made["w3-ahead-saa"].ratio, made["w3-ahead-saa"].holds) == (pytest.approx(0.8), True)
     assert (made["w4-ahead-old-steps"].value, made["w4-ahead-old-steps"].holds) == (0.0, True)
@@ -85,5 +85,5 @@ def test_rounds_that_hide_a_start_are_compared_apart(monkeypatch):
 
 def test_every_way_can_be_asked_for():
     """Planners and settings are those that exist; parking stands beside all that end their processes."""
-    assert {planner for planner, _, _ in WAYS.values()} <= set(PLANNER_NAMES)
+    assert {planner for planner, _, _ in WAYS.values()} <= set(WARMUP.names)
     assert {name for name, (_, mode, _) in WAYS.items() if mode == "park"} == {"park"}

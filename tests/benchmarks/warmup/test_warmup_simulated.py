@@ -21,7 +21,7 @@ class Run:
 def known(monkeypatch):
     """Two seeds; cold waits 2 s, saa .5 s and is idle .5 s, keep is idle 6 s, the others are between."""
     figures = {
-        "cold": (2.0, 0.0), "keep": (0.0, 6.0), "seed": (0.7, 0.3), "saa": (0.5, 0.5),
+        "cold": (2.0, 0.0), "keep": (0.0, 6.0), "patent": (0.7, 0.3), "saa": (0.5, 0.5),
     }  # fmt: skip
     asked = []
 
@@ -38,19 +38,19 @@ def test_waits_are_shown_as_shares_of_colds(known):
     rows = {row.id: row for row in simulated.wait(SimulatedWarmup(rounds=24, repeats=2))}
     assert (rows["w1-saa"].ratio, rows["w1-saa"].holds) == (0.25, True)
     assert (rows["w1-saa-idle"].value, rows["w1-saa-idle"].holds) == (0.5, True)
-    assert rows["w1-seed"].bar is None
-    assert rows["w1-seed-idle"].bar is None
+    assert rows["w1-patent"].bar is None
+    assert rows["w1-patent-idle"].bar is None
     assert rows["w1-saa"].binding
     assert {row.origin for row in rows.values()} == {"simulated"}
 
 
 def test_a_cell_compares_with_the_best_simple_rule(known):
-    """At rho 1 seed is best with .7 + .3 = 1: saa's .5 + .5 is as good; at rho 10 keep with 6: 5.5 / 6."""
+    """At rho 1 patent is best with .7 + .3 = 1: saa's .5 + .5 is as good; at rho 10 keep with 6: 5.5 / 6."""
     rows = {row.id: row for row in simulated.cells(SimulatedWarmup(rounds=24, repeats=2))}
     assert len(rows) == 12
-    assert (rows["w2-jitter-spawn-rho1"].ratio, rows["w2-jitter-spawn-rho1"].against[-4:]) == (1.0, "seed")
+    assert (rows["w2-jitter-spawn-rho1"].ratio, rows["w2-jitter-spawn-rho1"].against[-6:]) == (1.0, "patent")
     assert rows["w2-shifts-zygote-rho10"].ratio == pytest.approx(5.5 / 6)
-    assert rows["w2-shifts-zygote-rho10"].against == "the best of cold, keep, seed: keep"
+    assert rows["w2-shifts-zygote-rho10"].against == "the best of cold, keep, patent: keep"
     assert all(row.holds and row.binding for row in rows.values())
 
 

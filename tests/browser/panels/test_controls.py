@@ -115,8 +115,7 @@ class Fields:
 
     def in_force(self, name: str) -> object:
         """Return what the panel computes with."""
-        knob = f"knob {name}" if name in {"w", "epsilon", "alpha", "gamma", "n_trials"} else name
-        return self.sheet.kernel_eval(f"p.fields[{knob!r}]._value()")
+        return self.sheet.kernel_eval(f"p.fields.values.shown({name!r})")
 
     def refused(self) -> str:
         return self.root.get_by_test_id("refused").first.inner_text()

@@ -114,7 +114,7 @@ def test_it_is_the_machines_own_state(name):
         machine, states = fresh_machine(stream.header), {}
         for event, _ in stream.answers():
             machine.handle(event)
-            table = machine.snapshot()
+            table = machine.snapshot()["leases"]
             there = [slot for slot in table["slots"].values() if slot["state"] != "failed"]
             leases = table["open"].values()
             lent = [slot for lease in leases if lease["state"] == "granted" for slot in lease["slots"]]

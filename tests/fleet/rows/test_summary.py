@@ -156,7 +156,7 @@ def test_leases_of_other_runs_are_not_ours():
 
 def test_slots_that_were_there_before_the_run_count():
     """A stream that begins with a snapshot knows its slots from there."""
-    snapshot = {"slots": {"s0": {"name": "s0"}, "s1": {"name": "s1"}}}
+    snapshot = {"leases": {"slots": {"s0": {"name": "s0"}, "s1": {"name": "s1"}}}}
     records = (requested(0.0, "r1/a"), granted("r1/a"), returned(4.0), released("r1/a", 4.0, 4.0))
     assert summary(stream("broker-e1", "pool", *records, snapshot=snapshot))["leases"]["utilisation"] == 0.5
 

@@ -171,13 +171,13 @@ def test_an_empty_journal_has_empty_tables():
 def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
     """The budget is that of the command that they were made by; before there is a plan nothing is expected."""
 
-    def made(key, budget_bytes, **step):
+    def made(key, memory_budget_bytes, **step):
         finish = rounds.FinishRound(
             fence=Fence(1, 1),
             slot="s",
             round=1,
             collectors=(0,),
-            swap=swapping.SwapOrder(key, budget_bytes, "median"),
+            swap=swapping.SwapOrder(key, memory_budget_bytes, "median"),
         )
         return [finish, swapping.SwapStepMeasured(plan_key=key, peak_bytes=9, **step)]
 
@@ -193,10 +193,10 @@ def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
     first, second, third = table_rows(Journal(streams={"task-a-a1": stream}), "swapping")
     assert first == {
         "task": "a", "attempt": 1, "t_s": 0.0, "plan_key": "all", "step_s": 3.0, "stall_s": 0.0, "peak_bytes": 9,
-        "swapped_bytes": 0, "n_saved": 0, "budget_bytes": 10, "predicted_s": None, "predicted_bytes": None,
+        "swapped_bytes": 0, "n_saved": 0, "memory_budget_bytes": 10, "predicted_s": None, "predicted_bytes": None,
     }  # fmt: skip
     assert (second["predicted_s"], second["predicted_bytes"], second["stall_s"]) == (2.0, 8, 0.5)
-    assert (third["predicted_s"], third["budget_bytes"], third["n_saved"]) == (1.0, 20, 6)
+    assert (third["predicted_s"], third["memory_budget_bytes"], third["n_saved"]) == (1.0, 20, 6)
 
 
 def test_a_lease_has_the_bytes_that_were_brought_for_it(journal):

@@ -34,7 +34,7 @@ RUN_KINDS = {
     **{key: {TEXT} for key in ("run", "created")},
     "tasks": {LIST},
     **{key: {MAPPING} for key in ("planners", "settings", "versions", "own_planners", "pool")},
-    "seed": {FLAG},
+    "patent": {FLAG},
 }
 
 
@@ -115,7 +115,7 @@ def test_mappings_and_lists_are_looked_into():
         (("planners", "hold"), "lst", "did you mean"),
         (("tasks", 0, "priority"), 10**30, "priority must"),
         (("tasks", 0, "memory_budget_bytes"), -1, "memory_budget_bytes"),
-        (("tasks", 0, "env_wrappers"), [{"name": "NoSuch"}], "unknown wrapper 'NoSuch'"),
+        (("tasks", 0, "env_wrappers"), [{"name": "a:"}], "wrapper 'a:' must be module:Class"),
         (("tasks", 0, "observation_space", "shape"), "x", "observation_space describes no space"),
         (("tasks", 0, "action_space", "n"), None, "action_space describes no space"),
         (("settings", "env_timeout_s"), "x", "env_timeout_s must be"),

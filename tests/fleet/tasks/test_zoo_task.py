@@ -83,12 +83,6 @@ def test_wrong_settings_are_told_with_their_lines(tmp_path):
     assert "ppo.yml:5: n_steps must be a whole number >= 1, got 0" in told
 
 
-def test_unknown_wrappers_of_a_task_are_refused():
-    """The same names are known in Python as in a file."""
-    with pytest.raises(ConfigError, match="unknown wrapper 'FrameStak'; did you mean 'FrameStack'"):
-        Task("CartPole-v1", env_wrappers=["FrameStak"])
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -30,7 +30,7 @@ def test_wrong_plans_are_refused_in_words():
 
 def test_names_of_planners_have_the_numbers_that_they_take():
     """Every name that is made can be planned, and 0 leaves a number to the planner."""
-    assert planner("kary", 3, 8) == "kary:k=3"
+    assert planner("tree", 3, 8) == "tree:k=3,levels=8"
     assert planner("multitree", 0, 0) == "multitree"
     assert numbers_of("auto") == {}
     for name in STRATEGIES:

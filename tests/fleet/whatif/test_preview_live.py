@@ -10,10 +10,10 @@ pytestmark = pytest.mark.cluster
 N_ROUNDS = 16
 
 
-def test_a_real_runs_starts_are_decided_again(tmp_path):
+def test_a_real_runs_starts_are_played_again(tmp_path):
     """Forked at the parameters' arrival, each round waits for its start; kept, none would, and each collector idles.
 
-    The run itself is told as it was measured, and of spawned starts, of which it holds none, nothing is made up.
+    Of spawned starts, of which the run holds none, nothing is made up.
     """
     task = drlnb.Task("CartPole-v1", algo="gpf", name="a", n_envs=2, n_collectors=2, n_steps=32,
                       total_timesteps=N_ROUNDS * 64, n_epochs=1, batch_size=64)  # fmt: skip
@@ -25,23 +25,16 @@ def test_a_real_runs_starts_are_decided_again(tmp_path):
         run.wait(timeout_s=120)
         assert {one.state for one in run.tasks.values()} == {"done"}
         found = run.preview("warmup.planner", "keep")
-        with pytest.raises(ConfigError, match=r"no start by spawn on node .* there are: \d+ by zygote"):
+        with pytest.raises(ConfigError, match=r"a has no start by spawn in the journal; there are some by zygote"):
             run.preview("warmup.start_mode", "spawn")
         saa = run.preview("warmup.planner", "saa", "a")
-    rows = found.rows()
-    assert [row["round"] for row in rows] == list(range(1, N_ROUNDS + 1))
-    assert {(row["action now"], row["action then"]) for row in rows[:-1]} == {("cold", "keep")}
-    assert rows[-1]["action then"] == "end", "nothing follows the last round, whatever is chosen"
-    (before, after), (idle_before, idle_after) = found.wait_s["a"], found.idle_s["a"]
-    assert after == 0.0 == idle_before
-    assert before > 0.0
-    assert idle_after > 0.0
-    wait_miss_s, idle_miss_s = found.calibration_s["a"]
+    (row,) = found.rows()
+    assert row["late_s then"] == 0.0 == row["early_s now"]
+    assert row["late_s recorded"] > 0.0
     # What the command took to the node and the answer back is in the record, not in a start's duration.
-    assert abs(wait_miss_s) < 0.5 * before
-    assert idle_miss_s == 0.0, "nobody is started ahead"
-    assert {row["action then"] for row in saa.rows()[:8]} == {"cold"}, "eight rounds are needed before a plan"
-    assert all(row["reason then"] for row in saa.rows())
+    assert 0.5 * row["late_s recorded"] < row["late_s now"] < 1.5 * row["late_s recorded"]
+    assert row["early_s then"] > 0.0
+    assert saa.then.starts["a"][0] > 0.0
 
 
 def test_what_was_set_while_it_trained_is_where_a_preview_starts(tmp_path):

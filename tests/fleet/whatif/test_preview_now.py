@@ -18,7 +18,7 @@ from drlnb.sim.costs import Costs
 from drlnb.sim.recorded.play import pools_of, recorded_tasks, slots_of
 from drlnb.sim.recorded.settings import pool_settings, priorities, task_rules
 from drlnb.sim.training.fleet import run_tasks
-from tests.sim.recorded.test_recorded_starts import trained
+from tests.sim.recorded.test_recorded_starts import respawned
 
 TASKS = ["sim0", "sim1", "sim2"]
 POOL = "broker-e1"
@@ -38,12 +38,6 @@ def journal_of(hold="yield", n_slots=1, streams=True):
         range(3), n_slots=n_slots, n_rounds=8, n_collectors=2, hold=hold, seed=5, costs=COSTS, streams=streams
     )
     return Journal(streams={h.stream.header.stream: h.stream for h in (pool.host, *[t.host for t in tasks])})
-
-
-@functools.cache
-def started(planner):
-    """Return the journal of a task whose collectors are ended between rounds."""
-    return Journal(streams={"task-sim0-a1": trained(planner=planner)})
 
 
 def with_records(journal, stream, *records):
@@ -113,19 +107,19 @@ def test_what_was_refused_is_not_in_force(key):
 
 
 def test_warm_up_starts_from_what_is_in_force_too():
-    """Kept since the last round: to keep collectors changes nothing, and is still measured against what was."""
-    stream = started("cold").streams["task-sim0-a1"]
+    """Kept since the middle of the run: to keep collectors changes nothing."""
+    journal = respawned(planner="cold")
+    stream = journal.streams["task-sim0-a1"]
     middle = next(k for k, one in enumerate(stream.records) if getattr(one, "t", 0.0) > 50.0)
     kept = SettingChanged(t=stream.records[middle].t, key="warmup.planner", value="keep", task="sim0")
     records = (*stream.records[:middle], kept, *stream.records[middle:])
-    journal = Journal(streams={"task-sim0-a1": replace(stream, records=records)})
-    found = preview(journal, "warmup.planner", "keep", tasks=["sim0"])
+    changed = Journal(streams={**journal.streams, "task-sim0-a1": replace(stream, records=records)})
+    found = preview(changed, "warmup.planner", "keep", tasks=["sim0"])
     assert found.now == found.then
-    assert {one.action for one in found.now["sim0"][:-1]} == {"keep"}
-    assert {one.action for one in found.as_was["sim0"][:5]} == {"cold"}
-    cold = preview(journal, "warmup.planner", "cold", tasks=["sim0"])
+    assert found.now.starts["sim0"][0] == 0.0 < found.now.starts["sim0"][1]
+    cold = preview(changed, "warmup.planner", "cold", tasks=["sim0"])
     assert cold.now == found.now
-    assert cold.wait_s["sim0"][0] == 0.0 < cold.wait_s["sim0"][1]
+    assert cold.then.starts["sim0"][0] > 0.0
 
 
 def test_the_pools_rules_are_read_from_where_its_journal_began():
@@ -139,7 +133,7 @@ def test_the_pools_rules_are_read_from_where_its_journal_began():
         },
         "tasks": {"r1/sim0": {"priority": 7}, "r2/sim0": {"priority": None}, "r2/sim1": {"priority": 2}},
     }
-    header = replace(pool.header, snapshot=table)
+    header = replace(pool.header, snapshot={"leases": table})
     begun = replace(pool, header=header, records=())
     assert slots_of(begun) == 1
     names = {"r2/sim0": "sim0", "r2/sim1": "sim1"}
@@ -289,17 +283,13 @@ def test_switches_are_told_apart_from_batches():
         ("saa", "rho", 100.0),
         ("saa", "kappa", 100.0),
         ("saa", "window", 9),
-        ("seed", "filter_window", 10),
+        ("patent", "filter_window", 10),
         ("saa", "min_rounds", 4),
         ("saa", "n_candidates", 2),
         ("saa", "collector_mode", "park"),
     ],
 )
 def test_every_key_of_warm_up_can_matter(planner, key, value):
-    """Under a planner that looks at it, other starts or outcomes follow (start modes: test_recorded_starts.py)."""
-    found = preview(started(planner), f"warmup.{key}", value, tasks=["sim0"])
-    now, then = (
-        [(one.action, one.start_after_s, one.wait_s, one.idle_s) for one in rounds["sim0"]]
-        for rounds in (found.now, found.then)
-    )
-    assert now != then
+    """Under a planner that looks at it, other starts or outcomes follow (start modes: test_preview.py)."""
+    found = preview(respawned(planner=planner), f"warmup.{key}", value, tasks=["sim0"])
+    assert found.now != found.then

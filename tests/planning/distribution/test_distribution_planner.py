@@ -44,7 +44,7 @@ def test_each_name_makes_its_construction():
     """With the numbers that are given."""
     assert routes(planned("star")) == star(3, 10)
     assert routes(planned("tree:k=2")) == tree(3, 10, 2)
-    assert routes(planned("kary:k=2")) == tree(3, 10, 2, levels=0)
+    assert routes(planned("tree:k=2,levels=3")) == tree(3, 10, 2, levels=3)
     assert routes(planned("relay:m=2")) == relay(3, 10, 2)
     assert routes(planned("relay:m=2,c=2")) == relay(3, 10, 2, 2)
     assert routes(planned("multitree:m=2,c=3")) == multitree(3, 10, 2, 3)
@@ -87,9 +87,11 @@ def test_without_hosts_nothing_is_sent(name):
         ("relay:k=2", "distribution planner relay takes m, c, got 'k'"),
         ("relay:m=-1", "distribution planner relay:m=-1: m must be >= 1, or 0 for the best, got -1"),
         ("multitree:m=1", "distribution planner multitree:m=1: m must be >= 2: with one tree, use chain"),
+        ("tree:levels=1", "distribution planner tree:levels=1: levels must be >= 2: with one level, use star"),
+        ("kary", r"distribution planner .kary. is gone: use .tree:k=2,levels=16."),
         (
             "tre",
-            "distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree, got 'tre'",
+            "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree, got 'tre'",
         ),
     ],
 )

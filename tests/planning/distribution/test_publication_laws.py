@@ -28,8 +28,16 @@ from drlnb.records.common import DeadlinePassed
 from tests.strategies import fewer
 
 PLANNERS = (
-    "star", "tree:k=2", "kary:k=2", "binomial", "chain:c=3", "relay:m=3", "relay:m=2,c=2", "multitree:m=2,c=3", "auto",
-)  # fmt: skip
+    "star",
+    "tree:k=2",
+    "tree:k=2,levels=9",
+    "binomial",
+    "chain:c=3",
+    "relay:m=3",
+    "relay:m=2,c=2",
+    "multitree:m=2,c=3",
+    "auto",
+)
 RATES = ("learner_bytes_per_s", "egress_bytes_per_s", "ingress_bytes_per_s")
 #: What may happen in a world; names of its methods but those of PASSIVE: messages get lost, reports come twice, deaths
 #: are noticed; readers hold every slot, are late, or nothing is heard of them.

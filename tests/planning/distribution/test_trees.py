@@ -1,4 +1,4 @@
-"""The constructions of seed 001, its baselines, and the multitree: hand numbers and laws."""
+"""The constructions of the distribution patent, its baselines, and the multitree: hand numbers and laws."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ SIZE = 20_000_000
 EACH = [
     lambda n, size, m, c: star(n, size),
     lambda n, size, m, c: tree(n, size, m),
-    lambda n, size, m, c: tree(n, size, m, levels=0),
+    lambda n, size, m, c: tree(n, size, m, levels=99),
     lambda n, size, m, c: binomial(n, size),
     lambda n, size, m, c: chain(n, size, c),
     lambda n, size, m, c: relay(n, size, m, c),
@@ -71,7 +71,7 @@ def test_one_host_gets_one_direct_message():
         assert make(1, 9, 1, 1).routes[0] == ((LEARNER, 0),)
 
 
-# ------------------------------------------------------------------ relay: the seed
+# ------------------------------------------------------------------ relay: the patent's
 def test_shard_i_goes_to_relay_i_which_sends_to_all_others():
     """D2, D3, by hand: 3 hosts, 2 relays, 5 bytes."""
     plan = relay(3, 5, 2)
@@ -123,9 +123,9 @@ def test_two_levels_by_hand():
 
 def test_a_tree_of_as_many_levels_as_it_takes():
     """Three below each, learner included: 3 + 9 hosts have two levels, a 13th begins a third."""
-    assert max(depths(tree(12, 7, 3, levels=0))) == 2
-    assert max(depths(tree(13, 7, 3, levels=0))) == 3
-    assert tree(13, 7, 3, levels=0).routes[0] == (
+    assert max(depths(tree(12, 7, 3, levels=99))) == 2
+    assert max(depths(tree(13, 7, 3, levels=99))) == 3
+    assert tree(13, 7, 3, levels=99).routes[0] == (
         (LEARNER, 0), (0, 3), (0, 4), (0, 5), (3, 12),
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def test_the_first_chunks_of_all_trees_go_out_first():
         (lambda: star(-1, 7), "n_hosts must be >= 0, got -1"),
         (lambda: binomial(2, 0), "model_bytes must be >= 1, got 0"),
         (lambda: tree(2, 7, 0), "k must be >= 1, got 0"),
-        (lambda: tree(2, 7, 1, levels=3), r"levels must be 2 or 0 \(as many as it takes\), got 3"),
+        (lambda: tree(4, 7, 1, levels=3), "a tree of k = 1 must have 2 levels, or as many as 4 hosts take, got 3"),
         (lambda: chain(2, 7, 0), "n_chunks must be >= 1, got 0"),
         (lambda: relay(2, 7, 0), "n_relays must be >= 1, got 0"),
         (lambda: multitree(2, 7, 1), "n_relays must be >= 2 for a multitree, got 1"),

@@ -216,7 +216,7 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
     assert table.handle(slot_failed("n0/cpu0", t=1.0)) == (
         LeaseReleased.match(fence=lease.fence, held_s=1.0, reason="slot-failed"),
     )
-    assert table.state.live_slots == ()
+    assert table.state.lendable == ()
     assert table.handle(slot_failed("n0/cpu0", t=2.0)) == ()
     assert table.handle(requested("b", t=2.0)) == ()
     assert table.handle(started("n0/cpu0", t=3.0, epoch=1)) == (
@@ -229,7 +229,7 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
         SlotFreed(slot="n0/cpu0"),
         LeaseGranted.match(task="b", waited_s=3.0),
     )
-    assert table.state.live_slots == ("n0/cpu0",)
+    assert table.state.lendable == ("n0/cpu0",)
 
 
 def test_unknown_slots_are_refused(make_table):
@@ -343,7 +343,7 @@ def test_a_setting_that_cannot_be_taken_is_refused(make_table, key, value, reaso
     refusal = only(RequestRefused, table.handle(SettingChanged(t=0.0, key=key, value=value, task=None)))
     assert refusal.subject == key
     assert refusal.reason.startswith(reason)
-    assert table.settings == LeasingSettings()
+    assert table.state.settings == LeasingSettings()
 
 
 # ------------------------------------------------------------------ snapshots and the table's own laws

@@ -66,24 +66,24 @@ def test_an_epoch_that_is_not_later_is_refused(raised):
     for epoch in (8, 7):
         said = RequestRefused(subject="epoch", reason=f"{epoch} is not above 8")
         assert table.handle(EpochRaised(t=3.0, epoch=epoch)) == (said,)
-    assert table.epoch == 8
+    assert table.state.epoch == 8
 
 
 def test_a_snapshot_remembers_the_former_epochs(raised):
     """A copy of it knows the same fences."""
     table, before, after = raised
-    copy = LeaseTable(table.settings, 8)
+    copy = LeaseTable(table.state.settings, 8)
     copy.restore(json.loads(json.dumps(table.snapshot())))
     assert copy.snapshot() == table.snapshot()
     for event in (renewed(before.fence, t=3.0), returned(after.fence, t=4.0), requested("c", t=5.0)):
         assert copy.handle(event) == table.handle(event)
     with pytest.raises(ValueError, match="of epoch 1, got 8"):
-        LeaseTable(table.settings, 1).restore(table.snapshot())
+        LeaseTable(table.state.settings, 1).restore(table.snapshot())
 
 
 def test_a_pools_header_tells_the_epoch_as_it_is(raised):
     """So that a stream which begins later can be replayed by itself."""
-    pool = PoolMachine(raised[0].settings, epoch=1)
+    pool = PoolMachine(raised[0].state.settings, epoch=1)
     pool.handle(EpochRaised(t=0.0, epoch=8))
     assert (pool.epoch, pool.config["epoch"]) == (8, 8)
     copy = made_again(pool)

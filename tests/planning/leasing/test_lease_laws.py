@@ -379,9 +379,9 @@ class TableRules(RuleBasedStateMachine):
     @rule(more=st.integers(0, 2))
     def raise_epoch(self, more):
         """Tell of a later epoch in a journal: what is held stays held, what is granted from now on is above it."""
-        before, held = self.table.epoch, dict(self.witness.state)
+        before, held = self.table.state.epoch, dict(self.witness.state)
         self.tell(EpochRaised(t=self.t, epoch=before + more))
-        assert self.table.epoch == before + more
+        assert self.table.state.epoch == before + more
         assert self.witness.state == held
 
     @precondition(lambda self: len(self.history) > 8)
@@ -390,7 +390,7 @@ class TableRules(RuleBasedStateMachine):
         """Begin a new table with the next epoch (I3): all former fences are void at once and everywhere (I4)."""
         self.replays()
         slots, former = sorted(self.witness.state), list(self.grants)
-        self.begin(CheckedTable(LeasingSettings(), epoch=self.table.epoch + 1), Witness(former))
+        self.begin(CheckedTable(LeasingSettings(), epoch=self.table.state.epoch + 1), Witness(former))
         for slot in slots:
             self.tell(slot_added(slot, t=self.t, epoch=self.epochs[slot]))
             (fence,) = self.tell(requested("heir", t=self.t, round=1 + slots.index(slot), allowed=(slot,)))

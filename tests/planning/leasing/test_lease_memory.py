@@ -11,7 +11,7 @@ from drlnb.records.columns.leasing import AskYield, RequestRefused, SendGrant
 
 
 def restored(snapshot, *, like):
-    table = LeaseTable(like.settings, like.epoch)
+    table = LeaseTable(like.state.settings, like.state.epoch)
     table.restore(json.loads(json.dumps(snapshot)))
     table.check()
     return table
@@ -73,7 +73,7 @@ def test_a_closed_slot_that_drains_stays_closed_with_a_new_executor(make_table):
         table.handle(returned(lease.fence, t=1.0, clean=False))
         table.handle(setting("slot.drain", "n0/a", t=2.0))
         assert table.handle(event) == ()
-        assert table.state.live_slots == ()
+        assert table.state.lendable == ()
 
 
 VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_queued": 1}

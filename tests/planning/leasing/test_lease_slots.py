@@ -96,7 +96,7 @@ def test_a_person_drains_a_slot_and_takes_it_back(make_table):
     assert table.handle(renewed(lease.fence, t=1.5)) == ()
     table.handle(requested("b", t=2.0))
     assert not of(LeaseGranted, table.handle(returned(lease.fence, t=3.0)))
-    assert table.state.live_slots == ()
+    assert table.state.lendable == ()
     out = table.handle(setting("slot.undrain", "n0/a", t=4.0))
     assert out[0] == SlotFreed(slot="n0/a")
     assert only(LeaseGranted, out).task == "b"
@@ -110,7 +110,7 @@ def test_a_drained_slot_whose_executor_is_gone_waits_for_a_new_one(make_table):
     table.handle(setting("slot.drain", "n0/a", t=0.0))
     table.handle(slot_failed("n0/a", t=1.0))
     assert table.handle(setting("slot.undrain", "n0/a", t=2.0)) == ()
-    assert table.state.live_slots == ()
+    assert table.state.lendable == ()
     assert table.handle(slot_added("n0/a", t=3.0, epoch=1)) == (SlotFreed(slot="n0/a"),)
 
 
@@ -121,9 +121,9 @@ def test_a_slot_on_which_executors_die_under_whoever_it_is_strikes_out(make_tabl
         grant(table, requested(task, t=float(epoch), round=epoch, home="n0/a"))
         out = table.handle(started("n0/a", t=epoch + 0.5, epoch=epoch))
     assert only(SlotClosed, out) == SlotClosed(slot="n0/a", reason="3 executors in a row died on it")
-    assert table.state.live_slots == ("n0/b",)
+    assert table.state.lendable == ("n0/b",)
     table.handle(slot_added("n0/a", t=9.0, epoch=9))
-    assert table.state.live_slots == ("n0/b",)
+    assert table.state.lendable == ("n0/b",)
 
 
 def test_a_task_that_kills_executors_does_not_cost_its_slot(make_table):
@@ -199,7 +199,7 @@ def test_word_of_a_death_that_its_holder_told_first_counts_as_a_death(make_table
         out = table.handle(tenant_lost("n0/a", task, t=n + 0.3, fence=lease.fence))
         table.handle(idled("n0/a", t=n + 0.4, fence=lease.fence))
     assert out == (SlotClosed(slot="n0/a", reason="3 executors in a row died on it"),)
-    assert table.state.live_slots == ()
+    assert table.state.lendable == ()
 
 
 def test_a_process_of_an_unknown_slot_is_refused(make_table):

@@ -255,7 +255,7 @@ def test_a_slot_that_is_closed_comes_back_when_it_is_opened(closed_in, make_tabl
     if closed_in == "draining":
         table.handle(idled("n0/a", t=6.0))
     assert not of(LeaseGranted, table.handle(requested("b", t=7.0)))
-    assert table.slots == ("n0/a",)
+    assert [*table.state.slots] == ["n0/a"]
     assert of(LeaseGranted, table.handle(setting("slot.undrain", "n0/a", t=8.0)))
 
 

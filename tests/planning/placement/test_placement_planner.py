@@ -119,7 +119,7 @@ def test_a_plan_of_another_type_is_refused(monkeypatch):
 
 def test_a_plan_comes_back_from_the_journal():
     """From the decision's record."""
-    record = PlacementPlanned(task="a", attempt=1, planner="own", **GOOD)
+    record = PlacementPlanned(task="", attempt=1, planner="own", **GOOD)
     assert PLACEMENT.recorded(view(1, n0=1), Answer([record])) == Placement(**GOOD)
     assert PLACEMENT.recorded(view(1, n0=1), Answer()) is None
 

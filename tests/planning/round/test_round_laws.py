@@ -11,7 +11,8 @@ from round_words import N_STEPS, fence, round_config
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.registry import Planners
 from drlnb.planning.round.machine import RoundMachine
-from drlnb.planning.warmup.settings import COLLECTOR_MODES, PLANNER_NAMES
+from drlnb.planning.warmup import WARMUP
+from drlnb.planning.warmup.settings import COLLECTOR_MODES
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, MessageLost, RangesMissing
 from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
@@ -40,7 +41,7 @@ class Peer:
                 can_respawn=True,
                 warmup={
                     "collector_mode": self.rng.choice(COLLECTOR_MODES),
-                    "planner": self.rng.choice(PLANNER_NAMES),
+                    "planner": self.rng.choice(WARMUP.names),
                     "min_rounds": 2,
                 },
                 n_rounds=n_rounds,
@@ -151,7 +152,7 @@ class Peer:
         if kind is SettingChanged:
             self.send(kind, key="leasing.hold", value=self.rng.choice(["round", "yield", "last", "never"]), task="a")
             self.send(kind, key="rl.ent_coef", value=self.rng.random(), task="a")
-            self.send(kind, key="warmup.planner", value=self.rng.choice(PLANNER_NAMES), task="a")
+            self.send(kind, key="warmup.planner", value=self.rng.choice(WARMUP.names), task="a")
             self.send(kind, key="warmup.collector_mode", value=self.rng.choice(COLLECTOR_MODES), task="a")
         else:
             self.send(kind)

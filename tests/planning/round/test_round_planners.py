@@ -74,7 +74,7 @@ def test_a_planner_of_placement_counts_from_the_next_placement_on():
         (
             "distribution.plan",
             "chian",
-            "distribution planner must be one of auto, star, tree, kary, binomial, chain, relay, multitree",
+            "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree",
         ),
         ("batching.planner", "equal:m=2", "batching planner equal takes no parameter, got 'm'"),
         ("placement.planner", 7, "placement planner must be one of first, pack, got '7'"),
@@ -193,11 +193,11 @@ def test_a_users_plan_that_fits_is_followed():
     master.at_version_1(*NODES)
     planned, applied = master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
     view = views[-1]
-    assert (view.profile, view.n_samples, view.budget_bytes, view.pins) == (OF, 1, 45, {"l0#0": SWAP})
+    assert (view.profile, view.n_samples, view.memory_budget_bytes, view.pins) == (OF, 1, 45, {"l0#0": SWAP})
     assert (planned.planner, applied.plan_key) == ("own:mine", planned.plan_key)
     assert set(applied.plan["actions"]) == {SWAP}
     master.set("swapping.memory_budget_bytes", 5)
-    assert views[-1].budget_bytes == 5
+    assert views[-1].memory_budget_bytes == 5
     assert kinds(master.records[-5:]) == [
         "SwapPlanned", "ApplySwapPlan", "SwapPlanRolledBack", "SwapPlanned", "ApplySwapPlan",
     ]  # fmt: skip

@@ -465,7 +465,7 @@ def test_what_was_changed_since_the_checkpoint_counts():
     master.settle()
     snapshot = written(master).swapping
     again, opened = resumed(snapshot, budget=35)
-    assert again.swap.budget_bytes == 35
+    assert again.swap.memory_budget_bytes == 35
     assert only(swapping.SwapPlanned, opened).predicted_bytes <= 35
     again, opened = resumed(snapshot, planners={"swapping": "none"})
     assert opened == resumed(None, planners={"swapping": "none"})[1]
@@ -497,6 +497,6 @@ def test_candidates_are_those_of_the_planner():
     command = master.gradient()
     master.feed(swapping.SwapStepMeasured, plan_key="all", step_s=1.0, peak_bytes=30)
     (search,) = of(swapping.SearchSwapPlan, master.feed(swapping.SwapProfileTaken, profile=facts(OF), n_samples=1))
-    assert command.swap.memory_budget_bytes == search.budget_bytes
-    view = SwapView(profile=OF, n_samples=1, budget_bytes=TIGHT)
+    assert command.swap.memory_budget_bytes == search.memory_budget_bytes
+    view = SwapView(profile=OF, n_samples=1, memory_budget_bytes=TIGHT)
     assert searched(search)["plans"] == tuple(map(facts, candidates("auto", view)))

@@ -106,7 +106,7 @@ def test_a_whole_round_with_two_collectors():
 
 
 def test_the_slot_is_returned_before_the_first_chunk_leaves():
-    """Nobody waits for a slot while parameters travel (seed 000, paragraph 6)."""
+    """Nobody waits for a slot while parameters travel (the leasing patent, paragraph 6)."""
     master = Master()
     master.at_version_1()
     names = kinds(master.to_commit())

@@ -16,7 +16,7 @@ class Task:
     """A machine, and an executor that does as it is told."""
 
     def __init__(self, budget=TIGHT, planner="auto", of=OF, n_samples=1, **more):
-        self.config = {"planner": planner, "budget_bytes": budget, "seed": 0, **more}
+        self.config = {"planner": planner, "memory_budget_bytes": budget, "seed": 0, **more}
         self.machine, self.of, self.n_samples = SwapMachine(self.config), of, n_samples
         self.records = []
         self.t = 0.0
@@ -40,10 +40,10 @@ class Task:
     def found(self, *plans, **more):
         """Answer the last search, with its own plans or with others."""
         (asked,) = [each for each in self.records if isinstance(each, words.SearchSwapPlan)][-1:]
-        view = SwapView(profile=self.of, n_samples=asked.n_samples, budget_bytes=asked.budget_bytes,
+        view = SwapView(profile=self.of, n_samples=asked.n_samples, memory_budget_bytes=asked.memory_budget_bytes,
                         splittable=asked.splittable, pins=asked.pins)  # fmt: skip
         plans = plans or candidates(asked.planner, view)
-        said = {"profile_key": self.of.key, "budget_bytes": asked.budget_bytes} | more
+        said = {"profile_key": self.of.key, "memory_budget_bytes": asked.memory_budget_bytes} | more
         return self.feed(words.SwapPlanFound, plans=tuple(map(facts, plans)), **said)
 
     def step(self, step_s=None, peak_bytes=None, name=None):

@@ -8,9 +8,10 @@ import pytest
 from benchmarks.swapping import contest
 from benchmarks.swapping.contest import costs_of_types, first_met, gray_sweep, random_walk
 from benchmarks.swapping.rivals import planner_of
+from benchmarks.swapping.trials import learn
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import QTable, cost, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import QTable, cost, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import KEEP, SWAP
 from drlnb.planning.swapping.search import Search
 
@@ -31,7 +32,7 @@ def view_of(name, multiple, device="2080ti"):
 
 def come_to(view, name):
     """Return what a planner's plan is expected to come to: whether it fits, and the seconds of a step."""
-    said = predict(view.profile, SWAPPING.ask(planner_of(name), view), view.n_samples, view.budget_bytes)
+    said = predict(view.profile, SWAPPING.ask(planner_of(name), view), view.n_samples, view.memory_budget_bytes)
     return said.fits, said.step_s
 
 
@@ -75,7 +76,7 @@ def test_squeezing_alone_holds_more_where_little_is_read():
     assert step_s == pytest.approx(work_s)
 
 
-# ------------------------------------------------------------------ the seed's learner
+# ------------------------------------------------------------------ the patent's learner
 def table_of(view, w=0.5):
     """Return the costs of all sets of layer types."""
     return costs_of_types((view.profile, view), w)

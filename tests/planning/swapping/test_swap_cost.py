@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.swapping.capacity import batch_curve, largest, max_batch
+from drlnb.planning.swapping.capacity import largest, max_batch
 from drlnb.planning.swapping.cost import Walker, predict
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapBlock, SwapLink, SwapPlan
 from tests.planning.swapping.swap_words import SECOND, acting, chain, planned, profile, profiles, row
@@ -224,16 +224,6 @@ def test_a_share_of_the_speed_is_a_number_from_zero_up(share):
     """What cannot be compared with a speed is refused before anything is predicted."""
     with pytest.raises(ValueError, match=f"^min_throughput_frac must be a number from 0 up, got {share!r}$"):
         max_batch(chain(), 300.0, "none", share)
-
-
-def test_memory_has_a_price_per_batch():
-    """Batches that fit without a plan cost nothing more, those that do not fit at all are left out."""
-    curve = batch_curve(chain(link=SwapLink.of(20.0)), 60.0, (1, 2, 3, 9), "hybrid")
-    assert [n for n, _, _ in curve] == [1, 2, 3]
-    assert curve[0][1:] == (9.0, 30.0)
-    assert curve[1][1:] == (9.0, 60.0)
-    assert curve[2][1] > 9.0
-    assert curve[2][2] <= 60.0
 
 
 @fewer(3)

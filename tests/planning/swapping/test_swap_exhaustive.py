@@ -9,10 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.swapping.rivals import planner_of
+from benchmarks.swapping.trials import learn
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
 from drlnb.planning.swapping.heuristics import candidates, type_choices
-from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost, learn
+from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost
 from drlnb.planning.swapping.profile import (
     BLOCK,
     DERIVE,
@@ -71,7 +72,7 @@ def share_of(of, share):
 
 
 def asked(name, of, budget, **more):
-    return SWAPPING.ask(planner_of(name), SwapView(profile=of, n_samples=1, budget_bytes=budget, **more))
+    return SWAPPING.ask(planner_of(name), SwapView(profile=of, n_samples=1, memory_budget_bytes=budget, **more))
 
 
 # ------------------------------------------------------------------ the oracle
@@ -189,15 +190,17 @@ def test_a_rule_is_one_of_the_list(seed):
 @given(profiles(n_rows=5), st.floats(0.2, 1.0), st.integers(0, 50))
 def test_each_move_of_a_search_is_a_plan(of, share, seed):
     """From any start, greedy or at random, what comes out can be carried out and is no worse than the start."""
-    view = SwapView(profile=of, n_samples=1, budget_bytes=share_of(of, share), seed=seed)
+    view = SwapView(profile=of, n_samples=1, memory_budget_bytes=share_of(of, share), seed=seed)
     search = Search(view)
     for start in (search.every(KEEP), search.every(SWAP), search.every(DERIVE, SQUEEZE)):
         for after in (greedy(search, start), climbed(search, start, 15)):
             assert search.plan(after).problem(of) == ""
             assert search.score(after) <= search.score(start)
     over, stays, seconds = search.score(search.every(KEEP))
-    kept = predict(of, SwapPlan.keeping(of), 1, view.budget_bytes)
-    assert (over, seconds) == pytest.approx((max(0.0, kept.peak_bytes - view.budget_bytes), kept.step_s), abs=1e-6)
+    kept = predict(of, SwapPlan.keeping(of), 1, view.memory_budget_bytes)
+    assert (over, seconds) == pytest.approx(
+        (max(0.0, kept.peak_bytes - view.memory_budget_bytes), kept.step_s), abs=1e-6
+    )
     assert stays == pytest.approx(sum(each.bytes(1) for each in of.rows) if over else 0.0)
 
 
@@ -207,7 +210,7 @@ def test_each_move_of_a_search_is_a_plan(of, share, seed):
 def test_candidates_are_different_plans_the_best_first(of, share):
     """What goes to trials: each can be carried out, none stands twice, and the first is the search's own."""
     budget = clear_of_edges(of, share)
-    plans = candidates("auto", SwapView(profile=of, n_samples=1, budget_bytes=budget))
+    plans = candidates("auto", SwapView(profile=of, n_samples=1, memory_budget_bytes=budget))
     assert 1 <= len(plans) <= 3
     assert len({(plan.actions, plan.blocks) for plan in plans}) == len(plans)
     scores = [scored(of, budget, plan) for plan in plans]
@@ -215,13 +218,13 @@ def test_candidates_are_different_plans_the_best_first(of, share):
     assert plans[0] == asked("hybrid", of, budget)
 
 
-# ------------------------------------------------------------------ the seed's grain
+# ------------------------------------------------------------------ the patent's grain
 @fewer(4)
 @given(profiles(n_rows=5, blocks=False), st.floats(0.3, 1.0))
 def test_sets_of_types_are_listed_once_each(of, share):
     """As many as there are sets; the best one is what the planner of types returns."""
     budget = clear_of_edges(of, share)
-    search = Search(SwapView(profile=of, n_samples=1, budget_bytes=budget))
+    search = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=budget))
     listed = [search.plan(choice) for choice in type_choices(search)]
     sets = [{each.layer_type for each in of.rows if plan.action_of[each.key] == SWAP} for plan in listed]
     assert len(listed) == 2 ** len(of.types)
@@ -236,7 +239,7 @@ def test_sets_of_types_are_listed_once_each(of, share):
 
 
 class Sarsa:
-    """The seed's table written anew: a list of lists, changes as columns, plans after the change as rows."""
+    """The patent's table written anew: a list of lists, changes as columns, plans after the change as rows."""
 
     def __init__(self, n_types, alpha, gamma):
         self.values = [[0.0] * n_types for _ in range(2**n_types)]
@@ -289,7 +292,7 @@ def test_values_stay_within_what_costs_allow(costs, gamma, seed):
 
 @pytest.mark.parametrize("w", [0.0, 0.25, 0.5, 1.0])
 def test_the_table_planners_plan_is_the_cheapest_that_ran(w):
-    """Of four sets of types, by the seed's cost of each, worked out from predictions; enough trials meet them all."""
+    """Of four sets of types, by the patent's cost of each, worked out from predictions; enough trials meet them all."""
     rows = [row(f"l{i}", i - 1, i, layer_type="ab"[i % 2], size=8.0 + 4.0 * (i % 2)) for i in range(6)]
     of = profile(rows, [SECOND] * 6, link=SwapLink.of(6.0))
     budget = 50.0

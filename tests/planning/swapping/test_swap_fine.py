@@ -28,7 +28,7 @@ def derivable(rate):
 
 
 def search_of(of, budget=ROOM, **more):
-    return Search(SwapView(profile=of, n_samples=1, budget_bytes=budget, **more))
+    return Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=budget, **more))
 
 
 def measure(of, choice, room=ROOM):
@@ -168,7 +168,7 @@ def test_as_a_planner_it_is_never_slower_than_the_search():
     """On the cost model itself, which is right about itself."""
     for rate in (2.0, 20.0):
         of = wide(8, link=SwapLink.of(rate))
-        view = SwapView(profile=of, n_samples=1, budget_bytes=ROOM)
+        view = SwapView(profile=of, n_samples=1, memory_budget_bytes=ROOM)
         fine, search = (SWAPPING.ask(SWAPPING.build(name), view) for name in ("qfine:n_trials=5", "hybrid"))
         assert predict(of, fine, 1, ROOM).step_s <= predict(of, search, 1, ROOM).step_s + 1e-9
 
@@ -177,7 +177,7 @@ def test_as_a_planner_it_is_never_slower_than_the_search():
 def test_the_more_the_memory_weighs_the_less_of_it_is_used():
     """At the price of time: with w = 1 more is swapped than must be, with w = 0 no more than that."""
     of = wide(8, link=SwapLink.of(20.0))
-    view = SwapView(profile=of, n_samples=1, budget_bytes=70.0)
+    view = SwapView(profile=of, n_samples=1, memory_budget_bytes=70.0)
     said = {}
     for w in (0.0, 1.0):
         plan = SWAPPING.ask(SWAPPING.build(f"qfine:n_trials=40,w={w}"), view)

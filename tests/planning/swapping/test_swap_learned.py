@@ -1,4 +1,4 @@
-"""The seed's table of costs: SARSA of four trials by hand, the sign of the cost, and what it finds."""
+"""The patent's table of costs: SARSA of four trials by hand, the sign of the cost, and what it finds."""
 
 import itertools
 
@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.swapping.trials import learn
 from drlnb.planning.registry import PlannerFailed
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost, learn, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import OVERFLOW, QTable, cost, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, read, written
 from drlnb.planning.swapping.search import Search
 from tests.planning.swapping.swap_words import SECOND, acting, chain, profile, row
@@ -133,19 +134,19 @@ def test_the_sign_of_the_cost(w, best):
 def test_costs_are_relative_to_a_step_that_keeps_all():
     """Or to the budget where that is less; what does not fit costs five."""
     of = chain()
-    search = Search(SwapView(profile=of, n_samples=1, budget_bytes=20.0))
+    search = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=20.0))
     said = predict(of, acting(of, l0=SWAP, l1=SWAP, l2=SWAP), 1, 20.0)
     every = search.every(SWAP)
     assert predicted_cost(search, every, 0.0) == pytest.approx(said.step_s / 9.0)
     assert predicted_cost(search, every, 1.0) == pytest.approx(20.0 / 20.0)
     assert predicted_cost(search, search.every(KEEP), 0.5) == OVERFLOW
-    wide = Search(SwapView(profile=of, n_samples=1, budget_bytes=1000.0))
+    wide = Search(SwapView(profile=of, n_samples=1, memory_budget_bytes=1000.0))
     assert predicted_cost(wide, wide.every(KEEP), 0.3) == pytest.approx(1.0)
 
 
 def test_a_number_is_a_set_of_types():
     """Bit i is type i."""
-    search = Search(SwapView(profile=typed(), n_samples=1, budget_bytes=1000.0))
+    search = Search(SwapView(profile=typed(), n_samples=1, memory_budget_bytes=1000.0))
     assert set(swapped_types(search, 0).actions) == {KEEP}
     assert swapped_types(search, 0b101).actions == (SWAP, KEEP, SWAP, SWAP, KEEP, SWAP)
 
@@ -153,7 +154,7 @@ def test_a_number_is_a_set_of_types():
 def test_the_table_finds_the_best_set_of_types():
     """Eight plans, sixty trials."""
     of = typed()
-    view = SwapView(profile=of, n_samples=1, budget_bytes=90.0, seed=3)
+    view = SwapView(profile=of, n_samples=1, memory_budget_bytes=90.0, seed=3)
     plan = SWAPPING.build("qtable:n_trials=60").plan(view)
     search = Search(view, (SWAP,))
     best = min(range(8), key=lambda bits: predicted_cost(search, swapped_types(search, bits), 0.5))
@@ -164,7 +165,7 @@ def test_the_table_finds_the_best_set_of_types():
 @given(st.integers(0, 1000))
 def test_the_optimum_of_types_is_visited(seed):
     """Within three hundred trials, whatever the seed (bar C7 asks for 95 of 100)."""
-    search = Search(SwapView(profile=typed(), n_samples=1, budget_bytes=90.0))
+    search = Search(SwapView(profile=typed(), n_samples=1, memory_budget_bytes=90.0))
     values = [predicted_cost(search, swapped_types(search, bits), 0.5) for bits in range(8)]
     learned = learn(QTable(n_types=3), values.__getitem__, 300, np.random.default_rng(seed))
     assert values[learned.best] == min(values)
@@ -193,7 +194,7 @@ def test_parameters_have_limits(text, limits):
 
 def test_a_pinned_row_is_not_the_tables_to_move():
     """Its type is swapped but for it."""
-    view = SwapView(profile=typed(), n_samples=1, budget_bytes=90.0, pins={"l2#0": KEEP})
+    view = SwapView(profile=typed(), n_samples=1, memory_budget_bytes=90.0, pins={"l2#0": KEEP})
     plan = SWAPPING.ask(SWAPPING.build("qtable:n_trials=30"), view)
     assert plan.action_of["l2", 0] == KEEP
     with pytest.raises(PlannerFailed, match="l2#0: it is pinned to keep, got swap"):

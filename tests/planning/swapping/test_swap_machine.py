@@ -38,7 +38,7 @@ def settled(**more):
 def test_a_planner_that_is_unknown_is_refused():
     """At once."""
     with pytest.raises(ValueError, match=r"swapping planner must be one of none, .*, got 'clever'"):
-        SwapMachine({"planner": "clever", "budget_bytes": 1.0})
+        SwapMachine({"planner": "clever", "memory_budget_bytes": 1.0})
 
 
 def test_nothing_is_swapped_without_a_budget():
@@ -79,7 +79,7 @@ def test_a_plan_runs_while_others_are_searched_for():
     assert 0 < planned.predicted_bytes <= TIGHT
     assert applied == words.ApplySwapPlan(plan_key=planned.plan_key, plan=planned.plan)
     assert search == words.SearchSwapPlan(
-        planner="auto", profile=facts(OF), n_samples=1, budget_bytes=45, seed=0, pins={}, splittable=True
+        planner="auto", profile=facts(OF), n_samples=1, memory_budget_bytes=45, seed=0, pins={}, splittable=True
     )
     assert task.state.phase == "quick"
     assert task.step() == ()
@@ -142,7 +142,7 @@ def test_an_answer_to_an_older_question_changes_nothing():
     task = Task()
     task.profiled()
     assert task.found(profile_key="old") == ()
-    assert task.found(budget_bytes=44) == ()
+    assert task.found(memory_budget_bytes=44) == ()
     assert task.state.phase == "quick"
     task.found()
     task.settle()
@@ -437,7 +437,7 @@ def act(task, what, value):
     elif what == "found" and any(isinstance(each, words.SearchSwapPlan) for each in task.records):
         task.found(*([SwapPlan.keeping(task.of)] if value else []))
     elif what == "step" and state.profile is not None:
-        said = predict(state.profile, state.plans[state.running], state.n_samples, state.budget_bytes)
+        said = predict(state.profile, state.plans[state.running], state.n_samples, state.memory_budget_bytes)
         task.step(value[0], said.peak_bytes * value[1])
     elif what == "overflow":
         task.feed(words.SwapStepOverflowed, plan_key=state.running if value else sorted(state.plans)[0])

@@ -23,8 +23,8 @@ CONVOLUTIONS = {
 SMALL = ("alexnet_32", "impala", "nature_cnn")
 
 
-def view_of(name, n, budget_bytes, device="2080ti"):
-    return SwapView(profile=analytic(net_trace(name), device, n), n_samples=n, budget_bytes=budget_bytes)
+def view_of(name, n, memory_budget_bytes, device="2080ti"):
+    return SwapView(profile=analytic(net_trace(name), device, n), n_samples=n, memory_budget_bytes=memory_budget_bytes)
 
 
 def plan_of(planner, view):

@@ -1,9 +1,8 @@
-"""What a step saves and plans for it: their keys, their JSON, the seed's array, and which plans can be carried out."""
+"""What a step saves and plans for it: keys, JSON, the patent's array, and which plans can be carried out."""
 
 import json
 from dataclasses import FrozenInstanceError, replace
 
-import numpy as np
 import pytest
 from hypothesis import given
 
@@ -111,18 +110,6 @@ def test_what_is_no_plan_is_refused(text, problem):
     with pytest.raises(ValueError, match=problem) as caught:
         read(SwapPlan, text)
     assert "\n" not in str(caught.value)
-
-
-def test_the_seeds_array_is_a_row_per_tensor():
-    """Its number, and whether it is swapped; what the seed does not know is refused, or counts as staying."""
-    plan = acting(wide(4), l0=SWAP, l2=SWAP)
-    assert plan.as_array().tolist() == [[0, 1], [1, 0], [2, 1], [3, 0]]
-    assert plan.as_array().dtype == np.int64
-    assert SwapPlan.keeping().as_array().shape == (0, 2)
-    more = having(plan, {("l1", 0): DERIVE, ("l2", 0): SQUEEZE})
-    with pytest.raises(ValueError, match="an array holds keep and swap alone, this plan has derive, squeeze"):
-        more.as_array()
-    assert more.as_array(strict=False).tolist() == [[0, 1], [1, 0], [2, 0], [3, 0]]
 
 
 # ------------------------------------------------------------------ what cannot be

@@ -21,7 +21,7 @@ CHEAP = tuple(name for name in SWAPPING.names if name != "qtable")
 
 
 def view(of, budget, n_samples=1, **more):
-    return SwapView(profile=of, n_samples=n_samples, budget_bytes=budget, **more)
+    return SwapView(profile=of, n_samples=n_samples, memory_budget_bytes=budget, **more)
 
 
 def planned(name, of, budget, **more):

@@ -116,9 +116,9 @@ def test_cold_and_keep_look_at_nothing():
 
 def test_seed_is_one_value_for_all():
     """Rounds of 8 s, mean start 2 s: 6 s after the round's start."""
-    plan = WARMUP.build("seed").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[8.0] * 8))
+    plan = WARMUP.build("patent").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[8.0] * 8))
     assert (plan.since, plan.start_s(0), plan.start_s(1), plan.lead_s) == ("round", 6.0, 6.0, 2.0)
-    wild = WARMUP.build("seed").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[2.0, 9.0] * 4))
+    wild = WARMUP.build("patent").plan(view_of([[6.0, 4.0]] * 8, [], rounds=[2.0, 9.0] * 4))
     assert wild.reason.startswith("round times are not stable: ")
 
 
@@ -129,7 +129,7 @@ def test_saa_needs_starts_beside_gaps():
     assert WARMUP.build("saa").plan(view_of([[6.0]] * 8, [[1.0]] * 8)).start_after_s == 5.0
 
 
-@pytest.mark.parametrize("name", ["seed", "saa"])
+@pytest.mark.parametrize("name", ["patent", "saa"])
 def test_no_start_without_a_sample(name):
     """As long as nobody has been started, nobody knows how long that takes."""
     plan = WARMUP.build(name).plan(view_of([[6.0]] * 8, [], pools=[()]))
@@ -138,7 +138,7 @@ def test_no_start_without_a_sample(name):
 
 def test_an_unknown_planner():
     """The known ones are listed."""
-    with pytest.raises(ValueError, match="must be one of cold, keep, seed, saa, got 'x'"):
+    with pytest.raises(ValueError, match="must be one of cold, keep, patent, saa, got 'x'"):
         WARMUP.build("x")
 
 

@@ -31,7 +31,7 @@ class World(RuleBasedStateMachine):
         self.task = None
 
     @initialize(
-        planner=st.sampled_from(["saa", "seed", "cold"]),
+        planner=st.sampled_from(["saa", "patent", "cold"]),
         known=st.sampled_from([True, True, True, False]),
     )
     def open(self, planner, known):
@@ -172,7 +172,7 @@ class World(RuleBasedStateMachine):
         self.paused = False
         self.take(self.task.resume())
 
-    @rule(kind=st.sampled_from(["cold", "seed", "saa"]))
+    @rule(kind=st.sampled_from(["cold", "patent", "saa"]))
     def tune(self, kind):
         self.take(self.task.set("warmup.planner", kind))
 

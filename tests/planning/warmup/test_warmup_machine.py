@@ -339,7 +339,7 @@ def test_gaps_that_have_moved_end_the_regime():
         (
             "warmup.planner",
             "x",
-            "warmup planner must be one of cold, keep, seed, saa, got 'x'",
+            "warmup planner must be one of cold, keep, patent, saa, got 'x'",
         ),
         ("warmup.roh", 1.0, "unknown setting 'warmup.roh'"),
     ],
@@ -442,7 +442,7 @@ def test_a_broken_invariant_is_told():
 # ------------------------------------------------------------------ the other planners
 def test_the_seeds_rule_counts_from_the_rounds_start():
     """Claim 8: rounds of 9 s, starts of 1 s: started 8 s after the round began, whoever has sent when."""
-    task = learned(planner="seed")
+    task = learned(planner="patent")
     task.whole_round()  # the first one, of 8 s, does not count: there were no starts before it
     began = task.machine.state.version_t
     assert began == task.t - 1.0
@@ -452,7 +452,7 @@ def test_the_seeds_rule_counts_from_the_rounds_start():
 
 def test_the_seeds_rule_without_a_known_start_waits_for_the_event():
     """A round whose start was not seen (its host told another version) has no reference."""
-    task = learned(planner="seed")
+    task = learned(planner="patent")
     task.whole_round()
     task.round += 1
     planned = task.arrived(0, at=task.t + 2.0)[0]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from drlnb.planning.warmup.settings import PLANNER_NAMES, WarmupSettings
+from drlnb.planning.warmup import WARMUP, WarmupSettings
 from drlnb.records.errors import ConfigError
 
 
@@ -14,7 +14,7 @@ def test_defaults():
     assert (settings.planner, settings.collector_mode, settings.start_mode) == ("saa", "park", "zygote")
     assert (settings.rho, settings.kappa) == (1.0, 1.0)
     assert (settings.window, settings.filter_window, settings.min_rounds, settings.n_candidates) == (64, 32, 8, 25)
-    assert "seed" in PLANNER_NAMES
+    assert "patent" in WARMUP.names
 
 
 def test_everything_that_is_wrong_is_told_at_once():
@@ -27,7 +27,7 @@ def test_everything_that_is_wrong_is_told_at_once():
         WarmupSettings.from_mapping(wrong)
     assert caught.value.problems == (
         "unknown key 'planer'; did you mean 'planner'?",
-        "warmup planner must be one of cold, keep, seed, saa, got 'ssa'; did you mean 'saa'?",
+        "warmup planner must be one of cold, keep, patent, saa, got 'ssa'; did you mean 'saa'?",
         "collector_mode must be one of park, respawn, got 'stop'",
         "start_mode must be one of zygote, spawn, got 'fork'",
         "rho must be a number from 1e-9 to 1e9, got 0",

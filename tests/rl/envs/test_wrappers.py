@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
-from drlnb.rl.envs.wrappers import KNOWN, check_wrappers, make_options, read_wrappers, tally_of, wrap
+from drlnb.rl.envs.wrappers import make_options, read_wrappers, tally_of, wrap
 
 
 class Counting(gymnasium.Env):
@@ -224,16 +224,6 @@ def test_each_known_wrapper_builds_and_steps(name):
     env.close()
 
 
-def test_the_matrix_above_is_complete():
-    """Only what needs a dict, OpenCV or a game is not in it; those have tests of their own."""
-    assert KNOWN.keys() - FITS.keys() == {
-        "AtariPreprocessing",
-        "AtariWrapper",
-        "FilterObservation",
-        "ResizeObservation",
-    }
-
-
 def test_filter_takes_keys_of_a_dict():
     """A dict observation is cut down to the named keys, then flattened to a vector."""
 
@@ -294,11 +284,23 @@ def test_what_cannot_be_named_is_told_at_once():
         "wrapper 'a:' must be module:Class, such as mine.wrappers:Sparse",
         "wrapper FrameStack takes a mapping of arguments, got 4",
         "wrapper NormalizeReward is not supported: statistics are merged over all collectors; say normalize: true",
-        "wrapper TimeLimit needs max_episode_steps",
         "wrapper mine:Sparse takes a mapping of arguments, got 3",
     ]
-    with pytest.raises(ConfigError, match="did you mean 'FrameStack'"):
-        wrap(Counting(), [{"name": "FrameStak", "kwargs": {}}])
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "said"),
+    [
+        ("FrameStak", {}, r"unknown wrapper 'FrameStak'; did you mean 'FrameStack'\?"),
+        ("TimeLimit", {}, "wrapper TimeLimit cannot be put around Counting: TypeError: .* missing 1 required .*"),
+        ("TimeLimit", {"steps": 3}, "wrapper TimeLimit cannot be put around Counting: TypeError: .* 'steps'"),
+        ("FrameStack", {}, "wrapper FrameStack cannot be put around Counting: TypeError: .* 'n_stack'"),
+    ],
+)
+def test_what_a_class_does_not_take_is_one_line(name, kwargs, said):
+    """Of names alone, too: the class judges its arguments, where the environment is made."""
+    with pytest.raises(EnvError, match=f"^{said}$"):
+        wrap(Counting(), [{"name": name, "kwargs": kwargs}])
 
 
 def test_a_class_is_named_with_its_module():
@@ -371,4 +373,3 @@ def test_checking_needs_no_gymnasium():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert check_wrappers([{"name": "FrameStack", "kwargs": {}}]) == ["wrapper FrameStack needs n_stack"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.records.errors import ConfigError, EnvError, MissingExtra
+from drlnb.records.errors import EnvError, MissingExtra
 from drlnb.records.spec import TaskSpec
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
@@ -107,7 +107,7 @@ def test_a_recorded_episode_reports_its_raw_return(wrapped):
 
 def test_an_unknown_wrapper_is_refused_before_anything_steps():
     """A spec that somebody edited by hand is told like a file."""
-    with pytest.raises(ConfigError, match="unknown wrapper 'Nothing'"):
+    with pytest.raises(EnvError, match="unknown wrapper 'Nothing'"):
         make_env({"env": "CartPole-v1", "env_wrappers": [{"name": "Nothing", "kwargs": {}}]})
     with pytest.raises(
         EnvError, match=r"^wrapper nowhere:A cannot be imported where environments run: No module named"

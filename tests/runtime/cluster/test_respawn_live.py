@@ -1,4 +1,4 @@
-"""Collectors whose processes end after each round (seed 000, claim 2), on a real cluster."""
+"""Collectors whose processes end after each round (the leasing patent, claim 2), on a real cluster."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.cluster
 
 #: GPF computes one gradient per collector as it arrives (claim 6); 24 rounds.
 GPF = {"algo": "gpf", "n_steps": 32}
-SEED = {"planners": {"hold": "round", "warmup": "seed"}, "settings": {"warmup": {"collector_mode": "respawn"}}}
+SEED = {"planners": {"hold": "round", "warmup": "patent"}, "settings": {"warmup": {"collector_mode": "respawn"}}}
 
 
 def answers(journal, task):
@@ -28,7 +28,7 @@ def metrics_of(out):
 
 
 def test_the_seeds_round_by_the_letter(make_bench):
-    """Hold `round`, gradients one after the other, collectors ended after sending, warm-up `seed`: what it claims.
+    """Hold `round`, gradients one after the other, collectors ended after sending, warm-up `patent`: what it claims.
 
     And the parameters are those of collectors that stay: a process goes on where the one before it was.
     """
@@ -68,7 +68,7 @@ def test_the_seeds_round_by_the_letter(make_bench):
     starts = [start for start in journal.of(warmup.StartCollector) if start.round]
     assert len({(start.collector, start.round) for start in starts}) == 23 * 2, "and is started for the next round"
     plans = journal.of(warmup.WarmupPlanned)
-    assert {plan.planner for plan in plans} == {"seed"}
+    assert {plan.planner for plan in plans} == {"patent"}
     assert all(plan.reason for plan in plans), "claim 8: with a reason in words, whether stable or not"
     assert _final_parameters(run.out, "a") == _final_parameters(stays.out, "a")
 
@@ -124,7 +124,7 @@ def test_modes_change_while_a_task_trains(make_bench):
 
 
 def test_a_cold_start_is_a_new_interpreter(make_bench):
-    """Start mode `spawn`: the seed's cold start, under its own name in what is measured."""
+    """Start mode `spawn`: the patent's cold start, under its own name in what is measured."""
     bench = make_bench()
     settings = {"warmup": {"collector_mode": "respawn", "start_mode": "spawn"}}
     run = bench.start([bench.spec("a", steps=4 * 8 * 32, **GPF)], **{**SEED, "settings": settings})

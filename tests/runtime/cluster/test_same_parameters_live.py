@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from drlnb.planning.warmup.settings import PLANNER_NAMES
+from drlnb.planning.warmup import WARMUP
 from drlnb.records.columns import warmup
 from drlnb.records.common import SettingChanged
 from tests.runtime.laws import check_laws
@@ -25,7 +25,7 @@ def test_every_planner_gives_the_parameters_of_a_task_alone(make_bench):
     assert alone.end()["a"]["state"] == "done"
     wanted = _final_parameters(alone.out, "a")
     planned = set()
-    for planner, hold in zip(PLANNER_NAMES, itertools.cycle(("round", "yield", "last")), strict=False):
+    for planner, hold in zip(WARMUP.names, itertools.cycle(("round", "yield", "last")), strict=False):
         how = {"planners": {"hold": hold, "warmup": planner}, "settings": {"warmup": EARLY}}
         run = bench.start([bench.spec("a", **GPF), bench.spec("b", **GPF)], run=planner, **how)
         assert {row["state"] for row in run.end().values()} == {"done"}
@@ -33,7 +33,7 @@ def test_every_planner_gives_the_parameters_of_a_task_alone(make_bench):
         planned |= {plan.planner for plan in journal.of(warmup.WarmupPlanned)}
         for task in "ab":
             assert _final_parameters(run.out, task) == wanted, (planner, hold, task)
-    assert planned == set(PLANNER_NAMES)
+    assert planned == set(WARMUP.names)
 
 
 @pytest.mark.slow
@@ -44,7 +44,7 @@ def test_a_setting_changed_half_way_changes_no_parameter(make_bench):
     alone = bench.start([spec], run="alone")
     assert alone.end()["a"]["state"] == "done"
     run = bench.start([spec, bench.spec("b", **GPF)])
-    changes = (("warmup.rho", 3.0), ("leasing.hold", "last"), ("warmup.planner", "seed"))
+    changes = (("warmup.rho", 3.0), ("leasing.hold", "last"), ("warmup.planner", "patent"))
     for n, (key, value) in enumerate(changes, start=2):
         run.round(n)
         bench.link.set("r1", task="a", key=key, value=value)

@@ -33,7 +33,8 @@ def test_two_seats_of_one_device_are_two_slots_with_an_executor_each(tmp_path):
             drlnb.Fleet(fleet.address, seats=3)
     journal = check_laws(tmp_path / "r")
     added = {
-        (name, slot["device"]) for name, slot in next(iter(journal.streams.values())).header.snapshot["slots"].items()
+        (name, slot["device"])
+        for name, slot in next(iter(journal.streams.values())).header.snapshot["leases"]["slots"].items()
     }
     added |= {(one.slot, one.device) for one in journal.of(leasing.SlotAdded)}
     assert added == {("0/cpu0/0", "cpu:0"), ("0/cpu0/1", "cpu:0")}

@@ -5,8 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.planning.placement import Placement
+from drlnb.planning.registry import Planners
 from drlnb.planning.warmup import WarmupSettings
 from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed, SlotFreed
+from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import TaskSpec
@@ -233,6 +236,32 @@ def test_a_slot_is_drained_and_taken_back(tmp_path):
             assert cluster.broker.pool.n_slots == 1
             await cluster.broker.nodes.slot_up("0", "0/cpu1", "cpu", "virtual", 2)
             assert cluster.broker.pool.n_slots == 2
+
+    asyncio.run(go())
+
+
+def test_a_drain_is_not_refused_for_a_planner_that_fails_by_it(tmp_path):
+    """The slot is drained; the line is of the task, which is refused at its next request."""
+
+    class Fails:
+        name = "fails"
+
+        def plan(self, view):
+            if view.home is not None:
+                raise RuntimeError("no more")
+            home = min(view.homes)
+            return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+
+    async def go():
+        async with Cluster(tmp_path) as cluster:
+            pool = cluster.broker.pool
+            pool.state.planners_of = lambda task: Planners({"placement": Fails()})
+            cluster.broker.host.feed(NodeAdded, node="0", host="h", n_collector_slots=2)
+            assert (await cluster.broker.place("r/x", 1, "0", 1, "own:fails"))["collector_nodes"] == ["0"]
+            assert await cluster.pool("slot.drain", "0/cpu1") == ""
+            assert cluster.of(SlotClosed) == [SlotClosed(slot="0/cpu1", reason="drained by hand")]
+            reply = await cluster.broker.grants.acquire("r/x/1/1", task="r/x", attempt=1, round=1, node="0")
+            assert reply == {"refused": "placement planner own:fails raised RuntimeError: no more", "final": True}
 
     asyncio.run(go())
 

@@ -49,7 +49,7 @@ def test_agents_of_a_host_share_its_cpus():
         ("0", "drlnb_cpu_slots", 4), ("1", "drlnb_cpu_slots", 4),
     ]  # fmt: skip
     assert nodes.cpu_slots("x")["n_slots"] == 3
-    assert broker.pool.snapshot()["nodes"] == {"0": 4, "1": 4, "x": 3, "2": 2}
+    assert broker.pool.snapshot()["placement"]["nodes"] == {"0": 4, "1": 4, "x": 3, "2": 2}
     assert nodes.cpu_slots("0")["number"] < nodes.cpu_slots("0")["number"], "a later word has a larger number"
 
 
@@ -58,12 +58,12 @@ def test_a_person_chooses_another_number():
     pool = PoolMachine(LeasingSettings(), 1)
     pool.handle(NodeAdded(t=0.0, node="0", host="h", n_collector_slots=8))
     assert pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value=3, task=None)) == ()
-    assert (pool.state.cpu_slots, pool.n_slots) == (3, 0)
+    assert (pool.state.placement.cpu_slots, pool.n_slots) == (3, 0)
     (refused,) = pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value=0, task=None))
     assert refused.reason.endswith("got 0")
-    assert pool.state.cpu_slots == 3
+    assert pool.state.placement.cpu_slots == 3
     copy = PoolMachine(LeasingSettings(), 1)
     copy.restore(pool.snapshot())
-    assert copy.state.cpu_slots == 3
+    assert copy.state.placement.cpu_slots == 3
     pool.handle(SettingChanged(t=0.0, key=CPU_SLOTS_KEY, value="auto", task=None))
-    assert pool.state.cpu_slots == 0
+    assert pool.state.placement.cpu_slots == 0

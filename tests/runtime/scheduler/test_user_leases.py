@@ -197,7 +197,7 @@ async def _turns(pool, *rounds):
 
 def _duties(pool):
     """Return who counts in what queueing theory expects."""
-    return set(pool.pool.snapshot()["load"]["duty"])
+    return set(pool.pool.snapshot()["leases"]["load"]["duty"])
 
 
 def test_a_loop_that_rests_for_long_counts_no_longer(monkeypatch):

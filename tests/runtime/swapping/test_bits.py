@@ -8,6 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from drlnb.planning.swapping.profile import ACTIONS, BLOCK, DERIVE, KEEP, SQUEEZE, SWAP
+from drlnb.runtime.swapping.engine import FIRST_STEPS
+from drlnb.runtime.swapping.memory import fixed_bytes
 from tests.runtime.swapping.nets import NETS, differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import TIERS, everywhere, profiled, swapper
 
@@ -144,6 +146,19 @@ def test_c1_however_the_graph_is_used(way, action):
             step_of(net, x)
         assert differing(state(plain), state(net)) == []
         assert (swap._meter.n_bytes, swap._tier.places.n_taken) == (0, 0)
+
+
+def test_c1_whatever_device_is_the_default_meanwhile():
+    """What swapping makes for itself lies where the module is, or on the host, not where the user's tensors do."""
+    plain, net, x = made("mlp"), made("mlp"), images()
+    with swapper(net, planner="hybrid", budget=2 * fixed_bytes(net)) as swap:
+        for _ in range(FIRST_STEPS + 1):
+            plain.zero_grad()
+            plain_step(plain, x)
+            net.zero_grad()
+            with torch.device("meta"), swap.step():
+                functional.cross_entropy(net(x), torch.arange(2, device="cpu")).backward()
+            assert differing(state(plain), state(net)) == []
 
 
 @pytest.mark.thorough

@@ -308,6 +308,29 @@ def test_a_block_is_made_again_as_it_was():
     context.__exit__(None, None, None)
 
 
+def test_a_block_is_made_again_where_it_made_its_tensors():
+    """The default device of the forward pass is in force once more: torch leaves it aside within backward passes."""
+
+    def beside(self, y):
+        return y * (2.0 if torch.empty(0).device.type == "meta" else 1.0)
+
+    def passes(net):
+        net.zero_grad()
+        x = torch.randn(4, 8, generator=torch.Generator().manual_seed(3))
+        with torch.device("meta"):
+            value = net(x).sum()
+        value.backward()
+
+    net = net_of(beside)
+    plain = copy.deepcopy(net)
+    context, swap = blocked(net, passes)
+    with swap.step():
+        passes(net)
+    passes(plain)
+    assert differing(state(plain), state(net)) == []
+    context.__exit__(None, None, None)
+
+
 def test_a_plan_that_nobody_has_tried_out_is_tried_first(tmp_path):
     """It is from a file, so another process has: the first step keeps what the block saves, the second one does not."""
     plan = tmp_path / "plan.json"

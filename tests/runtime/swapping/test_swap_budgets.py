@@ -330,7 +330,7 @@ def test_steps_above_the_budget_are_counted_and_warnings_point_at_the_users_line
         for n in range(1, 8):
             with swapped.step() as step:
                 net(x).sum().backward()
-            assert step.peak_bytes > swapped.report().budget_bytes
+            assert step.peak_bytes > swapped.report().memory_budget_bytes
             assert f"{n} steps were ABOVE this budget so far" in str(swapped.report())
         swapped.set_budget("1MiB")
         with swapped.step():

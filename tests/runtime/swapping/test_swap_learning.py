@@ -10,6 +10,7 @@ import torch
 from drlnb import swap
 from drlnb.planning.swapping.profile import SwapPlan
 from drlnb.records.columns import swapping as words
+from drlnb.records.errors import ConfigError
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import swapper
 
@@ -50,7 +51,7 @@ def test_the_table_that_live_steps_end_with_is_of_measured_costs():
     """Each cost is worked from the trial's steps, the table by another SARSA from the costs; the best plan stays."""
     net, x = made("residual"), images()
     with learning("qtable:n_trials=24,w=0.3,epsilon=0.5", net, x) as (swapped, records):
-        budget, steps, learned = swapped.report().budget_bytes, [], []
+        budget, steps, learned = swapped.report().memory_budget_bytes, [], []
         while not of(words.SwapPlanKept, records):
             tried = of(words.SwapTrialStarted, records)
             step = trained(swapped, net, x)
@@ -113,3 +114,19 @@ def test_what_was_learned_is_saved_and_learned_on_with(planner, n_trials, tmp_pa
     with swapper(made("residual"), planner="auto", budget="1GiB") as third:
         third.load(path)
         assert third.report().plan == plan, "who does not learn follows the plan"
+
+
+def test_a_planner_that_would_wait_for_reports_is_refused():
+    """It has ``observe``, which nothing would call."""
+
+    class Hears:
+        name = "hears"
+
+        def plan(self, view):
+            return SwapPlan.keeping(view.profile)
+
+        def observe(self, memory, report):
+            return memory
+
+    with pytest.raises(ConfigError, match=r"swapping planner hears has observe\(memory, report\), which nobody would"):
+        swap.Swapper(made("residual"), planner=Hears())

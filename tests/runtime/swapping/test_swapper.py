@@ -596,7 +596,7 @@ def test_a_rate_is_that_of_the_newest_copies():
 def test_a_drift_is_in_the_reasons_of_the_next_plan():
     """Once the link was measured anew, the report's copies take as long as they did."""
     chooser = OwnChooser("auto", 0)
-    chooser.budget_bytes = 45
+    chooser.memory_budget_bytes = 45
     chooser.take(wide(6, link=SwapLink.of(20.0)), 1)
     for _ in range(60):
         chooser.measured(SwapStep(step_s=20.0, peak_bytes=40), SwapLink.of(0.5))

@@ -99,7 +99,7 @@ def test_wrong_options_are_one_line(capsys, words, problem):
 def test_budgets_are_read_in_their_units(capsys):
     """Half the memory holds about half the batch: context and parameters stay."""
     report = json.loads(run(capsys, "--planner", "none", "--swap-budget", "5632 MiB", "--json")[-1])
-    assert report["budget_bytes"] == 5.5 * GIB
+    assert report["memory_budget_bytes"] == 5.5 * GIB
     assert report["plain_batch"] == pytest.approx(418 * (5.5 - 0.97) / (11 - 0.97), rel=0.02)
 
 

@@ -8,7 +8,7 @@ from drlnb.cli.main import main
 from drlnb.records.columns.warmup import WarmupMeasured
 from drlnb.records.journal import Journal
 
-KNOWN = "--planners must name some of cold, keep, seed, saa, or be all; got "
+KNOWN = "--planners must name some of cold, keep, patent, saa, or be all; got "
 COUNT = "must be a whole number >= 1"
 WORDS = ["simulate", "warmup", "--rounds", "20", "--workers", "2", "--planners", "cold,keep"]
 
@@ -51,12 +51,12 @@ def test_all_planners_are_compared_by_default(capsys):
     """In the order of the settings' page."""
     assert main(["simulate", "warmup", "--rounds", "12", "--workers", "1"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
-    assert names == ["cold", "keep", "seed", "saa"]
+    assert names == ["cold", "keep", "patent", "saa"]
 
 
 def test_without_cold_the_first_one_is_the_yardstick(capsys):
     """The column says so."""
-    assert main([*WORDS[:-1], "keep,seed"]) == 0
+    assert main([*WORDS[:-1], "keep,patent"]) == 0
     assert "v keep" in capsys.readouterr().out
 
 

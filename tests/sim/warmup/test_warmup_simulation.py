@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from drlnb.planning.warmup import PLANNER_NAMES, WarmupMachine, WarmupSettings, saa_plan
+from drlnb.planning.warmup import WARMUP, WarmupMachine, WarmupSettings, saa_plan
 from drlnb.records.columns.warmup import (
     CollectorReady,
     RevokeStart,
@@ -99,7 +99,7 @@ def test_kept_collectors_are_idle_for_the_gap():
     assert not outcome.stream.of(StopCollector, StartCollector)
 
 
-@pytest.mark.parametrize("planner", PLANNER_NAMES)
+@pytest.mark.parametrize("planner", WARMUP.names)
 def test_the_machine_measures_what_the_clock_does(planner):
     """Waits and idle times of the journal's rounds are those that the simulator kept for itself."""
     outcome = simulate_warmup(SHORT, planner, validate=True)
@@ -139,7 +139,7 @@ def test_the_same_seed_gives_the_same_journal():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("planner", ["seed", "saa"])
+@pytest.mark.parametrize("planner", ["patent", "saa"])
 def test_a_journal_replays_exactly(planner):
     """A fresh machine, given the events from the lines, decides the same again."""
     outcome = simulate_warmup(SHORT, planner)

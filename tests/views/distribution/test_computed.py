@@ -47,9 +47,17 @@ def test_eight_hosts_by_hand(plan, name, times, learner, host):
 
 @pytest.mark.parametrize(
     ("plan", "rate"),
-    [("star", 0.20), ("tree", 1.72), ("kary:k=3", 3.88), ("binomial", 6.4), ("chain", 4.7), ("relay:m=30", 5.35),
-     ("relay", 13.3), ("multitree", 36.5)],
-)  # fmt: skip
+    [
+        ("star", 0.20),
+        ("tree", 1.72),
+        ("tree:k=3,levels=9", 3.88),
+        ("binomial", 6.4),
+        ("chain", 4.7),
+        ("relay:m=30", 5.35),
+        ("relay", 13.3),
+        ("multitree", 36.5),
+    ],
+)
 def test_models_per_second_at_298_hosts(plan, rate):
     """As of the table of tests/planning/distribution/test_cost.py: 20 MB, 10 Gbit/s, costs like Python's."""
     view = computed.sweep(compute(plan, 298, SIZE, PRESETS["10GbE"]))
@@ -71,7 +79,7 @@ def test_the_numbers_of_the_seed_are_marked_with_their_source():
     """10 and 30 relays, as far as there are so many hosts, beside the chosen number."""
     marks = {n: computed.sweep(compute("relay:m=2", n, SIZE, IDEAL)).facts["marks"] for n in (8, 100)}
     assert [(mark["t"], mark["label"]) for mark in marks[8]] == [(2.0, "chosen")]
-    assert marks[100][1]["said"] == "m = 30, which seed 001 gives for 298 machines"
+    assert marks[100][1]["said"] == "m = 30, which the distribution patent gives for 298 machines"
     assert [mark["t"] for mark in marks[100]] == [10.0, 30.0, 2.0]
 
 
@@ -108,7 +116,7 @@ def test_models_per_second_over_hosts_by_hand():
     assert points(view, "bound")[1] == pytest.approx(np.ones(len(n)))
     assert all(max(points(view, line["label"])[1]) <= 1.0 + 1e-9 for line in view.facts["lines"])
     assert [(mark["t"], mark["label"]) for mark in view.facts["marks"]] == [
-        (100.0, "seed: 100"), (298.0, "seed: 298"), (16.0, "here: 16")
+        (100.0, "patent: 100"), (298.0, "patent: 298"), (16.0, "here: 16")
     ]  # fmt: skip
     assert view.sentence.endswith("models/s of 1 possible; relay m=8: 0.0261")
 

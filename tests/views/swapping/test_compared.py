@@ -72,7 +72,7 @@ def test_the_fastest_that_fits_is_named_and_every_plan_is_a_dot():
     assert view.sentence == compared.choices(rows).sentence
     fastest = min((each for each in rows if each["fits"] == "yes"), key=lambda each: each["time"])
     assert view.sentence.startswith(f"{fastest['planner']} is fastest of ")
-    assert compared.choices(compare(TIGHT._replace(budget_bytes=5))).sentence == "no plan fits the budget"
+    assert compared.choices(compare(TIGHT._replace(memory_budget_bytes=5))).sentence == "no plan fits the budget"
 
 
 @pytest.mark.slow  # nine planners on a hundred rows
@@ -197,11 +197,11 @@ def test_a_table_without_a_value_says_so():
 def test_a_learner_needs_a_budget_and_few_types():
     """Otherwise there is no overflow, or no optimum to stand beside."""
     with pytest.raises(ConfigError, match="there must be a budget and at most 12 layer types, got 1"):
-        learnt(TIGHT._replace(budget_bytes=None))
+        learnt(TIGHT._replace(memory_budget_bytes=None))
     with pytest.raises(ConfigError, match="there must be a budget that holds one sample of chain, got None"):
-        sweep(TIGHT._replace(budget_bytes=None))
+        sweep(TIGHT._replace(memory_budget_bytes=None))
     with pytest.raises(ConfigError, match="there must be a budget"):
-        drifting(TIGHT._replace(budget_bytes=None))
+        drifting(TIGHT._replace(memory_budget_bytes=None))
 
 
 def test_a_slower_link_leads_to_another_plan_in_the_pretended_run():
@@ -240,7 +240,7 @@ def test_a_budget_below_one_sample_is_refused():
 
 def test_pins_are_obeyed_and_those_that_no_row_can_are_left_out():
     """A row of another network, or an action that is not exact, is no reason to fail."""
-    case = TIGHT._replace(budget_bytes=100, pins={"l1#0": "swap", "other#0": "swap", "l2#0": "squeeze"})
+    case = TIGHT._replace(memory_budget_bytes=100, pins={"l1#0": "swap", "other#0": "swap", "l2#0": "squeeze"})
     assert [row["action"] for row in explain(case, case.plan()).rows] == ["keep", "swap", "keep"]
     assert pins_of(explain(case, case.plan())) == {"l0#0": "keep", "l1#0": "swap", "l2#0": "keep"}
 
@@ -249,7 +249,7 @@ def test_the_step_of_a_task_is_what_its_journal_says():
     """Profile, samples, budget and planner; the plan in force is the one that was recorded, none, or a new one."""
     of = measured.newest(fold_of(belt(profiled(), decided(), budget=25)))[1]
     case = task_case("a", of)
-    assert (case.of, case.n_samples, case.budget_bytes, case.planner) == ("a", 1, 25, "hybrid")
+    assert (case.of, case.n_samples, case.memory_budget_bytes, case.planner) == ("a", 1, 25, "hybrid")
     assert case.profile == chain()
     assert in_force(case, of) == SWAPPED
     idle = measured.newest(fold_of(belt(profiled(), decided(None), budget=35)))[1]
@@ -258,4 +258,4 @@ def test_the_step_of_a_task_is_what_its_journal_says():
     assert in_force(case, unknown) == case.plan()
     with pytest.raises(ConfigError, match="no step has been profiled yet"):
         task_case("a", measured.newest(fold_of(belt(budget=25)))[1])
-    assert task_case("a", measured.newest(fold_of(belt(profiled())))[1]).budget_bytes is None
+    assert task_case("a", measured.newest(fold_of(belt(profiled())))[1]).memory_budget_bytes is None

@@ -137,7 +137,7 @@ def test_settings_and_notices_are_followed():
     )
     of = measured.newest(fold_of(journal))[1]
     assert (of.planner, of.pins, of.profile["link"]) == ("capuchin", {"l0#0": "keep"}, {"d2h": ((0, 5.0),)})
-    assert math.isnan(of.budget_bytes)
+    assert math.isnan(of.memory_budget_bytes)
     view = measured.steps(journal)
     assert view.notes == ("no plan is smaller",)
     assert ", no step yet, predicted " in view.sentence
@@ -148,7 +148,7 @@ def test_settings_and_notices_are_followed():
 def test_pins_are_those_of_the_configuration_until_others_are_set():
     """As budget and planner are."""
     of = measured.newest(fold_of(belt(profiled(), budget=2**20, pins={"l1#0": "swap"})))[1]
-    assert (of.pins, of.planner, of.budget_bytes) == ({"l1#0": "swap"}, "hybrid", 2**20)
+    assert (of.pins, of.planner, of.memory_budget_bytes) == ({"l1#0": "swap"}, "hybrid", 2**20)
 
 
 def test_a_task_without_a_budget_has_nothing_to_see():

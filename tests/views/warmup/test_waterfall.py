@@ -30,7 +30,7 @@ def two_rounds():
     run.say(STREAM, words_of_warmup.WarmupMeasured(
         round=2, wait_s=0.0, idle_s=1.0, collectors=(0,), early_s=(1.0,), late_s=(0.0,)
     ))  # fmt: skip
-    run.sent("a", 2, 7.0, collect=2.0, reason="7 kept, 8 needed", planner="seed").arrived("a", 9.0, 3)
+    run.sent("a", 2, 7.0, collect=2.0, reason="7 kept, 8 needed", planner="patent").arrived("a", 9.0, 3)
     run.starts("a", 2, 0.0)
     run.ready("a", 9.5, 0.5)
     run.say(STREAM, words_of_warmup.WarmupMeasured(
@@ -68,7 +68,7 @@ def test_it_is_plain_why_a_collector_started_when_it_did():
     (start,) = [row for row in rows if row[1] == "starts"]
     (late,) = [row for row in rows if row[1] == "late"]
     assert start[4:] == [1, 2.0, 1.5, "its planned time", "saa", "saves 1 s"]
-    assert late[4:] == [2, None, None, "the parameters' arrival: no time was planned", "seed", "7 kept, 8 needed"]
+    assert late[4:] == [2, None, None, "the parameters' arrival: no time was planned", "patent", "7 kept, 8 needed"]
     (acts, _) = [row for row in rows if row[1] == "acts"]
     assert acts[7:] == ["", "", ""]
 
@@ -134,10 +134,9 @@ def test_numbers_and_sentence_by_hand():
 
 
 def test_collectors_that_stay_are_said_to_stay():
-    """Where nothing is started the sentence says so, and no table of choices claims a plan."""
+    """Where nothing is started the sentence says so."""
     run = Run().task("a").sent("a", 1, 1.0, end=None).arrived("a", 2.0, 2)
     assert "nothing is started" in waterfall.waterfall(run.journal()).sentence
-    assert waterfall.choices(run.journal()).sentence == "newest 1 choice: 0 planned"
 
 
 def many_rounds(n):
@@ -155,43 +154,30 @@ def many_rounds(n):
 
 @pytest.mark.thorough
 def test_a_long_history_is_bounded_and_drawn_as_a_short_one(monkeypatch):
-    """The newest rounds and choices look alike, whatever was forgotten; the numbers say of how many rests they are."""
+    """The newest rounds look alike, whatever was forgotten; the numbers say of how many rests they are."""
     journal = many_rounds(100)
-    views = (waterfall.waterfall, waterfall.choices, waterfall.rounds)
+    views = (waterfall.waterfall, waterfall.rounds)
     whole = [view(journal) for view in views]
     for module in (fold_of_warmup, waterfall):
         monkeypatch.setattr(module, "NEWEST", 20)
     fold = fold_of(journal)
     (attempt,) = fold.warmups["a"].values()
     for rows in (attempt.rests, attempt.starts, attempt.measured, attempt.versions):
-        assert 20 <= len(rows) < 45
-    assert 20 <= len(attempt.texts) < 50
+        assert len(rows) == 20
     after = [view(fold) for view in views]
     assert phases(after[0]) == phases(whole[0])
-    assert after[1].rows() == whole[1].rows()
     assert after[0].names == whole[0].names
     assert (after[0].value("on_time"), after[0].value("wait")) == pytest.approx((0.75, 0.25), abs=0.05)
     assert "the numbers are of the newest 20 rests at least" in after[0].notes[-1]
     assert after[0].sentence.startswith(f"newest {len(attempt.rests)} starts: 7")
-    points = after[2].columns["points"]
-    assert points["x"][-20:].tolist() == whole[2].columns["points"]["x"][-20:].tolist()
+    points = after[1].columns["points"]
+    assert points["x"][-20:].tolist() == whole[1].columns["points"]["x"][-20:].tolist()
 
 
-def test_choices_by_hand():
-    """A row per round, newest last, with planner, choice, lead, what it came to, and the reason."""
-    view = waterfall.choices(two_rounds().journal())
-    assert view.rows() == [
-        ["a, round 1", "saa", "start", 2.0, 1.5, 0.0, 1.0, "saves 1 s"],
-        ["a, round 2", "seed", "cold", None, None, 0.5, 0.0, "7 kept, 8 needed"],
-    ]
-    assert waterfall.choices(two_rounds().journal(), n_rounds=1).rows()[0][0] == "a, round 2"
-
-
-@pytest.mark.parametrize("view", [waterfall.waterfall, waterfall.choices])
-def test_no_rounds_at_all_are_refused(view):
+def test_no_rounds_at_all_are_refused():
     """The message has limit and value."""
     with pytest.raises(ValueError, match="n_rounds must be >= 1, got 0"):
-        view(two_rounds().journal(), n_rounds=0)
+        waterfall.waterfall(two_rounds().journal(), n_rounds=0)
 
 
 # -- wait and idle time by start --------------------------------------------------------------------------------------
@@ -326,7 +312,7 @@ def test_the_seeds_filter_is_over_whole_rounds():
     run = Run().task("a")
     for n, t in enumerate([0.0, 3.0, 7.0], start=1):
         run.arrived("a", t, n)
-        run.sent("a", n, t + 1.0, planner="seed", filtered=(2, 3.0, 3.0) if n == 3 else None)
+        run.sent("a", n, t + 1.0, planner="patent", filtered=(2, 3.0, 3.0) if n == 3 else None)
     view = waterfall.rounds(run.journal())
     assert line_of(view, "kept") == ([1.0], [pytest.approx(3.0)])
     assert line_of(view, "dropped") == ([2.0], [pytest.approx(4.0)])
@@ -349,7 +335,7 @@ def test_every_start_is_in_its_histogram():
 @pytest.fixture(scope="module")
 def simulated():
     """Forty rounds of three collectors under the planner that filters."""
-    outcome = simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=3), "seed")
+    outcome = simulate_warmup(WarmupWorkload(n_rounds=40, n_workers=3, seed=3), "patent")
     return Journal(streams={"warmup-sim": outcome.stream})
 
 
@@ -378,9 +364,7 @@ def test_a_recorded_filter_says_what_the_reason_says(simulated):
     assert newest.filtered[1] <= newest.filtered[2]
 
 
-@pytest.mark.parametrize(
-    "view", [waterfall.waterfall, waterfall.choices, waterfall.curve, waterfall.rounds, waterfall.starts]
-)
+@pytest.mark.parametrize("view", [waterfall.waterfall, waterfall.curve, waterfall.rounds, waterfall.starts])
 def test_every_form_says_where_it_comes_from(simulated, view):
     """Payload, figure, SVG, table and text say simulated, and the payload survives its trip."""
     one = view(simulated)
@@ -388,7 +372,7 @@ def test_every_form_says_where_it_comes_from(simulated, view):
     drawn = decode(header, buffers)
     assert {table: set(columns) for table, columns in drawn.items()} == {t: set(c) for t, c in one.columns.items()}
     assert json.loads(one.figure().to_json())["layout"]["meta"]["origin"] == "simulated"
-    for form in (one.svg(), one.csv(), one.json(), one.html(), one.text(), header["origin"]):
+    for form in (one.svg(), one.json(), one.html(), one.text(), header["origin"]):
         assert "simulated" in form
     assert all(column.definition and (column.unit or column.label) for column in one.table)
     assert all(text for *_, text in one.numbers.values()), "every number has its definition"
@@ -397,9 +381,9 @@ def test_every_form_says_where_it_comes_from(simulated, view):
 def test_two_attempts_are_one_history():
     """Rounds of a task that was started again come after those before it, whichever stream is heard first."""
     run = two_rounds().task("a", attempt=2)
-    run.sent("a", 3, 20.0, stream="task-a-a2", planner="seed").arrived("a", 21.0, 4, stream="task-a-a2")
+    run.sent("a", 3, 20.0, stream="task-a-a2", planner="patent").arrived("a", 21.0, 4, stream="task-a-a2")
     journal = run.journal()
     turned = Journal(streams=dict(reversed(journal.streams.items())))
-    assert [row[0] for row in waterfall.choices(journal).rows()] == ["a, round 1", "a, round 2", "a, round 3"]
+    assert {row[4] for row in waterfall.waterfall(journal).rows()} == {1, 2, 3}
     assert waterfall.waterfall(turned).digest() == waterfall.waterfall(journal).digest()
     assert fold_of(journal).warmups["a"].keys() == {1, 2}

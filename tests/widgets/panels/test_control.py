@@ -20,7 +20,7 @@ def typed(field, value):
 def test_letters_that_come_while_others_are_written_are_kept():
     """A page sends the first letter and then the rest; nothing that it has sent comes back to it."""
     panel = faces.swapping()
-    field = panel.content.fields["planner"]
+    field = panel.fields["planner"].field
     for text in ("all", "greedy"):
         typed(field, text)
         panel.write()
@@ -31,14 +31,14 @@ def test_letters_that_come_while_others_are_written_are_kept():
 def test_what_is_refused_goes_back_and_its_reason_goes_with_the_next_choice():
     """The reason names the limit; nothing else is a message."""
     panel = faces.distribution()
-    field = panel.content.case.fields["latency_us"]
+    field = panel.fields["latency_us"].field
     typed(field, -1.0)
     assert list(panel.fields.refusals.values()) == ["latency_us must be a number from 0 to 1e6, got -1.0"]
     assert panel.settings == {}
     panel.write()
     assert field.value == 300.0
     assert panel.fields.refusals, "it stands until something else is chosen"
-    typed(panel.content.case.fields["model_mb"], 5.0)
+    typed(panel.fields["model_mb"].field, 5.0)
     assert not panel.fields.refusals
     assert len(panel.messages) == 0
 
@@ -46,13 +46,12 @@ def test_what_is_refused_goes_back_and_its_reason_goes_with_the_next_choice():
 def test_a_choice_while_the_pump_writes_is_heard():
     """Another thread's choice is one, whatever this thread writes meanwhile."""
     panel = faces.distribution()
-    case = panel.content.case
     panel.fields.writer = threading.get_ident()
-    other = threading.Thread(target=typed, args=(case.fields["model_mb"], 7.0))
+    other = threading.Thread(target=typed, args=(panel.fields["model_mb"].field, 7.0))
     other.start()
     other.join(5)
     assert panel.settings == {"model_mb": 7.0}
-    case.fields["latency_us"].value = 9.0
+    panel.fields["latency_us"].field.value = 9.0
     assert "latency_us" not in panel.settings, "what the pump itself writes is nobody's choice"
     panel.fields.writer = None
 
@@ -60,7 +59,7 @@ def test_a_choice_while_the_pump_writes_is_heard():
 def test_a_choice_that_failed_is_told_after_the_field_came_back():
     """The value in force that the pump writes is no choice that works; the user's next one is."""
     panel = faces.distribution()
-    field = panel.content.case.fields["model_mb"]
+    field = panel.fields["model_mb"].field
     choose = panel.set
     vars(panel)["set"] = lambda **_: {}["planted"]
     typed(field, 7.0)
@@ -76,8 +75,8 @@ def test_a_choice_that_failed_is_told_after_the_field_came_back():
 def test_a_box_beside_a_slider_refuses_what_the_slider_cannot_have(m):
     """Both show the same; beyond the hosts nothing is clamped."""
     panel = faces.distribution(n_hosts=32)
-    track = panel.content.case.fields["m"]
-    box = panel.content.case._pair.children[1]
+    track = panel.fields["m"].field
+    box = panel.content.case._m.children[1]
     typed(box, 20.0)
     panel.write()
     assert (track.value, box.value, panel.settings["m"]) == (20, 20.0, 20)
@@ -91,7 +90,7 @@ def test_a_box_beside_a_slider_refuses_what_the_slider_cannot_have(m):
 def test_fewer_hosts_than_m_are_said_and_m_comes_back():
     """What is in force is shown, what was chosen is kept, and the line goes with its cause."""
     panel = faces.distribution(n_hosts=32, m=20)
-    track = panel.content.case.fields["m"]
+    track = panel.fields["m"].field
     panel.set(n_hosts=4)
     panel.write()
     assert (track.max, track.value) == (4, 4)
@@ -105,7 +104,7 @@ def test_fewer_hosts_than_m_are_said_and_m_comes_back():
 def test_a_shard_is_chosen_before_there_is_a_version():
     """Nothing says yet how many there will be."""
     panel = faces.distribution()
-    typed(panel.content.case.fields["shard"], 5.0)
+    typed(panel.fields["shard"].field, 5.0)
     assert not panel.fields.refusals
     assert panel.settings == {"shard": 5}
 

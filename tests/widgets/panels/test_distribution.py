@@ -34,7 +34,7 @@ def press(panel, name, **args):
 
 
 def fields(panel):
-    return panel.content.case.fields
+    return {name: panel.fields[name].field for name in panel.content.CHECKS}
 
 
 def test_it_begins_with_the_seeds_scheme(panel):
@@ -85,7 +85,8 @@ def test_controls_that_a_plan_does_not_take_are_off(panel):
     fields(panel)["plan"].value = "tree"
     fields(panel)["n_hosts"].value = 300
     panel.refresh()
-    assert (m.disabled, m.description, m.max, chunks.disabled) == (False, "k", 300, True)
+    assert (m.disabled, m.description, m.max) == (False, "k", 300)
+    assert (chunks.disabled, chunks.description) == (False, "levels")
 
 
 @pytest.mark.parametrize(
@@ -307,7 +308,7 @@ def test_a_run_shows_its_versions_beside_what_was_predicted(run, link):
     assert [row[:2] for row in topology.rows()] == [["learner", "n0"], ["learner", "n1"]]
     press(panel, "simulate")
     assert panel.view("topology").origin == "simulated"
-    panel.content.task.value = "b"
+    panel.fields["task"].field.value = "b"
     assert panel.view("versions").sentence == "no version has been sent yet"
 
 
@@ -317,7 +318,7 @@ def test_apply_sets_the_plan_and_the_code_says_so(run, link):
     fields(panel)["m"].value = 6
     assert link.asked == []
     assert press(panel, "apply") == "plan: relay:m=6 for all tasks, from the next round on"
-    panel.content.task.value = "b"
+    panel.fields["task"].field.value = "b"
     fields(panel)["plan"].value = "auto"
     press(panel, "apply")
     assert link.asked == [("set", "distribution.plan", "relay:m=6", None), ("set", "distribution.plan", "auto", "b")]

@@ -89,7 +89,7 @@ def test_start_is_off_with_the_reason_in_words(fleet, field, text, reason):
     """The sentence stands beside the form before anything is started; a click all the same is refused."""
     panel = launcher(fleet, env="CartPole-v1")
     assert (panel.content.reason, start_of(panel)["enabled"]) == ("", True)
-    panel.content.form.fields[field].value = text
+    panel.fields[field].field.value = text
     assert panel.content.reason.startswith(reason)
     assert start_of(panel) | {"confirm": ""} == {
         "name": "start", "label": "Start", "enabled": False, "confirm": "", "reason": panel.content.reason,
@@ -104,15 +104,15 @@ def test_slots_of_the_form_are_devices_and_not_seats(fleet):
     """One device with three seats lists three slots; what the field counts is the device, as `Fleet(slots=1)` does."""
     fleet.slots = tuple(SimpleNamespace(slot=f"0/cpu0/{seat}") for seat in range(3))
     panel = launcher(fleet, env="CartPole-v1", slots="1")
-    assert (panel.content.form.fields["slots"].placeholder, panel.content.reason) == ("1", "")
-    panel.content.form.fields["slots"].value = "3"
+    assert (panel.fields["slots"].field.placeholder, panel.content.reason) == ("1", "")
+    panel.fields["slots"].field.value = "3"
     assert panel.content.reason == "this fleet has 1; for 3: fleet.close(), then drlnb.Fleet(slots=3)"
 
 
 def test_start_trains_what_the_form_says(fleet, run):
     """Off the callback's thread; then the panel shows the run's tasks, and its code starts the same."""
     panel = launcher(fleet, env="CartPole-v1", seeds="0-1")
-    panel.content.form.fields["total_timesteps"].value = "20,000"
+    panel.fields["total_timesteps"].field.value = "20,000"
     clicked(panel.shell.widget, "start")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
     assert fleet.calls == [("drlnb-commands", [("CartPole-v1", 0, 20000), ("CartPole-v1", 1, 20000)])]
@@ -152,7 +152,7 @@ def test_an_environment_that_cannot_be_trained_on_is_remembered(fleet):
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "failed")
     assert panel.content.reason == "Tuple-v0: action space Tuple() is not supported"
     assert [m.text for m in panel.messages] == ["start: Tuple-v0: action space Tuple() is not supported"]
-    panel.content.form.fields["env"].value = "Acrobot-v1"
+    panel.fields["env"].field.value = "Acrobot-v1"
     assert panel.content.reason == ""
 
 
@@ -165,28 +165,28 @@ def tried(panel, fleet, n=1):
 def test_an_environment_is_tried_while_it_is_typed(fleet):
     """Half a second after the last key, off the clicks' thread, once; what does not fit keeps Start off."""
     panel = launcher(fleet, env="CartPole-v1")
-    panel.content.form.fields["env"].value = "Pendulum-v1"
+    panel.fields["env"].field.value = "Pendulum-v1"
     panel.tick(time.monotonic())
     assert fleet.probed == []
     fleet.spaces = BOX_TO_BOX
     tried(panel, fleet)
     assert fleet.probed == [("drlnb-commands", "Pendulum-v1")]
     assert panel.content.reason == ""
-    panel.content.form.fields["algo"].value = "dqn"
+    panel.fields["algo"].field.value = "dqn"
     tried(panel, fleet)
     assert panel.content.reason == "dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"
     clicked(panel.shell.widget, "start")
     assert (panel.shell.widget.comm.custom[-1]["kind"], fleet.calls) == ("failed", [])
-    panel.content.form.fields["algo"].value = "ppo"
+    panel.fields["algo"].field.value = "ppo"
     assert panel.content.reason == ""
 
 
 def test_what_cannot_be_built_is_told_before_the_start(fleet):
     """The cluster's own sentence stands beside the form; a name that nobody knows is not tried at all."""
     panel = launcher(fleet, env="CartPole-v1")
-    panel.content.form.fields["env"].value = "CartPole-v9"
+    panel.fields["env"].field.value = "CartPole-v9"
     panel.tick(time.monotonic() + 1.0)
-    panel.content.form.fields["env"].value = "Blackjack-v1"
+    panel.fields["env"].field.value = "Blackjack-v1"
     fleet.spaces = EnvError("Blackjack-v1: observation space Tuple(...) is not supported")
     tried(panel, fleet)
     assert fleet.probed == [("drlnb-commands", "Blackjack-v1")]
@@ -213,12 +213,12 @@ def test_it_follows_a_run_that_was_started_in_code(fleet, run):
     panel.refresh()
     assert panel.training is run
     assert panel.view().sentence == "2 tasks: 2 queued"
-    assert (panel.content.choice.field.options, panel.content.choice.field.value) == ((("r1, 2 tasks", "r1"),), "r1")
+    assert (panel.fields["run"].field.options, panel.fields["run"].field.value) == ((("r1, 2 tasks", "r1"),), "r1")
     fleet.trainings = (older, run)
     fleet.attach = {"r0": run, "r1": run}.__getitem__
     panel.refresh()
-    assert panel.content.choice.field.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
-    assert panel.content.choice.field.value == "r1"
+    assert panel.fields["run"].field.options == (("r1, 2 tasks", "r1"), ("r0, 1 task", "r0"))
+    assert panel.fields["run"].field.value == "r1"
     assert "snapshot" in [one["kind"] for one in panel.shell.widget.comm.custom[-2:]]
 
 
@@ -264,30 +264,16 @@ def test_a_run_that_others_started_can_be_chosen(fleet, run):
     fleet.attach = lambda run_id: attached.append((threading.current_thread().name, run_id)) or run
     panel = launcher(fleet)
     panel.refresh()
-    assert panel.content.choice.field.options == (("none yet", ""),)
+    assert panel.fields["run"].field.options == (("none yet", ""),)
     shown(panel.shell.widget)
     panel.refresh()
     until(lambda: panel.content.choice.known == {"r1": 2})
     panel.refresh()
-    assert panel.content.choice.field.options == (("r1, 2 tasks", "r1"),)
-    panel.content.choice.field.value = None
-    panel.content.choice.field.value = "r1"
+    assert panel.fields["run"].field.options == (("r1, 2 tasks", "r1"),)
+    panel.fields["run"].field.value = None
+    panel.fields["run"].field.value = "r1"
     until(lambda: panel.training is run)
     assert attached == [("drlnb-commands", "r1")]
-
-
-def test_a_task_is_cloned_into_the_form(fleet, run):
-    """Environment, algorithm, seed and budget of the row; nothing is started."""
-    fleet.trainings = (run,)
-    panel = launcher(fleet)
-    clicked(panel.shell.widget, "clone", task="b")
-    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
-    panel.refresh()
-    form = panel.content.form.read()
-    assert (form.env, form.algo, form.seeds, form.total_timesteps) == ("CartPole-v1", "ppo", "0", "1000")
-    assert fleet.calls == []
-    clicked(panel.shell.widget, "clone", ident="c2", task="c")
-    assert "this run has no task 'c'; there are a, b" in panel.shell.widget.comm.custom[-1]["text"]
 
 
 def test_what_the_pool_says_is_a_note(fleet):
@@ -302,8 +288,8 @@ def test_no_label_is_cut(fleet, run):
     """Each is as wide as its word."""
     panel = launcher(fleet)
     fields = [
-        *panel.content.form.fields.values(),
-        panel.content.choice.field,
+        *(panel.fields[name].box for name in panel.content.CHECKS),
+        panel.content.choice.box,
         *run.panel("leasing").controls[0].children,
     ]
     assert {field.style.description_width for field in fields} == {"initial"}
@@ -319,9 +305,9 @@ def test_a_closed_fleet_starts_nothing(fleet):
 def test_the_copied_lines_give_the_same_form_and_start_the_same(fleet):
     """Form and tasks survive the way through text."""
     panel = launcher(fleet)
-    panel.content.form.fields["env"].value = "CartPole-v1"
-    panel.content.form.fields["seeds"].value = "0, 3"
-    panel.content.form.fields["total_timesteps"].value = "512"
+    panel.fields["env"].field.value = "CartPole-v1"
+    panel.fields["seeds"].field.value = "0, 3"
+    panel.fields["total_timesteps"].field.value = "512"
     import drlnb
 
     exec(panel.code(), {"fleet": fleet, "drlnb": drlnb})

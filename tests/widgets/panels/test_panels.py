@@ -129,7 +129,7 @@ class Recorder:
 def test_the_copied_lines_give_an_equal_panel(run):
     """Run in another cell, they open the panel with the same settings and the same picture."""
     panel = run.panel("leasing")
-    panel.content._window.value = "2 min"
+    panel.fields["window"].field.value = "2 min"
     recorder = Recorder(run)
     exec(panel.code(), {"run": recorder})
     assert recorder.calls == [("panel", ("leasing",), {"window_s": 120.0})]
@@ -141,22 +141,13 @@ def test_settings_change_by_code_and_show_in_the_controls(run):
     panel = run.panel("leasing")
     assert panel.set(window_s=45) is panel
     panel.refresh()
-    assert panel.content._window.value == "45 s"
+    assert panel.fields["window"].field.value == "45 s"
     with pytest.raises(ValueError, match="got 0"):
         panel.set(window_s=0)
     assert panel.settings == {"window_s": 45.0}
     panel.set(window_s=None)
     panel.refresh()
-    assert panel.content._window.value == "all"
-
-
-def test_a_panel_can_be_written_to_a_file(run, tmp_path):
-    """One page, the picture as it is now."""
-    path = run.panel("leasing").to_html(tmp_path / "leases.html")
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>")
-    assert "no leases yet" in text
-    assert "http" not in text.replace("http://www.w3.org/", "")
+    assert panel.fields["window"].field.value == "all"
 
 
 # ---------------------------------------------------------------------- display
@@ -396,8 +387,8 @@ def test_what_the_page_could_not_draw_is_a_message(run):
 def test_apply_changes_one_setting(run, link):
     """Moving the control asks nothing; Apply asks once, and is kept as code."""
     panel = run.panel("leasing")
-    panel.content._hold.value = "last"
-    panel.content._task.value = "b"
+    panel.fields["hold"].field.value = "last"
+    panel.fields["task"].field.value = "b"
     assert link.asked == []
     clicked(panel.shell.widget, "apply")
     until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "done")
@@ -421,7 +412,7 @@ def test_apply_is_off_when_the_run_has_ended(run, link):
 def test_the_hold_dropdown_follows_the_journal(run, link):
     """Set in code or by somebody else it is shown by the pump, and no command goes back."""
     panel = run.panel("leasing")
-    assert panel.content._hold.value == "round"
+    assert panel.fields["hold"].field.value == "round"
 
     def change(task, value, attempt=1):
         said = {"k": "e", "t": 1.0, "key": "leasing.hold", "value": value, "task": task}
@@ -430,28 +421,28 @@ def test_the_hold_dropdown_follows_the_journal(run, link):
 
     link.say(header("a"), opened("a"), header("b"), opened("b"))
     change("a", "last")
-    refreshed(panel, lambda: panel.content._hold.value is None)
-    panel.content._task.value = "a"
+    refreshed(panel, lambda: panel.fields["hold"].field.value is None)
+    panel.fields["task"].field.value = "a"
     panel.refresh()
-    assert panel.content._hold.value == "last"
-    panel.content._task.value = "all tasks"
+    assert panel.fields["hold"].field.value == "last"
+    panel.fields["task"].field.value = "all tasks"
     change("b", "last")
-    refreshed(panel, lambda: panel.content._hold.value == "last")
-    panel.content._hold.value = "round"  # a wish that is not applied yet stays, and is marked
+    refreshed(panel, lambda: panel.fields["hold"].field.value == "last")
+    panel.fields["hold"].field.value = "round"  # a wish that is not applied yet stays, and is marked
     link.say(finished("a", 1))
     until(lambda: run.tasks["a"].n_timesteps)
     panel.refresh()
-    assert panel.content._hold.value == "round"
-    assert "drlnb-chosen" in panel.content._hold._dom_classes
+    assert panel.fields["hold"].field.value == "round"
+    assert "drlnb-chosen" in panel.fields["hold"].field._dom_classes
     assert link.asked == []
     clicked(panel.shell.widget, "apply")
     until(lambda: link.asked)
     panel.refresh()
-    assert panel.content._hold.value == "round", "asked for, not in force yet"
+    assert panel.fields["hold"].field.value == "round", "asked for, not in force yet"
     change("a", "round")
     change("b", "round")
-    refreshed(panel, lambda: "drlnb-chosen" not in panel.content._hold._dom_classes)
-    assert panel.content._hold.value == "round"
+    refreshed(panel, lambda: "drlnb-chosen" not in panel.fields["hold"].field._dom_classes)
+    assert panel.fields["hold"].field.value == "round"
 
 
 def refreshed(panel, look):

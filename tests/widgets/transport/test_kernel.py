@@ -113,7 +113,7 @@ draw, content.draw = content.draw, lambda name="": 1 / 0
 leases.touch()
 for _ in range(4): leases.refresh()
 spans, content._spans = content._spans, lambda: {}
-content._window.value = "2 min"
+content.panel.fields["window"].field.value = "2 min"
 content._spans = spans
 """)
     said = json.loads(

@@ -10,6 +10,7 @@ from typing import Final
 from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Planner, PlannerFailed, Planners
 from drlnb.planning.swapping.heuristics import searched
+from drlnb.planning.swapping.learned import learning
 from drlnb.planning.swapping.machine import BUDGET_KEY, NONE, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
@@ -64,8 +65,9 @@ class OwnChooser:
         if isinstance(planner, str):
             self.name = self._planner = planner
             #: Its plans come of trials, and what it learns there is saved.
-            self._learns = hasattr(SWAPPING.build(planner), "learner")
+            self._learns = learning(SWAPPING.build(planner)) is not None
         elif callable(getattr(planner, "plan", None)) and isinstance(getattr(planner, "name", None), str):
+            SWAPPING.check_learns(planner)
             self.name, self._planner, self._learns = planner.name, planners.add(SWAPPING.decision, planner), False
         else:
             raise TypeError(f"planner must be a name such as auto, or have a name and plan(view), got {planner!r}")
@@ -76,7 +78,7 @@ class OwnChooser:
         self._began_s, self._is_told = time.perf_counter(), False
         #: Storages beyond the plan that a step holds anyway, such as its input; None: the next step says that.
         self._n_others: int | None = 0
-        self.budget_bytes: int | None = None
+        self.memory_budget_bytes: int | None = None
         self.profile: SwapProfile | None = None
         #: None: nothing is known yet.
         self.plan: SwapPlan | None = None
@@ -89,13 +91,13 @@ class OwnChooser:
     def keeps_all(self) -> bool:
         """Whether the next step moves nothing; before there is a plan, all is swapped where there is a budget."""
         if self.plan is None:
-            return self.name == NONE or (self.name != ALL and not self.budget_bytes)
+            return self.name == NONE or (self.name != ALL and not self.memory_budget_bytes)
         return self.plan.key is None
 
     @property
     def needs_profile(self) -> bool:
         """Whether the planner waits for a profile."""
-        waits = self.profile is None and not self.is_given and self.budget_bytes is not None
+        waits = self.profile is None and not self.is_given and self.memory_budget_bytes is not None
         return waits and self.name not in {NONE, ALL}
 
     def take(self, profile: SwapProfile, n_samples: int | None) -> None:
@@ -109,15 +111,15 @@ class OwnChooser:
         self._tell(words.SwapProfileTaken, profile=facts(profile), n_samples=n_samples or 1)
 
     def _new_machine(self) -> SwapMachine:
-        config = {"planner": self._planner, "budget_bytes": self.budget_bytes, "seed": self._seed}
+        config = {"planner": self._planner, "memory_budget_bytes": self.memory_budget_bytes, "seed": self._seed}
         return SwapMachine(config, self._build)
 
     def measured(self, step: SwapStep, link: SwapLink) -> None:
         """Learn from a step, and warn once of each reason for which the budget is not kept."""
         if self._machine is None or self.is_given or self.profile is None:
             cause = "given" if self.is_given else self.name
-            if self.budget_bytes is not None and step.peak_bytes > self.budget_bytes and cause in _ABOVE:
-                asked, takes = said_bytes(self.budget_bytes), _ABOVE[cause].format(said_bytes(step.peak_bytes))
+            if self.memory_budget_bytes is not None and step.peak_bytes > self.memory_budget_bytes and cause in _ABOVE:
+                asked, takes = said_bytes(self.memory_budget_bytes), _ABOVE[cause].format(said_bytes(step.peak_bytes))
                 way = "give it as much, or choose another planner or plan"
                 self._say(cause, f"the budget of {asked} is not kept: {takes}; {way}")
             return
@@ -145,7 +147,7 @@ class OwnChooser:
         else:
             self.plan = self.profile = None
 
-    def set_budget(self, budget_bytes: int | None) -> None:
+    def set_budget(self, memory_budget_bytes: int | None) -> None:
         """Plan for another budget.
 
         Raises
@@ -153,13 +155,13 @@ class OwnChooser:
         ValueError
             If it is below what stays on the device whatever is swapped.
         """
-        if budget_bytes == self.budget_bytes:
+        if memory_budget_bytes == self.memory_budget_bytes:
             return
         if self._machine is not None:
-            for record in self._tell(SettingChanged, key=BUDGET_KEY, value=budget_bytes, task=None):
+            for record in self._tell(SettingChanged, key=BUDGET_KEY, value=memory_budget_bytes, task=None):
                 if isinstance(record, RequestRefused):
                     raise ValueError(record.reason)
-        self.budget_bytes = budget_bytes
+        self.memory_budget_bytes = memory_budget_bytes
         self.said.clear()
 
     def give(self, plan: SwapPlan) -> None:

@@ -20,9 +20,10 @@ class BudgetTooSmall(ValueError):
         That plan.
     """
 
-    def __init__(self, smallest_bytes: int, plan: SwapPlan, budget_bytes: int) -> None:
+    def __init__(self, smallest_bytes: int, plan: SwapPlan, memory_budget_bytes: int) -> None:
         self.smallest_bytes, self.plan = smallest_bytes, plan
-        super().__init__(f"the least that was found is {said_bytes(smallest_bytes)}, got {said_bytes(budget_bytes)}")
+        least, given = said_bytes(smallest_bytes), said_bytes(memory_budget_bytes)
+        super().__init__(f"the least that was found is {least}, got {given}")
 
 
 def read_budget(budget: str | int) -> int:
@@ -76,14 +77,14 @@ def solve(profile: SwapProfile, *, n_samples: int, budget: str | int, planner: s
         If the budget cannot be read, there is no sample, the planner is unknown, or (:class:`BudgetTooSmall`) its plan
         does not fit.
     """
-    budget_bytes = read_budget(budget)
-    view = SwapView(profile=profile, n_samples=_checked(profile, n_samples), budget_bytes=budget_bytes, seed=seed)
+    most = read_budget(budget)
+    view = SwapView(profile=profile, n_samples=_checked(profile, n_samples), memory_budget_bytes=most, seed=seed)
     plan = SWAPPING.ask(SWAPPING.build(planner), view)
-    said = predict(profile, plan, n_samples, budget_bytes)
+    said = predict(profile, plan, n_samples, most)
     if not said.fits:
         least = SWAPPING.ask(SWAPPING.build("all"), view)
-        peaks = [(int(predict(profile, each, n_samples, budget_bytes).peak_bytes), each) for each in (plan, least)]
-        raise BudgetTooSmall(*min(peaks, key=lambda pair: pair[0]), budget_bytes)
+        peaks = [(int(predict(profile, each, n_samples, most).peak_bytes), each) for each in (plan, least)]
+        raise BudgetTooSmall(*min(peaks, key=lambda pair: pair[0]), most)
     return plan
 
 

@@ -1,0 +1,67 @@
+"""Where tasks were placed, as a table of a run and in the table of what each task was lent."""
+
+from dataclasses import replace
+
+import pytest
+
+from drlnb.fleet.rows.tables import table_rows
+from drlnb.planning.placement import Placement
+from drlnb.planning.registry import Planners
+from drlnb.planning.replay import fresh_machine
+from drlnb.records.columns.leasing import SlotFailed
+from drlnb.records.columns.placement import PlacementPlanned
+from drlnb.records.journal import Journal
+from drlnb.sim.costs import Costs
+from drlnb.sim.faults import Fault
+from drlnb.sim.training.fleet import run_tasks
+from drlnb.views.leasing import gantt
+
+
+class Away:
+    name = "away"
+
+    def plan(self, view):
+        home = min(sorted(view.homes), key=lambda slot: len(view.failures.get(slot, ())))
+        return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+
+
+@pytest.fixture
+def journal():
+    """Return the journal of a run whose first slot fails at 5 s and is back at 9 s."""
+    planners = {"hold": "round", "placement": "own:away"}
+    pool, tasks = run_tasks(
+        (0,), n_slots=2, n_rounds=4, n_collectors=2, hold="round", seed=1, costs=Costs(), config={"planners": planners},
+        faults=(Fault(t=5.0, kind="slot", index=0, down_s=4.0),), planners=Planners({"placement": Away()}),
+    )  # fmt: skip
+    streams = (pool.host.stream, *tasks[0].streams)
+    return Journal(streams={stream.header.stream: stream for stream in streams})
+
+
+def test_each_answer_of_a_planner_is_a_row(journal):
+    """At the start, when the slot fails, and when it is back; collectors are placed at the start alone."""
+    first, failed, back = table_rows(journal, "placement")
+    assert first | {"t_s": None} == {
+        "task": "sim0", "attempt": 1, "t_s": None, "event": "PlacementAsked", "planner": "own:away",
+        "home": "n0/slot0", "allowed": "n0/slot0", "nodes": "n0 n0",
+    }  # fmt: skip
+    moved = {"planner": "own:away", "home": "n0/slot1", "allowed": "n0/slot1", "nodes": ""}
+    for row, event in ((failed, "SlotFailed"), (back, "SlotAdded")):
+        assert {key: row[key] for key in moved} == moved
+        assert row["event"] == event
+    assert back["t_s"] - failed["t_s"] == pytest.approx(4.0)
+
+
+def test_the_table_of_the_panel_has_each_tasks_home(journal):
+    """As it is now; and where a stream begins later, as it was by then."""
+    assert [row[-1] for row in gantt.lending(journal).rows()] == ["n0/slot1"]
+    stream = journal.streams["broker-e1"]
+    machine = fresh_machine(stream.header, Planners({"placement": Away()}))
+    events = [event for event, _ in stream.answers()]
+    lost = next(i for i, event in enumerate(events) if isinstance(event, SlotFailed))
+    for event in events[:lost]:
+        machine.handle(event)
+    rest = list(stream.records)[list(stream.records).index(events[lost - 1]) :]
+    rest = [record for record in rest if not isinstance(record, PlacementPlanned)]
+    begun = replace(stream, header=replace(stream.header, snapshot=machine.snapshot()), records=tuple(rest))
+    later = gantt.lending(Journal(streams={**journal.streams, "broker-e1": begun})).rows()
+    assert [row[-1] for row in later] == ["n0/slot0"]
