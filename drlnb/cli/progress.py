@@ -30,8 +30,8 @@ def status_line(task: TaskStatus, width: int = 0) -> str:
     why = f" (last: {task.last_loss})" if task.last_loss else ""
     restarts = f", {task.n_restarts} restarts{why}" if task.n_restarts else ""
     eta = "" if task.ended else f"  ETA {duration(task.eta_s):>11}"
-    line = f"{task.name:<{width}}  {share:4.0%} {steps:>19}  return {_number(task.ep_rew_mean):>8}{eta}  {task.doing}"
-    return line + restarts
+    told = f"  return {_number(task.ep_rew_mean):>8}" if task.env else ""  # supervised work has none
+    return f"{task.name:<{width}}  {share:4.0%} {steps:>19}{told}{eta}  {task.doing}{restarts}"
 
 
 class Live:

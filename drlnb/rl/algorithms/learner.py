@@ -75,6 +75,8 @@ class Learner(ABC):
     def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
         self.spec, self.settings = spec, settings_of(spec)
         self.networks: Networks = make_networks(spec, torch.device(device))
+        #: The network whose steps autograd records; None: an MLP, whose gradient is written out.
+        self.module: torch.nn.Module | None = getattr(self.networks, "module", None)
         self.kept = kept = self.networks.kept
         self.layout, self.adam, self.device = kept.layout, kept.adam, kept.device
         towers = self.networks if isinstance(self.networks, MlpTowers) and self.networks.by_hand else None
@@ -84,11 +86,6 @@ class Learner(ABC):
         self._live: dict[str, object] = {}
         #: Environment -> its share of the round.
         self._staged: dict[int, Column] = {}
-
-    @property
-    def module(self) -> torch.nn.Module | None:
-        """The network whose steps autograd records; None: an MLP, whose gradient is written out."""
-        return getattr(self.networks, "module", None)
 
     @property
     def compute(self) -> Literal["epochs", "stream"]:

@@ -104,7 +104,7 @@ class FitLearner:
         self._until = n_timesteps
 
     def stage(self, worker: int, fragment: Fragment) -> float:
-        """Take in no experience: the data is here."""
+        """Stage nothing: the data is here."""
         del worker, fragment
         return 0.0
 

@@ -1,4 +1,4 @@
-"""Say what the rounds of a task are, by the work that it is."""
+"""Configure the rounds of a task by the work that it is."""
 
 from drlnb.records.spec import FitWork, TaskSpec, WorkSpec
 from drlnb.rl.algorithms.registry import off_policy, settings_of
