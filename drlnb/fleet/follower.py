@@ -27,7 +27,7 @@ __all__ = ["Follower"]
 
 #: Longest wait of one question for rows, in seconds: how late a hang-up is noticed; and for the rows after the end.
 _POLL_S, _LAST_S = 2.0, 0.5
-#: Shortest time between two questions for rows, in seconds: each costs the scheduler and the client as much as a round.
+#: Shortest time between two questions for rows, in seconds: each costs both sides as much as a round.
 _PACE_S = 0.1
 #: Questions in a row that may fail before the cluster counts as gone (a network that stumbles is not the end), and the
 #: pause between them in seconds.

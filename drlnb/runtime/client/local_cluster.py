@@ -7,6 +7,7 @@ started it is gone, it stops the cluster and ends.
 import asyncio
 import contextlib
 import fcntl
+import gc
 import json
 import os
 import select
@@ -233,6 +234,8 @@ async def _supervise(n_workers: int, root: Path) -> None:
     keeper = asyncio.create_task(_keep_whole(cluster, n_workers))
     try:
         await loading
+        gc.freeze()  # what was imported stays: it need not be looked through again and again
+        gc.enable()
         print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
         await ended.wait()
         loop.remove_reader(0)
@@ -260,6 +263,7 @@ async def _keep_whole(cluster: "LocalCluster", n_workers: int) -> None:
 def main() -> None:
     """Run as ``python -m drlnb.runtime.client.local_cluster N_WORKERS ROOT``."""
     n_workers, root = sys.argv[1:]
+    gc.disable()  # while it loads Dask
     become("drlnb supervisor")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(TimeoutError):

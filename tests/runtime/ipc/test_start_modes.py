@@ -19,7 +19,7 @@ def beside(tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ("scripts", "lib", "work")]
     for folder in folders:
         folder.mkdir()
-        (folder / "whose.py").write_text(f"name = {folder.name!r}")
+        (folder / "whose.py").write_text("def main(): pass")
     scripts, lib, work = map(str, folders)
     monkeypatch.chdir(work)
     monkeypatch.setattr(sys, "path", [scripts, "../lib", *sys.path, str(tmp_path / "nowhere")])
@@ -40,7 +40,7 @@ def test_a_module_beside_the_callers_script_is_found_before_one_in_the_working_f
     """As in the caller, where the script's folder comes first."""
     child = ChildProcess.start("whose", log=tmp_path / "log", environment=child_environment())
     assert (child.process.wait(30.0), (tmp_path / "log").read_bytes()) == (0, b"")
-    (Path(beside[0]) / "whose.py").write_text("print('mine')")
+    (Path(beside[0]) / "whose.py").write_text("def main(): print('mine')")
     again = ChildProcess.start("whose", log=tmp_path / "log", environment=child_environment())
     assert (again.process.wait(30.0), (tmp_path / "log").read_text()) == (0, "mine\n")
     child.sock.close()
@@ -81,10 +81,13 @@ def test_a_child_is_ended_where_no_thread_can_wait_for_it(tmp_path, monkeypatch)
 
 def test_a_child_that_forks_has_one_thread(tmp_path, monkeypatch):
     """A fork beside another thread may hang for ever: it looks after its owner by itself."""
-    (tmp_path / "count.py").write_text("import threading, sys\nprint(threading.active_count(), sys.argv[1])\n")
+    main = "def main(): print(threading.active_count(), sys.argv[1], gc.isenabled(), gc.get_freeze_count() > 0)"
+    runs = "if __name__ == '__main__': main()"
+    (tmp_path / "count.py").write_text(f"import gc, threading, sys\n{main}\n{runs}\n")
     monkeypatch.chdir(tmp_path)
     for forks in (True, False):
         child = ChildProcess.start("count", log=tmp_path / "log", environment=child_environment(), forks=forks)
         assert child.process.wait(30.0) == 0
         child.sock.close()
-    assert (tmp_path / "log").read_text().split() == ["1", "--fd", "2", "--fd"]
+    # Nor is garbage looked for among what the other has imported.
+    assert (tmp_path / "log").read_text().splitlines() == ["1 --fd True False", "2 --fd True True"]
