@@ -34,7 +34,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
         r"[45] of 5 batches: course [\d.]+ s, peak ([\d.]+) MiB; a step after it [\d.]+ ms", said["subset"]
     )
     assert len(peaks) == 2
-    assert all(float(peak) <= 1.06 * 8 for peak in peaks), "a trial that comes out above the budget is dropped"
+    assert all(float(peak) <= 8 for peak in peaks), "the budget holds in trials, too"
     assert said["steps"].startswith("belt: plan ")
     assert said["drift"].startswith("slow: plan ")
     assert re.search(r"kept, (.*, )?link measured", said["drift"])

@@ -71,7 +71,7 @@ class Walker:
         self.last = [row.packed_ticks[-1] for row in rows]
         self.born = _by_tick(len(ticks), [(row.born_tick,) for row in rows])
         self.packs = _by_tick(len(ticks), [row.packed_ticks for row in rows])
-        self.used = _by_tick(len(ticks), [row.packed_ticks[-1:] for row in rows])
+        self.used = _by_tick(len(ticks), [(max(row.packed_ticks[-1], row.free_tick),) for row in rows])
         self.freed = _by_tick(len(ticks), [row.packed_ticks[:1] for row in rows])
         self.out_s = [size / _rate(profile.link.d2h, size) for size in self.size]
         self.in_s = [size / _rate(profile.link.h2d, size) for size in self.size]

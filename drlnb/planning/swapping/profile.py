@@ -70,6 +70,8 @@ class SavedRow:
     born_tick: int
     #: Ticks that packed it, ascending: it is needed from the backward tick of the last one to that of the first.
     packed_ticks: tuple[int, ...]
+    #: Tick after which nobody but autograd has it, so that it can leave; -1: that of the last pack.
+    free_tick: int = -1
     #: Names of the operations that packed it.
     consumers: tuple[str, ...] = ()
     #: ``void`` (its values are never read), ``narrow`` (integers), ``mask`` (one bit each); empty: none is exact.

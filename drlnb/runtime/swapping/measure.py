@@ -44,6 +44,7 @@ class _Row:
     left_frac: float = 0.0
     handles: set[int] = field(default_factory=set)
     source: RowKey | None = None
+    free_tick: int = -1
 
     @property
     def squeeze_kind(self) -> str:
@@ -158,10 +159,11 @@ class Recording:
         row.consumers.setdefault(type(self._attribution.call.module).__name__.lower())
 
     def parting(self, saved: Saved) -> None:
-        """Record what a storage can be computed from."""
+        """Record what a storage can be computed from, and that callers have held it until now."""
         now_s = self._now()
         if saved.key in self.rows:
-            self.rows[saved.key].source = self._recipes.source_of(saved)
+            row, begins = self.rows[saved.key], self._operation in {None, operation()}
+            row.source, row.free_tick = self._recipes.source_of(saved), self._tick - begins
         self._own_s += self._now() - now_s
 
     def unpacked(self, saved: Saved) -> None:
@@ -282,6 +284,7 @@ def _row(key: RowKey, seen: Sequence[tuple[int, _Row]], ticks: Sequence[Tick], o
         bytes_fixed=fixed,
         born_tick=min(row.born_tick, packed[0]),
         packed_ticks=packed,
+        free_tick=min(row.free_tick, n_ticks - 1),
         consumers=tuple(row.consumers),
         squeeze_kind=kind,
         squeeze_left_frac=row.left_frac if kind else 1.0,

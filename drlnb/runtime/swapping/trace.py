@@ -249,6 +249,7 @@ def trace(module: nn.Module, *sample: Tensor, name: str = "") -> SwapTrace:
     -------
     SwapTrace
         Operations and saved storages with their bytes per sample, from two batch sizes.
+        How long callers hold a storage beyond its last pack is not seen.
 
     Raises
     ------

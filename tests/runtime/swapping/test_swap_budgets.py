@@ -15,10 +15,11 @@ from torch.nn.utils.rnn import pack_sequence
 
 from drlnb import swap
 from drlnb.planning.registry import PlannerFailed
-from drlnb.planning.swapping.profile import SwapPlan
+from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan
 from drlnb.runtime.swapping.client import choose
 from drlnb.runtime.swapping.client import swapper as client
 from drlnb.runtime.swapping.memory import fixed_bytes
+from tests.planning.swapping.swap_words import having
 from tests.runtime.swapping.rig import swapper
 
 
@@ -338,3 +339,23 @@ def test_steps_above_the_budget_are_counted_and_warnings_point_at_the_users_line
         assert "ABOVE" not in str(swapped.report())
     assert seen
     assert {each.filename for each in seen} == {__file__}
+
+
+@pytest.mark.parametrize("types", [{"ReLU"}, {"Conv2d", "ReLU"}, {"BatchNorm2d"}, {"Conv2d", "BatchNorm2d", "ReLU"}])
+def test_what_a_caller_holds_has_not_left(types):
+    """A sequence holds its block's input until the block returns: the peak is the predicted one, to the byte."""
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(6)]
+    net, x = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), *blocks), torch.randn(8, 3, 16, 16)
+    with swap.Swapper(net, budget="1MiB", planner="capuchin") as swapped:
+        trained(swapped, net, x, 5)
+        profile = swapped.report().profile
+    held = {row.name for row in profile.rows if row.free_tick > row.packed_ticks[-1]}
+    assert held == {"1.0#0", *[f"{i}.2#0" for i in range(1, 6)]}, "these are the inputs of the six blocks"
+    actions = {row.key: SWAP if row.layer_type in types else KEEP for row in profile.rows}
+    plan = having(SwapPlan.keeping(profile), actions)
+    tight = swap.simulate(profile, plan, n_samples=8, budget=int(profile.fixed_bytes)).peak_bytes
+    with swap.Swapper(net, budget=int(tight), planner="all") as swapped:
+        trained(swapped, net, x, 3)
+        swapped.apply(plan)
+        assert [step.peak_bytes for step in trained(swapped, net, x, 3)] == [tight] * 3
