@@ -129,9 +129,8 @@ class Engine:
             return
         recording = self._new_recording() if self._chooser.needs_profile and self._n_steps >= _COLD_STEPS else None
         began_s = self._meter.settle()
-        self._tape.gap_copies = (
-            _GAP_COPIES if self._chooser.plan is None and self._chooser.memory_budget_bytes is None else 0.0
-        )
+        is_free = self._chooser.plan is None and self._chooser.memory_budget_bytes is None
+        self._tape.gap_copies = _GAP_COPIES if is_free else 0.0
         try:
             with self._hooks(recording or self._recording):
                 self._open = True
@@ -158,8 +157,9 @@ class Engine:
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         counts = recording is None and self._chooser.keeps_all
-        asked = self._chooser.memory_budget_bytes or self._chooser.plan or self._chooser.name == "none"
-        self._hooked = bool(asked or not counts)
+        self._hooked = not counts or bool(
+            self._chooser.memory_budget_bytes or self._chooser.plan or self._chooser.name == "none"
+        )
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._plan.actions)
@@ -236,10 +236,8 @@ class Engine:
         return bool(reason)
 
     def _new_recording(self) -> Recording:
-        def transient_bytes() -> float:
-            return self._peak.beyond(self._fixed_bytes() + self._meter.n_bytes)
-
-        return Recording(self._tape, self._attribution, self._recipes, transient_bytes)
+        watched = self._tape, self._attribution, self._recipes
+        return Recording(*watched, lambda: self._peak.beyond(self._fixed_bytes() + self._meter.n_bytes))
 
     def _action(self, key: RowKey) -> Action:
         if self._chooser.plan is None:
@@ -300,5 +298,4 @@ class Engine:
     def close(self) -> None:
         """End the tier's threads; graphs that are still alive can be run."""
         self._followed.close()
-        self._following = False
         self._tier.close()
