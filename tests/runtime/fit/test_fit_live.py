@@ -13,7 +13,8 @@ from tests.runtime.live import titled, wait_until
 
 pytestmark = pytest.mark.cluster
 
-N_STEPS = 600
+#: Budget; and one that is not made before a user can look.
+N_STEPS, MANY_STEPS = 600, 8000
 
 
 def fit(name, program="regression", **more):
@@ -26,8 +27,8 @@ def parameters(out, task):
     return load_file(folder / (folder / "LATEST").read_text() / "model.safetensors")
 
 
-def assert_plain(out, task):
-    ours, wanted = parameters(out, task), plain_loop(regression, N_STEPS)
+def assert_plain(out, task, n_steps):
+    ours, wanted = parameters(out, task), plain_loop(regression, n_steps)
     assert ours.keys() == wanted.keys()
     assert all(torch.equal(ours[name], value) for name, value in wanted.items())
 
@@ -42,7 +43,7 @@ def test_a_regression_trains_as_a_plain_loop_beside_one_that_fails_and_one_of_rl
     (reason,) = ended["bad"]["reason"].splitlines()[:1]
     assert reason == "RuntimeError: batches(120) raised IndexError: row 7680 is not there"
     assert ended["bad"]["n_timesteps"] == 100
-    assert_plain(run.out, "reg")
+    assert_plain(run.out, "reg", N_STEPS)
     journal = check_laws(run.out)
     stream = journal.streams["task-reg-a1"]
     grants = [grant for grant in journal.of(leasing.LeaseGranted) if grant.task == "r1/reg"]
@@ -50,7 +51,7 @@ def test_a_regression_trains_as_a_plain_loop_beside_one_that_fails_and_one_of_rl
     assert [row.n_timesteps for row in stream.of(words.MetricsRecorded)] == list(range(50, 601, 50))
     last = stream.of(words.MetricsRecorded)[-1].metrics
     assert last["train/n_updates"] == N_STEPS
-    assert last["train/loss"] < 60.0 < 300.0 < stream.of(words.MetricsRecorded)[0].metrics["train/loss"]
+    assert last["train/loss"] < 20.0 < 100.0 < stream.of(words.MetricsRecorded)[0].metrics["train/loss"]
     assert not titled("drlnb collector reg", bench.handle.pid)
 
 
@@ -58,7 +59,8 @@ def test_killed_and_resumed_it_ends_with_the_same_parameters(make_bench):
     """The executor is killed in the midst of it, then the run at once; it goes on from its newest checkpoint."""
     bench = make_bench()
     often = {"settings": {"checkpoint_every": 2, "checkpoint_min_s": 0.0}}
-    run = bench.start([fit("reg")], **often)
+    spec = fit("reg", total_timesteps=MANY_STEPS)
+    run = bench.start([spec], **often)
     run.round(2)
     (executor,) = titled("drlnb executor", bench.handle.pid)
     executor.kill()
@@ -67,9 +69,9 @@ def test_killed_and_resumed_it_ends_with_the_same_parameters(make_bench):
     bench.link.control("r1", "kill", task=None, reason="enough")
     assert run.end()["reg"]["state"] == "stopped"
     wait_until(lambda: (run.out / "checkpoints" / "reg" / "LATEST").is_file(), "a checkpoint")
-    again = bench.start([fit("reg")], resume=True, attempts={"reg": 1}, **often)
+    again = bench.start([spec], resume=True, attempts={"reg": 1}, **often)
     assert again.end()["reg"]["state"] == "done"
     stream = check_laws(run.out).streams["task-reg-a2"]
     (opened,) = stream.of(words.TaskOpened)
-    assert 0 < opened.n_timesteps < N_STEPS
-    assert_plain(run.out, "reg")
+    assert 0 < opened.n_timesteps < MANY_STEPS
+    assert_plain(run.out, "reg", MANY_STEPS)
