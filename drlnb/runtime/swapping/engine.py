@@ -157,9 +157,8 @@ class Engine:
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         counts = recording is None and self._chooser.keeps_all
-        self._hooked = not counts or bool(
-            self._chooser.memory_budget_bytes or self._chooser.plan or self._chooser.name == "none"
-        )
+        budget_bytes = self._chooser.memory_budget_bytes
+        self._hooked = not counts or bool(budget_bytes or self._chooser.plan or self._chooser.name == "none")
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._plan.actions)
@@ -168,9 +167,7 @@ class Engine:
             self._peak.restart()
             self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
         self._meter.restart()
-        self._meter.limit_bytes = math.inf
-        if self._chooser.memory_budget_bytes is not None:
-            self._meter.limit_bytes = self._chooser.memory_budget_bytes - self._fixed_bytes()
+        self._meter.limit_bytes = math.inf if budget_bytes is None else budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
                 stack.enter_context(self._blocks.open(self._plan.blocks, tries=recording is not None))
