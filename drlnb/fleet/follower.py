@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ __all__ = ["Follower"]
 
 #: Longest wait of one question for rows, in seconds: how late a hang-up is noticed; and for the rows after the end.
 _POLL_S, _LAST_S = 2.0, 0.5
+#: Shortest time between two questions for rows, in seconds: each costs the scheduler and the client as much as a round.
+_PACE_S = 0.1
 #: Questions in a row that may fail before the cluster counts as gone (a network that stumbles is not the end), and the
 #: pause between them in seconds.
 _PATIENCE, _PAUSE_S = 15, 1.0
@@ -137,11 +140,14 @@ class Follower(Watch):
         n_failures = 0
         try:
             while not self.closed and not self._board.ended:
+                asked_t = time.monotonic()
                 try:
                     if not self._more(_POLL_S):
                         self._look_at_states()
                     n_failures = 0
                     self._awake_t = awake(self._awake_t)
+                    if not self._board.ended:
+                        self._closing.wait(max(0.0, asked_t + _PACE_S - time.monotonic()))
                 except (OSError, RuntimeError, ValueError) as error:  # the cluster's fault: shown as the tasks' end
                     n_failures += 1
                     if n_failures >= _PATIENCE:

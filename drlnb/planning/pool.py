@@ -16,7 +16,7 @@ from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.placement import tasks
 from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
 from drlnb.planning.registry import Planners
-from drlnb.records.base import Event, Facts, Row
+from drlnb.records.base import Event, Row
 from drlnb.records.columns.leasing import (
     ExecutorStarted,
     RequestRefused,
@@ -195,8 +195,3 @@ class PoolMachine(Machine[PoolState]):
         yield current, "no attempt that is over is placed"
         yield not (placement.asked and placement.nodes), "a question waits only while no node is up"
         yield placement.slots == self.state.leases.lendable, "placement knows the slots that may be lent"
-
-    def restore(self, snapshot: Facts) -> None:
-        """Restore the state of :meth:`snapshot`; as of :meth:`drlnb.planning.leasing.machine.LeaseTable.restore`."""
-        leasing.check_epoch(self.epoch, snapshot["leases"])
-        super().restore(snapshot)

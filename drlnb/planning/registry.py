@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from drlnb.records.base import Record, shared
-from drlnb.records.errors import nearest
+from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.settings import Kind
 
 __all__ = [
@@ -124,6 +124,8 @@ class PlannerKind(Generic[View, Plan]):
         Returns the plan that a journal's answer holds, None if it holds none.
     traits
         What a planner may say of itself by an attribute -> what holds of one that does not say it.
+    reports
+        Its planners are told what became of their plans, and may learn; see :meth:`observe`.
     """
 
     def __init__(
@@ -134,9 +136,11 @@ class PlannerKind(Generic[View, Plan]):
         problem: Callable[[View, object], str],
         recorded: Callable[[View, Answer], Plan | None],
         traits: Mapping[str, bool] | None = None,
+        reports: bool = False,
     ) -> None:
         self.decision, self.default = decision, default
         self._problem, self.recorded, self._traits = problem, recorded, dict(traits or {})
+        self.reports = reports
         #: Name that is gone -> what to use.
         self._gone: dict[str, str] = {}
         #: Name -> how its planners are made, and the types of their parameters.
@@ -254,6 +258,14 @@ class PlannerKind(Generic[View, Plan]):
     def trait(self, planner: Planner[View, Plan], name: str) -> bool:
         """Return what a planner says of itself under one of the decision's traits."""
         return bool(getattr(planner, name, self._traits[name]))
+
+    def check_learns(self, planner: Planner[View, Plan]) -> None:
+        """Raise ConfigError if a user's planner has ``observe``, and nobody would ever call it."""
+        if not self.reports and hasattr(planner, "observe"):
+            raise ConfigError(
+                f"{self.decision} planner {planner.name} has observe(memory, report), which nobody would call: "
+                f"planners of {self.decision} are sent no reports, their views hold what was measured"
+            )
 
     def observe(self, planner: Planner[View, Plan], memory: object, report: object) -> object:
         """Return what a planner remembers after a report; what it remembered, if it does not learn.

@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Union, cast, get_args, get_origin, get_type_hints
 
 from drlnb.records.base import Facts
-from drlnb.records.journal import Journal
+
+if TYPE_CHECKING:  # a process that reads no journal has a spec, and needs none of its classes
+    from drlnb.records.journal import Journal
 
 __all__ = ["first_wrong", "kind_problems"]
 
@@ -41,7 +43,7 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def first_wrong(journal: Journal) -> str:
+def first_wrong(journal: "Journal") -> str:
     """Return in words the first value of a journal that is not of its field's kind; empty if there is none."""
     for stream in journal.streams.values():
         for record in (stream.header, *stream.records):

@@ -162,7 +162,7 @@ def _summary(journal: Journal, fold: Fold, views: Mapping[str, View]) -> dict[st
 
 
 def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
-    tasks = [
+    rows = [
         {
             "task": spec.get("name", ""),
             "environment": scrub(str(spec.get("env", ""))),
@@ -175,6 +175,7 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
         }
         for spec in specs
     ]
+    tasks = [{key: value for key, value in row.items() if value != ""} for row in rows]  # work without environments
     if not tasks:
         return '<p class="dim">No run.json that can be read is beside this journal: the configuration is not known.</p>'
     chosen = {
@@ -185,8 +186,9 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
     hyper = {
         str(spec["name"]): scrub(", ".join(f"{k}={v}" for k, v in (spec.get("hyperparameters") or {}).items()))
         for spec in specs
+        if "hyperparameters" in spec
     }
-    more = f"<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>"
+    more = f"<details><summary>Hyperparameters</summary>{facts_table(hyper)}</details>" if hyper else ""
     return f"{pairs_table(tasks)}{facts_table(chosen)}{more}"
 
 

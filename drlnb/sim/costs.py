@@ -96,12 +96,12 @@ class Workload:
     task
         Index of the task in the run, at least 0.
     n_collectors
-        Collectors of the task, at least 1.
+        Collectors of the task; a task without any has one batch.
     """
 
     def __init__(self, costs: Costs, *, seed: int, task: int, n_collectors: int) -> None:
         self.costs = costs
-        self._n = n_collectors
+        self._n = max(1, n_collectors)
         self._rounds: list[RoundCosts] = []
         self._round_rng = np.random.default_rng([seed, task, 0])
         self._start_rng = np.random.default_rng([seed, task, 1])

@@ -204,7 +204,8 @@ def _rounds(task: TaskFold) -> Content:
 
 def _total(config: Plain) -> int:
     """Return the rounds of the whole budget, 0 if that is not known."""
-    per_round = int(config.get("n_envs", 0) or 0) * int(config.get("n_steps", 0) or 0)
+    width = 1 if config.get("n_collectors") == 0 else int(config.get("n_envs", 0) or 0)
+    per_round = width * int(config.get("n_steps", 0) or 0)
     return math.ceil(int(config["total_timesteps"]) / per_round) if per_round and "total_timesteps" in config else 0
 
 

@@ -19,8 +19,8 @@ __all__ = ["Band", "band", "curves"]
 #: Pixel columns of a line: two points in each, so at most 800 points; many lines share twice as many, and each has
 #: the lesser number at least.
 N_COLUMNS, FEWEST_COLUMNS = 400, 100
-#: The metric that evaluations are drawn beside.
-_RETURN = "rollout/ep_rew_mean"
+#: The metric that evaluations are drawn beside, and what is drawn in its place where no task has environments.
+_RETURN, _LOSS = "rollout/ep_rew_mean", "train/loss"
 
 TABLE = table(
     "points",
@@ -80,7 +80,7 @@ def curves(
     Parameters
     ----------
     metric
-        Any name in the tasks' ``MetricsRecorded`` rows.
+        Any name in the tasks' ``MetricsRecorded`` rows; the default is the loss where no task has environments.
     groups
         Task -> group (``run.json`` has it); tasks of one group become one curve with a band.  None: the fold's.
     n_columns
@@ -92,8 +92,10 @@ def curves(
         If no task has recorded the metric although others were recorded; the message names those.
     """
     fold = fold_of(journal, until_s)
+    acts = not fold.tasks or any(task.acts for task in fold.tasks.values())
+    metric = _LOSS if metric == _RETURN and not acts else metric
     known = sorted({name for task in fold.tasks.values() for name in task.metric_names()})
-    if known and metric not in known and metric != _RETURN:
+    if known and metric not in known and metric != (_RETURN if acts else _LOSS):
         raise ValueError(f"no metric {metric!r} in this journal; it has {', '.join(known)}")
     names = fold.task_names()
     members = _members(names, fold, groups if groups is not None else fold.groups)
@@ -117,7 +119,8 @@ def curves(
             made.add(f"{names[series]}, deterministic evaluation", series, x, y, dots=True)
     if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
-    body, facts = made.body(axis("environment steps"), axis(metric)), {"marks": marks.in_steps(fold)}
+    steps = "environment steps" if acts else "optimiser steps"
+    body, facts = made.body(axis(steps), axis(metric)), {"marks": marks.in_steps(fold)}
     return picture("learning.curves", fold, _sentence(metric, last, names), TABLE, body, notes=notes, facts=facts)
 
 

@@ -430,7 +430,7 @@ def test_tables_of_a_journal(journal):
         (9.0, 9, 1),
         (3.0, 3, 1),
     ]
-    known = "metrics, rounds, leases, pool, episodes, swapping"
+    known = "metrics, rounds, leases, pool, episodes, placement, swapping"
     with pytest.raises(ConfigError, match=f"table must be one of {known}, got 'metric'"):
         table_rows(journal, "metric")
 

@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 
@@ -183,3 +184,16 @@ def test_a_defect_of_the_watcher_ends_the_waiting(training, link):
     why = r"task a failed .and 1 more.: watching the run failed: TypeError: PhaseEntered.*missing"
     with pytest.raises(TrainingFailed, match=why):
         training.wait(5)
+
+
+def test_rows_are_asked_for_ten_times_a_second_at_most(link, specs, out, monkeypatch):
+    """However fast they come: each question costs the scheduler and the client."""
+    times = []
+    answer = link.rows
+    monkeypatch.setattr(link, "rows", lambda *question: (times.append(time.monotonic()), answer(*question))[1])
+    link.say(opened("a"), opened("b"))
+    link.say(ended("a"), ended("b"))
+    training = Training(Follower(link, "r1", specs, out))
+    training.wait(5)
+    training.close()
+    assert times[1] - times[0] >= 0.1

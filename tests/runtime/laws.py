@@ -55,7 +55,9 @@ def _rounds(stream: Stream) -> None:
     assert committed == list(range(committed[0], committed[0] + len(committed))) if committed else True
     metrics = stream.of(words.MetricsRecorded)
     samples = {(r.collector, r.round): r.n_samples for r in stream.of(words.ExperienceArrived)}
-    if metrics:
+    if not (stream.header.config or {})["n_collectors"]:
+        assert all(r.metrics["train/n_updates"] == r.n_timesteps for r in metrics), "the slot counts other steps"
+    elif metrics:
         opened = stream.of(words.TaskOpened)[0]
         ring = {(r.collector, r.round) for r in stream.of(words.DropExperience) if r.reason == "in the ring"}
         made = {key for key in ring if key[1] <= metrics[-1].round} or used

@@ -1,6 +1,7 @@
 """Real clusters for the tests of the runtime: started by the test, gone after it."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -150,10 +151,18 @@ class LiveRun:
             return rows[self.run]["tasks"] if rows[self.run]["state"] != "running" else None
 
         tasks = wait_until(over, f"end of run {self.run}")
-        # The journal's last lines are written by threads that close with the run.
-        wait_until(lambda: (self.out / "status.json").is_file(), "status.json", 5.0)
-        time.sleep(0.5)
+        # The journal's last lines are written by threads that close with the run; status.json names their bytes.
+        wait_until(self._is_written, "files of the run", 5.0)
         return tasks
+
+    def _is_written(self) -> bool:
+        with contextlib.suppress(OSError):
+            said = json.loads((self.out / "status.json").read_text())
+            files = {name: self.out / "journal" / f"{name}.jsonl" for name in said["streams"]}
+            return said["state"] != "running" and all(
+                file.stat().st_size >= said["streams"][name] for name, file in files.items()
+            )
+        return False
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         """Return the rows of one record class so far."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from drlnb.records.round import ENDS
 from drlnb.records.spec import WorkSpec
 from drlnb.views.folds.entries import Entry
 from drlnb.views.folds.fold import Fold
@@ -62,5 +63,10 @@ class Board:
 
     @property
     def ended(self) -> bool:
-        """Whether every task has ended."""
-        return all(status.ended for status in self.statuses().values())
+        """Whether every task has ended; asked after each row, so no status is made for it."""
+        return all(self._has_ended(name) for name in self._specs)
+
+    def _has_ended(self, task: str) -> bool:
+        told = self._began(task) >= self._attempts[task] and task in self.fold.tasks
+        end, _ = self._ends.get(task, ("", ""))
+        return end in ENDS or (told and self.fold.tasks[task].state in ENDS)

@@ -16,7 +16,7 @@ from drlnb.planning.settings import setting_problem
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import Learns, practice, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import Learns, learning, practice, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows
@@ -316,7 +316,7 @@ def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
 def learns(planner: str) -> bool:
     """Return whether a planner of a name learns by trials; false of one that is unknown or refused."""
     with suppress(ValueError):
-        return hasattr(SWAPPING.build(planner), "learner")
+        return learning(SWAPPING.build(planner)) is not None
     return False
 
 

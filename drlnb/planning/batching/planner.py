@@ -95,4 +95,6 @@ def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
 
 
 #: The decision how much each collector samples.
-BATCHING: PlannerKind[BatchView, BatchPlan] = PlannerKind("batching", "equal", problem=_problem, recorded=_recorded)
+BATCHING: PlannerKind[BatchView, BatchPlan] = PlannerKind(
+    "batching", "equal", problem=_problem, recorded=_recorded, reports=True
+)

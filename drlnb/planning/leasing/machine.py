@@ -26,7 +26,7 @@ from drlnb.records.columns.placement import NodeLost, TaskStopped
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
 from drlnb.records.errors import ConfigError, InvalidTransition
 
-__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "apply", "check_epoch", "forbidden", "laws"]
+__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "apply", "forbidden", "laws"]
 
 #: Name of the deadline after which a gang is due for a reservation; the request's id follows.
 _RESERVE = "reserve/"
@@ -160,12 +160,6 @@ def forbidden(ledger: Ledger, event: Event, phase: str) -> InvalidTransition:
     return ledger.forbidden(phase)
 
 
-def check_epoch(epoch: int, snapshot: Facts) -> None:
-    """Raise ValueError if a snapshot is of a table of another epoch: its fences would not be ours."""
-    if snapshot["epoch"] != epoch:
-        raise ValueError(f"snapshot must be of epoch {epoch}, got {snapshot['epoch']}")
-
-
 class LeaseTable(Machine[Ledger]):
     """The leases of one pool.
 
@@ -200,5 +194,6 @@ class LeaseTable(Machine[Ledger]):
         ValueError
             If the snapshot is of a table of another epoch: its fences would not be ours.
         """
-        check_epoch(self.state.epoch, snapshot)
+        if snapshot["epoch"] != self.state.epoch:
+            raise ValueError(f"snapshot must be of epoch {self.state.epoch}, got {snapshot['epoch']}")
         super().restore(snapshot)

@@ -138,8 +138,6 @@ def setting_changed(state: Placements, event: SettingChanged, out: Out) -> None:
 def _place(state: Placements, asked: records.PlacementAsked, planners_of: PlannersOf, out: Out) -> None:
     """Answer a question of a task."""
     former, name = state.placed.pop(asked.task, None), asked.planner or PLACEMENT.default
-    if former is not None and former.attempt != asked.attempt:
-        former = None
     try:
         planner = planners_of(asked.task).make(PLACEMENT, name)
         plan = PLACEMENT.ask(planner, _view(state, asked.task, asked.t, asked.node, former, asked.n_collectors))

@@ -200,6 +200,8 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
     """
     names = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
     config = {**ROUND_DEFAULTS, **config, "planners": names}
+    if not config["n_collectors"]:  # nobody plays an episode
+        config |= {"n_eval_episodes": 0, "eval_freq": 0}
     shares = env_shares(config["n_envs"], config["n_collectors"]) if config["n_collectors"] else ()
     state = RoundState(
         config=config,

@@ -11,7 +11,7 @@ import numpy as np
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.swapping.heuristics import fastest
 from drlnb.planning.swapping.learned import Learner, check, practised, predicted_cost
-from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SWAP, Action, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
@@ -165,7 +165,7 @@ class FinePlanner:
         As of :class:`QFine`.
     """
 
-    name = "qfine"
+    name, learns = "qfine", True
 
     def __init__(self, n_trials: int, alpha: float, epsilon: float, w: float) -> None:
         check(n_trials, 1, alpha=alpha, epsilon=epsilon, w=w)
@@ -193,6 +193,3 @@ class FinePlanner:
         if before is not None and before.of == of:
             fine.errors, fine.n_trials = before.errors, before.n_trials
         return fine
-
-
-SWAPPING.register("qfine", FinePlanner, {"n_trials": 20, "alpha": 0.5, "epsilon": 0.1, "w": 0.0})

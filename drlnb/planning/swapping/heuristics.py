@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from drlnb.planning.codec import from_plain
+from drlnb.planning.swapping.learned import learning
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import ACTIONS, DERIVE, KEEP, SQUEEZE, SWAP, Action, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
@@ -158,7 +159,8 @@ def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
         search = Search(view)
         return tuple(map(search.plan, portfolio(search)))
     built = SWAPPING.build(planner)
-    return (built.start(view) if hasattr(built, "start") else SWAPPING.ask(built, view),)
+    learner = learning(built)
+    return (SWAPPING.ask(built, view) if learner is None else learner.start(view),)
 
 
 def searched(command: SearchSwapPlan) -> Row:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.registry import Planner
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
@@ -25,6 +26,7 @@ __all__ = [
     "QTable",
     "check",
     "cost",
+    "learning",
     "practice",
     "practised",
     "predicted_cost",
@@ -101,6 +103,11 @@ class Learns(Protocol):
         What was learned of other rows, or by another weight of the memory, is forgotten.
         """
         ...
+
+
+def learning(planner: Planner[SwapView, SwapPlan]) -> Learns | None:
+    """Return a planner that `learns`: its plans come of trials; None of any other."""
+    return cast("Learns", planner) if SWAPPING.trait(planner, "learns") else None
 
 
 def check(n_trials: int, fewest: int, **shares: float) -> None:
@@ -246,7 +253,7 @@ class TablePlanner:
         Step size, discount, share of random changes, weight of the memory.
     """
 
-    name = "qtable"
+    name, learns = "qtable", True
 
     def __init__(self, n_trials: int, alpha: float, gamma: float, epsilon: float, w: float) -> None:
         check(n_trials, 2, alpha=alpha, gamma=gamma, epsilon=epsilon, w=w)
@@ -272,6 +279,3 @@ class TablePlanner:
         if start is not None:
             table.n_left, table.costs = self._n_trials, {}
         return _Course(view, table)
-
-
-SWAPPING.register("qtable", TablePlanner, {"n_trials": 300, "alpha": 0.5, "gamma": 0.9, "epsilon": 0.2, "w": 0.5})

@@ -7,11 +7,11 @@ from statistics import median
 from drlnb.planning.codec import from_plain
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.registry import OWN, Planner
-from drlnb.planning.swapping.learned import OVERFLOW
+from drlnb.planning.swapping.learned import OVERFLOW, learning
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts
 from drlnb.planning.swapping.state import NONE, Swapping, add, forget, meant, quick, report, run, view_of
-from drlnb.planning.swapping.trials import TRIAL_STEPS, best, count, keep_learned, learn, learning, next_trial
+from drlnb.planning.swapping.trials import TRIAL_STEPS, best, count, keep_learned, learn, next_trial
 from drlnb.records.base import Facts, Record
 from drlnb.records.columns import swapping as words
 from drlnb.records.columns.leasing import RequestRefused
@@ -204,7 +204,7 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     names = [add(state, plan) for plan in sound]
     names += [state.running] if state.planner == "auto" else []
     state.phase = "trialling"
-    if sound and (planner := learning(state)):
+    if sound and (planner := learning(state.build(state.planner))):
         state.learned = planner.learner(view_of(state), state.learned, sound[0]).saved()
         learn(state, planner, [], out)
         return
@@ -255,7 +255,7 @@ def _overflowed(state: Swapping, event: words.SwapStepOverflowed, out: Out) -> N
 def _leave(state: Swapping, reason: str, out: Out) -> None:
     """Give the running plan up: the best one that was measured goes on, or the one of the smallest peak."""
     state.overflowed.add(state.running)
-    if state.phase == "trialling" and (planner := learning(state)):
+    if state.phase == "trialling" and (planner := learning(state.build(state.planner))):
         learn(state, planner, [OVERFLOW], out)
         return
     other = best(state) or state.safest()

@@ -54,5 +54,7 @@ def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
 
 
 #: The decision what leaves the device's memory.
-SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind("swapping", "auto", problem=_problem, recorded=_recorded)
+SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind(
+    "swapping", "auto", problem=_problem, recorded=_recorded, traits={"learns": False}
+)
 SWAPPING.register("none", NoSwap)

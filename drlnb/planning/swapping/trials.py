@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from statistics import median
-from typing import Final, cast
+from typing import Final
 
 from drlnb.planning.machine import Out
-from drlnb.planning.swapping.learned import OVERFLOW, Learns, relative_cost
+from drlnb.planning.swapping.learned import OVERFLOW, Learns, learning, relative_cost
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.state import Swapping, add, run, view_of
 from drlnb.records.columns import swapping as words
 
-__all__ = ["TRIAL_STEPS", "best", "count", "keep_learned", "learn", "learning", "next_trial"]
+__all__ = ["TRIAL_STEPS", "best", "count", "keep_learned", "learn", "next_trial"]
 
 #: Steps of a trial that are measured, after one that is not.
 TRIAL_STEPS: Final = 3
@@ -53,7 +53,7 @@ def count(state: Swapping, step_s: float, peak_bytes: int, out: Out) -> None:
     state.peaks.append(peak_bytes)
     if len(state.peaks) < TRIAL_STEPS:
         return
-    if planner := learning(state):
+    if planner := learning(state.build(state.planner)):
         learn(state, planner, list(_costs(state, planner.w)), out)
         return
     kept = best(state)
@@ -64,12 +64,6 @@ def count(state: Swapping, step_s: float, peak_bytes: int, out: Out) -> None:
 
 
 # ------------------------------------------------------------------ planners that learn
-def learning(state: Swapping) -> Learns | None:
-    """Return the planner, if its plans come of trials."""
-    planner = state.build(state.planner)
-    return cast("Learns", planner) if hasattr(planner, "learner") else None
-
-
 def keep_learned(state: Swapping, planner: str) -> None:
     """Forget what was learned, but by a planner of that name with other parameters."""
     if planner.partition(":")[0] != state.planner.partition(":")[0]:

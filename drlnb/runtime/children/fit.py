@@ -72,7 +72,7 @@ class FitLearner:
             torch.manual_seed(spec.seed)
             parts = _told("program()", program)
             if not (isinstance(parts, tuple) and len(parts) == 4 and isinstance(parts[0], torch.nn.Module)):
-                raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {parts!r:.80}")
+                raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {_shown(parts)}")
             self.module, self._optimizer, self._loss, self._batches = parts
             self.module.to(self.device)
 
@@ -152,14 +152,14 @@ class FitLearner:
         """Make a step; return its loss."""
         batch = _told(f"batches({step})", self._batches, step)
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
-            raise RuntimeError(f"batches({step}) must return (inputs, targets), got {batch!r:.80}")
+            raise RuntimeError(f"batches({step}) must return (inputs, targets), got {_shown(batch)}")
         inputs, targets = _on(batch[0], self.device), _on(batch[1], self.device)
 
         def compute() -> Tensor:
             self._optimizer.zero_grad()
             loss = self._loss(self.module(inputs), targets)
             if not (isinstance(loss, Tensor) and loss.ndim == 0):
-                shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{loss!r:.80}"
+                shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else _shown(loss)
                 raise TypeError(f"loss must return a tensor without axes, got {shape}")
             loss.backward()
             return loss.detach()
@@ -222,6 +222,11 @@ def _told(what: str, call: Callable[..., _T], *args: object) -> _T:
     except (Exception, SystemExit) as error:
         said = " ".join(str(error).split())
         raise RuntimeError(f"{what} raised {type(error).__name__}: {said}".rstrip(": ")) from error
+
+
+def _shown(value: object) -> str:
+    """Return a value in one short line."""
+    return f"{' '.join(repr(value).split()):.80}"
 
 
 def _on(value: Any, device: torch.device) -> Any:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -216,6 +217,8 @@ async def _supervise(n_workers: int, root: Path) -> None:
     ended = asyncio.Event()
     loop.add_reader(0, ended.set)  # nobody writes there: it can be read once it is closed
     loop.add_signal_handler(signal.SIGTERM, ended.set)
+    # While the worker's process imports Dask, this one loads what its client is about to install here.
+    loading = asyncio.create_task(asyncio.to_thread(import_module, "drlnb.runtime.scheduler.plugin"))
     cluster = await LocalCluster(
         n_workers=n_workers,
         threads_per_worker=1,
@@ -229,6 +232,7 @@ async def _supervise(n_workers: int, root: Path) -> None:
     )
     keeper = asyncio.create_task(_keep_whole(cluster, n_workers))
     try:
+        await loading
         print(json.dumps({"address": cluster.scheduler_address}), flush=True)  # noqa: T201 - the pipe to our owner
         await ended.wait()
         loop.remove_reader(0)

@@ -77,4 +77,6 @@ def _own(kind: AnyKind, value: object) -> AnyPlanner:
         raise ConfigError(
             f"{kind.decision} planner must be a name, or an object or a class with a name and plan(view), got {value!r}"
         )
-    return cast(AnyPlanner, planner)
+    own = cast(AnyPlanner, planner)
+    kind.check_learns(own)
+    return own

@@ -17,7 +17,7 @@ _UNSWAPPED = (
 def rounds_of(spec: WorkSpec) -> Plain:
     """Return what a task's work says of the configuration of its round machine."""
     if isinstance(spec, FitWork):
-        return {"n_envs": 0, "n_collectors": 0, "n_steps": spec.round_steps, "n_eval_episodes": 0, "can_respawn": True}
+        return {"n_envs": 0, "n_collectors": 0, "n_steps": spec.round_steps, "can_respawn": True}
     assert isinstance(spec, TaskSpec)
     settings = settings_of(spec)
     return {

@@ -162,7 +162,9 @@ class LiveRun:
         """Return rows from a number on (0: this life's), the next number, and whether some are not kept any more."""
         since = since or self._first_row
         first = self.n_rows - len(self.ring)
-        page = list(self.ring)[max(0, since - first) :][:_PAGE]
+        n_new = self.n_rows - max(since, first)
+        # From the end, where whoever follows asks: it need not walk through the ring.
+        page = list(itertools.islice(reversed(self.ring), max(0, n_new)))[::-1][:_PAGE]
         return {"next": max(since, first) + len(page), "rows": page, "gap": since < first}
 
     def forget_rows(self) -> None:

@@ -96,6 +96,7 @@ class Engine:
         self._recording: Recording | None = None
         self._recorded: list[tuple[int, Recorded]] = []  # number of samples, and what was recorded, of the last steps
         self.reason, self._n_steps, self._open, self._step, self._hooked = "", 0, False, SwapStep(), False
+        self._followed, self._following = ExitStack(), False
         self._budget_bytes: int | None = None  # of the last step; how many steps were above it, and the most of them
         self._above = 0, 0
 
@@ -177,7 +178,9 @@ class Engine:
                 hooks = (self._tape.count, given_back) if counts else (self._tape.pack, self._tape.unpack)
                 if self._hooked:
                     stack.enter_context(transforms_allowed())
-                    stack.enter_context(assignments_told(given_data))
+                    if not self._following:  # to the end: graphs outlive their steps
+                        self._following = True
+                        self._followed.enter_context(assignments_told(given_data))
                     stack.enter_context(saved_tensors_hooks(*hooks))
                 yield
             if counts and self._chooser.plan:
@@ -296,4 +299,6 @@ class Engine:
 
     def close(self) -> None:
         """End the tier's threads; graphs that are still alive can be run."""
+        self._followed.close()
+        self._following = False
         self._tier.close()

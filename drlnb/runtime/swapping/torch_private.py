@@ -16,6 +16,7 @@ __all__ = [
     "StorageRef",
     "SwapUnavailable",
     "assignments_told",
+    "free_pinned",
     "graph_task",
     "holders",
     "in_compiler",
@@ -56,7 +57,8 @@ _top_hooks = _private("torch._C._autograd", "_top_saved_tensors_default_hooks")
 _push_hooks = _private("torch._C._autograd", "_push_saved_tensors_default_hooks")
 _pop_hooks = _private("torch._C._autograd", "_pop_saved_tensors_default_hooks")
 _disabled = graph.disable_saved_tensors_hooks
-_lock, _open, _told = threading.Lock(), list[None](), list[None]()
+_lock = threading.RLock()  # a swapper may be collected by the thread that has it
+_open, _told = list[None](), list[Callable[[torch.Tensor], None]]()
 #: Layout -> the methods that return its indices.
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"), torch.sparse_bsr: ("crow_indices", "col_indices"),
@@ -78,6 +80,11 @@ _data = _private("torch._C", "TensorBase.data")
 #: Gives a tensor other data, as ``tensor.data = other`` does, without a word to :func:`assignments_told`.
 set_data = _data.__set__
 _private("torch", "UntypedStorage._cdata")
+
+
+def free_pinned() -> None:
+    """Give the host's memory back that torch has pinned and keeps for later; older builds keep it."""
+    getattr(torch.accelerator.memory, "empty_host_cache", getattr(torch._C, "_host_emptyCache", lambda: None))()
 
 
 def storage_number(storage: torch.UntypedStorage) -> int:
@@ -109,22 +116,25 @@ def packed_in(node: object) -> Iterator[object]:
 @contextmanager
 def assignments_told(tell: Callable[[torch.Tensor], None]) -> Iterator[None]:
     """Have a function called before a tensor is given other data (``x.data = y``), in the context."""
-
-    def put(tensor: torch.Tensor, other: torch.Tensor) -> None:
-        tell(tensor)
-        set_data(tensor, other)
-
     with _lock:
-        _told.append(None)
-        if len(_told) == 1:
-            torch.Tensor.data = property(_data.__get__, put, doc=_data.__doc__)
+        _told.append(tell)
+        torch.Tensor.data = _followed
     try:
         yield
     finally:
         with _lock:
-            _told.pop()
+            _told.remove(tell)
             if not _told:
                 del torch.Tensor.data
+
+
+def _put(tensor: torch.Tensor, other: torch.Tensor) -> None:
+    for tell in dict.fromkeys(_told):
+        tell(tensor)
+    set_data(tensor, other)
+
+
+_followed = property(_data.__get__, _put, doc=_data.__doc__)
 
 
 def storages_in(tensor: torch.Tensor) -> list[torch.UntypedStorage]:

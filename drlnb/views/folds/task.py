@@ -196,6 +196,11 @@ class TaskFold:
         return next((attempt for attempt in self.in_order[::-1] if attempt.phase != "queued"), self.latest)
 
     @property
+    def acts(self) -> bool:
+        """Whether it has environments, as far as is known."""
+        return self.latest.config.get("n_collectors") != 0
+
+    @property
     def n_samples(self) -> int:
         """Steps of the latest round, 0 before the first."""
         return next((attempt.n_samples for attempt in self.in_order[::-1] if attempt.n_samples), 0)

@@ -1,6 +1,6 @@
 """Keep a field true: it shows the value in force, and what its user chooses is taken or refused in words.
 
-The one rule of every field of every panel.  A choice is given to :meth:`Values.choose` at once; refused, the value
+The one rule of every field of every panel.  A choice is given to :meth:`Answers.choose` at once; refused, the value
 in force comes back, and the reason stands in the panel until something else is chosen.
 """
 
@@ -14,13 +14,13 @@ from drlnb.records.errors import InputError
 from drlnb.widgets.transport.commands import Args
 from drlnb.widgets.transport.messages import MessageArea, sentence_of
 
-__all__ = ["Control", "Fields", "Values", "row"]
+__all__ = ["Answers", "Control", "Fields", "row"]
 
 #: Class of a field whose value is chosen and not in force.
 _CHOSEN = "drlnb-chosen"
 
 
-class Values(Protocol):
+class Answers(Protocol):
     """What fields show, by name: see :class:`drlnb.widgets.panels.frame.Values`."""
 
     def shown(self, name: str) -> object:
@@ -103,7 +103,7 @@ class Fields:
         Called after each choice.
     """
 
-    def __init__(self, messages: MessageArea, values: Values, changed: Callable[[], None]) -> None:
+    def __init__(self, messages: MessageArea, values: Answers, changed: Callable[[], None]) -> None:
         self.messages, self.values, self.changed = messages, values, changed
         self._known: dict[str, Control] = {}
         #: Name of a field -> why its last choice was refused.
@@ -136,12 +136,8 @@ class Fields:
         if hasattr(field, "readout"):
             field.layout.flex_flow, field.layout.height = "row wrap", "auto"  # with little room its label has a line
         if hasattr(field, "readout") and hasattr(field, "min"):  # of numbers, not of choices
-            field.readout, field.layout.flex, field.layout.width, field.layout.min_width = (
-                False,
-                "1 1 190px",
-                "auto",
-                "0",
-            )
+            field.readout = False
+            field.layout.flex, field.layout.width, field.layout.min_width = "1 1 190px", "auto", "0"
             parts.append(ipywidgets.FloatText(value=field.value, layout={"width": "84px", "flex": "0 0 auto"}))
             box = ipywidgets.HBox(parts, layout={"flex_flow": "row wrap", "margin": "0 2px"})
         box.layout.width, box.layout.max_width = width, "calc(100% - 4px)"  # its margins

@@ -115,7 +115,7 @@ class Fields:
 
     def in_force(self, name: str) -> object:
         """Return what the panel computes with."""
-        return self.sheet.kernel_eval(f"p.content.shown({name!r})")
+        return self.sheet.kernel_eval(f"p.fields.values.shown({name!r})")
 
     def refused(self) -> str:
         return self.root.get_by_test_id("refused").first.inner_text()

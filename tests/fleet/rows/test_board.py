@@ -199,3 +199,13 @@ def test_a_stream_of_a_task_is_split_at_its_last_mark():
     assert split_stream("task-x-a3-a12") == ("x-a3", 12)
     assert split_stream("task-x") is None
     assert split_stream("broker-e5-a1") is None
+
+
+def test_asking_for_the_end_makes_no_status(board, monkeypatch):
+    board.feed([opened(), finished(500, 1.0)])
+    monkeypatch.setattr("drlnb.fleet.rows.board.statuses", lambda *given, **named: pytest.fail("statuses were made"))
+    assert not board.ended
+    board.end("a", "failed", "the cluster is gone")
+    assert board.ended
+    board.restarted("a", 2)
+    assert not board.ended  # the end was of the former attempt

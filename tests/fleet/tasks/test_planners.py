@@ -3,6 +3,7 @@
 import pytest
 
 from drlnb.fleet.tasks.planners import chosen
+from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, star
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import unpack
@@ -55,6 +56,32 @@ def test_what_is_no_planner_is_refused(value, problem):
     """In one line."""
     with pytest.raises(ConfigError, match=problem):
         chosen({"distribution": value})
+
+
+class Hears:
+    """Would learn if anybody told it something."""
+
+    name = "hears"
+
+    def plan(self, view):
+        raise NotImplementedError
+
+    def observe(self, memory, report):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("planner", [Hears, Hears()])
+@pytest.mark.parametrize("decision", sorted(set(KINDS) - {"batching"}))
+def test_what_would_learn_and_is_sent_no_reports_is_refused(decision, planner):
+    """Not passed over in silence: nothing would ever call its ``observe``; batching does."""
+    problem = (
+        f"{decision} planner hears has observe(memory, report), which nobody would call: "
+        f"planners of {decision} are sent no reports, their views hold what was measured"
+    )
+    with pytest.raises(ConfigError) as error:
+        chosen({decision: planner})
+    assert str(error.value) == problem
+    assert chosen({"batching": planner}).names["batching"] == "own:hears"
 
 
 def test_a_planner_that_cannot_travel_is_refused():

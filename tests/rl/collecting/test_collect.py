@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -174,7 +175,7 @@ def test_box_actions_are_sent_unclipped_and_played_clipped(make_spec, collector)
 def test_a_nan_reward_names_environment_and_step(make_spec, collector):
     """A reward that is not a number stops the collector with step and column."""
     spec = make_spec("rl/Clock-v0", n_envs=2)
-    bad = type(spec)(**{**spec.to_plain(), "env": "rl/BadReward-v0"})
+    bad = replace(spec, env="rl/BadReward-v0")
     with pytest.raises(
         EnvError, match=r"rl/BadReward-v0, environment 0, step 1 of round 0: the reward is not finite: nan"
     ):

@@ -6,6 +6,7 @@ Copies really happen, as late as a seeded generator says, and memory that was dr
 order also gives wrong numbers.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from drlnb.runtime.swapping.tiers.streams import Side
+from drlnb.runtime.swapping.torch_private import StorageRef
 
 __all__ = ["CheckedStreams", "RaceFound"]
 
@@ -53,9 +55,13 @@ class CheckedStreams:
     ----------
     seed
         Of the delays.
+    host_bytes
+        So much of the host's memory can be had.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, host_bytes: float = math.inf) -> None:
+        self._host_bytes, self.n_given_back = host_bytes, 0
+        self._pieces: list[tuple[StorageRef, int]] = []
         self._random = np.random.default_rng(seed)
         self._clocks = [[0] * len(_SIDES) for _ in _SIDES]
         self._queues: dict[Side, deque[tuple[int, Callable[[], object], _Event | None]]] = {
@@ -68,13 +74,26 @@ class CheckedStreams:
         #: Seconds of virtual time on each stream.
         self.now_s: dict[Side, float] = dict.fromkeys(_SIDES, 0.0)
 
-    def slab(self, n_bytes: int) -> torch.Tensor:
-        """Return memory of the CPU, poisoned."""
-        return torch.full((n_bytes,), _POISON, dtype=torch.uint8)
+    def piece(self, n_bytes: int) -> torch.Tensor | None:
+        """Return memory of the CPU, poisoned, as long as there is some."""
+        if self.pinned_bytes + n_bytes > self._host_bytes:
+            return None
+        memory = _poisoned(n_bytes)
+        self._pieces.append((StorageRef(memory.untyped_storage()), n_bytes))
+        return memory
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of pieces that something refers to."""
+        return sum(n_bytes for ref, n_bytes in self._pieces if not ref.expired())
+
+    def give_back(self) -> None:
+        """Count how often that is asked for."""
+        self.n_given_back += 1
 
     def empty(self, n_bytes: int) -> torch.Tensor:
         """Return poisoned memory: its last user on the computing stream has just written it, as it were."""
-        memory = self.slab(n_bytes)
+        memory = _poisoned(n_bytes)
         self._accesses = [each for each in self._accesses if not _overlap(each, memory) or each.side]
         self.touch(memory, writes=True)
         return memory
@@ -173,6 +192,10 @@ class CheckedStreams:
             for _ in range(self._random.integers(0, 3)):
                 if queue:
                     self._run_one(side)
+
+
+def _poisoned(n_bytes: int) -> torch.Tensor:
+    return torch.full((n_bytes,), _POISON, dtype=torch.uint8)
 
 
 def _overlap(access: _Access, memory: torch.Tensor) -> bool:

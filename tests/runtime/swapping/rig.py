@@ -22,7 +22,7 @@ from tests.runtime.swapping.nets import images, plain_step
 
 TIERS = {
     "file": lambda meter: FileTier(meter, in_flight_bytes=0),
-    "checked": lambda meter: SlabTier(meter, CheckedStreams(3), 8 << 20, 0),
+    "checked": lambda meter: SlabTier(meter, CheckedStreams(3), 0),
 }
 
 

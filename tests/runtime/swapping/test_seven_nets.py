@@ -25,7 +25,7 @@ BATCHES = {"alexnet_32": 2, "vgg16_bn_32": 2, "resnet50_32": 2, "inception_v3_32
            "transformer": 1}  # fmt: skip
 PLANNERS = ["all", "vdnn_conv", "capuchin", "hybrid", "auto",
             *[f"greedy:actions={each}" for each in ("swap", "squeeze", "derive", "block")]]  # fmt: skip
-TIERS = {"file": "file", "checked": lambda meter: SlabTier(meter, CheckedStreams(5), 1 << 28, 1 << 20)}
+TIERS = {"file": "file", "checked": lambda meter: SlabTier(meter, CheckedStreams(5), 1 << 20)}
 KINDS = {
     "plain": {},
     "channels_last": {"memory_format": torch.channels_last},

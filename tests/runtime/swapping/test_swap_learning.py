@@ -10,6 +10,7 @@ import torch
 from drlnb import swap
 from drlnb.planning.swapping.profile import SwapPlan
 from drlnb.records.columns import swapping as words
+from drlnb.records.errors import ConfigError
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import swapper
 
@@ -113,3 +114,19 @@ def test_what_was_learned_is_saved_and_learned_on_with(planner, n_trials, tmp_pa
     with swapper(made("residual"), planner="auto", budget="1GiB") as third:
         third.load(path)
         assert third.report().plan == plan, "who does not learn follows the plan"
+
+
+def test_a_planner_that_would_wait_for_reports_is_refused():
+    """It has ``observe``, which nothing would call."""
+
+    class Hears:
+        name = "hears"
+
+        def plan(self, view):
+            return SwapPlan.keeping(view.profile)
+
+        def observe(self, memory, report):
+            return memory
+
+    with pytest.raises(ConfigError, match=r"swapping planner hears has observe\(memory, report\), which nobody would"):
+        swap.Swapper(made("residual"), planner=Hears())

@@ -1,15 +1,20 @@
 """Traps 15 to 21: the order of copies on streams, proven by vector clocks; each wait is taken away once and missed."""
 
+import warnings
+from types import SimpleNamespace
+
+import psutil
 import pytest
 import torch
 
 from drlnb.runtime.swapping.tiers.base import Held, Meter, flat
+from drlnb.runtime.swapping.tiers.host import host_memory
 from drlnb.runtime.swapping.tiers.slab import SlabTier
 from tests.runtime.swapping.checked import CheckedStreams, RaceFound
 from tests.runtime.swapping.nets import differing, images, made, plain_step, state
 from tests.runtime.swapping.rig import Step, stepping, swapper
 
-KIB = 1024
+KIB, MIB = 1024, 1 << 20
 
 
 class Forgetful(CheckedStreams):
@@ -27,9 +32,9 @@ class Forgetful(CheckedStreams):
 class Bench:
     """A slab tier, and a computing stream that writes what is stored and reads what is back."""
 
-    def __init__(self, streams, slab_bytes=64 * KIB, stash_bytes=0):
+    def __init__(self, streams, stash_bytes=0):
         self.streams, self.meter = streams, Meter()
-        self.tier = SlabTier(self.meter, streams, slab_bytes, stash_bytes)
+        self.tier = SlabTier(self.meter, streams, stash_bytes)
 
     def store(self, value, n_bytes=8 * KIB):
         memory = self.streams.empty(n_bytes)
@@ -82,7 +87,7 @@ def test_traps_15_16_without_one_of_the_waits_a_race_is_found(missing):
 
 def test_trap_16_what_waits_for_its_copy_is_bounded_in_bytes():
     """Sources are dropped once more than the bound wait, not once a number of them do."""
-    bench = Bench(CheckedStreams(), slab_bytes=1 << 20, stash_bytes=20 * KIB)
+    bench = Bench(CheckedStreams(), stash_bytes=20 * KIB)
     tickets = []
     for i in range(8):
         tickets.append(bench.store(i))
@@ -93,7 +98,7 @@ def test_trap_16_what_has_left_but_for_its_copy_comes_back_within_the_budget():
     """Its memory was promised to what is computed next, though the device is behind: others leave before it returns."""
     streams = CheckedStreams()
     streams.done = lambda event: False  # the device is busy all the time
-    step = Step(SlabTier(Meter(), streams, 1 << 20, 1 << 20))
+    step = Step(SlabTier(Meter(), streams, 1 << 20))
     with step.open() as tape:
         step.meter.limit_bytes = 32 * KIB
         handles = [tape.pack(torch.full((2 * KIB,), float(i))) for i in range(5)]
@@ -143,7 +148,7 @@ def test_what_somebody_else_holds_is_found_out_though_the_device_is_behind():
     """A slice of the caller's frees nothing when it is swapped: it stays from the next step on."""
     streams = CheckedStreams()
     streams.done = lambda event: False
-    step, x = Step(SlabTier(Meter(), streams, 64 * KIB, 0)), torch.randn(32, 32)
+    step, x = Step(SlabTier(Meter(), streams, 0)), torch.randn(32, 32)
     weight = torch.ones(32, 32, requires_grad=True)
     with step.open() as tape:
         loss = (weight * x).sum()
@@ -154,7 +159,7 @@ def test_what_somebody_else_holds_is_found_out_though_the_device_is_behind():
 def test_what_waits_to_leave_the_device_is_not_taken_for_held():
     """Its copy is done, nobody has wanted its room yet: that is the tier's doing, nobody else's."""
     streams = CheckedStreams()
-    step = Step(SlabTier(Meter(), streams, 64 * KIB, 64 * KIB))
+    step = Step(SlabTier(Meter(), streams, 64 * KIB))
     x = torch.randn(32, 32, requires_grad=True)
     with step.open() as tape:
         loss = x.exp().sum()
@@ -187,7 +192,7 @@ def test_trap_17_a_copy_back_that_nobody_wants_is_waited_for():
 def test_trap_18_a_place_is_written_again_after_its_last_copy_back():
     """A slab of one place serves step after step; without the computing stream's wait for the copy back that races."""
     for streams, races in ((CheckedStreams(1), False), (Forgetful(None, "back"), True)):
-        bench = Bench(streams, slab_bytes=8 * KIB)
+        bench = Bench(streams)
         first = bench.store(1)
         while bench.tier.relieve():
             pass
@@ -203,21 +208,86 @@ def test_trap_18_a_place_is_written_again_after_its_last_copy_back():
             assert (flat(back.storage) == 1).all()
 
 
-def test_trap_19_one_slab_is_pinned_once_and_a_full_one_takes_nothing():
-    """What does not fit stays on the device; freed places serve again."""
-    bench = Bench(CheckedStreams(), slab_bytes=16 * KIB)
-    first, second = bench.store(1), bench.store(2)
-    assert bench.store(3) is None
-    del first
-    third = bench.store(3)
-    assert (bench.read(second) == 2).all()
-    assert (bench.read(third) == 3).all()
-    assert bench.tier.slab.numel() == 16 * KIB
+def test_trap_19_what_is_pinned_is_pinned_once_and_used_by_each_step():
+    """A piece more when all are taken, as large as those before it; the next step has the same ones."""
+    streams = CheckedStreams()
+    bench = Bench(streams)
+    assert streams.pinned_bytes == 0  # a swapper that swaps nothing pins nothing
+    for sizes in ([3 * MIB] * 4, [3 * MIB] * 4, [5 * MIB, 3 * MIB, 3 * MIB, 3 * MIB]):
+        tickets = [bench.store(i, n_bytes=size) for i, size in enumerate(sizes)]
+        assert [each.numel() for each in bench.tier.pieces] == [4 * MIB, 4 * MIB, 8 * MIB]
+        for i in reversed(range(len(sizes))):
+            assert (bench.read(tickets.pop()) == i).all()
+
+
+def test_trap_19_what_cannot_be_pinned_stays_with_one_line():
+    """The host refuses: nobody's step ends by that; what is smaller may still fit, freed places serve again."""
+    bench = Bench(CheckedStreams(host_bytes=13 * MIB))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        tickets = [bench.store(i, n_bytes=3 * MIB) for i in range(2)]
+        assert bench.store(2, n_bytes=9 * MIB) is None  # a piece of 16
+        tickets.append(bench.store(2, n_bytes=3 * MIB))  # 8 are refused, 4 are not
+        assert bench.store(3, n_bytes=3 * MIB) is None
+        del tickets[0]
+        tickets.append(bench.store(3, n_bytes=3 * MIB))
+    text = "swapping: the host has no memory to pin for saved tensors beyond 8.0 MiB: the rest stays on the device"
+    assert [str(each.message) for each in told] == [text]
+    for i, ticket in enumerate(tickets):
+        assert (bench.read(ticket) == i + 1).all()
+
+
+def test_trap_19_steps_under_a_host_that_refuses_are_plains():
+    """Part of what a plan swaps stays on the device."""
+    plain, net, x = made("residual"), made("residual"), images()
+    with swapper(net, tier=lambda meter: SlabTier(meter, CheckedStreams(host_bytes=0), 0)) as swap:
+        plain_step(plain, x)
+        with pytest.warns(RuntimeWarning, match="no memory to pin for saved tensors beyond 0 B"), swap.step() as step:
+            plain_step(net, x)
+    assert differing(state(plain), state(net)) == []
+    assert step.swapped_bytes == 0
+
+
+def test_trap_19_the_host_has_its_memory_back_once_the_last_ticket_is_gone():
+    """A closed tier takes nothing more, but what it holds can be read."""
+    streams = CheckedStreams()
+    bench = Bench(streams)
+    ticket = bench.store(5)
+    bench.tier.close()
+    assert (bench.store(6), streams.n_given_back) == (None, 0)
+    assert (bench.read(ticket) == 5).all()
+    del bench.tier, ticket
+    assert (streams.pinned_bytes, streams.n_given_back) == (0, 1)
+
+
+def test_memory_is_counted_within_the_container(tmp_path, monkeypatch):
+    """The least of the limits of all groups above a process; what the kernel takes back first is available."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=96 * MIB, available=70 * MIB))
+    own = tmp_path / "own"
+    for groups, line, names in (
+        (tmp_path / "v2", "0::/jobs/mine", ("memory.max", "memory.current", "inactive_file")),
+        (
+            tmp_path / "v1",
+            "3:cpu,cpuacct:/jobs\n4:memory:/jobs/mine",
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ),
+    ):
+        own.write_text(line)
+        above = groups / ("memory/jobs" if groups.name == "v1" else "jobs")
+        (above / "mine").mkdir(parents=True)
+        assert host_memory(groups, own) == (96 * MIB, 70 * MIB)  # there is no limit
+        for folder, values in ((above, (64 * MIB, 10 * MIB, 0)), (above / "mine", (48 * MIB, 40 * MIB, 30 * MIB))):
+            for name, value in zip(names[:2], values[:2], strict=True):
+                (folder / name).write_text(f"{value}\n")
+            (folder / "memory.stat").write_text(f"anon 5\n{names[2]} {values[2]}\n")
+        assert host_memory(groups, own) == (48 * MIB, 38 * MIB)
+        (above / "mine" / names[0]).write_text("max\n")
+        assert host_memory(groups, own) == (64 * MIB, 54 * MIB)
 
 
 def test_trap_20_a_copy_out_does_not_hold_up_a_copy_back():
     """The two directions have a stream each: in virtual time they overlap."""
-    bench = Bench(CheckedStreams(), slab_bytes=1 << 20, stash_bytes=1 << 20)
+    bench = Bench(CheckedStreams(), stash_bytes=1 << 20)
     early = bench.store(1)
     while bench.tier.relieve():
         pass
@@ -234,7 +304,7 @@ def test_traps_15_to_20_whole_steps_race_nowhere(seed):
     """Three steps of a net, prefetch included, with random delays: gradients are plain's, bit by bit."""
     plain, net, x = made("residual"), made("residual"), images()
     streams = CheckedStreams(seed)
-    with swapper(net, tier=lambda meter: SlabTier(meter, streams, 1 << 20, 50_000)) as swap:
+    with swapper(net, tier=lambda meter: SlabTier(meter, streams, 50_000)) as swap:
         for _ in range(3):
             plain.zero_grad()
             net.zero_grad()
@@ -271,7 +341,7 @@ def test_trap_21_a_compiled_model_is_left_alone_with_one_warning():
 
 def test_rates_are_those_of_copies_that_have_happened():
     """Each way's bytes per second by the device's clock, counted once a copy is over: here a nanosecond a byte."""
-    bench = Bench(CheckedStreams(), slab_bytes=1 << 20, stash_bytes=1 << 20)
+    bench = Bench(CheckedStreams(), stash_bytes=1 << 20)
     bench.streams.done = lambda event: False  # the device is busy all the time
     tickets = [bench.store(i) for i in range(3)]
     assert bench.tier.out.s_per_byte == 0.0

@@ -8,7 +8,7 @@ from drlnb.cli.main import main
 from drlnb.records.columns.warmup import WarmupMeasured
 from drlnb.records.journal import Journal
 
-KNOWN = "--planners must name some of cold, keep, seed, saa, or be all; got "
+KNOWN = "--planners must name some of cold, keep, patent, saa, or be all; got "
 COUNT = "must be a whole number >= 1"
 WORDS = ["simulate", "warmup", "--rounds", "20", "--workers", "2", "--planners", "cold,keep"]
 

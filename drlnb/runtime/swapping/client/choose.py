@@ -10,6 +10,7 @@ from typing import Final
 from drlnb.planning.codec import from_plain
 from drlnb.planning.registry import Planner, PlannerFailed, Planners
 from drlnb.planning.swapping.heuristics import searched
+from drlnb.planning.swapping.learned import learning
 from drlnb.planning.swapping.machine import BUDGET_KEY, NONE, SwapMachine
 from drlnb.planning.swapping.planner import SWAPPING, SwapView
 from drlnb.planning.swapping.profile import SwapLink, SwapPlan, SwapProfile, facts, read, written
@@ -64,8 +65,9 @@ class OwnChooser:
         if isinstance(planner, str):
             self.name = self._planner = planner
             #: Its plans come of trials, and what it learns there is saved.
-            self._learns = hasattr(SWAPPING.build(planner), "learner")
+            self._learns = learning(SWAPPING.build(planner)) is not None
         elif callable(getattr(planner, "plan", None)) and isinstance(getattr(planner, "name", None), str):
+            SWAPPING.check_learns(planner)
             self.name, self._planner, self._learns = planner.name, planners.add(SWAPPING.decision, planner), False
         else:
             raise TypeError(f"planner must be a name such as auto, or have a name and plan(view), got {planner!r}")

@@ -5,6 +5,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -121,57 +122,82 @@ class Tier(Protocol):
 
 
 class Place:
-    """A range of a file or slab; free again once nothing refers to it."""
+    """A range of a file, or of a piece of host memory; free again once nothing refers to it."""
 
-    __slots__ = ("_freed", "offset", "size")
+    __slots__ = ("_freed", "offset", "piece", "size")
 
-    def __init__(self, freed: "deque[tuple[int, int]]", offset: int, size: int) -> None:
-        self._freed, self.offset, self.size = freed, offset, size
+    def __init__(self, freed: "deque[tuple[int, int, int]]", piece: int, offset: int, size: int) -> None:
+        self._freed, self.piece, self.offset, self.size = freed, piece, offset, size
 
     def __del__(self) -> None:
         # Only an append: a place may be collected in any thread, at any time.
-        self._freed.append((self.offset, self.size))
+        self._freed.append((self.piece, self.offset, self.size))
 
 
 class Places:
-    """Hands out ranges of a file or slab, the same ones again in every step.
+    """Hands out ranges of pieces, the same ones again in every step.
 
     Parameters
     ----------
-    limit_bytes
-        Size of the slab; None: a file, which grows.
+    sizes
+        Bytes of the pieces there are; of a file, which grows, infinity.
     """
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
-        self._limit_bytes, self._end_bytes = limit_bytes, 0
-        self._freed: deque[tuple[int, int]] = deque()
-        self._free: defaultdict[int, list[int]] = defaultdict(list)
+    def __init__(self, *sizes: float) -> None:
+        self._sizes, self._ends = [*sizes], [0] * len(sizes)
+        self._freed: deque[tuple[int, int, int]] = deque()
+        self._free: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self._n_taken = 0
 
     @property
     def n_taken(self) -> int:
         """How many places are in use."""
         while self._freed:
-            offset, size = self._freed.popleft()
-            self._free[size].append(offset)
+            piece, offset, size = self._freed.popleft()
+            self._free[size].append((piece, offset))
             self._n_taken -= 1
         return self._n_taken
 
-    def take(self, n_bytes: int) -> Place | None:
-        """Return a place of at least that size; None if the slab is full."""
+    def take(self, n_bytes: int, grow: Callable[[int], int] = lambda n_bytes: 0) -> Place | None:
+        """Return a place.
+
+        Parameters
+        ----------
+        n_bytes
+            Its least size.
+        grow
+            Makes another piece of at least so many bytes and returns its size; 0 if there is none.
+
+        Returns
+        -------
+        Place or None
+            None if all is taken.
+        """
         size = -(-n_bytes // _ALIGNED) * _ALIGNED
-        if self.n_taken == 0 and self._limit_bytes is None:  # sizes of another batch need not stay cut out
+        if self.n_taken == 0:  # sizes of another batch need not stay cut out
             self._free.clear()
-            self._end_bytes = 0
+            self._ends = [0] * len(self._sizes)
         fitting = min((free for free, places in self._free.items() if free >= size and places), default=None)
-        whole = self._limit_bytes is None or self._end_bytes + size <= self._limit_bytes
-        if fitting is None and not whole:
+        if fitting != size and (cut := self._cut(size, grow if fitting is None else lambda n_bytes: 0)) is not None:
+            place = cut
+        elif fitting is not None:
+            place = Place(self._freed, *self._free[fitting].pop(), fitting)
+        else:
             return None
         self._n_taken += 1
-        if fitting is not None and (fitting == size or not whole):
-            return Place(self._freed, self._free[fitting].pop(), fitting)
-        self._end_bytes += size
-        return Place(self._freed, self._end_bytes - size, size)
+        return place
+
+    def _cut(self, size: int, grow: Callable[[int], int]) -> Place | None:
+        """Return a place that was never handed out, in another piece if need be."""
+        rooms = zip(self._sizes, self._ends, strict=True)
+        piece = next((i for i, (whole, end) in enumerate(rooms) if end + size <= whole), len(self._sizes))
+        if piece == len(self._sizes):
+            if not (grown := grow(size)):
+                return None
+            self._sizes.append(grown)
+            self._ends.append(0)
+        self._ends[piece] += size
+        return Place(self._freed, piece, self._ends[piece] - size, size)
 
 
 def flat(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -4,6 +4,7 @@ The file has no name; ``pwrite`` and ``preadv`` run in one thread each and relea
 memory that the kernel takes back when it needs it; a file in a memory file system is no saving, only a stand-in.
 """
 
+import math
 import os
 import tempfile
 import threading
@@ -49,7 +50,7 @@ class FileTier:
         self.file, path = tempfile.mkstemp(dir=folder, prefix="drlnb-swap-")
         Path(path).unlink()
         self._close_file = weakref.finalize(self, os.close, self.file)  # a ticket keeps the tier, and so the file
-        self.places = Places()
+        self.places = Places(math.inf)
         self.writer, self.reader = ThreadPoolExecutor(1, "drlnb swap out"), ThreadPoolExecutor(1, "drlnb swap in")
         self._in_flight_bytes = in_flight_bytes
         self._writing: deque[tuple[int, Future[None]]] = deque()

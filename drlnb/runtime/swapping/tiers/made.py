@@ -1,6 +1,5 @@
 """Make the tier of a device."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from drlnb.runtime.swapping.tiers.streams import CudaStreams
 
 __all__ = ["TIERS", "made_tier"]
 
-#: Most of the host's memory that a slab takes, and most bytes of it.
-_SLAB_FRAC, _SLAB_BYTES = 0.4, 16 << 30
 #: Sources that wait for their copies on CUDA.
 _STASH_BYTES = 256 << 20
 
@@ -24,9 +21,7 @@ def _file(device: torch.device, meter: Meter, folder: Path | None) -> Tier:
 
 
 def _slab(device: torch.device, meter: Meter, folder: Path | None) -> Tier:
-    ram_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    slab_bytes = min(int(_SLAB_FRAC * ram_bytes), _SLAB_BYTES)
-    return SlabTier(meter, CudaStreams(device), slab_bytes, _STASH_BYTES)
+    return SlabTier(meter, CudaStreams(device), _STASH_BYTES)
 
 
 #: Kind of device -> what makes its tier.  To try out another one, a slower disk say, put it here in the process that

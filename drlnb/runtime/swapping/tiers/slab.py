@@ -1,4 +1,7 @@
-"""Swap to one slab of host memory by copies on two side streams, so that a copy out overlaps one back.
+"""Swap to pinned memory of the host by copies on two side streams, so that a copy out overlaps one back.
+
+Memory is pinned by pieces as it is needed, in the first steps: pinning makes the device wait.  Sizes of pieces are
+powers of two, to which torch's allocator of pinned memory would round them up.
 
 Each order below stops a race.  Out: the copy waits for what has written the source, an event of the computing stream.
 The source is dropped only after the computing stream was told to wait for the copy: what is allocated there next comes
@@ -8,19 +11,26 @@ stream waits for the copy before it reads the buffer, and before it drops one th
 the same place, which waits for the computing stream, comes after the copy out of it.
 """
 
+import math
 import weakref
 from collections import deque
 
 import torch
 
+from drlnb.records.units import said_bytes
+from drlnb.runtime.swapping.report import warn
 from drlnb.runtime.swapping.tiers.base import Held, Meter, Place, Places, Rate, flat
 from drlnb.runtime.swapping.tiers.streams import Streams
 
 __all__ = ["SlabTier"]
 
 
+#: Size of the first piece, and of the largest that are pinned ahead of what needs them.
+_LEAST_BYTES, _MOST_BYTES = 4 << 20, 256 << 20
+
+
 class SlabTier:
-    """Holds saved tensors in one slab of the host.
+    """Holds saved tensors in pinned memory of the host.
 
     Parameters
     ----------
@@ -28,19 +38,20 @@ class SlabTier:
         Counts what is on the device.
     streams
         Where copies are made.
-    slab_bytes
-        Size of the slab; what does not fit stays on the device.
     stash_bytes
         So many bytes of sources may wait for their copies; above, the computing stream waits for the oldest.
     """
 
     name = "slab"
 
-    def __init__(self, meter: Meter, streams: Streams, slab_bytes: int, stash_bytes: int) -> None:
+    def __init__(self, meter: Meter, streams: Streams, stash_bytes: int) -> None:
         self.meter, self.streams, self.broken = meter, streams, ""
         self.out, self.back = Rate(), Rate()
-        self.slab = streams.slab(slab_bytes)
-        self._places, self._stash_bytes = Places(slab_bytes), stash_bytes
+        self.places, self._stash_bytes = Places(), stash_bytes
+        self.pieces = list[torch.Tensor]()
+        self._refused_bytes, self._is_told = math.inf, False  # as much was not to be had
+        self._free = weakref.finalize(self, _let_go, self.pieces, streams)  # a ticket keeps the tier
+        self._free.atexit = False
         self._leaving: deque[weakref.ref[_SlabTicket]] = deque()
         self._timed: deque[tuple[Rate, int, object, object]] = deque()
 
@@ -52,8 +63,8 @@ class SlabTier:
             rate.add(n_bytes, self.streams.seconds(began, ended))
 
     def store(self, held: Held) -> "_SlabTicket | None":
-        """Begin to copy a storage out; None if the slab is full."""
-        place = None if self.broken else self._places.take(held.storage.nbytes())
+        """Begin to copy a storage out; None if the host has no memory for it."""
+        place = None if self.broken else self.places.take(held.storage.nbytes(), self._grow)
         if place is None:
             return None
         ticket = _SlabTicket(self, place, held)
@@ -63,6 +74,24 @@ class SlabTier:
         while sum(each.n_bytes for ref in self._leaving if (each := ref())) > self._stash_bytes and self.relieve():
             pass
         return ticket
+
+    def _grow(self, n_bytes: int) -> int:
+        """Pin another piece of at least so many bytes, as large as all before it if that can be; return its size."""
+        least_bytes = max(_LEAST_BYTES, 1 << (n_bytes - 1).bit_length())
+        pinned_bytes = sum(each.numel() for each in self.pieces)
+        for size in (max(least_bytes, min(pinned_bytes, _MOST_BYTES)), least_bytes):
+            piece = self.streams.piece(size) if size < self._refused_bytes else None
+            if piece is not None:
+                self.pieces.append(piece)
+                return size
+            self._refused_bytes = min(self._refused_bytes, size)
+        if not self._is_told:
+            self._is_told = True
+            had = said_bytes(pinned_bytes)
+            warn(
+                f"swapping: the host has no memory to pin for saved tensors beyond {had}: the rest stays on the device"
+            )
+        return 0
 
     def _first_is_done(self) -> bool:
         ticket = self._leaving[0]()
@@ -78,16 +107,24 @@ class SlabTier:
         return True
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Accept nothing more; a piece goes with the last ticket in it."""
         self.broken = self.broken or "it is closed"
+        self.pieces.clear()
+        if self.places.n_taken == 0:
+            self._free()
+
+
+def _let_go(pieces: list[torch.Tensor], streams: Streams) -> None:
+    pieces.clear()
+    streams.give_back()
 
 
 class _SlabTicket:
-    """One storage in the slab."""
+    """One storage on the host."""
 
     __slots__ = (
-        "__weakref__", "_arrived", "_buffer", "_may_leave", "_place", "_source", "_stays", "_tier", "n_bytes",
-        "stored",
+        "__weakref__", "_arrived", "_buffer", "_may_leave", "_memory", "_place", "_source", "_stays", "_tier",
+        "n_bytes", "stored",
     )  # fmt: skip
 
     def __init__(self, tier: SlabTier, place: Place, held: Held) -> None:
@@ -96,16 +133,14 @@ class _SlabTicket:
         self._may_leave = self._stays = False  # its room is wanted; it is wanted back before it has left
         self._buffer: Held | None = None
         self._arrived: object = None
+        self._memory = tier.pieces[place.piece][place.offset : place.offset + self.n_bytes]
         streams = tier.streams
         streams.wait("out", streams.record(None))
         began = streams.record("out")
-        streams.copy("out", self._slab(), flat(held.storage))
+        streams.copy("out", self._memory, flat(held.storage))
         self.stored = streams.record("out")
         tier.time(tier.out, self.n_bytes, began, self.stored)
         self._source = held
-
-    def _slab(self) -> torch.Tensor:
-        return self._tier.slab[self._place.offset : self._place.offset + self.n_bytes]
 
     def release(self) -> None:
         """Drop the source, whose memory the computing stream uses again once the copy is done; or once it was read."""
@@ -134,7 +169,7 @@ class _SlabTicket:
         memory = streams.empty(self.n_bytes)
         streams.wait("back", streams.record(None))
         began = streams.record("back")
-        streams.copy("back", memory, self._slab())
+        streams.copy("back", memory, self._memory)
         self._arrived = streams.record("back")
         self._tier.time(self._tier.back, self.n_bytes, began, self._arrived)
         self._buffer = Held(self._tier.meter, memory.untyped_storage())

@@ -8,17 +8,25 @@ from typing import Literal, Protocol
 
 import torch
 
+from drlnb.runtime.swapping.tiers.host import host_memory
+from drlnb.runtime.swapping.torch_private import free_pinned
+
 __all__ = ["CudaStreams", "Side", "Streams"]
 
 #: The stream of copies out, that of copies back; None: the one on which the caller computes.
 Side = Literal["out", "back"] | None
+#: Share of the host's memory, or of the container's, that stays available when more is pinned, whoever has the rest.
+_LEFT_FRAC = 0.25
 
 
 class Streams(Protocol):
-    """Three streams, memory on the device, and one slab on the host."""
+    """Three streams, memory on the device, and memory on the host."""
 
-    def slab(self, n_bytes: int) -> torch.Tensor:
-        """Return host memory that copies can reach; shape ``(n_bytes,)``, uint8."""
+    def piece(self, n_bytes: int) -> torch.Tensor | None:
+        """Return host memory that copies can reach; shape ``(n_bytes,)``, uint8; None if there is none to be had."""
+
+    def give_back(self) -> None:
+        """Have the host get its memory back, as far as nothing refers to it."""
 
     def empty(self, n_bytes: int) -> torch.Tensor:
         """Return memory of the device, allocated on the computing stream; shape ``(n_bytes,)``, uint8."""
@@ -55,9 +63,21 @@ class CudaStreams:
         self._device = device
         self._sides = {"out": torch.cuda.Stream(device), "back": torch.cuda.Stream(device)}
 
-    def slab(self, n_bytes: int) -> torch.Tensor:
-        """Pin host memory once: pinning while a step runs would stop it."""
-        return torch.empty(n_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+    def piece(self, n_bytes: int) -> torch.Tensor | None:
+        """Pin memory of the host, unless too little would be left for everybody else."""
+        memory = host_memory()
+        if memory.available_bytes - n_bytes < _LEFT_FRAC * memory.total_bytes:
+            return None
+        try:
+            return torch.empty(n_bytes, dtype=torch.uint8, device="cpu", pin_memory=True)
+        except RuntimeError:  # the driver refuses; where the device is broken, whatever comes next says so
+            return None
+
+    def give_back(self) -> None:
+        """Empty torch's cache of pinned memory, once the copies are done."""
+        for side in self._sides.values():
+            side.synchronize()
+        free_pinned()
 
     def empty(self, n_bytes: int) -> torch.Tensor:
         """Allocate from the computing stream's pool: the side streams have none."""

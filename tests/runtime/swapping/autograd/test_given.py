@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from drlnb.planning.swapping.profile import BLOCK
+from drlnb.runtime.swapping.torch_private import assignments_told
 from tests.runtime.swapping.autograd.compare import Net, once
 from tests.runtime.swapping.nets import differing, state
 from tests.runtime.swapping.rig import everywhere, swapper
@@ -158,8 +159,8 @@ def test_a_tensor_that_is_given_other_data(function, more):
     assert "data" not in vars(torch.Tensor), "torch is as it was"
 
 
-def test_other_data_after_a_step_are_not_seen():
-    """A graph that outlives its step: nobody is told any more, and the gradient is that of what was saved."""
+def test_other_data_are_not_seen_once_the_swapper_is_closed():
+    """A graph that outlives its swapper: nobody is told any more, and the gradient is that of what was saved."""
     net, x = Net(lambda net, x: net.first(x), first=nn.Linear(8, 16)), torch.randn(4, 8)
     with swapper(net) as swap, swap.step():
         h = net(x)
@@ -294,3 +295,31 @@ def test_what_was_given_data_lives_no_longer_than_its_graph(planner):
             y.backward()
         del y
         assert there() is None
+
+
+def test_data_given_after_the_step_count_as_in_plain_pytorch():
+    """The graph outlives its step: as long as the swapper is there, it is told."""
+    grads = []
+    for around in (lambda net: nullcontext(), swapper):
+        torch.manual_seed(0)
+        net, x = nn.Linear(8, 8), torch.randn(4, 8)
+        with around(net) as swap:
+            with swap.step() if swap else nullcontext():
+                h = net(x)
+                y = h * h
+            h.data = torch.ones_like(h)
+            y.sum().backward()
+        grads.append(state(net))
+    assert differing(*grads) == []
+    assert "data" not in vars(torch.Tensor)
+
+
+def test_whoever_listens_hears_of_data_that_are_given():
+    """Two at once, one of which stops first: the other goes on."""
+    heard, x = [], torch.ones(3)
+    with assignments_told(lambda tensor: heard.append("first")):
+        with assignments_told(lambda tensor: heard.append("second")):
+            x.data = torch.zeros(3)
+        x.data = torch.zeros(3)
+    x.data = torch.zeros(3)
+    assert heard == ["first", "second", "first"]

@@ -156,7 +156,7 @@ def draws_from_random():
 def draws_from_a_generator():
     class Draws(Block):
         def begin(self):
-            self.generator = torch.Generator().manual_seed(3)
+            self.generator = torch.Generator(torch.get_default_device()).manual_seed(3)
 
         def beside(self, y):
             return y + torch.randn(y.shape, generator=self.generator)

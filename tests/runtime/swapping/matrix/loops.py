@@ -150,7 +150,7 @@ def scaled_losses():
 
     def step(i):
         optimiser.zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(x.device.type, dtype=torch.bfloat16):
             loss = net(x + i).float().square().mean()
         (loss * scale[0]).backward()
         for each in net.parameters():

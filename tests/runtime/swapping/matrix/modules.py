@@ -110,7 +110,7 @@ def autocast():
     net, x = nn.Sequential(Residual(), Residual(), nn.Linear(8, 3)), torch.randn(4, 8)
 
     def forward(i):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(x.device.type, torch.bfloat16):
             return net(x + i)
 
     return training(net, lambda i: forward(i).float())

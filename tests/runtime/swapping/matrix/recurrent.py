@@ -70,7 +70,9 @@ def rnn_relu():
 @ordinary
 def lstm_packed():
     net, x = Recurrent(nn.LSTM(6, 8), 8), torch.randn(5, 4, 6)
-    return training(net, lambda i: net(rnn.pack_padded_sequence(x + i, torch.tensor([5, 4, 2, 2 - i % 2]))))
+    return training(
+        net, lambda i: net(rnn.pack_padded_sequence(x + i, torch.tensor([5, 4, 2, 2 - i % 2], device="cpu")))
+    )
 
 
 @ordinary

@@ -87,6 +87,8 @@ def saw(net: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{name}.grad", each.grad
     yield from net.named_buffers()
     yield "torch's numbers", torch.get_rng_state()
+    if torch.cuda.is_initialized():
+        yield "the device's numbers", torch.cuda.get_rng_state()
     yield "numpy's numbers", torch.from_numpy(np.random.get_state()[1].astype(np.int64))  # noqa: NPY002
     yield "random's numbers", torch.tensor(random.getstate()[1])
 
@@ -105,6 +107,8 @@ def told(value: object) -> Iterator[torch.Tensor]:
 
 
 def after(made: Made, value: object) -> dict[str, torch.Tensor]:
-    """Return copies of all that a step leaves behind."""
+    """Return copies, on the host, of all that a step leaves behind."""
     seen = [*saw(made.net), *((f"returned {i}", each) for i, each in enumerate(told(value)))]
-    return {name: (each.to_dense() if each.layout != torch.strided else each).clone() for name, each in seen}
+    return {
+        name: (each.to_dense() if each.layout != torch.strided else each).to("cpu", copy=True) for name, each in seen
+    }

@@ -1,0 +1,88 @@
+"""Programs of supervised work: what a user writes, good and bad."""
+
+import torch
+from torch import nn
+
+WEIGHTS = torch.arange(1.0, 11.0)
+
+
+def batches(step):
+    numbers = torch.Generator().manual_seed(step)
+    inputs = torch.randn(64, 10, generator=numbers)
+    return inputs, (inputs @ WEIGHTS)[:, None] + 0.1 * torch.randn(64, 1, generator=numbers)
+
+
+def regression():
+    """Ten lines with a batch: dropout draws random numbers, batch normalisation has buffers."""
+    module = nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1))
+    return module, torch.optim.Adam(module.parameters(), lr=0.01), nn.functional.mse_loss, batches
+
+
+def plain_loop(program, n_steps, seed=0):
+    """Return the parameters after a plain PyTorch loop, by name."""
+    threads, numbers = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(1)
+    try:
+        torch.manual_seed(seed)
+        module, optimizer, loss, give = program()
+        for step in range(n_steps):
+            inputs, targets = give(step)
+            optimizer.zero_grad()
+            loss(module(inputs), targets).backward()
+            optimizer.step()
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(numbers)
+    return module.state_dict()
+
+
+def _with(**parts):
+    whole = dict(zip(("module", "optimizer", "loss", "batches"), regression(), strict=True)) | parts
+    return tuple(whole.values())
+
+
+def ends_early():
+    """Its data ends after 120 steps."""
+
+    def given(step):
+        if step == 120:
+            raise IndexError("row 7680\nis not there")
+        return batches(step)
+
+    return _with(batches=given)
+
+
+def leaves():
+    """Its data function would end the process that others use."""
+    return _with(batches=lambda step: raise_exit())
+
+
+def raise_exit():
+    raise SystemExit(3)
+
+
+def gives_one():
+    return _with(batches=lambda step: batches(step)[0])
+
+
+def gives_three():
+    return nn.Linear(1, 1), None, None
+
+
+def loses_by_row():
+    return _with(loss=lambda ours, theirs: ((ours - theirs) ** 2)[:, 0])
+
+
+def diverges():
+    """Its loss is infinite from step 5 on."""
+    return _with(batches=lambda step: (batches(step)[0], batches(step)[1] * (float("inf") if step >= 5 else 1.0)))
+
+
+def doubles():
+    """Train in float64, which is a setting of the whole process."""
+    torch.set_default_dtype(torch.float64)
+    module = nn.Linear(3, 1)
+    return (
+        *(module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9), nn.functional.mse_loss),
+        lambda step: (torch.rand(8, 3), torch.rand(8, 1)),
+    )

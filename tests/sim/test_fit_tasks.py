@@ -1,0 +1,50 @@
+"""Supervised work in the simulator: rounds without collectors, on the same machines, and their pictures."""
+
+import pytest
+
+from drlnb.planning.replay import replay
+from drlnb.records import round as words
+from drlnb.records.columns import batching, distribution, leasing, warmup
+from drlnb.records.journal import Journal
+from drlnb.sim.costs import Costs
+from drlnb.sim.training.fleet import run_tasks
+from drlnb.views.fleet import tasks as table_of
+from drlnb.views.learning import curves
+
+#: 45 steps in rounds of 10; work without environments.
+FIT = {"n_envs": 0, "n_collectors": 0, "n_steps": 10, "total_timesteps": 45, "eval_freq": 5}
+
+
+def run(hold="round", **more):
+    shape = {"n_slots": 1, "n_rounds": 5, "n_collectors": 0, "seed": 1, "costs": Costs(), "config": FIT, **more}
+    return run_tasks(range(2), hold=hold, validate=True, **shape)
+
+
+@pytest.mark.parametrize("hold", ["round", "yield", "last"])
+def test_two_tasks_share_a_slot_without_anybody_who_acts(hold):
+    """The last round has what is left; nobody is started, woken or sent a version."""
+    pool, tasks = run(hold)
+    for task in tasks:
+        (stream,) = task.streams
+        assert [row.n_timesteps for row in stream.of(words.MetricsRecorded)] == [10, 20, 30, 40, 45]
+        assert [work.after_timesteps for work in stream.of(words.ComputeGradient)] == [10, 20, 30, 40, 45]
+        nobody = (warmup.StartCollector, warmup.WakeCollector, distribution.SendParameters, batching.BatchPlanned)
+        assert not stream.of(*nobody)
+        assert not stream.of(words.DropExperience), "there is no fragment to free"
+        assert stream.records[-1] == words.EndTask.match(state="done")
+        assert replay(stream).difference is None
+    grants = pool.host.stream.of(leasing.LeaseGranted)
+    assert {(grant.task, grant.round) for grant in grants} == {(f"sim{i}", k) for i in range(2) for k in range(6)}
+    assert replay(pool.host.stream).difference is None
+
+
+def test_pictures_of_it_invent_nothing():
+    """Its rounds are counted from its own steps, and its curve is the loss."""
+    pool, tasks = run()
+    streams = [pool.host.stream, *(stream for task in tasks for stream in task.streams)]
+    journal = Journal(streams={stream.header.stream: stream for stream in streams})
+    view = table_of(journal)
+    names = [column.name for column in view.table]
+    rows = [dict(zip(names, row, strict=True)) for row in view.rows()]
+    assert [(row["rounds"], row["total"], row["ret"]) for row in rows] == [(5, 5, None), (5, 5, None)]
+    assert curves(journal).sentence == "no train/loss yet", "a simulation has no loss"
