@@ -157,9 +157,8 @@ class Engine:
     @contextmanager
     def _hooks(self, recording: Recording | None) -> Iterator[None]:
         counts = recording is None and self._chooser.keeps_all
-        self._hooked = not counts or bool(
-            self._chooser.budget_bytes or self._chooser.plan or self._chooser.name == "none"
-        )
+        asked = self._chooser.budget_bytes or self._chooser.plan or self._chooser.name == "none"
+        self._hooked = bool(asked or not counts)
         pinned, self._own_bytes = storages_of(self.module)
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._plan.actions)
@@ -243,8 +242,7 @@ class Engine:
         if self._chooser.plan is None:
             return KEEP if self._chooser.keeps_all else SWAP
         action = self._chooser.plan.action_of.get(key)
-        if action is None:
-            self._step.n_unknown += 1
+        self._step.n_unknown += action is None
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
 
     def _entered(self, call: Call) -> None:
