@@ -240,8 +240,7 @@ class Engine:
         if self._chooser.plan is None:
             return KEEP if self._chooser.keeps_all else SWAP
         action = self._chooser.plan.action_of.get(key)
-        if action is None:
-            self._step.n_unknown += 1
+        self._step.n_unknown += action is None
         return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
 
     def _entered(self, call: Call) -> None:
