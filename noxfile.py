@@ -97,8 +97,9 @@ def wheel(session: nox.Session) -> None:
         shutil.copytree(".", elsewhere, ignore=shutil.ignore_patterns("drlnb", ".git", ".venv", ".nox", "__pycache__"))
         session.chdir(str(elsewhere))
         # These look at the checkout itself.
-        lab = "tests/notebooks/test_lab_command.py::test_a_checkout_opens_its_own_notebook_on_the_loopback_address"
-        others = ("--ignore=tests/docs", f"--deselect={lab}")
+        lab, own = "tests/notebooks/test_lab_command.py", "opens_its_own_notebook_on_the_loopback_address"
+        checkout = [f"--deselect={lab}::test_a_checkout_{each}" for each in (own, "stays_clean")]
+        others = ("--ignore=tests/docs", *checkout)
         session.run("python", "-m", "pytest", *others, *session.posargs)
 
 
