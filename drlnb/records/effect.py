@@ -9,7 +9,7 @@ NEXT_LOOK = "from the next look on"
 #: It goes to a holder with its grant, and stays with it until that lease ends.
 NEXT_GRANT = "from the next grant on"
 #: Collectors are placed when an attempt starts, and when a node is lost.
-NEXT_PLACEMENT = "from the next placement on"
+NEXT_PLACEMENT = "from the next attempt, or loss of a node of its collectors, on"
 #: A round has one set of settings.
 NEXT_ROUND = "from the next round on"
 #: What an executor computes already follows the plan that it was sent with.
