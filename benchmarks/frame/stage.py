@@ -18,7 +18,7 @@ from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.envs.make import probe
 
 __all__ = ["Arguments", "Stage", "local_spec", "open_stage", "padded_task", "until", "virtual_devices"]
@@ -112,9 +112,9 @@ async def until(ask: Callable[[], Awaitable[T | None]], *, timeout_s: float, awa
     return answer
 
 
-def local_spec(task: Task) -> TaskSpec:
+def local_spec(task: Task) -> RlWork:
     """Return a task as a spec that a process can train without a cluster."""
-    return TaskSpec.from_plain(task.spec.to_plain() | probe(task.spec.env))
+    return RlWork.from_plain(task.spec.to_plain() | probe(task.spec.env))
 
 
 def padded_task(name: str, seed: int, n_rounds: int, n_steps: int, gradient_s: float = GRADIENT_S) -> Task:

@@ -21,11 +21,11 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    from drlnb.records.spec import TaskSpec
+    from drlnb.records.spec import RlWork
     from drlnb.rl.collecting.evaluation import evaluate_parameters
     from drlnb.rl.local.train import train_local
 
-    spec = TaskSpec.from_plain(work["spec"])
+    spec = RlWork.from_plain(work["spec"])
     print("ready", flush=True)
     sys.stdin.readline()
     began, ends = time.monotonic(), []

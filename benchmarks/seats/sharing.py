@@ -28,7 +28,7 @@ from drlnb.planning.placement.seats import ISOLATIONS
 from drlnb.records.columns.leasing import LeaseReleased
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import settings_of
 
 __all__ = ["REGIMES", "Regime", "Shared", "co_located", "exclusive", "isolation", "leased", "regime", "regime_rows"]
@@ -163,7 +163,7 @@ def _until(run: Training, holds: Callable[[], bool]) -> None:
 
 def _rounds(run: Training) -> int:
     """Return how many rounds the slowest task has ended."""
-    specs = {name: spec for name, spec in run.specs.items() if isinstance(spec, TaskSpec)}
+    specs = {name: spec for name, spec in run.specs.items() if isinstance(spec, RlWork)}
     steps = {name: settings_of(spec).round_steps() * spec.n_envs for name, spec in specs.items()}
     return min(task.n_timesteps // steps[name] for name, task in run.tasks.items())
 

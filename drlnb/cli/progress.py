@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
 from drlnb.fleet.plain import Plain
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.sim.report import table_lines
 from drlnb.views.drawing.words import duration
@@ -84,7 +84,7 @@ class Live:
         self._n_drawn = len(lines)
 
 
-def settings_lines(specs: Sequence[TaskSpec], defaults: Mapping[str, object]) -> list[str]:
+def settings_lines(specs: Sequence[RlWork], defaults: Mapping[str, object]) -> list[str]:
     """Return which settings each task uses, and what differs from Stable-Baselines3's; seeds of one task share a line.
 
     Parameters
@@ -94,7 +94,7 @@ def settings_lines(specs: Sequence[TaskSpec], defaults: Mapping[str, object]) ->
     defaults
         The algorithm's settings where nothing was tuned or given.
     """
-    groups: dict[str, list[TaskSpec]] = {}
+    groups: dict[str, list[RlWork]] = {}
     for spec in specs:
         plain = {key: value for key, value in spec.to_plain().items() if key not in {"name", "seed", "group"}}
         groups.setdefault(repr(plain), []).append(spec)

@@ -23,7 +23,7 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
 from drlnb.rl.checkpoints.trained import Trained, anew
@@ -344,13 +344,13 @@ def _take_over(model: Algorithm) -> None:
         model.adopt(newest(model.spec, run.out / "checkpoints" / task))
 
 
-def _begin(model: Algorithm, spec: TaskSpec, start: Trained | None) -> None:
+def _begin(model: Algorithm, spec: RlWork, start: Trained | None) -> None:
     model.spec = spec
     if start is not None:
         model.adopt(start)
 
 
-def _next(model: Algorithm, total: int, *, reset: bool) -> tuple[TaskSpec, Trained | None]:
+def _next(model: Algorithm, total: int, *, reset: bool) -> tuple[RlWork, Trained | None]:
     """Return the task with its budget, and where it goes on from; None: from the beginning."""
     COUNT.read("total_timesteps", total)
     _take_over(model)
@@ -365,7 +365,7 @@ def _next(model: Algorithm, total: int, *, reset: bool) -> tuple[TaskSpec, Train
     return spec, _republished(spec, trained)
 
 
-def _republished(spec: TaskSpec, trained: Trained) -> Trained:
+def _republished(spec: RlWork, trained: Trained) -> Trained:
     """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
     from drlnb.rl.algorithms.registry import make_learner
 

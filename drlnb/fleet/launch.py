@@ -14,7 +14,7 @@ from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.planning.round.state import ENV_TIMEOUT_S
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import SOURCE_KEYS, TaskSpec, WorkSpec
+from drlnb.records.spec import SOURCE_KEYS, RlWork, WorkSpec
 from drlnb.rl.algorithms.registry import check_fit, settings_of
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.runtime.files.run_directory import RunDir
@@ -111,7 +111,7 @@ def _with_spaces(link: "Link", tasks: Iterable[WorkSpec], timeout_s: float | Non
     problems: list[EnvError] = []
     probed: list[WorkSpec] = []
     for task in tasks:
-        if not isinstance(task, TaskSpec):
+        if not isinstance(task, RlWork):
             probed.append(task)
             continue
         given = {key: value for key in SOURCE_KEYS if (value := getattr(task, key))}
@@ -162,7 +162,7 @@ def _refuse_respawn(spec: RunSpec) -> None:
 
 def _unfit(task: WorkSpec) -> str:
     """Return why an algorithm or its policy cannot serve its task's spaces."""
-    if not isinstance(task, TaskSpec) or task.action_space is None:
+    if not isinstance(task, RlWork) or task.action_space is None:
         return ""
     try:
         check_fit(task)

@@ -17,7 +17,7 @@ from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError, TrainingFailed
 from drlnb.records.journal import Journal
 from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
-from drlnb.records.spec import TaskSpec, WorkSpec
+from drlnb.records.spec import RlWork, WorkSpec
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import Entry
 from drlnb.views.folds.status import TaskStatus
@@ -154,10 +154,10 @@ def known(specs: Mapping[str, WorkSpec], task: str | None) -> WorkSpec:
     return specs[task]
 
 
-def known_rl(specs: Mapping[str, WorkSpec], task: str | None) -> TaskSpec:
+def known_rl(specs: Mapping[str, WorkSpec], task: str | None) -> RlWork:
     """Return the spec of a task as :func:`known` does; raise ConfigError if it has no policy, too."""
     spec = known(specs, task)
-    if not isinstance(spec, TaskSpec):
+    if not isinstance(spec, RlWork):
         raise ConfigError(f"task {spec.name} is supervised work: it has no policy")
     return spec
 

@@ -28,8 +28,8 @@ def kind_problems(kind: type, plain: Facts) -> list[str]:
 
     Examples
     --------
-    >>> from drlnb.records.spec import TaskSpec
-    >>> kind_problems(TaskSpec, {"env": 3, "seed": 1, "group": None, "env_wrappers": [{}]})
+    >>> from drlnb.records.spec import RlWork
+    >>> kind_problems(RlWork, {"env": 3, "seed": 1, "group": None, "env_wrappers": [{}]})
     ['env must be text, got 3']
     """
     hashable: type = kind

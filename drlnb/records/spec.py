@@ -16,7 +16,7 @@ __all__ = [
     "LIMITS",
     "SOURCE_KEYS",
     "FitWork",
-    "TaskSpec",
+    "RlWork",
     "WorkSpec",
     "read_work",
 ]
@@ -107,7 +107,7 @@ class WorkSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSpec(WorkSpec):
+class RlWork(WorkSpec):
     """Reinforcement learning: one environment + one algorithm."""
 
     work = "rl"
@@ -169,7 +169,7 @@ def read_work(plain: Facts) -> WorkSpec:
     ValueError
         If this version does not know the work, or a field of it; it is named.
     """
-    kinds: dict[str, type[WorkSpec]] = {kind.work: kind for kind in (TaskSpec, FitWork)}
+    kinds: dict[str, type[WorkSpec]] = {kind.work: kind for kind in (RlWork, FitWork)}
     work = plain.get("work")
     if work not in kinds:
         raise ValueError(f"work must be one of {', '.join(kinds)}, got {work!r:.80}")

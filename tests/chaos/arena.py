@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from distributed import Client, fire_and_forget
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.runtime.client.link import Link
 from drlnb.runtime.protocol import BROKER
@@ -135,7 +135,7 @@ class Arena:
     def _spec(self, name: str) -> dict[str, Any]:
         algo, steps, settings = _TASKS[name]
         found = resolve(ENV, algo, overrides=settings)
-        plain: dict[str, Any] = TaskSpec(
+        plain: dict[str, Any] = RlWork(
             name=name,
             env=ENV,
             algo=algo,

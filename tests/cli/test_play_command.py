@@ -4,7 +4,7 @@ import pytest
 
 from drlnb.cli.main import main
 from drlnb.records.journal import line_of
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.test_playback import rounds
 
@@ -13,7 +13,7 @@ from tests.fleet.test_playback import rounds
 def out(tmp_path):
     """Write the directory of a run of 5 s with one task."""
     folder = RunDir(tmp_path / "run")
-    spec = TaskSpec(name="a", env="CartPole-v1", total_timesteps=500, n_envs=1)
+    spec = RlWork(name="a", env="CartPole-v1", total_timesteps=500, n_envs=1)
     folder.create({"run": "r1", "tasks": [spec.to_plain()]})
     text = "".join(map(line_of, rounds("a", first_t=0.0, n=5)))
     (folder.journal / "task-a-a1.jsonl").write_text(text, encoding="utf-8")

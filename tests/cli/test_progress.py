@@ -2,7 +2,7 @@ import io
 
 from drlnb.cli import progress
 from drlnb.cli.progress import Live, leases_line, settings_lines, status_line, summary_lines
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.views.folds.status import TaskStatus
 
 
@@ -77,7 +77,7 @@ def test_a_file_gets_plain_lines_now_and_then():
 def test_settings_say_their_origin_and_what_differs():
     """Seeds of the same task stand together."""
     specs = [
-        TaskSpec(name=f"a-s{seed}", env="a", seed=seed, total_timesteps=5000, n_envs=2, origin="tuned settings",
+        RlWork(name=f"a-s{seed}", env="a", seed=seed, total_timesteps=5000, n_envs=2, origin="tuned settings",
                  hyperparameters={"gamma": 0.9, "n_steps": 32})
         for seed in (0, 7)
     ]  # fmt: skip

@@ -5,7 +5,7 @@ import pytest
 
 from drlnb.records.base import record_types
 from drlnb.records.journal import StreamOpened
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.lock import Lock
 from tests.runtime.live import foreign_cluster, make_foreign
 
@@ -98,7 +98,7 @@ def link():
 
 @pytest.fixture
 def specs():
-    return tuple(TaskSpec(name=name, env="CartPole-v1", total_timesteps=1000, n_envs=1) for name in ("a", "b"))
+    return tuple(RlWork(name=name, env="CartPole-v1", total_timesteps=1000, n_envs=1) for name in ("a", "b"))
 
 
 #: Values of fields that a test says nothing about, by annotation.
@@ -142,4 +142,4 @@ def small_task(**given):
     top = {"name": "a", "env": "CartPole-v1", "algo": "ppo", "seed": 3, "n_envs": 4, "total_timesteps": 1000}
     top |= {key: given.pop(key) for key in list(given) if key in top}
     hyper = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "policy_kwargs": {"net_arch": [8]}, **given}
-    return TaskSpec(hyperparameters=hyper, **top, **probe(top["env"]))
+    return RlWork(hyperparameters=hyper, **top, **probe(top["env"]))

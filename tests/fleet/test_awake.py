@@ -8,7 +8,7 @@ import pytest
 
 from drlnb.fleet import faces
 from drlnb.fleet.follower import Follower
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import FakeLink, ended, header, opened
 
@@ -29,7 +29,7 @@ def test_a_run_gives_signs_of_life_until_it_ends(published, monkeypatch, tmp_pat
     link.known = [{"run": "r1", "state": "running", "tasks": {}}]
     folder = RunDir(tmp_path / "run")
     folder.create({"run": "r1", "tasks": []})
-    watch = Follower(link, "r1", (TaskSpec(name="a", env="E-v0", total_timesteps=10, n_envs=1),), folder)
+    watch = Follower(link, "r1", (RlWork(name="a", env="E-v0", total_timesteps=10, n_envs=1),), folder)
     link.say(header("a"), opened("a"))
     assert _until(lambda: len(published) >= 1)
     assert published[0] == ("comm_msg", {"comm_id": "drlnb", "data": {}}, {"parent": {}})

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.records.spec import ALGORITHMS, TaskSpec
+from drlnb.records.spec import ALGORITHMS, RlWork
 
 
 def spec(**changes):
-    return TaskSpec(**{"name": "cart", "env": "CartPole-v1", "total_timesteps": 100, "n_envs": 4} | changes)
+    return RlWork(**{"name": "cart", "env": "CartPole-v1", "total_timesteps": 100, "n_envs": 4} | changes)
 
 
 def test_defaults():
@@ -64,10 +64,10 @@ def test_an_unknown_algorithm():
 def test_a_spec_survives_json(hyperparameters, space):
     """Plain data and back give an equal spec."""
     task = spec(hyperparameters=hyperparameters, observation_space=space, group="g")
-    assert TaskSpec.from_plain(json.loads(json.dumps(task.to_plain()))) == task
+    assert RlWork.from_plain(json.loads(json.dumps(task.to_plain()))) == task
 
 
 def test_unknown_fields_are_refused_together():
     """A spec of another version names all fields that this one lacks."""
     with pytest.raises(ValueError, match="task spec has unknown fields: colour, taste"):
-        TaskSpec.from_plain(spec().to_plain() | {"taste": 1, "colour": 2})
+        RlWork.from_plain(spec().to_plain() | {"taste": 1, "colour": 2})

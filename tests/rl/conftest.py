@@ -9,7 +9,7 @@ import pytest
 import torch
 from gymnasium.utils import EzPickle
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.envs.make import probe
 from drlnb.rl.networks.same_bits import one_thread
 
@@ -122,26 +122,26 @@ def _warm() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def make_spec() -> Callable[..., TaskSpec]:
+def make_spec() -> Callable[..., RlWork]:
     """Build a small task; keywords that are no field of the spec are hyper-parameters."""
 
-    def make(env: str = "CartPole-v1", **given: Any) -> TaskSpec:
+    def make(env: str = "CartPole-v1", **given: Any) -> RlWork:
         top = {"name": "a", "seed": 5, "n_envs": 4, "total_timesteps": 1000, "n_collectors": 1, **probe(env)}
         top |= {key: given.pop(key) for key in list(given) if key in top}
         hyper = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "policy_kwargs": {"net_arch": [8, 8]}, **given}
-        return TaskSpec(env=env, hyperparameters=hyper, **top)
+        return RlWork(env=env, hyperparameters=hyper, **top)
 
     return make
 
 
 @pytest.fixture(scope="session")
-def make_dqn_spec() -> Callable[..., TaskSpec]:
+def make_dqn_spec() -> Callable[..., RlWork]:
     """Build a small DQN task; keywords that are no field of the spec are hyper-parameters."""
 
-    def make(env: str = "CartPole-v1", **given: Any) -> TaskSpec:
+    def make(env: str = "CartPole-v1", **given: Any) -> RlWork:
         top = {"name": "a", "seed": 5, "n_envs": 2, "total_timesteps": 1000, "n_collectors": 1, **probe(env)}
         top |= {key: given.pop(key) for key in list(given) if key in top}
         hyper = {"batch_size": 16, "buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [8, 8]}}
-        return TaskSpec(env=env, algo="dqn", hyperparameters=hyper | given, **top)
+        return RlWork(env=env, algo="dqn", hyperparameters=hyper | given, **top)
 
     return make

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.collecting.evaluation import evaluate_parameters
@@ -108,14 +108,14 @@ class Nested(gymnasium.Env):
         return {"in": {"a": 0}}, {}
 
 
-def task(env: Any = Keyed, policy: Any = "MultiInputPolicy", *, algo: str = "ppo", **given: Any) -> TaskSpec:
+def task(env: Any = Keyed, policy: Any = "MultiInputPolicy", *, algo: str = "ppo", **given: Any) -> RlWork:
     """Return a small task of an environment's class; `kwargs` are its constructor's."""
     kwargs = given.pop("kwargs", {})
     source = {"env": env.__name__, "env_factory": pack(env), "env_kwargs": kwargs}
     top = {"name": "a", "seed": 5, "n_envs": 2, "total_timesteps": 400, "n_collectors": 1, "algo": algo}
     top |= {key: given.pop(key) for key in list(given) if key in top}
     hyper = {"policy": policy, "n_steps": 8, "batch_size": 8, "n_epochs": 1, **given}
-    return TaskSpec(hyperparameters=hyper, **source, **top, **probe(source))
+    return RlWork(hyperparameters=hyper, **source, **top, **probe(source))
 
 
 # ---------------------------------------------------------------------------------------------------- rows
@@ -169,7 +169,7 @@ def test_a_broken_observation_names_key_environment_and_step(bad, told):
     with pytest.raises(EnvError, match=told):
         probe({"env": "Keyed", "env_factory": pack(Keyed), "env_kwargs": {"bad": bad}})
     fine = task()
-    broken = TaskSpec.from_plain({**fine.to_plain(), "env_kwargs": {"bad": bad}})
+    broken = RlWork.from_plain({**fine.to_plain(), "env_kwargs": {"bad": bad}})
     with pytest.raises(EnvError, match=f"Keyed, environment 0, step 1 of round 0.*{told}"):
         Collector(broken, env_indices=[0]).collect(parameters(fine), version=1, round=0, n_steps=4)
 
@@ -197,7 +197,7 @@ def test_a_keyed_environment_can_be_frozen():
 # ---------------------------------------------------------------------------------------------------- networks
 
 
-def parameters(spec: TaskSpec) -> np.ndarray:
+def parameters(spec: RlWork) -> np.ndarray:
     """Return what an untrained learner publishes."""
     return make_learner(spec).published()
 
@@ -315,7 +315,7 @@ def test_split_and_resume_change_nothing(algo):
     hyper = {"reward_scale": 1.0, "batch_size": 8} if algo == "gpf" else {}
     spec = task(algo=algo, kwargs={"camera": False}, total_timesteps=64, normalize=True, **hyper)
     whole = train_local(spec).parameters
-    split = TaskSpec.from_plain({**spec.to_plain(), "n_collectors": 2})
+    split = RlWork.from_plain({**spec.to_plain(), "n_collectors": 2})
     assert train_local(split).parameters.tobytes() == whole.tobytes()
     first = LocalLoop(spec)
     first.round()

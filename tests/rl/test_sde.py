@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
 from drlnb.rl.algorithms.registry import check_fit, make_actor
 from drlnb.rl.algorithms.resolve import resolve
@@ -18,7 +18,7 @@ from drlnb.rl.local.train import LocalLoop, train_local
 HEAD = Head("box", 2).exploring(3)
 
 
-def task(make_spec: Any, **given: Any) -> TaskSpec:
+def task(make_spec: Any, **given: Any) -> RlWork:
     """Return a small Pendulum task that explores by state."""
     return make_spec("Pendulum-v1", **{"use_sde": True, "n_steps": 8, "batch_size": 32, **given})
 
@@ -96,7 +96,7 @@ def test_split_and_resume_change_nothing(make_spec):
     """Matrices are keyed by environment and round: two collectors and a stop give the same bits."""
     spec = task(make_spec, total_timesteps=96, sde_sample_freq=3, normalize=True)
     whole = train_local(spec).parameters
-    split = TaskSpec.from_plain({**spec.to_plain(), "n_collectors": 2})
+    split = RlWork.from_plain({**spec.to_plain(), "n_collectors": 2})
     assert train_local(split).parameters.tobytes() == whole.tobytes()
     first = LocalLoop(spec)
     first.round()

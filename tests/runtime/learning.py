@@ -1,7 +1,7 @@
 """An executor child that learns, in the test's own process."""
 
 from drlnb.records.ids import Fence
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
@@ -28,7 +28,7 @@ class LearningChild:
     """An executor child, and a master that feeds it rounds of one small task."""
 
     def __init__(self, n_collectors=2, device=None, **given):
-        self.spec = TaskSpec.from_plain(small_task(**given).to_plain() | {"n_collectors": n_collectors})
+        self.spec = RlWork.from_plain(small_task(**given).to_plain() | {"n_collectors": n_collectors})
         self.child = ExecutorChild(Channel(), device or Device("cpu"))
         self.collectors = [Collector(self.spec, env_indices=share) for share in split_envs(4, n_collectors)]
         self.ask("initialise", spec=self.spec.to_plain())

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from tests.survivors import survivors
 
 #: Nothing in these tests may take longer than this, in seconds.
@@ -79,7 +79,7 @@ class Bench:
 
         spaces = self.link.probe_env(env)
         resolved = resolve(env, algo, overrides=more)
-        return TaskSpec(
+        return RlWork(
             name=name,
             env=env,
             algo=algo,

@@ -9,7 +9,7 @@ import numpy as np
 
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.round import collectors
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.runtime.distribution.outbox import Way
@@ -19,7 +19,7 @@ from drlnb.runtime.node.masters import Masters
 
 __all__ = ["SPEC", "Agent", "played_link", "rows", "until"]
 
-SPEC = TaskSpec(
+SPEC = RlWork(
     name="a",
     env="CartPole-v1",
     total_timesteps=10**6,

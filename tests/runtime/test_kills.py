@@ -138,7 +138,7 @@ def test_an_environment_that_raises_fails_its_task_and_no_other(make_bench, tmp_
 
 def test_a_foreign_cluster_trains_on_after_its_client_is_gone(foreign_cluster, tmp_path):
     """On a cluster that somebody else started, a run goes on and ends when the client that launched it has closed."""
-    from drlnb.records.spec import TaskSpec
+    from drlnb.records.spec import RlWork
     from drlnb.rl.algorithms.resolve import resolve
 
     out = tmp_path / "run"
@@ -149,7 +149,7 @@ def test_a_foreign_cluster_trains_on_after_its_client_is_gone(foreign_cluster, t
         wait_until(lambda: len(client.scheduler_info()["workers"]) == 2, "workers", 30.0)
         link = Link(client)
         link.open_pool(1)
-        task = TaskSpec(
+        task = RlWork(
             name="a",
             env="CartPole-v1",
             total_timesteps=8192,

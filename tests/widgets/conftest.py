@@ -8,7 +8,7 @@ from ipywidgets.widgets import widget as ipywidgets_widget
 
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.widgets.transport.live import live
 from tests.fleet.conftest import FakeLink
@@ -65,7 +65,7 @@ def link():
 
 @pytest.fixture
 def specs():
-    return tuple(TaskSpec(name=name, env="CartPole-v1", total_timesteps=1000, n_envs=1) for name in ("a", "b"))
+    return tuple(RlWork(name=name, env="CartPole-v1", total_timesteps=1000, n_envs=1) for name in ("a", "b"))
 
 
 @pytest.fixture

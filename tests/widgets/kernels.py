@@ -12,7 +12,7 @@ KERNEL = """
 import threading, time
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import FakeLink, finished, header, opened
 class Link(FakeLink):
@@ -26,7 +26,7 @@ link = Link()
 link.known = [{"run": "r1", "state": "running", "tasks": {}}]
 folder = RunDir(FOLDER)
 folder.create({"run": "r1", "tasks": []})
-specs = (TaskSpec(name="a", env="E-v0", total_timesteps=10**9, n_envs=1),)
+specs = (RlWork(name="a", env="E-v0", total_timesteps=10**9, n_envs=1),)
 run = Training(Follower(link, "r1", specs, folder))
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, stops
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.policies.files import save_model
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.collecting.evaluation import evaluate_parameters
 from drlnb.rl.local.train import LocalLoop
@@ -29,7 +29,7 @@ class LocalSession:
         What they ask for, see :meth:`drlnb.fleet.callbacks.base.BaseCallback.settings`.
     """
 
-    def __init__(self, spec: TaskSpec, trained: Trained | None, callback: BaseCallback, settings: Plain) -> None:
+    def __init__(self, spec: RlWork, trained: Trained | None, callback: BaseCallback, settings: Plain) -> None:
         self.spec, self.callback, self._settings = spec, callback, settings
         self.loop = LocalLoop(spec, trained)
         self._every = int(settings.get("eval_freq", 0))

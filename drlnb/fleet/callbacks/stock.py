@@ -11,7 +11,7 @@ from drlnb.fleet.plain import COUNT
 from drlnb.fleet.tasks.arguments import moved
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import count
-from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.records.spec import SOURCE_KEYS, RlWork
 
 __all__ = [
     "CheckpointCallback",
@@ -229,7 +229,7 @@ class EvalCallback(EventCallback):
             self._best_version = 0
 
 
-def _elsewhere(spec: TaskSpec, env: object) -> dict[str, object]:
+def _elsewhere(spec: RlWork, env: object) -> dict[str, object]:
     copies = getattr(env, "envs", None)  # of a vector environment
     there = moved(spec, copies[0] if copies else env)
     sources = [{key: getattr(each, key) for key in SOURCE_KEYS} for each in (spec, there)]

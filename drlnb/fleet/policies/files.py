@@ -13,7 +13,7 @@ from pathlib import Path
 
 from drlnb.fleet.plain import Plain
 from drlnb.records.errors import CheckpointError, ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.files import pack, unpack
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.pickled import code_in
@@ -26,7 +26,7 @@ __all__ = ["load_model", "newest", "refuse_code", "save_model"]
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def save_model(path: str | Path, spec: TaskSpec, trained: Trained) -> Path:
+def save_model(path: str | Path, spec: RlWork, trained: Trained) -> Path:
     """Write a model; an older file of that name is replaced only when the new one is whole.
 
     Snapshots of environments and the replay ring are left out: they belong to a run's checkpoints.
@@ -75,7 +75,7 @@ def _zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trained]:
+def load_model(path: str | Path, *, trust: bool = False) -> tuple[RlWork, Trained]:
     """Read what :func:`save_model` wrote, or one checkpoint of a run.
 
     Parameters
@@ -104,7 +104,7 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[TaskSpec, Trai
     if not trust:
         refuse_code(saved.facts.get("spec", {}), target)
     spec, trained = unpack(saved.facts, saved.blobs, str(target))
-    if not isinstance(spec, TaskSpec):
+    if not isinstance(spec, RlWork):
         raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
     return spec, trained
 
@@ -129,7 +129,7 @@ def _unzipped(path: Path) -> checkpoint.Checkpoint:
         raise CheckpointError(f"{path}: damaged, or no zip file ({error})") from None
 
 
-def newest(spec: TaskSpec, folder: Path) -> Trained:
+def newest(spec: RlWork, folder: Path) -> Trained:
     """Return the state in a task's newest whole checkpoint; CheckpointError if there is none, or another task's."""
     latest = checkpoint.latest(folder)
     if latest is None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from drlnb.fleet.policies.files import newest, save_model
 from drlnb.records.attributes import assignable, no_attribute
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, settings_class
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.networks.same_bits import one_thread
@@ -59,7 +59,7 @@ class Model:
     """
 
     #: The task: environment, algorithm, settings, spaces; the budget is the latest one's.
-    spec: TaskSpec
+    spec: RlWork
     #: What was learnt; None: not trained yet.
     trained: Trained | None
     _actor: "Actor | None"
@@ -69,7 +69,7 @@ class Model:
     n_envs = _of_spec("n_envs", "Environments over all collectors.")
     seed = _of_spec("seed", "Of every random stream.")
 
-    def __init__(self, spec: TaskSpec, trained: Trained | None = None) -> None:
+    def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:
         self.spec, self.trained = spec, trained
         self._actor = self._loaded = None
 
@@ -195,7 +195,7 @@ KINDS: dict[str, type[Model]] = {}
 _ALGORITHMS = "drlnb.fleet.algorithms"
 
 
-def load_model(spec: TaskSpec, folder: Path) -> Model:
+def load_model(spec: RlWork, folder: Path) -> Model:
     """Return the policy of a task's newest whole checkpoint in ``OUT/checkpoints/<task>``; raises as `newest`."""
     import_module(_ALGORITHMS)  # not before: it loads torch, for which nobody waits who only starts a fleet
     kind = KINDS.get(spec.algo, Model)

@@ -11,7 +11,7 @@ from drlnb.fleet.faces import note
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, TaskSpec
+from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, RlWork
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.checkpoints.files import check_layout, describe_layout
@@ -107,7 +107,7 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     return given
 
 
-def described(algo: str, given: Row) -> TaskSpec:
+def described(algo: str, given: Row) -> RlWork:
     """Return the task of a constructor's arguments, complete and checked, its environment tried in this process.
 
     Raises
@@ -136,7 +136,7 @@ def described(algo: str, given: Row) -> TaskSpec:
     return made
 
 
-def altered(spec: TaskSpec, given: Row, where: str) -> TaskSpec:
+def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     """Return a saved task with some settings changed.
 
     Raises
@@ -167,7 +167,7 @@ def altered(spec: TaskSpec, given: Row, where: str) -> TaskSpec:
     return changed
 
 
-def moved(spec: TaskSpec, env: object) -> TaskSpec:
+def moved(spec: RlWork, env: object) -> RlWork:
     """Return the task in another environment with the same spaces.
 
     Raises

@@ -19,7 +19,7 @@ from drlnb.planning.settings import BUDGETS, SETTINGS, as_config, owner, setting
 from drlnb.records.errors import ConfigError
 from drlnb.records.kinds import kind_problems
 from drlnb.records.settings import SECONDS
-from drlnb.records.spec import TaskSpec, WorkSpec, read_work
+from drlnb.records.spec import RlWork, WorkSpec, read_work
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.rl.envs.wrappers import check_wrappers
 from drlnb.rl.heads import Head, bounds
@@ -78,7 +78,7 @@ class RunSpec:
         for task in plain["tasks"]:
             try:
                 tasks.append(spec := read_work(task))
-                if isinstance(spec, TaskSpec):
+                if isinstance(spec, RlWork):
                     settings_of(spec)
             except ValueError as error:
                 problems.append(f"task {task['name']}: {error}")
@@ -87,9 +87,9 @@ class RunSpec:
         return cls(**{**known, "tasks": tuple(tasks)})
 
     @property
-    def with_envs(self) -> tuple[TaskSpec, ...]:
+    def with_envs(self) -> tuple[RlWork, ...]:
         """The tasks that have environments."""
-        return tuple([task for task in self.tasks if isinstance(task, TaskSpec)])
+        return tuple([task for task in self.tasks if isinstance(task, RlWork)])
 
     def by_name(self) -> dict[str, WorkSpec]:
         """Return the tasks by their names."""
@@ -109,13 +109,13 @@ def unusable(spec: RunSpec) -> list[str]:
     for task in spec.tasks:
         budget = BUDGETS.problem("memory_budget_bytes", task.memory_budget_bytes)
         theirs = [PRIORITIES.problem("priority", task.priority), budget]
-        if isinstance(task, TaskSpec):
+        if isinstance(task, RlWork):
             theirs += [*check_wrappers(task.env_wrappers), _space_problem(task)]
         problems += [f"task {task.name}: {problem}" for problem in theirs if problem]
     return [problem for problem in problems if problem]
 
 
-def _space_problem(task: TaskSpec) -> str:
+def _space_problem(task: RlWork) -> str:
     """Return what is wrong with the description of a task's spaces."""
     for name, read in (("observation_space", _observations), ("action_space", Head.of)):
         space = getattr(task, name)

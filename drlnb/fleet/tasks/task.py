@@ -13,7 +13,7 @@ from drlnb.fleet.plain import Plain, by_name, checked_plain
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, TaskSpec
+from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, RlWork
 from drlnb.records.units import read_bytes
 from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.wrappers import read_wrappers
@@ -221,7 +221,7 @@ class Task:
         return self._name
 
     @property
-    def spec(self) -> TaskSpec:
+    def spec(self) -> RlWork:
         """The task with every default resolved; its name is not yet unique in a run."""
         return self._spec
 
@@ -235,7 +235,7 @@ def complete_spec(
     name: str | None = None,
     n_collectors: int | None = None,
     **others: Any,
-) -> TaskSpec:
+) -> RlWork:
     """Return the spec of a task, as JSON gives it back: so it is the same wherever it travels.
 
     Parameters
@@ -257,7 +257,7 @@ def complete_spec(
         If a field is wrong.
     """
     try:
-        spec = TaskSpec(
+        spec = RlWork(
             name=name or file_safe(env),
             env=env,
             env_factory=factory,
@@ -274,7 +274,7 @@ def complete_spec(
         **spec.hyperparameters,
     }.items():
         checked_plain(key, value)
-    return TaskSpec.from_plain(spec.to_plain())
+    return RlWork.from_plain(spec.to_plain())
 
 
 def source_of(env: str | Callable[..., object]) -> tuple[str, str | None]:
@@ -306,7 +306,7 @@ def file_safe(env: str) -> str:
     return name or "task"
 
 
-def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[TaskSpec, ...]:
+def task_specs(tasks: "str | Task | Iterable[str | Task]") -> tuple[RlWork, ...]:
     """Return the specs of a run's tasks under unique names.
 
     The name is the environment's id, with ``-s<seed>`` where that id is trained under several seeds; a name that is

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.envs.masks import masked, read_masks, uses_masks
 from drlnb.rl.heads import bounds
 from drlnb.rl.networks.activations import NUMPY
@@ -80,7 +80,7 @@ class Actor:
         If the algorithm or its policy does not fit the spaces, or a setting is wrong.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: RlWork) -> None:
         check_spaces(spec)
         self._masks = uses_masks(spec)
         if is_module(spec):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.networks.layout import Layout
 from drlnb.rl.networks.modules import build, module_layout
 from drlnb.rl.networks.same_bits import one_thread
@@ -19,7 +19,7 @@ class TorchNetwork:
     It is built by :func:`drlnb.rl.networks.modules.build`, which says what may be wrong with it.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: RlWork) -> None:
         self._module = build(spec).requires_grad_(False)
         self.layout: Layout = module_layout(spec, self._module)
         self._parameters = dict(self._module.named_parameters())

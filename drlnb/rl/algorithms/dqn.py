@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from drlnb.records.base import Facts
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.learner import Column, Learner, Notify, on_device
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Q
@@ -44,7 +44,7 @@ class DqnLearner(Learner):
     settings: DqnSettings
     columns = ("loss", "grad_norm")
 
-    def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
+    def __init__(self, spec: RlWork, *, device: str = "cpu", by_hand: bool = True) -> None:
         super().__init__(spec, device=device, by_hand=by_hand)
         assert self.adam.target is not None
         #: Parameters of the target network; flat, like the trained ones.

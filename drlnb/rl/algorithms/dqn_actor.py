@@ -7,7 +7,7 @@ whether that action is taken.  So each environment explores by draws of its own,
 
 import numpy as np
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.acting.actors import Actor
 from drlnb.rl.settings.dqn import DqnSettings
 
@@ -20,7 +20,7 @@ _BELOW_ONE = float(np.nextafter(1.0, 0.0))
 class DqnActor(Actor):
     """The epsilon-greedy policy of one task, in numpy for an MLP; see :class:`drlnb.rl.acting.actors.Actor`."""
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: RlWork) -> None:
         super().__init__(spec)
         self._settings = DqnSettings.from_mapping(spec.hyperparameters)
         self._n_envs, self._total = spec.n_envs, spec.total_timesteps

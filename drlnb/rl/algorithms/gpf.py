@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms import gpf_actor
 from drlnb.rl.algorithms.gpf_actor import pack_family
 from drlnb.rl.algorithms.learner import Column, Learner, Notify
@@ -49,7 +49,7 @@ class GpfLearner(Learner):
     settings: GpfSettings
     columns = (*GPF_STATISTICS, "grad_norm")
 
-    def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
+    def __init__(self, spec: RlWork, *, device: str = "cpu", by_hand: bool = True) -> None:
         super().__init__(spec, device=device, by_hand=by_hand)
         weights = self.settings
         self._coefficients = Coefficients(q_coef=weights.q_coef, vf_coef=weights.vf_coef, pg_coef=weights.pg_coef)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.acting.actors import Actor
 from drlnb.rl.heads import log_softmax
 from drlnb.rl.settings.gpf import GpfSettings, ends
@@ -57,7 +57,7 @@ class GpfActor(Actor):
     learner knows them exactly, whoever acted and however late the fragment comes.
     """
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: RlWork) -> None:
         super().__init__(spec)
         self._settings = GpfSettings.from_mapping(spec.hyperparameters)
         self._members = np.arange(spec.n_envs, dtype=np.int32) % self._settings.n_members

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, NonFinite
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import settings_of
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.networks import MlpTowers, Networks, make_networks
@@ -72,7 +72,7 @@ class Learner(ABC):
     #: Names of the statistics of a gradient step; ``loss`` and ``grad_norm`` among them.
     columns: ClassVar[tuple[str, ...]]
 
-    def __init__(self, spec: TaskSpec, *, device: str = "cpu", by_hand: bool = True) -> None:
+    def __init__(self, spec: RlWork, *, device: str = "cpu", by_hand: bool = True) -> None:
         self.spec, self.settings = spec, settings_of(spec)
         self.networks: Networks = make_networks(spec, torch.device(device))
         #: The network whose steps autograd records; None: an MLP, whose gradient is written out.

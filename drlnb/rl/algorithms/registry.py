@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import ALGORITHMS, TaskSpec
+from drlnb.records.spec import ALGORITHMS, RlWork
 from drlnb.rl.networks.policies import check_spaces
 
 if TYPE_CHECKING:
@@ -69,24 +69,24 @@ def settings_class(algo: str) -> "type[Settings]":
     return _load(_entry(algo).settings)
 
 
-def settings_of(spec: TaskSpec) -> "Settings":
+def settings_of(spec: RlWork) -> "Settings":
     """Return a task's settings, complete; a :class:`.ConfigError` lists what is unknown or wrong."""
     return settings_class(spec.algo).from_mapping(spec.hyperparameters)
 
 
-def check_fit(spec: TaskSpec) -> None:
+def check_fit(spec: RlWork) -> None:
     """Refuse a task, with its spaces filled in, whose algorithm or policy cannot serve them; say what would."""
     check_spaces(spec)
     if spec.algo != "ppo":  # PPO takes all that the probe lets through
         make_actor(spec)
 
 
-def make_actor(spec: TaskSpec) -> "Actor":
+def make_actor(spec: RlWork) -> "Actor":
     """Return the acting side of a task's algorithm; see :class:`drlnb.rl.acting.actors.Actor`."""
     return _load(_entry(spec.algo).actor)(spec)
 
 
-def make_learner(spec: TaskSpec, *, device: str = "cpu") -> "Learner":
+def make_learner(spec: RlWork, *, device: str = "cpu") -> "Learner":
     """Return the learner of a task's algorithm; see :class:`drlnb.rl.algorithms.learner.Learner`."""
     return _load(_entry(spec.algo).learner)(spec, device=device)
 
@@ -96,7 +96,7 @@ def off_policy(algo: str) -> bool:
     return bool(_entry(algo).replay)
 
 
-def make_replay(spec: TaskSpec) -> "Replay | None":
+def make_replay(spec: RlWork) -> "Replay | None":
     """Return the memory of a task's algorithm; None if it learns from each round's fragments alone."""
     if not off_policy(spec.algo):
         return None

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.seeding import REPLAY, generator
 from drlnb.rl.settings.dqn import DqnSettings
@@ -233,7 +233,7 @@ class ReplayRing:
 class Replay:
     """The memory of one off-policy task, whose spaces are filled in: fragments in, a block of minibatches out."""
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: RlWork) -> None:
         self.spec = spec
         self.settings = DqnSettings.from_mapping(spec.hyperparameters)
         space = spec.observation_space or {}

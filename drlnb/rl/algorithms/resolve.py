@@ -13,7 +13,7 @@ import numpy as np
 from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.settings import parse_text
-from drlnb.records.spec import TaskSpec, WorkSpec
+from drlnb.records.spec import RlWork, WorkSpec
 from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.networks.activations import named
 from drlnb.rl.schedules import sampled
@@ -197,10 +197,10 @@ def live_keys(spec: WorkSpec) -> tuple[str, ...]:
 
     Examples
     --------
-    >>> live_keys(TaskSpec(name="a", env="CartPole-v1", algo="dqn", total_timesteps=1, n_envs=1))
+    >>> live_keys(RlWork(name="a", env="CartPole-v1", algo="dqn", total_timesteps=1, n_envs=1))
     ('rl.learning_rate', 'rl.tau')
     """
-    live = settings_class(spec.algo).live() if isinstance(spec, TaskSpec) else ()
+    live = settings_class(spec.algo).live() if isinstance(spec, RlWork) else ()
     return tuple(sorted(PREFIX + name for name in live))
 
 
@@ -222,7 +222,7 @@ def live_value(spec: WorkSpec, key: str, value: object) -> object:
         If there is no such setting (the message has the nearest name and all that can change), the algorithm
         cannot change it while it trains, or the value is wrong.
     """
-    if not isinstance(spec, TaskSpec):
+    if not isinstance(spec, RlWork):
         raise ConfigError(f"{key} is a setting of an algorithm, and task {spec.name} has none: it is supervised work")
     kind, name, known = settings_class(spec.algo), key.removeprefix(PREFIX), live_keys(spec)
     can = f"while {spec.algo} trains these can change: {', '.join(known)}"

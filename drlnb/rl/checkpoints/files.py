@@ -25,7 +25,7 @@ from safetensors.numpy import load, save
 from drlnb.records.base import Facts
 from drlnb.records.episodes import episode
 from drlnb.records.errors import CheckpointError, LayoutMismatch
-from drlnb.records.spec import TaskSpec, WorkSpec, read_work
+from drlnb.records.spec import RlWork, WorkSpec, read_work
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.algorithms.replay import ReplayRing
 from drlnb.rl.checkpoints.trained import State, Trained
@@ -76,7 +76,7 @@ def pack(spec: WorkSpec, trained: Trained) -> tuple[dict[str, object], dict[str,
         Facts that JSON holds, and file name -> content.
     """
     laid_out: Facts = {}
-    if isinstance(spec, TaskSpec):
+    if isinstance(spec, RlWork):
         saved = trained.state.facts.get(LAYOUT)
         layout = make_actor(spec).layout if saved is None else layout_from(spec, saved)
         laid_out, blobs = {"layout": describe_layout(layout)}, to_files(layout, trained.state)
@@ -152,7 +152,7 @@ def unpack(
 
 
 def _unpacked_state(spec: WorkSpec, facts: Facts, blobs: Mapping[str, bytes], where: str) -> State:
-    if not isinstance(spec, TaskSpec):
+    if not isinstance(spec, RlWork):
         published, buffer = (np.frombuffer(blobs[name], np.uint8) for name in (MODEL, OPTIMIZER))
         return State(published=published, facts=facts["learner"], buffer=buffer)
     algo = facts["spec"]["algo"]
@@ -200,7 +200,7 @@ def describe_layout(layout: Layout) -> Facts:
     }
 
 
-def layout_from(spec: TaskSpec, plain: Facts) -> Layout:
+def layout_from(spec: RlWork, plain: Facts) -> Layout:
     """Rebuild the layout of a network that is a torch module from :func:`describe_layout`, without torch.
 
     Raises

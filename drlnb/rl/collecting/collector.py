@@ -20,7 +20,7 @@ import numpy as np
 from drlnb.records.base import Facts
 from drlnb.records.episodes import success
 from drlnb.records.errors import EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.collecting.gathering import Run, Sight, last_observation
 from drlnb.rl.envs.make import make_env
@@ -67,7 +67,7 @@ class Collector:
         If an environment cannot be made or reset.
     """
 
-    def __init__(self, spec: TaskSpec, *, env_indices: Sequence[int]) -> None:
+    def __init__(self, spec: RlWork, *, env_indices: Sequence[int]) -> None:
         indices = tuple(int(i) for i in env_indices)
         if not indices or list(indices) != sorted(set(indices)) or indices[0] < 0 or indices[-1] >= spec.n_envs:
             raise ValueError(f"env_indices must ascend within [0, {spec.n_envs}), got {indices}")

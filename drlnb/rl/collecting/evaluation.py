@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from drlnb.records.episodes import Episode, success, success_rate
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.acting.actors import Actor
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.envs.make import make_env, probe
@@ -30,7 +30,7 @@ _MOST_ENVS = 8
 class Model(Protocol):
     """What ``drlnb.PPO`` and its kin are."""
 
-    spec: TaskSpec
+    spec: RlWork
     #: As its learner published them.
     parameters: np.ndarray
     version: int
@@ -102,7 +102,7 @@ def evaluate(
     EnvError
         If an environment cannot be made.
     """
-    spec: TaskSpec = model.spec
+    spec: RlWork = model.spec
     if env is not None and env != spec.env:
         moved = replace(spec, env=env, env_factory=None, env_kwargs={})
         for name, space in probe(moved).items():
@@ -115,7 +115,7 @@ def evaluate(
 
 
 def evaluate_parameters(
-    spec: TaskSpec,
+    spec: RlWork,
     parameters: np.ndarray,
     *,
     n_episodes: int = 20,
@@ -173,7 +173,7 @@ class _Player:
         Where it plays.
     """
 
-    def __init__(self, spec: TaskSpec, head: Head, env: gymnasium.Env, seed: int) -> None:
+    def __init__(self, spec: RlWork, head: Head, env: gymnasium.Env, seed: int) -> None:
         self._env, self._tally, self._mask = env, tally_of(env), MaskSource(env, head)
         self._seed, self._most = seed, spec.eval_max_steps
 
@@ -213,7 +213,7 @@ class _Player:
 
 
 def _play(
-    spec: TaskSpec,
+    spec: RlWork,
     actor: Actor,
     envs: Sequence[gymnasium.Env],
     seed: int,

@@ -15,7 +15,7 @@ import numpy as np
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra, UnsupportedSpace
-from drlnb.records.spec import SOURCE_KEYS, TaskSpec
+from drlnb.records.spec import SOURCE_KEYS, RlWork
 from drlnb.rl.envs.masks import MaskSource, allowed_action, uses_masks
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
@@ -35,7 +35,7 @@ _CHOICES = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium
 
 
 #: Where environments come from: an id, or a task.
-Source = str | TaskSpec | Facts
+Source = str | RlWork | Facts
 
 
 class _Source(NamedTuple):
@@ -50,7 +50,7 @@ def read_source(source: Source) -> _Source:
     """Return an environment's id, factory, arguments and wrappers."""
     if isinstance(source, str):
         return _Source(source, None, {}, ())
-    plain = {key: getattr(source, key) for key in SOURCE_KEYS} if isinstance(source, TaskSpec) else source
+    plain = {key: getattr(source, key) for key in SOURCE_KEYS} if isinstance(source, RlWork) else source
     kwargs, wrappers = plain.get("env_kwargs") or {}, plain.get("env_wrappers") or ()
     return _Source(str(plain["env"]), plain.get("env_factory"), dict(kwargs), wrappers)
 
@@ -297,7 +297,7 @@ def probe(source: Source) -> dict[str, Facts]:
     try:
         _check_spaces(env, made)
         spaces = {"observation_space": _observed(made), "action_space": describe(made.action_space)}
-        masked = isinstance(source, TaskSpec) and uses_masks(source)
+        masked = isinstance(source, RlWork) and uses_masks(source)
         _walk(env, made, MaskSource(made, Head.of(spaces["action_space"])) if masked else None)
         return spaces
     finally:

@@ -13,7 +13,7 @@ import numpy as np
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.heads import Head
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ __all__ = ["FORBIDDEN", "MaskSource", "allowed_action", "masked", "read_masks", 
 FORBIDDEN = -1e8
 
 
-def uses_masks(spec: TaskSpec) -> bool:
+def uses_masks(spec: RlWork) -> bool:
     """Return whether a task learns with action masks."""
     return bool(spec.hyperparameters.get("use_masking", False))
 

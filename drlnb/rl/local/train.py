@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drlnb.records.episodes import Episode, episode, rolling
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.learner import Learner
 from drlnb.rl.algorithms.registry import make_learner, make_replay, settings_of
 from drlnb.rl.algorithms.replay import Replay
@@ -46,7 +46,7 @@ class LocalLoop:
         If `trained` belongs to another network.
     """
 
-    def __init__(self, spec: TaskSpec, trained: Trained | None = None, *, device: str = "cpu") -> None:
+    def __init__(self, spec: RlWork, trained: Trained | None = None, *, device: str = "cpu") -> None:
         self.spec = spec
         self._n_steps = settings_of(spec).round_steps()
         self._learner: Learner = make_learner(spec, device=device)
@@ -151,7 +151,7 @@ class LocalResult:
 
 
 def train_local(
-    spec: TaskSpec, *, callback: Callable[[dict[str, float]], object] | None = None, device: str = "cpu"
+    spec: RlWork, *, callback: Callable[[dict[str, float]], object] | None = None, device: str = "cpu"
 ) -> LocalResult:
     """Train a task in this process.
 

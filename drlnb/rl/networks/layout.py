@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.heads import Head
 from drlnb.rl.networks import policies
 from drlnb.rl.rows import vector_width
@@ -128,7 +128,7 @@ class Layout:
 
 
 def assemble(
-    spec: TaskSpec,
+    spec: RlWork,
     policy: Shapes,
     rest: Shapes,
     *,
@@ -193,7 +193,7 @@ def _shapes(tower: Tower, widths: Sequence[int], n_in: int, n_out: int) -> list[
     return shapes
 
 
-def layout_of(spec: TaskSpec) -> Layout:
+def layout_of(spec: RlWork) -> Layout:
     """Derive the layout of a task's networks from its spaces and settings, and refuse what does not fit."""
     observation, action = policies.spaces_of(spec)
     policies.check_spaces(spec)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.heads import Head, bounds
 from drlnb.rl.networks.activations import named
 from drlnb.rl.networks.extractors import NAMED, CombinedExtractor
@@ -37,7 +37,7 @@ OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
 class Seen:
     """Turn raw observations of a task into what a module takes."""
 
-    def __init__(self, spec: TaskSpec) -> None:
+    def __init__(self, spec: RlWork) -> None:
         self._form = form_of(spec.observation_space)
         kwargs = spec.hyperparameters.get("policy_kwargs") or {}
         #: Images are divided by 255.
@@ -216,7 +216,7 @@ def _own(packed: Mapping[str, str], setting: str) -> Any:  # a user's class or f
         raise ConfigError(f"{setting} {packed.get('name')} {error}") from error
 
 
-def _features(kwargs: Facts, spec: TaskSpec, space: gymnasium.Space) -> nn.Module:
+def _features(kwargs: Facts, spec: RlWork, space: gymnasium.Space) -> nn.Module:
     keyed = spec.hyperparameters.get("policy") == "MultiInputPolicy"
     chosen = kwargs.get("features_extractor_class", "CombinedExtractor" if keyed else "NatureCNN")
     more = dict(kwargs.get("features_extractor_kwargs") or {})
@@ -235,7 +235,7 @@ def _features(kwargs: Facts, spec: TaskSpec, space: gymnasium.Space) -> nn.Modul
     return NAMED[chosen](space, **more)
 
 
-def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
+def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
     """Build a task's network with its starting weights, which depend on the task's seed alone.
 
     Raises
@@ -271,7 +271,7 @@ def build(spec: TaskSpec, device: torch.device | str = "cpu") -> PolicyModule:
     return PolicyModule(net, seen).to(device)
 
 
-def module_layout(spec: TaskSpec, module: PolicyModule | None = None) -> Layout:
+def module_layout(spec: RlWork, module: PolicyModule | None = None) -> Layout:
     """Return the layout of a task whose network is a module: all of its parameters are published."""
     head = Head.of(spec.action_space or {})
     parameters = (module or build(spec)).named_parameters()
@@ -290,11 +290,11 @@ def attach(module: nn.Module, places: Mapping[str, Tensor], grads: Mapping[str, 
             parameter.grad = grads[name]
 
 
-def _answers(module: PolicyModule, obs: Tensor, spec: TaskSpec) -> tuple[Tensor, ...]:
+def _answers(module: PolicyModule, obs: Tensor, spec: RlWork) -> tuple[Tensor, ...]:
     return (module.actor(obs),) if spec.algo == "dqn" else module.both(obs)
 
 
-def check(module: PolicyModule, spec: TaskSpec) -> None:
+def check(module: PolicyModule, spec: RlWork) -> None:
     """Try a module on two observations.
 
     Raises

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.functional import linear
 
 from drlnb.records.base import Facts
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.networks.activations import BY_HAND
 from drlnb.rl.networks.layout import PI, VF, Layout, Q, Tower, layout_of
 from drlnb.rl.networks.modules import attach, build, check, module_layout
@@ -97,7 +97,7 @@ def dense(
 class MlpTowers:
     """Towers of dense layers of one task, with its spaces filled in: views of one flat tensor on a device."""
 
-    def __init__(self, spec: TaskSpec, device: torch.device) -> None:
+    def __init__(self, spec: RlWork, device: torch.device) -> None:
         self.layout = layout_of(spec)
         kwargs = spec.hyperparameters.get("policy_kwargs") or {}
         start = initial(self.layout, generator(spec.seed, INIT), kwargs, q_values=spec.algo == "dqn")
@@ -154,7 +154,7 @@ class ModuleNetworks:
 
     by_hand = False
 
-    def __init__(self, spec: TaskSpec, device: torch.device) -> None:
+    def __init__(self, spec: RlWork, device: torch.device) -> None:
         #: What computes outputs and values; its hooks see what autograd saves.
         self.module = self._target = build(spec, device)
         check(self.module, spec)
@@ -199,14 +199,14 @@ class ModuleNetworks:
 Networks = MlpTowers | ModuleNetworks
 
 
-def _kept(spec: TaskSpec, layout: Layout, start: np.ndarray, device: torch.device) -> Kept:
+def _kept(spec: RlWork, layout: Layout, start: np.ndarray, device: torch.device) -> Kept:
     dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
     given = kwargs.get("optimizer_kwargs")
     optimizer = {} if dqn and given is None else given
     return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), optimizer, target=dqn))
 
 
-def make_networks(spec: TaskSpec, device: torch.device) -> Networks:
+def make_networks(spec: RlWork, device: torch.device) -> Networks:
     """Return the networks of a task with their starting weights; :class:`.Learner` lists what is refused."""
     spaces_of(spec)
     check_spaces(spec)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, UnsupportedSpace
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.envs.masks import uses_masks
 from drlnb.rl.networks.activations import BY_HAND, NUMPY, named
 from drlnb.rl.rows import form_of, is_image
@@ -18,7 +18,7 @@ __all__ = ["check_spaces", "images_scaled", "is_module", "network_shape", "norma
 _DEFAULT_ARCH = (64, 64)
 
 
-def spaces_of(spec: TaskSpec) -> tuple[Facts, Facts]:
+def spaces_of(spec: RlWork) -> tuple[Facts, Facts]:
     """Return a task's observation space and action space.
 
     Raises
@@ -31,7 +31,7 @@ def spaces_of(spec: TaskSpec) -> tuple[Facts, Facts]:
     return spec.observation_space, spec.action_space
 
 
-def is_module(spec: TaskSpec) -> bool:
+def is_module(spec: RlWork) -> bool:
     """Return whether a task's network is a torch module instead of an MLP's towers."""
     policy, form = spec.hyperparameters.get("policy", "MlpPolicy"), form_of(spec.observation_space)
     if "features_extractor_class" in (spec.hyperparameters.get("policy_kwargs") or {}):
@@ -41,7 +41,7 @@ def is_module(spec: TaskSpec) -> bool:
     return bool(policy != "MlpPolicy")
 
 
-def check_spaces(spec: TaskSpec) -> None:
+def check_spaces(spec: RlWork) -> None:
     """Refuse a task whose algorithm or policy cannot serve its spaces.
 
     A policy must fit the observations, as Stable-Baselines3 demands; some algorithms must be able to list the values of
@@ -83,7 +83,7 @@ def normalised(value: bool | Mapping[str, bool] | None) -> tuple[bool, bool]:
     return bool(value), bool(value)
 
 
-def images_scaled(spec: TaskSpec) -> bool:
+def images_scaled(spec: RlWork) -> bool:
     """Return whether an MLP's towers get images (uint8, three axes, 0 to 255) divided by 255, unless normalised.
 
     So does Stable-Baselines3's ``preprocess_obs``, whatever the policy, unless ``normalize_images`` is False.

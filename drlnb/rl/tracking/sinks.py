@@ -36,7 +36,7 @@ class RunFacts:
     run_id: str
     #: The run's directory; a sink of files writes below it unless it was given a folder.
     out: Path
-    #: Task -> its spec as plain data (``TaskSpec.to_plain``): environment, algorithm, seed, hyper-parameters.
+    #: Task -> its spec as plain data (``RlWork.to_plain``): environment, algorithm, seed, hyper-parameters.
     tasks: Mapping[str, Facts] = field(default_factory=dict)
 
 

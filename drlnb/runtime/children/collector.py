@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from drlnb.records.errors import EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.host_store import StoreView
@@ -116,7 +116,7 @@ class CollectorChild:
         from drlnb.rl.collecting.collector import Collector
         from drlnb.rl.seeding import seed_globals
 
-        spec = TaskSpec.from_plain(header["spec"])
+        spec = RlWork.from_plain(header["spec"])
         self._steps = StepCount.at(header["steps"])
         seed_globals(spec.seed, header["env_indices"][0], header["attempt"], header["number"])
         become(f"drlnb collector {spec.name}#{header['collector']}")

@@ -18,7 +18,7 @@ import torch
 from drlnb.planning.leasing.fence import FenceGate
 from drlnb.records.errors import NonFinite
 from drlnb.records.ids import Fence
-from drlnb.records.spec import FitWork, TaskSpec, read_work
+from drlnb.records.spec import FitWork, RlWork, read_work
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.checkpoints.files import LAYOUT, describe_layout
 from drlnb.rl.fragments import Fragment
@@ -164,7 +164,7 @@ class ExecutorChild:
         spec, device = read_work(header["spec"]), self.device.name
         if isinstance(spec, FitWork):
             return Model(FitLearner(spec, device=device))
-        assert isinstance(spec, TaskSpec)
+        assert isinstance(spec, RlWork)
         return Model(make_learner(spec, device=device))
 
     def _make_room(self, task: str) -> None:

@@ -6,7 +6,7 @@ environments, never Dask; the next lease may be on another node, the ring stays 
 
 from collections.abc import Callable
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_replay
 from drlnb.rl.algorithms.replay import Replay
 from drlnb.rl.fragments import Fragment
@@ -38,7 +38,7 @@ class ReplayChild:
             If the task has none, or the saved one belongs to another task.
         """
         StepCount.at(header["steps"]).rest()  # it has no environments
-        spec = TaskSpec.from_plain(header["spec"])
+        spec = RlWork.from_plain(header["spec"])
         become(f"drlnb replay {spec.name}")
         replay = make_replay(spec)
         if replay is None:

@@ -1,6 +1,6 @@
 """Configure the rounds of a task by the work that it is."""
 
-from drlnb.records.spec import FitWork, TaskSpec, WorkSpec
+from drlnb.records.spec import FitWork, RlWork, WorkSpec
 from drlnb.rl.algorithms.registry import off_policy, settings_of
 from drlnb.rl.networks.policies import is_module
 from drlnb.runtime.protocol import Plain
@@ -18,7 +18,7 @@ def rounds_of(spec: WorkSpec) -> Plain:
     """Return what a task's work says of the configuration of its round machine."""
     if isinstance(spec, FitWork):
         return {"n_envs": 0, "n_collectors": 0, "n_steps": spec.round_steps, "can_respawn": True}
-    assert isinstance(spec, TaskSpec)
+    assert isinstance(spec, RlWork)
     settings = settings_of(spec)
     return {
         "n_envs": spec.n_envs,

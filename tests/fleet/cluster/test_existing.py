@@ -3,7 +3,7 @@ import pytest
 from drlnb.fleet.cluster.existing import check, differences, prepare
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, RunLocked, SpecMismatch
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files import lock
 from drlnb.runtime.files.lock import Lock
 from drlnb.runtime.files.run_directory import RunDir
@@ -11,7 +11,7 @@ from drlnb.runtime.files.run_directory import RunDir
 
 def task(**changes):
     plain = {"name": "a", "env": "CartPole-v1", "seed": 0, "total_timesteps": 100, "n_envs": 2, "n_collectors": 2}
-    return TaskSpec(**{**plain, "hyperparameters": {"gamma": 0.9}, **changes})
+    return RlWork(**{**plain, "hyperparameters": {"gamma": 0.9}, **changes})
 
 
 def spec(run="r2", planners=None, **changes):

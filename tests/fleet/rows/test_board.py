@@ -4,12 +4,12 @@ import pytest
 
 from drlnb.fleet.rows.board import Board
 from drlnb.records import round as words
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.views.folds.entries import decoded, entries_of, split_stream
 from tests.fleet import conftest
 from tests.views.journals import Run
 
-SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
+SPEC = RlWork(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
 
 
 def row(kind, attempt=1, **fields):

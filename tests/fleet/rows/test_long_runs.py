@@ -12,7 +12,7 @@ from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.packed import Packer
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.run_directory import RunDir
 
 #: Reads a run directory in one way and prints how many rounds it saw, and the most memory that it took in MB.
@@ -110,7 +110,7 @@ def long_run(out, n_rounds):
         "broker-e1": [leasing.SlotAdded(t=0.0, slot="0/cpu0", node="0", device="cpu", executor_epoch=1)],
         "task-a-a1": [words.TaskOpened(t=0.0, attempt=1, elapsed_s=0.0, episodes=(), **nothing)],
     }
-    spec = TaskSpec(name="a", env="A-v0", total_timesteps=10**12, n_envs=1)
+    spec = RlWork(name="a", env="A-v0", total_timesteps=10**12, n_envs=1)
     RunDir(out).create({"run": "r", "tasks": [spec.to_plain()]})
     for (name, first), rounds in zip(begun.items(), (pool_round, task_round), strict=True):
         machine, config = ("pool", POOL) if name.startswith("broker") else ("round", ROUND)

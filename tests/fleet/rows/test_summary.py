@@ -9,13 +9,13 @@ from drlnb.records import round as words
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.leasing.gantt import gantt
 
 JOURNALS = Path(__file__).parents[2] / "journals"
 
-SPEC = TaskSpec(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
+SPEC = RlWork(name="a", env="CartPole-v1", seed=4, total_timesteps=1000, n_envs=1)
 
 
 def stream(name, machine, *records, snapshot=None):
@@ -171,7 +171,7 @@ def test_an_expired_lease_was_held_and_computed_nothing_that_counts():
 
 def test_inflation_is_time_with_waits_over_time_without_them():
     """Task a: 3 of its 12 s waiting for its second lease, 12 / 9; task b: 4 of 8, 8 / 4; mean 5 / 3."""
-    other = TaskSpec(name="b", env="CartPole-v1", total_timesteps=10, n_envs=1)
+    other = RlWork(name="b", env="CartPole-v1", total_timesteps=10, n_envs=1)
 
     def one(start, end, task, token):
         return granted(f"r1/{task}", token), returned(end), released(f"r1/{task}", end - start, 1.0, token)

@@ -20,7 +20,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream, StreamOpened
 from drlnb.records.round import EvaluationFinished, ExperienceArrived, GradientComputed, LeaseReceived
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.views import fleet
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold, fold_of
@@ -36,7 +36,7 @@ def journal(request):
 
 def specs_of(journal):
     names = {str(s.header.config["task"]) for s in journal.streams.values() if s.header.machine == "round"}
-    return [TaskSpec(name=name, env="A-v0", total_timesteps=10**6, n_envs=1) for name in sorted(names)]
+    return [RlWork(name=name, env="A-v0", total_timesteps=10**6, n_envs=1) for name in sorted(names)]
 
 
 def pool_of(journal):

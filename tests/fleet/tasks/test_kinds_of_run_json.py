@@ -10,7 +10,7 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, run_spec, unusable
 from drlnb.records.errors import ConfigError
 from drlnb.records.kinds import kind_problems
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import small_task
 
@@ -70,7 +70,7 @@ def paths(value, at=()):
 
 def test_every_field_has_its_kinds_here():
     """A field that is added must say what it may hold, and is then held to it below."""
-    assert TASK_KINDS.keys() == {field.name for field in fields(TaskSpec)}
+    assert TASK_KINDS.keys() == {field.name for field in fields(RlWork)}
     assert RUN_KINDS.keys() == {field.name for field in fields(RunSpec)}
 
 
@@ -105,8 +105,8 @@ def test_no_value_anywhere_ends_in_a_bare_error(read, whole):
 def test_mappings_and_lists_are_looked_into():
     """A planner that is a number, a wrapper that is text."""
     assert kind_problems(RunSpec, {"planners": {"hold": 3}}) == ["planners must be names with text, got {'hold': 3}"]
-    assert kind_problems(TaskSpec, {"env_wrappers": ["x"]}) == ["env_wrappers must be a list, got ['x']"]
-    assert kind_problems(TaskSpec, {"group": 3}) == ["group must be text or null, got 3"]
+    assert kind_problems(RlWork, {"env_wrappers": ["x"]}) == ["env_wrappers must be a list, got ['x']"]
+    assert kind_problems(RlWork, {"group": 3}) == ["group must be text or null, got 3"]
 
 
 @pytest.mark.parametrize(

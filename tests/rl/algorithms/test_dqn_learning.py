@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
@@ -74,7 +74,7 @@ def test_chain_values_are_those_by_hand(double_q, make_dqn_spec):
 
 def trained(env: str, seed: int) -> float:
     found = resolve(env, "dqn")
-    spec = TaskSpec(
+    spec = RlWork(
         name="a",
         env=env,
         algo="dqn",

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from torch import nn
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.dqn import DqnLearner, Rows
 from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.checkpoints.files import pack as packed
@@ -74,7 +74,7 @@ class Deaf(Own):
         self.spare = nn.Parameter(torch.zeros(1))
 
 
-def task(env: Any = Lit, policy: Any = "CnnPolicy", **given: Any) -> TaskSpec:
+def task(env: Any = Lit, policy: Any = "CnnPolicy", **given: Any) -> RlWork:
     """Return a small DQN task of an environment's class."""
     source = {"env": env.__name__, "env_factory": pack(env), "env_kwargs": given.pop("kwargs", {})}
     top = {"name": "a", "seed": 5, "n_envs": 2, "total_timesteps": 96, "n_collectors": 1, "algo": "dqn"}
@@ -84,7 +84,7 @@ def task(env: Any = Lit, policy: Any = "CnnPolicy", **given: Any) -> TaskSpec:
     hyper |= {"target_update_interval": 16}
     if own == "CnnPolicy":
         hyper["policy_kwargs"] = {"features_extractor_kwargs": {"features_dim": 8}}
-    return TaskSpec(hyperparameters=hyper | given, **source, **top, **probe(source))
+    return RlWork(hyperparameters=hyper | given, **source, **top, **probe(source))
 
 
 def test_the_convolutional_network_is_features_and_one_layer():

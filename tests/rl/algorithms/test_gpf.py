@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError, NonFinite, UnsupportedSpace
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.gpf import GpfLearner, with_fresh
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.algorithms.resolve import resolve
@@ -29,10 +29,10 @@ FAMILY = [{}, {"eps": 0.25, "tau2": 2.0}, {"tau1": [0.4, 0.2]}]
 
 
 @pytest.fixture
-def make(make_spec) -> Callable[..., TaskSpec]:
+def make(make_spec) -> Callable[..., RlWork]:
     """Build a small GPF task."""
 
-    def made(env: str = "CartPole-v1", **given: Any) -> TaskSpec:
+    def made(env: str = "CartPole-v1", **given: Any) -> RlWork:
         return replace(make_spec(env, **{"reward_scale": 0.1, **given}), algo="gpf")
 
     return made
@@ -487,4 +487,4 @@ def test_rewards_of_unknown_size_are_warned_about():
 def test_settings_survive_a_journey_as_plain_data(make):
     """Defaults hold paths as lists, so a spec equals itself after JSON."""
     spec = make(**GpfSettings().to_plain())
-    assert TaskSpec.from_plain(spec.to_plain()) == spec
+    assert RlWork.from_plain(spec.to_plain()) == spec

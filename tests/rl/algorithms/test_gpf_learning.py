@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector
@@ -76,7 +76,7 @@ def _registered_here() -> Iterator[None]:
 def learned(env: str, rounds: int, **hyper: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Train on four environments in rounds of 16 steps; return A, V and eps, tau1, tau2 per one-hot state."""
     given = {"n_steps": 16, "reward_scale": 1, "policy_kwargs": TABLE, "max_grad_norm": 10, **hyper}
-    spec = TaskSpec(
+    spec = RlWork(
         name="a",
         env=env,
         algo="gpf",
@@ -148,7 +148,7 @@ def test_a_bandits_policy_is_the_softmax_of_its_rewards(hyper, gap):
 
 def test_without_information_the_policy_stays_random():
     """A clock pays the same for both actions: after training the entropy is still above .65 of log 2 = .693."""
-    spec = TaskSpec(
+    spec = RlWork(
         name="a",
         env="rl/Clock-v0",
         algo="gpf",
@@ -165,7 +165,7 @@ def trained(env: str, seed: int) -> float:
     """Train with the shipped settings and return the mean of 40 greedy episodes."""
     torch.set_num_threads(1)
     found = resolve(env, "gpf")
-    spec = TaskSpec(
+    spec = RlWork(
         name="a",
         env=env,
         algo="gpf",

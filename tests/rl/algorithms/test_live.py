@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.resolve import live_keys, live_value
 
 
 def task(algo="ppo"):
-    return TaskSpec(name="a", env="CartPole-v1", algo=algo, total_timesteps=1000, n_envs=4)
+    return RlWork(name="a", env="CartPole-v1", algo=algo, total_timesteps=1000, n_envs=4)
 
 
 @pytest.mark.parametrize(

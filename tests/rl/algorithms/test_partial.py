@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_learner, settings_of
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
@@ -11,7 +11,7 @@ from drlnb.rl.fragments import Fragment
 HYPER = {"n_epochs": 1, "batch_size": 64}
 
 
-def fragments(spec: TaskSpec, parameters: np.ndarray) -> list[Fragment]:
+def fragments(spec: RlWork, parameters: np.ndarray) -> list[Fragment]:
     """Return a round's fragments of two collectors."""
     found = []
     for share in split_envs(spec.n_envs, 2):
@@ -25,11 +25,11 @@ def fragments(spec: TaskSpec, parameters: np.ndarray) -> list[Fragment]:
 def make_streaming(make_spec):
     """Build a task whose gradients are computed at arrival."""
 
-    def make(algo: str, **given) -> TaskSpec:
+    def make(algo: str, **given) -> RlWork:
         spec = make_spec(**HYPER, **given)
         more = {"reward_scale": 0.1, "n_action_samples": 5} if algo == "gpf" else {"ent_coef": 0.01}
         plain = spec.to_plain() | {"algo": algo, "hyperparameters": {**spec.hyperparameters, **more}}
-        return TaskSpec.from_plain(plain)
+        return RlWork.from_plain(plain)
 
     return make
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from drlnb.records.errors import EnvError, UnsupportedSpace
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.envs.make import make_env, probe
@@ -56,7 +56,7 @@ class Later(Clock):
 def test_a_broken_contract_names_environment_index_and_step(fault, told, make_spec):
     """Whatever an environment does wrong in its 7th step is told with its name, its index and that step."""
     spec = make_spec("rl/Clock-v0", n_envs=2)
-    bad = TaskSpec.from_plain({**spec.to_plain(), "env": "mine", "env_factory": pack(functools.partial(Later, fault))})
+    bad = RlWork.from_plain({**spec.to_plain(), "env": "mine", "env_factory": pack(functools.partial(Later, fault))})
     made = Collector(bad, env_indices=[1])
     with pytest.raises(EnvError, match=f"mine, environment 1, {told}"):
         made.collect(make_learner(spec).published(), version=3, round=3, n_steps=12)
@@ -72,7 +72,7 @@ def test_a_nan_in_the_observation_of_a_time_limit_is_found(make_spec):
             return (np.array([np.inf], np.float32) if self._t == 3 else obs), *rest
 
     spec = make_spec("rl/Cut-v0", n_envs=1)
-    bad = TaskSpec.from_plain({**spec.to_plain(), "env_factory": pack(lambda: Ends(end_after=3, truncate=True))})
+    bad = RlWork.from_plain({**spec.to_plain(), "env_factory": pack(lambda: Ends(end_after=3, truncate=True))})
     made = Collector(bad, env_indices=[0])
     with pytest.raises(EnvError, match="environment 0, step 2 of round 1: the observation is not finite: inf"):
         made.collect(make_learner(spec).published(), version=1, round=1, n_steps=5)
@@ -183,7 +183,7 @@ def test_an_environment_from_a_notebook_can_be_resumed(make_spec):
 
     spec = make_spec("rl/Clock-v0", n_envs=2)
     Mine.__module__ = "__main__"  # as in a notebook's cell
-    own = TaskSpec.from_plain({**spec.to_plain(), "env": "Mine", "env_factory": pack(lambda: Mine(end_after=50))})
+    own = RlWork.from_plain({**spec.to_plain(), "env": "Mine", "env_factory": pack(lambda: Mine(end_after=50))})
     parameters = make_learner(spec).published()
     first, second = Collector(own, env_indices=[0, 1]), Collector(own, env_indices=[0, 1])
     first.collect(parameters, version=1, round=1, n_steps=5)

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from drlnb.records.errors import ConfigError, EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.algorithms.registry import check_fit, make_actor, make_learner
 from drlnb.rl.algorithms.resolve import resolve
@@ -62,7 +62,7 @@ class Doors(gymnasium.Env):
         return self._obs(), paid, False, self._t == self._end, self._info()
 
 
-def task(rooms: int = 0, *, by: str = "method", end: int = 6, algo: str = "ppo", **given: Any) -> TaskSpec:
+def task(rooms: int = 0, *, by: str = "method", end: int = 6, algo: str = "ppo", **given: Any) -> RlWork:
     """Return a small task that learns with masks."""
     source = {"env": "Doors", "env_factory": pickled(Doors), "env_kwargs": {"rooms": rooms, "by": by, "end": end}}
     top = {"name": "a", "seed": 5, "n_envs": 2, "total_timesteps": 400, "n_collectors": 1, "algo": algo}
@@ -72,7 +72,7 @@ def task(rooms: int = 0, *, by: str = "method", end: int = 6, algo: str = "ppo",
     from drlnb.rl.envs.make import describe
 
     told = {"observation_space": describe(Doors.observation_space), "action_space": describe(action)}
-    return TaskSpec(hyperparameters=hyper | given, **source, **top, **told)
+    return RlWork(hyperparameters=hyper | given, **source, **top, **told)
 
 
 # ---------------------------------------------------------------------------------------------------- masks
@@ -169,7 +169,7 @@ def test_the_probe_and_the_snapshots_trial_take_allowed_actions():
 # ---------------------------------------------------------------------------------------------------- learning
 
 
-def rollout(spec: TaskSpec, learner: PpoLearner) -> Fragment:
+def rollout(spec: RlWork, learner: PpoLearner) -> Fragment:
     """Return one round of all environments."""
     return Collector(spec, env_indices=range(spec.n_envs)).collect(learner.published(), version=0, round=0, n_steps=8)
 
@@ -220,7 +220,7 @@ def test_split_and_resume_change_nothing():
     """Masks are part of where an environment stands: two collectors, and a stop (by files), give the same bits."""
     spec = task(by="info", total_timesteps=64)
     whole = train_local(spec).parameters
-    assert train_local(TaskSpec.from_plain({**spec.to_plain(), "n_collectors": 2})).parameters.tobytes() == (
+    assert train_local(RlWork.from_plain({**spec.to_plain(), "n_collectors": 2})).parameters.tobytes() == (
         whole.tobytes()
     )
     first = LocalLoop(spec)
@@ -270,7 +270,7 @@ def test_predict_obeys_masks():
 
 def test_masks_where_they_have_no_place_are_refused():
     """Boxes, other algorithms, and a policy that never saw a mask: one line each."""
-    box = TaskSpec.from_plain({**task().to_plain(), "action_space": {
+    box = RlWork.from_plain({**task().to_plain(), "action_space": {
         "kind": "box", "shape": [1], "dtype": "float32", "low": [-1.0], "high": [1.0]}})  # fmt: skip
     with pytest.raises(ConfigError, match="use_masking needs discrete or multidiscrete actions, Doors takes box ones"):
         check_fit(box)

@@ -3,7 +3,7 @@
 import pytest
 
 from drlnb.records.errors import EnvError, MissingExtra
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
 from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
@@ -27,7 +27,7 @@ def wrapped(make_spec):
     def make(*wrappers, **given):
         source = {"env": "Counting", "env_factory": pack(Counting), "env_wrappers": list(wrappers)}
         plain = {**make_spec(**given).to_plain(), **source, "n_envs": 2, "n_collectors": 1}
-        return TaskSpec.from_plain({**plain, **probe(source)})
+        return RlWork.from_plain({**plain, **probe(source)})
 
     return make
 
@@ -90,7 +90,7 @@ def test_a_recorded_episode_reports_its_raw_return(wrapped):
     """The return under the picture is the game's, whatever the agent saw; the steps are the agent's."""
 
     class Zero:
-        spec = TaskSpec.from_plain({
+        spec = RlWork.from_plain({
             **wrapped().to_plain(),
             "env": "drlnb/Catch-v0",
             "env_factory": None,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.ppo import PpoLearner
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
@@ -84,7 +84,7 @@ class Empty(Bandit):
 def trained(make: Any, rounds: int, **hyper: Any) -> PpoLearner:
     env = make()
     settings = {"n_steps": 20, "batch_size": 80, "n_epochs": 10, "policy_kwargs": {"net_arch": []}, **hyper}
-    spec = TaskSpec(
+    spec = RlWork(
         name="a",
         env="small",
         env_factory=pack(make),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.evaluation import evaluate_parameters as evaluate
 from drlnb.rl.envs.make import probe
@@ -14,7 +14,7 @@ def trained(env: str, seed: int) -> float:
     """Train with the shipped settings and return the mean of 20 deterministic episodes."""
     torch.set_num_threads(1)
     found = resolve(env)
-    spec = TaskSpec(
+    spec = RlWork(
         name="a",
         env=env,
         seed=seed,

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.ppo import PpoLearner, evaluate
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.algorithms.resolve import resolve
@@ -58,7 +58,7 @@ class Pictures(gymnasium.Env):
         return self._obs(), float(self._t), False, self._t == 5, {}
 
 
-def task(policy: Any = "CnnPolicy", *, obs: Any = IMAGES, action: Any = HEADS["discrete"], **hyper: Any) -> TaskSpec:
+def task(policy: Any = "CnnPolicy", *, obs: Any = IMAGES, action: Any = HEADS["discrete"], **hyper: Any) -> RlWork:
     """Return a tiny task; a policy that is a function is packed."""
     if callable(policy):
         policy = {"name": "mine", "pickled": pack(policy)}
@@ -69,7 +69,7 @@ def task(policy: Any = "CnnPolicy", *, obs: Any = IMAGES, action: Any = HEADS["d
         made.action_space = action
         return made
 
-    return TaskSpec(
+    return RlWork(
         name="a",
         env="pictures",
         env_factory=pack(build),
@@ -82,7 +82,7 @@ def task(policy: Any = "CnnPolicy", *, obs: Any = IMAGES, action: Any = HEADS["d
     )
 
 
-def fragment(spec: TaskSpec, learner: Any) -> Any:
+def fragment(spec: RlWork, learner: Any) -> Any:
     made = Collector(spec, env_indices=range(spec.n_envs))
     try:
         return made.collect(learner.published(), version=1, round=1, n_steps=6)

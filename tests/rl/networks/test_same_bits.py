@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms import learner
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
@@ -54,7 +54,7 @@ def test_elsewhere_nothing_is_set(users_own, device, wanted):
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_a_round_computes_so_if_its_task_is_deterministic(monkeypatch, deterministic):
     """At the arrival of a fragment and in the steps."""
-    spec = TaskSpec.from_plain(small_task().to_plain() | {"deterministic": deterministic})
+    spec = RlWork.from_plain(small_task().to_plain() | {"deterministic": deterministic})
     seen = []
     monkeypatch.setattr(learner, "same_kernels", lambda *how: seen.append(how) or same_kernels(*how))
     made = make_learner(spec)
@@ -69,7 +69,7 @@ def test_a_round_computes_so_if_its_task_is_deterministic(monkeypatch, determini
 
 def test_a_round_that_fails_after_its_steps_is_undone_too(monkeypatch):
     """Its metrics cannot be computed: parameters, statistics and counts are those before, and it can be finished."""
-    spec = TaskSpec.from_plain(small_task().to_plain())
+    spec = RlWork.from_plain(small_task().to_plain())
     made = make_learner(spec)
     collector = Collector(spec, env_indices=tuple(range(spec.n_envs)))
     made.begin(1, 64)

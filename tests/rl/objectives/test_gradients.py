@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.ppo import Batch, PpoLearner, _weighted_sum
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector, split_envs
@@ -59,7 +59,7 @@ def test_parts_without_weights_would_be_wrong(make_spec):
     assert (unweighted - expected)[:-7].abs().max().item() > 1e-3
 
 
-def play(spec: TaskSpec, *, compute: str | None = None, order: int = 1, rounds: int = 2) -> tuple[Any, list[dict]]:
+def play(spec: RlWork, *, compute: str | None = None, order: int = 1, rounds: int = 2) -> tuple[Any, list[dict]]:
     learner = make_learner(spec)
     if compute:  # the same settings by the other way
         learner.__class__ = type("Forced", (PpoLearner,), {"compute": compute})
@@ -96,7 +96,7 @@ def test_arrival_order_is_irrelevant_where_determinism_is_asked_for(make_spec):
     """Three workers staged forwards and backwards leave the same bits: sums run in the order of the workers."""
     spec = make_spec(n_envs=5, n_collectors=3, n_epochs=1, batch_size=80)
     assert play(spec)[0].state()[1].tobytes() == play(spec, order=-1)[0].state()[1].tobytes()
-    loose = TaskSpec.from_plain({**spec.to_plain(), "deterministic": False})
+    loose = RlWork.from_plain({**spec.to_plain(), "deterministic": False})
     a, b = play(loose)[0], play(loose, order=-1)[0]
     assert (a.adam.flat - b.adam.flat).abs().max().item() < 1e-6
 

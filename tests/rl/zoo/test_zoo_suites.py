@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from drlnb.fleet.tasks.task import Task
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.local.train import train_local
@@ -22,7 +22,7 @@ def needs(extra, *modules):
 
 def spec_of(env, file=ZOO, **given):
     spec = Task.from_zoo(file, env, **given).spec
-    return TaskSpec.from_plain({**spec.to_plain(), **probe(spec)})
+    return RlWork.from_plain({**spec.to_plain(), **probe(spec)})
 
 
 @pytest.mark.slow

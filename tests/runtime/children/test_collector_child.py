@@ -10,7 +10,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from drlnb.records.errors import EnvError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.envs import make
 from drlnb.rl.envs.make import probe
@@ -27,7 +27,7 @@ NOTHING = memoryview(b"")
 def a_task(env="CartPole-v1", **more):
     hyper = {"n_steps": 8, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": [4]}}
     sizes = {"total_timesteps": 100, "n_envs": 2, "eval_max_steps": 30}
-    return TaskSpec(name="a", env=env, hyperparameters=hyper, **probe({"env": env, **more}), **sizes, **more)
+    return RlWork(name="a", env=env, hyperparameters=hyper, **probe({"env": env, **more}), **sizes, **more)
 
 
 @pytest.fixture

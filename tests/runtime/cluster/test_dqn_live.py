@@ -8,7 +8,7 @@ import torch
 
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.local.train import train_local
 from drlnb.runtime.master.checkpoint_effects import read_newest
 from tests.runtime.laws import check_laws
@@ -33,12 +33,12 @@ def local():
     """Train the same spec in this process, with one thread as in the executor."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield lambda plain: train_local(TaskSpec.from_plain(plain))
+    yield lambda plain: train_local(RlWork.from_plain(plain))
     torch.set_num_threads(before)
 
 
 def _final(out, plain):
-    found = read_newest(out / "checkpoints" / "a", TaskSpec.from_plain(plain))
+    found = read_newest(out / "checkpoints" / "a", RlWork.from_plain(plain))
     return found[0].state.published.tobytes()
 
 

@@ -7,7 +7,7 @@ from safetensors.torch import load
 
 from drlnb.records.errors import CheckpointError
 from drlnb.records.ids import Fence
-from drlnb.records.spec import FitWork, TaskSpec
+from drlnb.records.spec import FitWork, RlWork
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
@@ -98,6 +98,6 @@ def test_what_a_checkpoint_holds_goes_on_elsewhere_with_the_same_bits(slots, tmp
 def test_a_checkpoint_of_other_work_is_refused(slots, tmp_path):
     """A task of the same name that is no supervised work does not go on from it."""
     write_trained(tmp_path, SPEC, trained(slots().begin(), 0), {})
-    other = TaskSpec(name="reg", env="CartPole-v1", total_timesteps=30, n_envs=1)
+    other = RlWork(name="reg", env="CartPole-v1", total_timesteps=30, n_envs=1)
     with pytest.raises(CheckpointError, match="its work is fit, this task's is rl"):
         read_newest(tmp_path, other)

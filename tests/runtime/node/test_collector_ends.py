@@ -5,7 +5,7 @@ import asyncio
 import psutil
 import pytest
 
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.envs.make import probe
 from drlnb.runtime.ipc.host_store import HostStore
@@ -60,7 +60,7 @@ class Scene:
         """Start a collector with one environment; return its key."""
         key, folder = ("r", name, 0), self.root / name
         folder.mkdir()
-        spec = TaskSpec(
+        spec = RlWork(
             name=name, env="simulators:Simulator-v0", env_kwargs={"folder": str(folder), "hangs": hangs},
             total_timesteps=100, n_envs=1, can_snapshot=False, hyperparameters={"n_steps": 8}, **probe("CartPole-v1"),
         )  # fmt: skip

@@ -12,7 +12,7 @@ from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed,
 from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import TaskSpec
+from drlnb.records.spec import RlWork
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.scheduler import run as run_module
@@ -46,7 +46,7 @@ class Cluster:
         for i in (0, 1):
             self.broker.nodes.pool.give("0", f"0/cpu{i}", "cpu")
             await self.broker.nodes.slot_up("0", f"0/cpu{i}", "cpu", "virtual", 1)
-        tasks = [TaskSpec(name=name, env="CartPole-v1", total_timesteps=9, n_envs=1).to_plain() for name in "ab"]
+        tasks = [RlWork(name=name, env="CartPole-v1", total_timesteps=9, n_envs=1).to_plain() for name in "ab"]
         await self.broker.runs.run_create("r", {"out": str(self.out), "tasks": tasks, **self.spec})
         for name in "ab":
             await self.broker.runs.task_attach("r", name, "0", name)
