@@ -171,6 +171,6 @@ def read_work(plain: Facts) -> WorkSpec:
     """
     kinds: dict[str, type[WorkSpec]] = {kind.work: kind for kind in (RlWork, FitWork)}
     work = plain.get("work")
-    if work not in kinds:
+    if not isinstance(work, str) or work not in kinds:
         raise ValueError(f"work must be one of {', '.join(kinds)}, got {work!r:.80}")
-    return kinds[str(work)].from_plain(plain)
+    return kinds[work].from_plain(plain)

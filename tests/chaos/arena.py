@@ -327,7 +327,7 @@ async def cancel_waiting(run: str, action: str, wait_s: float, dask_scheduler: A
 
 def pool_state(dask_scheduler: Any) -> dict[str, Any]:
     """Return the pool's slots, leases and anchors of this moment; runs in the scheduler."""
-    table = dask_scheduler.plugins[BROKER].pool.snapshot()
+    table = dask_scheduler.plugins[BROKER].pool.snapshot()["leases"]
     return {
         "slots": {name: slot["state"] for name, slot in table["slots"].items()},
         "open": list(table["open"]),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.records.spec import ALGORITHMS, RlWork
+from drlnb.records.spec import ALGORITHMS, RlWork, read_work
 
 
 def spec(**changes):
@@ -71,3 +71,12 @@ def test_unknown_fields_are_refused_together():
     """A spec of another version names all fields that this one lacks."""
     with pytest.raises(ValueError, match="task spec has unknown fields: colour, taste"):
         RlWork.from_plain(spec().to_plain() | {"taste": 1, "colour": 2})
+
+
+def test_what_lacks_is_named_and_so_is_work_of_no_kind():
+    """A spec of another version, or a file that somebody wrote."""
+    with pytest.raises(ValueError, match="task spec lacks total_timesteps, env, n_envs"):
+        read_work({"work": "rl", "name": "a"})
+    for work in (None, "x", ["rl"]):
+        with pytest.raises(ValueError, match=r"work must be one of rl, fit, got "):
+            read_work({"work": work, "name": "a"})

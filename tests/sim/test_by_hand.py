@@ -248,7 +248,7 @@ OPTIONS = [
     ("leasing", "--switch 0.3", ""), ("leasing", "--unequal 0.5", ""), ("leasing", "--faults holder=400", ""),
     ("leasing", "--no-stream", "--hold yield"), ("leasing", "--queue drr", "--tasks 4 --cv 1"),
     ("warmup", "--workers 2", ""), ("warmup", "--rounds 21", ""), ("warmup", "--seeds 1", ""),
-    ("warmup", "--planners seed", ""), ("warmup", "--rho 4", ""), ("warmup", "--kappa 9", ""),
+    ("warmup", "--planners patent", ""), ("warmup", "--rho 4", ""), ("warmup", "--kappa 9", ""),
     ("warmup", "--gap 4", ""), ("warmup", "--jitter 0.3", ""), ("warmup", "--shape outliers", ""),
     ("warmup", "--start-mode zygote", ""), ("warmup", "--start-p95 4", ""),
 ]  # fmt: skip

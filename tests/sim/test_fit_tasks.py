@@ -1,13 +1,19 @@
 """Supervised work in the simulator: rounds without collectors, on the same machines, and their pictures."""
 
+import functools
+
 import pytest
 
+from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns import batching, distribution, leasing, warmup
 from drlnb.records.journal import Journal
-from drlnb.sim.costs import Costs
+from drlnb.sim.costs import Costs, Workload
+from drlnb.sim.driver import Clock
 from drlnb.sim.training.fleet import run_tasks
+from drlnb.sim.training.pool import Pool
+from drlnb.sim.training.task import Task
 from drlnb.views.fleet import tasks as table_of
 from drlnb.views.learning import curves
 
@@ -36,6 +42,22 @@ def test_two_tasks_share_a_slot_without_anybody_who_acts(hold):
     grants = pool.host.stream.of(leasing.LeaseGranted)
     assert {(grant.task, grant.round) for grant in grants} == {(f"sim{i}", k) for i in range(2) for k in range(6)}
     assert replay(pool.host.stream).difference is None
+
+
+def test_a_pause_in_a_round_begins_it_once():
+    """Told to go on while its slot computes, it goes on with the steps that it has begun."""
+    clock = Clock()
+    pool = Pool(clock, slots={"n0/slot0": "n0"}, nodes=("n0",), settings=LeasingSettings())
+    work = Workload(Costs(compute_s=1.0), seed=1, task=0, n_collectors=0)
+    config = {"task": "sim0", "planners": {}, **FIT}
+    task = Task(clock, pool, work, config=config, node="n0", validate=True)
+    for t, event in ((1.3, words.PauseAsked), (1.6, words.ResumeAsked)):
+        clock.after(t, functools.partial(task.host.feed, event))
+    task.open()
+    clock.run()
+    (stream,) = task.streams
+    assert [row.n_timesteps for row in stream.of(words.MetricsRecorded)] == [10, 20, 30, 40, 45]
+    assert [work.after_timesteps for work in stream.of(words.ComputeGradient)] == [10, 20, 30, 40, 45]
 
 
 def test_pictures_of_it_invent_nothing():

@@ -112,9 +112,9 @@ content = leases.content
 draw, content.draw = content.draw, lambda name="": 1 / 0
 leases.touch()
 for _ in range(4): leases.refresh()
-spans, content._spans = content._spans, lambda: {}
+content.hold.spans = lambda: {}
 content.panel.fields["window"].field.value = "2 min"
-content._spans = spans
+del content.hold.spans
 """)
     said = json.loads(
         printed(kernel.execute("import json; print(json.dumps([[m.text, m.n > 1] for m in leases.messages]))"))
