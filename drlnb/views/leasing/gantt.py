@@ -113,7 +113,7 @@ def gantt(
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
     said = _sentence(numbers, line, whole=whole)
     notes = [*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()]
-    facts = {"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0}
+    facts = {"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0, "slots": len(line.slots)}
     return picture("leasing.gantt", fold, said, TABLE, body, numbers=numbers, notes=notes, facts=facts)
 
 

@@ -78,6 +78,12 @@ def test_a_drain_is_drawn_and_ends():
     assert view.rows()[-1][-1] == "expired"
 
 
+def test_what_the_browser_needs_to_count_a_part_of_the_picture_is_there():
+    """Its shares are of all slots' seconds, so it must know how many slots there were."""
+    facts = gantt.gantt(two_tasks().journal()).facts
+    assert facts["slots"] == sum(lane["kind"] == "slot" for lane in facts["lanes"]) > 0
+
+
 def test_a_changed_setting_is_a_mark():
     """A person's change stands in the picture at its time."""
     marks = gantt.gantt(two_tasks().journal()).facts["marks"]
