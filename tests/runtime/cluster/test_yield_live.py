@@ -34,7 +34,7 @@ def test_a_slot_changes_hands_in_a_round_and_the_parameters_are_those_of_a_task_
     (slow, *_) = titled("drlnb collector a#1", bench.handle.pid)
     for n in (3, 5, 7):  # what its other collector has sent is computed, and then there is nothing to do but wait
         slow.suspend()
-        # It gives way then, unless a gradient was begun before anybody waited: that is not kept, and would be made twice.
+        # It gives way then, unless a gradient was begun before anybody waited: that is not kept, and would be lost.
         run.until(lambda row: row["r"] == "YieldAsked" and row["s"] == "task-a-a1", "a question to yield")
         slow.resume()
         run.round(n, "a")
