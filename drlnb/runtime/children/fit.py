@@ -35,8 +35,8 @@ from drlnb.runtime.children.ambient import ambient, put_back
 __all__ = ["FitLearner"]
 
 _T = TypeVar("_T")
-#: Key of torch's random numbers among the saved tensors, and what is before the names of the others.
-_RANDOM, _MODULE, _OPTIMIZER = "random", "module/", "optimizer/"
+#: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
+_RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", "optimizer/", "group/"
 
 
 class FitLearner:
@@ -178,11 +178,17 @@ class FitLearner:
         optimizer = self._optimizer.state_dict()
         kept = {f"{i}/{name}": value for i, row in optimizer["state"].items() for name, value in row.items()}
         with self._own():
-            tensors = {_RANDOM: torch.cuda.get_rng_state() if self.device.type == "cuda" else torch.get_rng_state()}
+            tensors = {_RANDOM: torch.get_rng_state()}
+            if self.device.type == "cuda":
+                tensors[_RANDOM_CUDA] = torch.cuda.get_rng_state()
         tensors |= {_MODULE + name: tensor for name, tensor in self.module.state_dict().items()}
         tensors |= {_OPTIMIZER + key: value for key, value in kept.items() if isinstance(value, Tensor)}
         numbers = {key: value for key, value in kept.items() if not isinstance(value, Tensor)}
-        return {"n_steps": self.n_steps, "groups": optimizer["param_groups"], "numbers": numbers}, _bytes(tensors)
+        groups = []
+        for i, group in enumerate(optimizer["param_groups"]):  # a learning rate may be a tensor
+            tensors |= {f"{_GROUP}{i}/{name}": value for name, value in group.items() if isinstance(value, Tensor)}
+            groups.append({name: value for name, value in group.items() if not isinstance(value, Tensor)})
+        return {"n_steps": self.n_steps, "groups": groups, "numbers": numbers}, _bytes(tensors)
 
     def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.
@@ -198,12 +204,15 @@ class FitLearner:
         for key, value in kept.items():
             i, _, name = key.partition("/")
             rows.setdefault(int(i), {})[name] = value
-        optimizer = {"state": rows, "param_groups": [dict(group) for group in meta["groups"]]}
+        groups = [group | _below(f"{_GROUP}{i}/", tensors) for i, group in enumerate(meta["groups"])]
+        optimizer = {"state": rows, "param_groups": groups}
         what = "what was saved of this task does not fit its program"
         _told(what, self.module.load_state_dict, _below(_MODULE, tensors))
         _told(what, self._optimizer.load_state_dict, optimizer)
         with self._own():
-            (torch.cuda.set_rng_state if self.device.type == "cuda" else torch.set_rng_state)(tensors[_RANDOM])
+            torch.set_rng_state(tensors[_RANDOM])
+            if _RANDOM_CUDA in tensors and self.device.type == "cuda":
+                torch.cuda.set_rng_state(tensors[_RANDOM_CUDA])
         self.n_steps = int(meta["n_steps"])
 
 
@@ -236,14 +245,15 @@ def _on(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: _on(part, device) for key, part in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)([_on(part, device) for part in value])
+        parts = [_on(part, device) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple, or a plain one
     return value
 
 
 def _length(value: Any) -> int:
     """Return the samples of a batch: the length of its first tensor."""
     while isinstance(value, Mapping | tuple | list):
-        value = next(iter(value.values() if isinstance(value, Mapping) else value))
+        value = next(iter(value.values() if isinstance(value, Mapping) else value), None)
     return len(value) if isinstance(value, Tensor) and value.ndim else 1
 
 

@@ -1,5 +1,7 @@
 """Programs of supervised work: what a user writes, good and bad."""
 
+from collections import namedtuple
+
 import torch
 from torch import nn
 
@@ -85,4 +87,51 @@ def doubles():
     return (
         *(module, torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9), nn.functional.mse_loss),
         lambda step: (torch.rand(8, 3), torch.rand(8, 1)),
+    )
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+class Both(nn.Module):
+    """Takes a named tuple."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(10, 1)
+
+    def forward(self, pair):
+        return self.layer(pair.left) + self.layer(pair.right)
+
+
+def named():
+    """Its inputs are a named tuple, and its optimiser's learning rate is a tensor."""
+    module = Both()
+
+    def given(step):
+        inputs, targets = batches(step)
+        return Pair(inputs, -inputs), targets
+
+    return module, torch.optim.Adam(module.parameters(), lr=torch.tensor(0.01)), nn.functional.mse_loss, given
+
+
+class Alone(nn.Module):
+    """Takes nothing: what is trained is a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Parameter(torch.zeros(3))
+
+    def forward(self, nothing):
+        return self.value
+
+
+def alone():
+    """Its inputs are empty."""
+    module = Alone()
+    return (
+        module,
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        nn.functional.mse_loss,
+        lambda step: ((), torch.ones(3)),
     )

@@ -38,7 +38,7 @@ def assert_same(ours, theirs):
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("program", ["regression", "doubles"])
+@pytest.mark.parametrize("program", ["regression", "doubles", "named", "alone"])
 def test_rounds_are_the_plain_loop(program):
     """Whatever the rounds, and with random numbers and a default dtype of the program's own."""
     dtype, numbers = torch.get_default_dtype(), torch.get_rng_state()
@@ -51,7 +51,7 @@ def test_rounds_are_the_plain_loop(program):
         torch.set_default_dtype(dtype)
 
 
-@pytest.mark.parametrize("program", ["regression", "doubles"])
+@pytest.mark.parametrize("program", ["regression", "doubles", "named", "alone"])
 def test_another_process_goes_on_from_what_was_saved(program):
     """Through JSON and bytes: buffers, moments and random numbers go on where they were."""
     first = learner(program)
