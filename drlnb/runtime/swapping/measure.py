@@ -1,6 +1,6 @@
 """Record what a training step saves and how long its parts take, and make a profile of it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -10,6 +10,7 @@ import torch
 from drlnb.planning.swapping.profile import Affine, RowKey, SavedRow, SwapBlock, SwapLink, SwapProfile, Tick
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.memory import DevicePeak
 from drlnb.runtime.swapping.saved import Handle, Saved, storage_of
 from drlnb.runtime.swapping.squeeze import KINDS, left_frac, nodes, plane_of, tensors_in
 from drlnb.runtime.swapping.tape import Tape
@@ -79,15 +80,13 @@ class Recording:
     ----------
     tape, attribution, recipes
         What the step is made with.
-    transient_bytes
-        Most bytes on the device, since it was last called, beside what stays anyway and saved storages.
+    peak
+        Knows the most bytes on the device beside what stays anyway and saved storages.
     """
 
-    def __init__(
-        self, tape: Tape, attribution: Attribution, recipes: Recipes, transient_bytes: Callable[[], float]
-    ) -> None:
+    def __init__(self, tape: Tape, attribution: Attribution, recipes: Recipes, peak: DevicePeak) -> None:
         self._tape, self._attribution, self._recipes = tape, attribution, recipes
-        self._transient_bytes, self._forward_bytes = transient_bytes, list[float]()
+        self._peak, self._forward_bytes = peak, list[float]()
         self.rows: dict[RowKey, _Row] = {}
         self.blocks: dict[str, _Block] = {}
         self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
@@ -100,6 +99,10 @@ class Recording:
 
     def _now(self) -> float:
         return self._tape.meter.settle() - self._own_s - self._tape.meter.waited_s
+
+    def _transient_bytes(self) -> float:
+        self._tape.meter.compare()
+        return self._peak.beyond()
 
     @property
     def _tick(self) -> int:

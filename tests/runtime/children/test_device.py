@@ -233,7 +233,7 @@ def test_two_trainings_on_a_device_have_the_same_bits(on_cuda):
 @pytest.mark.gpu
 def test_a_device_that_is_full_has_room_for_one(on_cuda):
     """A second task's model does not fit beside the first one's, which goes and comes back."""
-    child = on_cuda(policy_kwargs={"net_arch": [4096, 4096]})
+    child = on_cuda(policy_kwargs={"net_arch": [2048, 2048]})
     child.round()
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]

@@ -127,10 +127,10 @@ class Blocks:
     def _tried(self, path: str, module: nn.Module, forward: Forward, given: _Arguments) -> object:
         """Make a forward pass, and then once more what can be seen of it."""
         meter, how = self._tape.meter, manner(module)
-        began_s, before = meter.settle(), _state(module, given)
-        random, first, n_inside, n_saved = _random(module), len(self._saved), len(self._inside), self._tape.n_saved
-        self._statistics |= _statistics(module)
-        meter.waited_s += meter.settle() - began_s  # no tick's
+        with meter.aside():
+            before, random = _state(module, given), _Random(meter.device)
+            self._statistics |= _statistics(module)
+        first, n_inside, n_saved = len(self._saved), len(self._inside), self._tape.n_saved
         outer, self._tape.heard = self._tape.heard, self._hear
         try:
             out = forward(*given[0], **given[1])
@@ -142,23 +142,21 @@ class Blocks:
             self._saved, self._inside = [], []
         if self._tape.n_saved - n_saved < _LEAST_SAVED:
             return out
-        began_s = meter.settle()
         self._n_trials[path] += 1
         self._failed.pop(path, None)
-        problem = before if isinstance(before, str) else _changed(before, module, given)
-        if problem or (problem := self._differing(module, forward, given, random, saved, out)):
-            self._failed[path] = problem
-        else:
-            self._passed[path].add(how)
-            self._watch(path, Then(path, module), [*self._formerly(given), *inside], out)
-        meter.waited_s += meter.settle() - began_s
+        with meter.aside():
+            problem = before if isinstance(before, str) else _changed(before, module, given)
+            if problem or (problem := self._differing(module, forward, given, random, saved, out)):
+                self._failed[path] = problem
+            else:
+                self._passed[path].add(how)
+                self._watch(path, Then(path, module), [*self._formerly(given), *inside], out)
         return out
 
     def _hear(self, tensor: torch.Tensor) -> None:
-        began_s = self._tape.meter.settle()
-        self._saved.append(self._said(tensor))
-        self._inside += self._formerly(tensor)
-        self._tape.meter.waited_s += self._tape.meter.settle() - began_s
+        with self._tape.meter.aside():
+            self._saved.append(self._said(tensor))
+            self._inside += self._formerly(tensor)
 
     def _formerly(self, value: object) -> list[Former]:
         return [
@@ -250,10 +248,13 @@ def _changed(before: _State, module: nn.Module, given: _Arguments) -> str:
 
 
 class _Random:
-    """Torch's random numbers before a forward pass."""
+    """Torch's random numbers before a forward pass: those of the CPU and of the device that a model is on.
 
-    def __init__(self, device: torch.device) -> None:
-        self._devices = [device] if device.type == "cuda" else []
+    Not of a submodule's own device: dropout has no parameter that would tell.
+    """
+
+    def __init__(self, device: torch.device | None) -> None:
+        self._devices = [device] if device is not None and device.type == "cuda" else []
         self._states = [torch.cuda.get_rng_state(each) for each in self._devices]
         self._own = torch.get_rng_state()
 
@@ -265,8 +266,3 @@ class _Random:
             for device, state in zip(self._devices, self._states, strict=True):
                 torch.cuda.set_rng_state(state, device)
             yield
-
-
-def _random(module: nn.Module) -> _Random:
-    of = next(module.parameters(), None)
-    return _Random(torch.device("cpu") if of is None else of.device)
