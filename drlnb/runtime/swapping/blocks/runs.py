@@ -53,6 +53,7 @@ class Blocks:
         self._passed: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
         self._failed: dict[str, str] = {}
         self._n_trials: defaultdict[str, int] = defaultdict(int)
+        self._small: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)  # manners in which too little goes
         self._warned: set[str] = set()
         self._saved: list[object] = []  # what the outermost trial's forward pass has saved so far, by its bits
         self._inside: list[Former] = []  # the same, as tensors
@@ -90,7 +91,9 @@ class Blocks:
         known = {path: each for path, each in self._module.named_modules() if path}
         if missing := [path for path in plan if path not in known]:
             raise ValueError(f"block {missing[0]!r} is no submodule")
-        chosen = {path: known[path] for path in (known if tries else plan) if can_be_asked(known[path])}
+        with self._tape.meter.aside():
+            new = {path for path, each in known.items() if tries and not self._is_settled(path, manner(each))}
+        chosen = {path: each for path, each in known.items() if path in {*new, *plan} and can_be_asked(each)}
         self._failed |= {path: "its forward pass is not its class's" for path in plan if path not in chosen}
         self._own, self._saved = set(storages_of(self._module)[0]), []
         calls = {each: functools.partial(self._call, path, each, path in plan) for path, each in chosen.items()}
@@ -118,9 +121,14 @@ class Blocks:
         if how in self._passed[path] and path not in self._failed:
             if planned:
                 return checkpointed(path, module, forward, self._tape, args, kwargs)
-        elif self._n_trials[path] < _TRIALS and graph_task() == -1:
+        elif not self._is_settled(path, how) and graph_task() == -1:
             return self._tried(path, module, forward, (args, kwargs))
         return forward(*args, **kwargs)
+
+    def _is_settled(self, path: str, how: tuple[object, ...]) -> bool:
+        """Return whether a trial would say nothing new."""
+        passed = how in self._passed[path] and path not in self._failed
+        return passed or how in self._small[path] or self._n_trials[path] >= _TRIALS
 
     # -- trials ------------------------------------------------------------------------------------------------------
 
@@ -141,6 +149,7 @@ class Blocks:
         if outer is None:
             self._saved, self._inside = [], []
         if self._tape.n_saved - n_saved < _LEAST_SAVED:
+            self._small[path].add(how)
             return out
         self._n_trials[path] += 1
         self._failed.pop(path, None)
@@ -206,13 +215,14 @@ class Blocks:
         """See whether something is written between the forward and the backward pass that has to be there again."""
 
         def look(_: object) -> None:
-            if then.changed():
-                self._failed[path] = "its parameters, buffers or surroundings change before its backward pass"
-            elif not all(each.is_unwritten for each in tensors):
-                self._failed[path] = "what it is called with, or saves, is written before its backward pass"
-            else:
-                return
-            self._n_trials[path] = _TRIALS
+            with self._tape.meter.aside():
+                problem = ""
+                if then.changed():
+                    problem = "its parameters, buffers or surroundings change before its backward pass"
+                elif not all(each.is_unwritten for each in tensors):
+                    problem = "what it is called with, or saves, is written before its backward pass"
+            if problem:
+                self._failed[path], self._n_trials[path] = problem, _TRIALS
 
         before_backward(out, look)
 

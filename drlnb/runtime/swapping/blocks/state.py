@@ -49,7 +49,7 @@ def bits(tensor: torch.Tensor) -> tuple[object, ...]:
     plain = tensor.detach()
     if storage_of(plain) is None:
         raise Unknowable(f"a tensor of type {type(tensor).__name__} and layout {tensor.layout}")
-    flat = plain.resolve_conj().resolve_neg().contiguous()
+    flat = plain.contiguous()
     if flat.device.type != "cpu" and flat.numel():
         flat = fingerprints(flat.flatten().view(torch.uint8)).cpu()
     # Not its numpy(): the storage of a tensor that was shared with numpy counts as others' for good.
