@@ -163,11 +163,9 @@ class Engine:
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._plan.actions)
         self._recording = self._tape.watch = recording
-        if self._device.type == "cuda":
-            self._outside_bytes = allocated(self._device).now_bytes - self._meter.n_bytes
+        self._outside_bytes = allocated(self._device).now_bytes - self._meter.n_bytes
         self._peak.restart(self._fixed_bytes())
-        self._meter.beside = self._peak if recording is not None else None
-        self._meter.restart()
+        self._meter.restart(None if recording is None else self._peak)
         self._meter.limit_bytes = math.inf if budget_bytes is None else budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
@@ -234,8 +232,7 @@ class Engine:
         return bool(reason)
 
     def _new_recording(self) -> Recording:
-        watched = self._tape, self._attribution, self._recipes
-        return Recording(*watched, self._peak)
+        return Recording(self._tape, self._attribution, self._recipes, self._peak)
 
     def _action(self, key: RowKey) -> Action:
         if self._chooser.plan is None:
@@ -246,16 +243,18 @@ class Engine:
         return KEEP if action is None or action == BLOCK else action
 
     def _entered(self, call: Call) -> None:
-        self._tape.part()
-        self._recipes.entered(call)
-        if self._recording is not None:
-            self._recording.entered(call)
+        with self._tape.own_time():
+            self._tape.part()
+            self._recipes.entered(call)
+            if self._recording is not None:
+                self._recording.entered(call)
 
     def _left(self, call: Call, output: object) -> None:
-        self._recipes.left(call, output)
-        if self._recording is not None:
-            self._recording.left(call, output)
-        recognise(self._tape, call, output)
+        with self._tape.own_time():
+            self._recipes.left(call, output)
+            if self._recording is not None:
+                self._recording.left(call, output)
+            recognise(self._tape, call, output)
 
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape

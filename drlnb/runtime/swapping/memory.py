@@ -103,7 +103,7 @@ def device_of(module: torch.nn.Module) -> torch.device:
 
 
 class Allocated(NamedTuple):
-    """Bytes that torch's allocator of a CUDA device has handed out: now, and at most since the last reset."""
+    """Bytes that torch's allocator of a device has handed out: now, and at most since the last reset; 0 on the CPU."""
 
     now_bytes: int
     peak_bytes: int
@@ -111,6 +111,8 @@ class Allocated(NamedTuple):
 
 def allocated(device: torch.device) -> Allocated:
     """Ask the allocator; ``torch.cuda.memory_allocated`` sorts all of its statistics at each call, for .1 ms."""
+    if device.type != "cuda":
+        return Allocated(0, 0)
     found = torch.cuda.memory_stats_as_nested_dict(device).get("allocated_bytes", {}).get("all", {})
     return Allocated(int(found.get("current", 0)), int(found.get("peak", 0)))
 

@@ -713,6 +713,27 @@ def test_bytes_are_compared_with_those_that_were_counted_when_they_were_there(mo
     assert peak.read() == 8000
 
 
+def test_the_time_of_a_tick_is_the_modules_own(monkeypatch):
+    """Whatever the hooks do in a recorded step takes seconds that no step takes without a recording."""
+    clock = [0.0]
+
+    class Slow(nn.Linear):
+        def forward(self, x):
+            clock[0] += 1.0
+            return super().forward(x)
+
+    def part(tape, *, with_all=False):
+        clock[0] += 100.0
+
+    monkeypatch.setattr("drlnb.runtime.swapping.tiers.base.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(tape.Tape, "part", part)
+    net = nn.Sequential(Slow(4, 4), nn.Tanh(), Slow(4, 4), nn.Tanh())
+    with swapper(net) as swapped:
+        profile = swapped.profile(lambda n: net(torch.ones(n, 4)).sum().backward(), batches=(2,))
+    assert sum(tick.forward_s[1] * 2 for tick in profile.ticks) == pytest.approx(2.0)
+    assert sum(tick.backward_s[1] for tick in profile.ticks) == 0.0
+
+
 def test_the_cpu_counts_no_transients():
     """Its allocator tells nobody what it holds."""
     peak = DevicePeak(torch.device("cpu"))

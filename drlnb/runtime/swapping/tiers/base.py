@@ -42,6 +42,7 @@ class Meter:
         self.beside: Beside | None = None
         #: How long steps have waited for copies, or for what is computed again, in all.
         self.waited_s = 0.0
+        self._stopped_s: float | None = None
         self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
 
     def add(self, n_bytes: int) -> None:
@@ -57,17 +58,34 @@ class Meter:
         if self.beside is not None:
             self.beside.counted(self.n_bytes)
 
+    def now(self) -> float:
+        """Return the seconds that steps have computed, without waits and without what is :meth:`untimed`."""
+        return self.settle() - self.waited_s if self._stopped_s is None else self._stopped_s
+
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Leave out of the step's time and memory what is done while the context is open."""
-        began_s = self.settle()
-        self.compare()
+    def untimed(self) -> Iterator[None]:
+        """Have the steps' time stand still while the context is open."""
+        if self._stopped_s is not None:
+            yield
+            return
+        began_s, waited_s = self.settle(), self.waited_s
+        self._stopped_s = began_s - waited_s
         try:
             yield
         finally:
-            if self.beside is not None:
-                self.beside.skip()
-            self.waited_s += self.settle() - began_s
+            self._stopped_s = None
+            self.waited_s = waited_s + self.settle() - began_s
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave what is done while the context is open out of the steps' time, and out of what is compared."""
+        with self.untimed():
+            self.compare()
+            try:
+                yield
+            finally:
+                if self.beside is not None:
+                    self.beside.skip()
 
     def follow(self, storage: torch.UntypedStorage) -> None:
         """Count a storage until nobody has it any more."""
@@ -87,10 +105,10 @@ class Meter:
             torch.cuda.current_stream(self.device) if self.device is not None and self.device.type == "cuda" else None
         )
 
-    def restart(self) -> None:
-        """Begin a new peak."""
+    def restart(self, beside: Beside | None = None) -> None:
+        """Begin a new peak, and have changes compared with what the device has, if that is given."""
         with self._lock:
-            self.peak_bytes = self.n_bytes
+            self.peak_bytes, self.beside = self.n_bytes, beside
 
 
 class Rate:
