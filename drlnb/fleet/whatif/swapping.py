@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from drlnb.planning.settings import setting_problem
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import Learns, learning, practice, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import learning, practice, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows
@@ -306,7 +306,8 @@ def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
         raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
     view = replace(case._replace(pins={}).view, seed=seed)
     name = case.planner if case.planner.partition(":")[0] == "qtable" else "qtable"
-    planner, search, of = cast("Learns", SWAPPING.build(name)), Search(view, (SWAP,)), Learnt()
+    planner, search, of = learning(SWAPPING.build(name)), Search(view, (SWAP,)), Learnt()
+    assert planner is not None, "the patent's planner learns"
     least = min(predicted_cost(search, swapped_types(search, bits), planner.w) for bits in range(2**n))
     for said in practice(planner.learner(view, "", planner.start(view)), search, planner.w):
         of.add(SwapLearned(plan_key="", **said))

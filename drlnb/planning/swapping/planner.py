@@ -54,7 +54,5 @@ def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
 
 
 #: The decision what leaves the device's memory.
-SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind(
-    "swapping", "auto", problem=_problem, recorded=_recorded, traits={"learns": False}
-)
+SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind("swapping", "auto", problem=_problem, recorded=_recorded)
 SWAPPING.register("none", NoSwap)

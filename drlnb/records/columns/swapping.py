@@ -115,10 +115,9 @@ class SwapLearned(Decision):
     cost: float
     #: Whether chance chose the plan, not the table.
     explored: bool = False
-    #: Columns of the table: layer types, or the first row of each unit.
+    #: Columns of the table: layer types.
     units: tuple[str, ...]
-    #: Of the value that was changed: which types are swapped (``qtable``) or an action (``qfine``), and its column.
-    #: Empty: none was.
+    #: Of the value that was changed: which types are swapped, and its column.  Empty: none was.
     row: str = ""
     unit: str = ""
     value: float = 0.0

@@ -422,9 +422,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("link"), st.floats(0.1, 100.0)),
     st.tuples(st.just("budget"), BUDGETS),
     st.tuples(st.just("pin"), st.sampled_from([{}, {"l1#0": KEEP}, {"l0#0": SWAP, "l1#0": "squeeze"}])),
-    st.tuples(
-        st.just("planner"), st.sampled_from(["auto", "all", "none", "greedy", "qtable:n_trials=4", "qfine:n_trials=3"])
-    ),
+    st.tuples(st.just("planner"), st.sampled_from(["auto", "all", "none", "greedy", "qtable:n_trials=4"])),
 )
 
 
