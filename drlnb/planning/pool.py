@@ -142,7 +142,8 @@ class PoolMachine(Machine[PoolState]):
     settings
         Times and limits of leasing.
     epoch
-        First half of every fence, see :class:`~drlnb.planning.leasing.machine.LeaseTable`.
+        First half of every fence: grows from machine to machine of one pool, so that fences do
+        (:class:`~drlnb.records.columns.leasing.EpochRaised`, where that was seen late).
     planners_of
         Returns the planners of a task: runs may have placement planners of their own.
     """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
-from drlnb.planning.leasing.queueing import Ranking, Waiting
+from drlnb.planning.leasing.queueing import Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.base import Event, Record, shared
 from drlnb.records.columns.leasing import SendGrant
@@ -48,20 +48,12 @@ class Ledger:
     queue: Waiting = field(default_factory=Waiting, metadata=TRANSIENT)
     #: Leases by token, so in the order of their grants.
     live: dict[int, Lease] = field(default_factory=dict, metadata=TRANSIENT)
-    #: Those of them whose holders would give way and have not been asked to.
-    unasked: dict[int, Lease] = field(default_factory=dict, metadata=TRANSIENT)
     #: The free slots by name.
     free: dict[str, Slot] = field(default_factory=dict, metadata=TRANSIENT)
     #: Slots that are kept for the gang.
     reserved: set[str] = field(default_factory=set, metadata=TRANSIENT)
     #: Slots that have not failed.
     n_live: int = field(default=0, metadata=TRANSIENT)
-    #: Tokens by the second, on the clock less its lag, at which silence will have lasted too long.
-    silent: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
-    #: Tokens by the second at which they will have been held for too long.
-    longest: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
-    #: Waiting requests by the last poll of their requesters.
-    polls: Ranking[float, str] = field(default_factory=Ranking, metadata=TRANSIENT)
     #: The event in hand, the open request or live lease that it names, and its task.
     event: Event | None = field(default=None, metadata=TRANSIENT)
     event_lease: Lease | None = field(default=None, metadata=TRANSIENT)
@@ -90,29 +82,20 @@ class Ledger:
     def index_waiting(self, lease: Lease) -> None:
         """Enter a request at its rank, or move it there."""
         self.queue.put(lease.request_id, lease.kind, lease.rank, lease.number)
-        self.polls.put(lease.request_id, lease.polled_s)
 
     def index_lease(self, lease: Lease) -> None:
         """Enter a lease that has been granted."""
         self.live[lease.token] = lease
-        self.silent.put(lease.token, lease.seen_s + lease.ttl_s)
-        self.longest.put(lease.token, lease.granted_t + lease.max_hold_s)
-        if lease.yields and not lease.asked:
-            self.unasked[lease.token] = lease
 
     def unindex_waiting(self, lease: Lease) -> None:
         """Remove a request from the queue, if it is there."""
         self.queue.drop(lease.request_id)
-        self.polls.drop(lease.request_id)
         if self.gang == lease.request_id:
             self.gang = None
 
     def unindex_lease(self, lease: Lease) -> None:
         """Remove a lease, if it was granted."""
         self.live.pop(lease.token, None)
-        self.unasked.pop(lease.token, None)
-        self.silent.drop(lease.token)
-        self.longest.drop(lease.token)
 
     # -------------------------------------------------------------- the event in hand
     def begin(self, event: Event) -> None:

@@ -65,7 +65,6 @@ def line_up(ledger: Ledger, lease: Lease) -> None:
 def polled(ledger: Ledger, lease: Lease) -> None:
     """Count a requester as waiting still."""
     lease.polled_s = ledger.t - ledger.lag_s
-    ledger.polls.put(lease.request_id, lease.polled_s)
 
 
 def drop(ledger: Ledger, lease: Lease) -> None:
@@ -105,7 +104,6 @@ def grant(
 def renew(ledger: Ledger, lease: Lease) -> None:
     """Count a sign of life."""
     lease.seen_s = ledger.t - ledger.lag_s
-    ledger.silent.put(lease.token, lease.seen_s + lease.ttl_s)
 
 
 def release(

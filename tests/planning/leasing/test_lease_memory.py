@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from lease_indices import LeaseTable
 from pool_words import grant, idled, only, polled, queue_of, requested, returned, setting, started
 
-from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.planners import HOLD, HoldView
 from drlnb.records.columns.leasing import AskYield, RequestRefused, SendGrant
 
