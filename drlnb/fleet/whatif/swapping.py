@@ -231,8 +231,8 @@ def explain(case: Case, plan: SwapPlan) -> Explained:
                "plain": kept.peak_bytes / 2**20, "stall": said.stall_s}  # fmt: skip
     return Explained(
         of=f"{case.of}, {case.planner}", memory_budget_bytes=math.nan if budget is None else budget, fits=said.fits,
-        rows=plan_rows(profile, plan, math.ceil(n / plan.n_micro)), pins=case.pins, numbers=numbers, lanes=said.lanes,
-        memory=said.memory, n_micro=plan.n_micro,
+        rows=plan_rows(profile, plan, n), pins=case.pins, numbers=numbers, lanes=said.lanes,
+        memory=said.memory,
     )  # fmt: skip
 
 
@@ -242,12 +242,12 @@ def compare(case: Case) -> list[Row]:
     for name in dict.fromkeys([*COMPARED, case.planner]):
         with suppress(ConfigError):
             plan = case._replace(planner=name).plan()
-            of, cut = explain(case, plan), plan.blocks or plan.n_micro > 1
+            of = explain(case, plan)
             most = of.memory_budget_bytes / 2**20
             rows.append({
                 "planner": name, "time": of.numbers["step"], "slower": of.numbers["slower"],
                 "peak": of.numbers["peak"], "fits": "yes" if of.fits else "no", "budget": most,
-                "state": "blocks that are made again, and parts, cannot be pinned" if cut else "",
+                "state": "blocks that are made again cannot be pinned" if plan.blocks else "",
                 "counts": ", ".join(f"{a} {plan.actions.count(a)}" for a in dict.fromkeys(plan.actions)),
                 "pins": pins_of(of),
             })  # fmt: skip

@@ -20,8 +20,6 @@ class SwapView:
     n_samples: int = 0
     #: Bytes that the step may use, what stays anyway included; None: any number.
     memory_budget_bytes: float | None = None
-    #: A minibatch may be cut into parts: no statistics of batches, and a loss that is a mean.
-    splittable: bool = False
     #: Of random moves.
     seed: int = 0
     #: Name of a row -> the action that the user wants for it.

@@ -170,8 +170,6 @@ class SearchSwapPlan(Command):
     seed: int
     #: Row -> the action that the user wants for it.
     pins: Facts
-    #: A minibatch may be cut into parts.
-    splittable: bool = False
 
 
 class ApplySwapPlan(Command):
