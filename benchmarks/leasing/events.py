@@ -73,7 +73,7 @@ def _traffic(n_waiting: int, holders: deque[LeaseGranted]) -> Iterator[Event]:
         yield request(f"t{k}")
     while True:
         t += 0.01
-        yield LeaseRenewed(t=t, fence=holders[-1].fence, n_progress=1)
+        yield LeaseRenewed(t=t, fence=holders[-1].fence)
         holder = holders.popleft()
         t += 0.01
         yield LeaseReturned(t=t, fence=holder.fence, clean=True, computed_s=(0.01,))

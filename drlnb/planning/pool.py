@@ -18,7 +18,6 @@ from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Event, Row
 from drlnb.records.columns.leasing import (
-    ExecutorStarted,
     RequestRefused,
     SlotAdded,
     SlotFailed,
@@ -122,7 +121,7 @@ def _task_restarted(pool: PoolState, event: TaskRestarted, out: Out) -> None:
 #: The rule for each kind of event.
 RULES: Rules[PoolState] = {
     **dict.fromkeys(leasing.RULES, _lease),
-    **dict.fromkeys((SlotAdded, ExecutorStarted, TenantLost), _slots),
+    **dict.fromkeys((SlotAdded, TenantLost), _slots),
     SlotFailed: _slot_failed,
     SlotRequested: _slot_requested,
     SettingChanged: _setting_changed,

@@ -125,7 +125,6 @@ RULES: Rules[Ledger] = {
     records.SlotAdded: slots.slot_added,
     records.SlotFailed: slots.slot_failed,
     records.ExecutorIdled: slots.executor_idled,
-    records.ExecutorStarted: slots.executor_started,
     records.TenantLost: slots.tenant_lost,
     records.SlotRequested: requests.slot_requested,
     records.RequestPolled: requests.request_polled,

@@ -37,17 +37,6 @@ def slot_added(ledger: Ledger, event: records.SlotAdded, out: list[Record]) -> N
         refuse(out, slot.name, f"is {slot.state} since executor epoch {slot.executor_epoch}: a later one is needed")
 
 
-def executor_started(ledger: Ledger, event: records.ExecutorStarted, out: list[Record]) -> None:
-    """Free a slot from whatever its former executor did."""
-    slot = ledger.slots.get(event.slot)
-    if slot is None or slot.gone:
-        refuse(out, event.slot, "must be added first")
-    elif event.executor_epoch <= slot.executor_epoch:
-        refuse(out, slot.name, f"executor epoch {event.executor_epoch} is not above {slot.executor_epoch}")
-    else:
-        _restarted(ledger, slot, event.executor_epoch, out)
-
-
 def tenant_lost(ledger: Ledger, event: records.TenantLost, out: list[Record]) -> None:
     """End what one task's process held, and its lease, if it worked under that; no other's."""
     slot = ledger.slots.get(event.slot)

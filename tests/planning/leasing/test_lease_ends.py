@@ -17,7 +17,6 @@ from pool_words import (
     returned,
     slot_added,
     slot_failed,
-    started,
     stopped,
 )
 
@@ -32,7 +31,6 @@ from drlnb.records.columns.leasing import (
     LeaseReleased,
     RequestRefused,
     RevokeLease,
-    SendGrant,
     SlotDrained,
     SlotFreed,
 )
@@ -163,29 +161,21 @@ def draining(make_table):
 
 def test_a_newer_executor_frees_a_draining_slot(draining):
     """A new executor process has nothing of the former one's work."""
-    assert draining.handle(started("n0/cpu0", t=2.0, epoch=1)) == (SlotFreed(slot="n0/cpu0"),)
+    assert draining.handle(slot_added("n0/cpu0", t=2.0, epoch=1)) == (SlotFreed(slot="n0/cpu0"),)
 
 
 def test_the_same_executor_frees_nothing(draining):
     """The start of the executor that was there all along says nothing about its work."""
-    out = draining.handle(started("n0/cpu0", t=2.0, epoch=0))
-    assert out == (RequestRefused(subject="n0/cpu0", reason="executor epoch 0 is not above 0"),)
     assert draining.handle(slot_added("n0/cpu0", t=2.0, epoch=0)) == ()
     assert draining.handle(requested("b", t=3.0)) == ()
 
 
-def test_a_newer_slot_announcement_frees_a_draining_slot(draining):
-    """A slot that is added again with a later executor is back."""
-    assert draining.handle(slot_added("n0/cpu0", t=2.0, epoch=1)) == (SlotFreed(slot="n0/cpu0"),)
-
-
-@pytest.mark.parametrize("event", [started("n0/cpu0", t=2.0, epoch=1), slot_added("n0/cpu0", t=2.0, epoch=1)])
-def test_a_new_executor_ends_the_lease_of_the_former_one(make_table, event):
+def test_a_new_executor_ends_the_lease_of_the_former_one(make_table):
     """The holder's work died with the executor: the lease is over and the slot goes to who waits."""
     table = make_table(["n0/cpu0"])
     lease = grant(table, requested("a", t=0.0))
     table.handle(requested("b", t=1.0))
-    assert table.handle(event)[:2] == (
+    assert table.handle(slot_added("n0/cpu0", t=2.0, epoch=1))[:2] == (
         LeaseReleased.match(fence=lease.fence, held_s=2.0, reason="executor-died"),
         LeaseGranted.match(task="b", slots=("n0/cpu0",)),
     )
@@ -194,7 +184,7 @@ def test_a_new_executor_ends_the_lease_of_the_former_one(make_table, event):
 def test_a_new_executor_of_a_free_slot_is_noted(make_table):
     """Nothing follows, but the former epoch no longer counts as new."""
     table = make_table(["n0/cpu0"])
-    assert table.handle(started("n0/cpu0", t=0.0, epoch=3)) == ()
+    assert table.handle(slot_added("n0/cpu0", t=0.0, epoch=3)) == ()
     out = table.handle(slot_added("n0/cpu0", t=0.0, epoch=2))
     assert out == (RequestRefused(subject="n0/cpu0", reason="is free since executor epoch 3: a later one is needed"),)
 
@@ -218,9 +208,6 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
     assert table.state.lendable == ()
     assert table.handle(slot_failed("n0/cpu0", t=2.0)) == ()
     assert table.handle(requested("b", t=2.0)) == ()
-    assert table.handle(started("n0/cpu0", t=3.0, epoch=1)) == (
-        RequestRefused(subject="n0/cpu0", reason="must be added first"),
-    )
     assert table.handle(slot_added("n0/cpu0", t=4.0, epoch=0)) == (
         RequestRefused(subject="n0/cpu0", reason="is failed since executor epoch 0: a later one is needed"),
     )
@@ -232,10 +219,9 @@ def test_a_failed_slot_ends_its_lease_and_is_not_lent(make_table):
 
 
 def test_unknown_slots_are_refused(make_table):
-    """A slot that was never added neither fails nor starts."""
+    """A slot that was never added does not fail."""
     table = make_table()
     assert table.handle(slot_failed("x", t=0.0)) == (RequestRefused(subject="x", reason="is not in the pool"),)
-    assert table.handle(started("x", t=0.0, epoch=1)) == (RequestRefused(subject="x", reason="must be added first"),)
 
 
 def test_a_slot_never_changes_its_node(make_table):
@@ -320,7 +306,7 @@ def test_a_new_time_to_live_holds_from_the_next_grant(make_table):
     table = make_table(["n0/cpu0", "n0/cpu1"])
     grant(table, requested("a", t=0.0))
     assert table.handle(SettingChanged(t=0.0, key="leasing.ttl_s", value=20.0, task=None)) == ()
-    assert only(SendGrant, table.handle(requested("b", t=0.0))).ttl_s == 20.0
+    grant(table, requested("b", t=0.0))
     assert [gone.task for gone in of(LeaseExpired, table.handle(reap(t=10.5)))] == ["a"]
     assert [gone.task for gone in of(LeaseExpired, table.handle(reap(t=20.5)))] == ["b"]
 

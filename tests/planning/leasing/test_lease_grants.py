@@ -22,7 +22,7 @@ def test_the_first_request_gets_the_slot_its_answer_and_a_reap_tick(make_table):
     fence = Fence(epoch=1, token=1)
     assert table.handle(requested("a", t=2.0, round=7)) == (
         LeaseGranted(fence=fence, request_id="a-7", task="a", attempt=1, round=7, slots=("n0/cpu0",), waited_s=0.0),
-        SendGrant(request_id="a-7", task="a", fence=fence, slots=("n0/cpu0",), ttl_s=10.0, waited_s=0.0),
+        SendGrant(request_id="a-7", task="a", fence=fence, slots=("n0/cpu0",), waited_s=0.0),
         SetDeadline(name="reap", after_s=0.25),
     )
 

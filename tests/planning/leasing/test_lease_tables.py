@@ -21,7 +21,6 @@ from pool_words import (
     setting,
     slot_added,
     slot_failed,
-    started,
     stopped,
     tenant_lost,
 )
@@ -142,10 +141,6 @@ def answer(table, event):
     ("event", "answers"),
     [
         (slot_failed("n0/a", t=5.0), {"granted": ["LeaseReleased"]}),
-        (started("n0/a", t=5.0, epoch=1), {
-            "granted": ["LeaseReleased"], "draining": ["SlotFreed"], "failed": ["RequestRefused"],
-        }),
-        (started("n0/a", t=5.0, epoch=0), REFUSED),
         (slot_added("n0/a", t=5.0, epoch=1), {
             "granted": ["LeaseReleased"], "draining": ["SlotFreed"], "failed": ["SlotFreed"],
         }),
@@ -175,7 +170,6 @@ def test_a_slot_in_each_state_answers_each_event(event, answers, state, make_tab
     [
         (slot_failed("n9/x", t=5.0), "n9/x", "is not in the pool"),
         (idled("n9/x", t=5.0), "n9/x", "is not draining"),
-        (started("n9/x", t=5.0, epoch=4), "n9/x", "must be added first"),
         (tenant_lost("n9/x", "a", t=5.0), "n9/x", "is not in the pool"),
         (polled("none", t=5.0), "none", "is not open"),
         (cancelled("none", t=5.0), "none", "is not open"),
