@@ -26,7 +26,6 @@ from drlnb.records.columns.leasing import (
 )
 from drlnb.records.columns.placement import NodeAdded, NodeLost, PlacementAsked, TaskRestarted, TaskStopped
 from drlnb.records.common import SettingChanged
-from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
 
 __all__ = ["PoolMachine", "PoolState"]
@@ -182,10 +181,6 @@ class PoolMachine(Machine[PoolState]):
         """Whether every slot of a live lease held the parameters of its round when it was granted."""
         lease = self.state.leases.held(fence)
         return lease is not None and lease.resident
-
-    def forbidden(self, event: Event, phase: str) -> InvalidTransition:
-        """Return the error for an event that cannot come now, with the story of its task."""
-        return leasing.forbidden(self.state.leases, event, phase)
 
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""

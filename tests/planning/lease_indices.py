@@ -15,9 +15,6 @@ class LeaseTable(Machine):
     def _apply(self, rule, event, out):
         leasing.apply(self.state, rule, event, out)
 
-    def forbidden(self, event, phase):
-        return leasing.forbidden(self.state, event, phase)
-
     def laws(self):
         return leasing.laws(self.state)
 

@@ -8,9 +8,8 @@ from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
 from drlnb.planning.leasing.queueing import Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.base import Event, Record, shared
+from drlnb.records.base import shared
 from drlnb.records.columns.leasing import SendGrant
-from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
 
 __all__ = ["Ledger"]
@@ -54,10 +53,6 @@ class Ledger:
     reserved: set[str] = field(default_factory=set, metadata=TRANSIENT)
     #: Slots that have not failed.
     n_live: int = field(default=0, metadata=TRANSIENT)
-    #: The event in hand, the open request or live lease that it names, and its task.
-    event: Event | None = field(default=None, metadata=TRANSIENT)
-    event_lease: Lease | None = field(default=None, metadata=TRANSIENT)
-    event_task: str | None = field(default=None, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
         for slot in self.slots.values():
@@ -96,27 +91,6 @@ class Ledger:
     def unindex_lease(self, lease: Lease) -> None:
         """Remove a lease, if it was granted."""
         self.live.pop(lease.token, None)
-
-    # -------------------------------------------------------------- the event in hand
-    def begin(self, event: Event) -> None:
-        """Begin with an event."""
-        fence = getattr(event, "fence", None)
-        lease = self.open.get(getattr(event, "request_id", "")) if fence is None else self.held(fence)
-        task: str | None = getattr(event, "task", None)
-        self.event, self.event_lease = event, lease
-        self.event_task = lease.task if task is None and lease is not None else task
-
-    def remember(self, *records: Record) -> None:
-        """Add records to the stories of their tasks; those that name none belong to the task of the event in hand."""
-        for record in records:
-            book = self.tasks.get(getattr(record, "task", None) or self.event_task or "")
-            if book is not None:
-                book.story.append(record)
-
-    def forbidden(self, state: str) -> InvalidTransition:
-        """Return the error for the event in hand, with the story of its task."""
-        book = self.tasks.get(self.event_task or "")
-        return InvalidTransition("lease table", state, self.event, () if book is None else book.story)
 
     # -------------------------------------------------------------- looking
     @property

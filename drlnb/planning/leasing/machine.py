@@ -18,14 +18,14 @@ from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import refuse
 from drlnb.planning.leasing.steps import drop, expire, line_up
-from drlnb.planning.machine import Out, Rule, Rules
+from drlnb.planning.machine import Impossible, Out, Rule, Rules
 from drlnb.records.base import Event
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost, TaskStopped
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
-from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.errors import ConfigError
 
-__all__ = ["PLACE_LOST", "RULES", "apply", "forbidden", "laws"]
+__all__ = ["PLACE_LOST", "RULES", "apply", "laws"]
 
 #: Name of the deadline after which a gang is due for a reservation; the request's id follows.
 _RESERVE = "reserve/"
@@ -45,7 +45,7 @@ def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: Out) -> None:
     if event.name.startswith(_RESERVE):
         return  # the pump that follows sees which gang is due
     if event.name != "reap":
-        raise ledger.forbidden("with no deadline but 'reap'")
+        raise Impossible("with no deadline but 'reap'")
     ledger.reaping = False
     now_s, live = ledger.t - ledger.lag_s, ledger.live.values()
     silent = [lease for lease in live if lease.seen_s + lease.ttl_s < now_s]
@@ -65,7 +65,7 @@ def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: Out) -> None:
 def loop_lagged(ledger: Ledger, event: LoopLagged, out: Out) -> None:
     """Excuse silence while the owner's loop stood still."""
     if not event.lag_s >= 0:
-        raise ledger.forbidden(f"with a lag of {ledger.lag_s:g} s so far")
+        raise Impossible(f"with a lag of {ledger.lag_s:g} s so far")
     ledger.lag_s += event.lag_s
 
 
@@ -142,8 +142,6 @@ RULES: Rules[Ledger] = {
 
 def apply(ledger: Ledger, rule: Rule[Ledger], event: Event, out: Out) -> None:
     """Apply the rule of an event, then all that follows from any change."""
-    ledger.begin(event)
-    n_before = len(out)
     rule(ledger, event, out)
     pump(ledger, out)
     if isinstance(event, records.SlotRequested):
@@ -153,10 +151,3 @@ def apply(ledger: Ledger, rule: Rule[Ledger], event: Event, out: Out) -> None:
     if ledger.live and not ledger.reaping:
         ledger.reaping = True
         out.append(SetDeadline(name="reap", after_s=ledger.settings.reap_s))
-    ledger.remember(event, *out[n_before:])
-
-
-def forbidden(ledger: Ledger, event: Event, phase: str) -> InvalidTransition:
-    """Return the error for an event that cannot come now, with the story of its task."""
-    ledger.begin(event)
-    return ledger.forbidden(phase)

@@ -3,6 +3,7 @@
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Slot
 from drlnb.planning.leasing.steps import end_all, end_hopeless, move
+from drlnb.planning.machine import Impossible
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost
@@ -29,7 +30,7 @@ def slot_added(ledger: Ledger, event: records.SlotAdded, out: list[Record]) -> N
         ledger.slots[slot.name] = slot
         ledger.index_slot(slot)
     elif slot.node != event.node:
-        raise ledger.forbidden(f"slot {slot.name} on node {slot.node}")
+        raise Impossible(f"slot {slot.name} on node {slot.node}")
     elif event.executor_epoch > slot.executor_epoch:
         slot.device = event.device
         _restarted(ledger, slot, event.executor_epoch, out)
