@@ -136,7 +136,6 @@ _ALL = (
             "copies": device.copies,
             "batches": cuda.batches,
             "steps": cuda.steps,
-            "drift": cuda.drift,
             "task": swapped_training.task,
         },
         Swapping,

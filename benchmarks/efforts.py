@@ -185,7 +185,7 @@ def _need_cuda(bench: str) -> None:
 #: What ``python -m benchmarks swapping`` measures on a CPU, and in each phase on a CUDA device.
 _SWAPPING = {
     "cpu": (("gradients", "memory", "hooks", "predicted", "overlap", "squeezed", "subset", "contest", "table"),),
-    "cuda": (("copies",), ("batches",), ("steps",), ("drift", "task")),
+    "cuda": (("copies",), ("batches",), ("steps",), ("task",)),
 }
 
 
@@ -200,9 +200,7 @@ class Swapping:
     """
 
     device: str = option("cpu", "where steps are made: other rows for each", choices=tuple(_SWAPPING))
-    phase: int | None = option(
-        None, "part of --device cuda: 1 copies, 2 batches, 3 steps, 4 drift, task", least=1, most=4
-    )
+    phase: int | None = option(None, "part of --device cuda: 1 copies, 2 batches, 3 steps, 4 task", least=1, most=4)
     mode: str = option("fp32", "arithmetic of --device cuda", choices=("fp32", "tf32"))
     repeats: int = option(3, "turns of every way", least=1)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.synchronize import Semaphore
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.efforts import Distribution
@@ -54,18 +53,17 @@ def _act_by_views(up: Semaphore, bell: Semaphore, path: str) -> None:
 
 def _by_views(data: bytes, n_actors: int) -> float:
     """Return the median of seconds until all actors have a version."""
-    with TemporaryDirectory() as folder:
-        store, took = HostStore(len(data), Path(folder)), []
-        with actors(n_actors, _act_by_views, store.path) as bells:
-            for version in range(1, _VERSIONS + 1):
-                began = time.perf_counter()
-                store.write(version, data)
-                for bell in bells:
-                    bell.release()
-                while store.applied() != (1, version):
-                    time.sleep(_LOOK_S)
-                took.append(time.perf_counter() - began)
-        store.close()
+    store, took = HostStore(len(data)), []
+    with actors(n_actors, _act_by_views, store.path) as bells:
+        for version in range(1, _VERSIONS + 1):
+            began = time.perf_counter()
+            store.write(version, data)
+            for bell in bells:
+                bell.release()
+            while store.applied() != (1, version):
+                time.sleep(_LOOK_S)
+            took.append(time.perf_counter() - began)
+    store.close()
     return sorted(took)[_VERSIONS // 2]
 
 

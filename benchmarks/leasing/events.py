@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from benchmarks.efforts import SimulatedLeasing
 from benchmarks.frame.rows import Bar, Row
-from drlnb.planning.leasing import LeaseTable, LeasingSettings
+from drlnb.planning.leasing import LeasingSettings
+from drlnb.planning.pool import PoolMachine
 from drlnb.records.base import Event
 from drlnb.records.columns.leasing import LeaseGranted, LeaseRenewed, LeaseReturned, SlotAdded, SlotRequested
 
@@ -27,7 +28,7 @@ def events(effort: SimulatedLeasing) -> Iterator[Row]:
     del effort
     costs = {n: min(cost_s(n, _N_EVENTS) for _ in range(_REPEATS)) for n in WAITING}
     for n, cost in costs.items():
-        title = f"events/s of LeaseTable.handle on one core, {n} tasks waiting for {_N_SLOTS} slots"
+        title = f"events/s of PoolMachine.handle on one core, {n} tasks waiting for {_N_SLOTS} slots"
         bar = Bar("value", at_least=_LEAST_HZ) if n == _AT else None
         yield Row(f"events-{n}", title, (1.0 / cost,), "/s", bar=bar)
     first, last = WAITING[0], WAITING[-1]
@@ -38,7 +39,7 @@ def events(effort: SimulatedLeasing) -> Iterator[Row]:
 
 def cost_s(n_waiting: int, n_events: int) -> float:
     """Return the mean seconds of an event while `n_waiting` tasks wait."""
-    table, holders = LeaseTable(LeasingSettings(), epoch=1), deque[LeaseGranted]()
+    table, holders = PoolMachine(LeasingSettings(), epoch=1), deque[LeaseGranted]()
     traffic = _traffic(n_waiting, holders)
     spent_s = 0.0
     was_on = gc.isenabled()
@@ -72,7 +73,7 @@ def _traffic(n_waiting: int, holders: deque[LeaseGranted]) -> Iterator[Event]:
         yield request(f"t{k}")
     while True:
         t += 0.01
-        yield LeaseRenewed(t=t, fence=holders[-1].fence, n_progress=1)
+        yield LeaseRenewed(t=t, fence=holders[-1].fence)
         holder = holders.popleft()
         t += 0.01
         yield LeaseReturned(t=t, fence=holder.fence, clean=True, computed_s=(0.01,))

@@ -48,17 +48,15 @@ def _speed(step: tuple[SwapProfile, SwapView], planner: str) -> float:
 
 
 def contest(effort: Swapping) -> Iterator[Row]:
-    """Compare the search with every other planner, with what begins where it ends, and with all plans."""
-    fine, bar = list[float](), Bar("worst", at_least=1.0 - 1e-9)
+    """Compare the search with every other planner, and with all plans."""
+    bar = Bar("worst", at_least=1.0 - 1e-9)
     for name, multiples in CONTESTS.items():
         steps = [view_of(name, multiple) for multiple in multiples]
         mine = [_speed(step, "hybrid") for step in steps]
         best = [max(_speed(step, each) for each in _RIVALS) for step in steps]
-        fine += [_speed(step, "qfine") / speed for step, speed in zip(steps, mine, strict=True) if speed]
         shares = [a / b for a, b in zip(mine, best, strict=True) if b]  # where nothing fits there is no contest
         title = f"speed of hybrid on {name} at x{', x'.join(map(str, multiples))}"
         yield _simulated(f"contest-{name}", title, shares, f"the best of {len(_RIVALS)} other planners at each", bar)
-    yield _simulated("fine", "speed of qfine after 20 trials, at all of these", fine, "hybrid, where it began", bar)
     small = [name for name in net_names() if len(net_trace(name).rows) <= _FEW_ROWS]
     steps = [view_of(name, multiple) for name in small for multiple in (1.2, 1.4, 1.6)]
     pairs = [[_speed(step, f"{each}:actions=swap") for each in ("hybrid", "oracle")] for step in steps]

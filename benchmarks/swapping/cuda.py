@@ -5,10 +5,8 @@ stopped.  Networks come in an order in which a run that is cut off has still sai
 plain's there is a question of ``pytest -m gpu``, which comes first.
 """
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from statistics import median
 from typing import Any
@@ -18,17 +16,14 @@ import torch
 from benchmarks.efforts import Swapping
 from benchmarks.frame.rows import Bar, Row
 from benchmarks.swapping.ways import WAYS, Way, in_child, made, offloaded, samples
-from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
+from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.fine import QFine
-from drlnb.planning.swapping.heuristics import fastest
-from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.trace import GIB, analytic
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.sim.swapping.nets import net_trace
 
-__all__ = ["batches", "bracketed", "compared", "drift", "recovered", "steps", "tried"]
+__all__ = ["batches", "bracketed", "compared", "steps", "tried"]
 
 #: What a process may reserve: 11 GiB less a context.
 _CAP_BYTES = int(10.4 * GIB)
@@ -46,8 +41,8 @@ _RIVALS = {"save_on_cpu": 0.5, "offload": 0.75, "checkpoint": 0.97, "best": 1.02
 _LARGER, _SPEED_FRAC = {"vdnn_all": 1.2, "capuchin": 1.05}, 0.8
 #: Steps until a plan is followed, and the first one of it; for auto also its trials.
 _BEFORE = dict.fromkeys(("vdnn_all", "capuchin"), FIRST_STEPS + 1) | {"auto": FIRST_STEPS + 14}
-#: Share of a batch up to which the largest one is found; seconds of a phase; trials after a drift.
-_PART, _PHASE_S, _TRIALS = 0.02, 480.0, 20
+#: Share of a batch up to which the largest one is found; seconds of a phase.
+_PART, _PHASE_S = 0.02, 480.0
 
 
 def bracketed(fits: Callable[[int], bool], guess: int) -> int:
@@ -239,67 +234,3 @@ def compared(net: str, multiple: float, n: int, seconds: Mapping[str, Sequence[f
             bar=Bar("ratio", limits[way]),
             not_measured=reason,
         )
-
-
-def drift(effort: Swapping) -> Iterator[Row]:
-    """Have other copies use the link while a plan runs, and correct the plan by trials (G7)."""
-    phase = _Phase(effort)
-    static, fine, solved = phase.ask(drifted, "resnet50_32", "hybrid") or (0.0, 0.0, 0.0)
-    title, bar = "seconds that 20 trials of qfine save of a step while others use the link", Bar("ratio", at_least=0.9)
-    yield Row("drift", title, (static - fine,), "s", "solving anew", (static - solved,), bar=bar, **phase.failed)
-
-
-def drifted(net: str, way: str, mode: str) -> list[float]:
-    """Return the seconds of a step while the link is busy: of the old plan, the corrected one and a new one."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = mode == "tf32"
-    module, x = made(net, "cuda"), samples(net, int(1.4 * guessed(net, "none")), "cuda")
-    return recovered(partial(Way, way, module, _CAP_BYTES), x, _CAP_BYTES, _busy)
-
-
-def recovered(
-    make: Callable[[], Way], x: torch.Tensor, cap_bytes: int, busy: Callable[[], AbstractContextManager[None]]
-) -> list[float]:
-    """Return the same of any way, whatever keeps the link busy."""
-    way = make()
-    way.steps(x, FIRST_STEPS + 1)
-    profile = way.swapper.report().profile
-    assert profile is not None
-    search = Search(SwapView(profile=profile, n_samples=len(x), memory_budget_bytes=cap_bytes))
-    learner, unit_s = QFine(search, fastest(search)[0]), predict(profile, SwapPlan.keeping(profile), len(x)).step_s
-
-    def measured(choice: Any, n_steps: int) -> list[float]:
-        way.swapper.apply(search.plan(choice))
-        return way.steps(x, n_steps)
-
-    with busy():
-        static = measured(learner.kept, 5)
-        learner.observe([each / unit_s for each in static])
-        for _ in range(_TRIALS):
-            learner.observe([each / unit_s for each in measured(learner.propose(), 3)])
-        fine = measured(learner.kept, 5)
-        way.swapper.close()
-        anew = make()
-        solved = anew.steps(x, FIRST_STEPS + 6)[-5:]
-        anew.swapper.close()
-    return [median(static), median(fine), median(solved)]
-
-
-@contextmanager
-def _busy() -> Iterator[None]:
-    """Copy both ways all the time, on a stream of its own."""
-    over, host = threading.Event(), torch.empty(1 << 26, dtype=torch.uint8, pin_memory=True)
-    there, stream = torch.empty(1 << 26, dtype=torch.uint8, device="cuda"), torch.cuda.Stream()
-
-    def copy() -> None:
-        while not over.is_set():
-            with torch.cuda.stream(stream):
-                host.copy_(there.copy_(host, non_blocking=True), non_blocking=True)
-            stream.synchronize()
-
-    thread = threading.Thread(target=copy)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -30,7 +30,7 @@ WAYS = ("plain", "save_on_cpu", "offload", "checkpoint", "vdnn_all", "capuchin",
 #: Sources that wait for their copies, and the smallest tensors that are copied (torchtune's numbers).
 _STASH, _LEAST_BYTES = 5, 1024
 #: Planners that need no profile, or whose plan is whatever is measured best, be it by what they learn.
-_ANY_PLAN = ("none", "all", "auto", "qtable", "qfine")
+_ANY_PLAN = ("none", "all", "auto", "qtable")
 
 
 def in_child(longest_s: float, function: Callable[..., _T], *given: object) -> _T:

@@ -9,12 +9,16 @@ from drlnb.planning.codec import from_plain, to_plain
 from drlnb.records.base import Event, Facts, Record, Row
 from drlnb.records.errors import InvalidTransition
 
-__all__ = ["AnyMachine", "Machine", "Out", "Rule", "Rules", "ignore"]
+__all__ = ["AnyMachine", "Impossible", "Machine", "Out", "Rule", "Rules", "ignore"]
 
 #: The answer to the present event; rules append to it.
 Out = list[Record]
 #: Records kept for the message of a forbidden transition.
 _STORY = 10
+
+
+class Impossible(Exception):
+    """The state forbids an event; the message says what of it."""
 
 
 class _Timed(Protocol):
@@ -76,7 +80,10 @@ class Machine(Generic[State]):
         self.state.t = event.t
         self._story.append(event)
         out: Out = []
-        self._apply(rule, event, out)
+        try:
+            self._apply(rule, event, out)
+        except Impossible as error:
+            raise self.forbidden(event, str(error)) from None
         self._story.extend(out)
         return tuple(out)
 

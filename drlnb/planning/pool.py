@@ -18,7 +18,6 @@ from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Event, Row
 from drlnb.records.columns.leasing import (
-    ExecutorStarted,
     RequestRefused,
     SlotAdded,
     SlotFailed,
@@ -27,7 +26,6 @@ from drlnb.records.columns.leasing import (
 )
 from drlnb.records.columns.placement import NodeAdded, NodeLost, PlacementAsked, TaskRestarted, TaskStopped
 from drlnb.records.common import SettingChanged
-from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
 
 __all__ = ["PoolMachine", "PoolState"]
@@ -122,7 +120,7 @@ def _task_restarted(pool: PoolState, event: TaskRestarted, out: Out) -> None:
 #: The rule for each kind of event.
 RULES: Rules[PoolState] = {
     **dict.fromkeys(leasing.RULES, _lease),
-    **dict.fromkeys((SlotAdded, ExecutorStarted, TenantLost), _slots),
+    **dict.fromkeys((SlotAdded, TenantLost), _slots),
     SlotFailed: _slot_failed,
     SlotRequested: _slot_requested,
     SettingChanged: _setting_changed,
@@ -142,7 +140,8 @@ class PoolMachine(Machine[PoolState]):
     settings
         Times and limits of leasing.
     epoch
-        First half of every fence, see :class:`~drlnb.planning.leasing.machine.LeaseTable`.
+        First half of every fence: grows from machine to machine of one pool, so that fences do
+        (:class:`~drlnb.records.columns.leasing.EpochRaised`, where that was seen late).
     planners_of
         Returns the planners of a task: runs may have placement planners of their own.
     """
@@ -182,10 +181,6 @@ class PoolMachine(Machine[PoolState]):
         """Whether every slot of a live lease held the parameters of its round when it was granted."""
         lease = self.state.leases.held(fence)
         return lease is not None and lease.resident
-
-    def forbidden(self, event: Event, phase: str) -> InvalidTransition:
-        """Return the error for an event that cannot come now, with the story of its task."""
-        return leasing.forbidden(self.state.leases, event, phase)
 
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""

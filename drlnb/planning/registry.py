@@ -4,6 +4,7 @@ A planner looks at a view and returns a plan.  Each room describes its decision 
 must be, and how it is read back from a journal.  Machines are given planners; they build none.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -100,12 +101,6 @@ class Answer:
     def first(self, kind: type[SomeRecord]) -> SomeRecord | None:
         """Return the first record of a class that is left, and leave it; None if there is none."""
         return next((record for record in self._left if isinstance(record, kind)), None)
-
-    def all(self, kind: type[SomeRecord]) -> list[SomeRecord]:
-        """Return and remove all records of a class that are left."""
-        records = [record for record in self._left if isinstance(record, kind)]
-        self._left = [record for record in self._left if not isinstance(record, kind)]
-        return records
 
 
 class PlannerKind(Generic[View, Plan]):
@@ -241,16 +236,9 @@ class PlannerKind(Generic[View, Plan]):
         PlannerFailed
             If the planner raises, or its plan does not fit.
         """
-        try:
+        with self._told(planner, ":"):
             plan = planner.plan(view)
             problem = self._problem(view, plan)
-        except PlannerFailed:
-            raise
-        except Exception as error:  # a user's planner may raise anything
-            text = " ".join(str(error).split())
-            raise PlannerFailed(
-                f"{self.decision} planner {planner.name} raised {type(error).__name__}: {text}"
-            ) from error
         if problem:
             raise PlannerFailed(f"{self.decision} planner {planner.name}: {problem}")
         return plan
@@ -281,17 +269,23 @@ class PlannerKind(Generic[View, Plan]):
         learn = getattr(planner, "observe", None)
         if learn is None:
             return memory
-        try:
+        with self._told(planner, f" {LEARNING}"):
             # As a snapshot gives it back, now: a tuple is a list there.
             plain: object = json.loads(json.dumps(learn(memory, report), allow_nan=False))
+        return plain
+
+    @contextlib.contextmanager
+    def _told(self, planner: Planner[View, Plan], when: str) -> Iterator[None]:
+        """Raise PlannerFailed, in one line, of whatever a user's planner raises."""
+        try:
+            yield
         except PlannerFailed:
             raise
-        except Exception as error:  # a user's planner may raise anything
+        except Exception as error:
             text = " ".join(str(error).split())
             raise PlannerFailed(
-                f"{self.decision} planner {planner.name} raised {type(error).__name__} {LEARNING} {text}"
+                f"{self.decision} planner {planner.name} raised {type(error).__name__}{when} {text}"
             ) from error
-        return plain
 
 
 #: Any decision, and any planner: views and plans of different decisions have nothing in common.

@@ -55,8 +55,6 @@ class HeldLease:
         What the pool has answered.
     good_t
         When the pool was last asked of whom it heard that the lease lives, on this process's clock.
-    progress
-        Returns units of work done so far.
     on_lost
         Called once with (fence, reason) if the lease ends before it is given back.
     """
@@ -67,10 +65,9 @@ class HeldLease:
         grant: Plain,
         *,
         good_t: float,
-        progress: Callable[[], int],
         on_lost: Callable[[Fence, str], object],
     ) -> None:
-        self._ask, self._progress, self._on_lost = ask, progress, on_lost
+        self._ask, self._on_lost = ask, on_lost
         self.fence: Fence = grant["fence"]
         #: Times of leasing as they were at the grant.
         self.settings = LeasingSettings.from_mapping(grant["settings"])
@@ -86,7 +83,6 @@ class HeldLease:
         ask: Ask,
         request: Callable[[], Awaitable[Plain]],
         *,
-        progress: Callable[[], int],
         on_lost: Callable[[Fence, str], object],
         on_pending: Callable[[Plain], None] = lambda reply: None,
     ) -> "tuple[Plain, HeldLease | None]":
@@ -94,7 +90,7 @@ class HeldLease:
 
         Parameters
         ----------
-        ask, progress, on_lost
+        ask, on_lost
             As of the class.
         request, on_pending
             Asks for the slots, and is called while they are not there: as of :func:`poll`.
@@ -110,7 +106,7 @@ class HeldLease:
             reply = await poll(timed, on_pending)
             if "fence" not in reply:
                 return reply, None
-            held = cls(ask, reply, good_t=sent_t, progress=progress, on_lost=lambda fence, reason: None)
+            held = cls(ask, reply, good_t=sent_t, on_lost=lambda fence, reason: None)
             try:
                 # It may have been granted long ago: whoever stood still meanwhile learns it here, not after use.
                 fresh = time.monotonic() - sent_t <= held.settings.renew_s or await held.renew()
@@ -133,7 +129,7 @@ class HeldLease:
         sent_t = time.monotonic()
         try:
             wait_s = self.settings.renew_s
-            reply = await self._ask("drlnb_renew", timeout_s=wait_s, fence=self.fence, n_progress=self._progress())
+            reply = await self._ask("drlnb_renew", timeout_s=wait_s, fence=self.fence)
         except (OSError, TimeoutError):
             return False
         if "lost" in reply:

@@ -125,8 +125,8 @@ def test_a_device_chooses_its_rows(asked, monkeypatch):
     names = ["gradients", "memory", "hooks", "predicted", "overlap", "squeezed", "subset", "contest", "table"]
     assert [name for name, _, _ in asked] == names
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert Swapping(device="cuda").names == ["copies", "batches", "steps", "drift", "task"]
-    assert Swapping(device="cuda", phase=4).names == ["drift", "task"]
+    assert Swapping(device="cuda").names == ["copies", "batches", "steps", "task"]
+    assert Swapping(device="cuda", phase=4).names == ["task"]
     BENCHES["swapping"].main(["--device", "cuda", "--phase", "3", "--mode", "tf32"])
     assert asked[-1][0] == "steps"
     assert asked[-1][2] == Swapping(device="cuda", phase=3, mode="tf32")

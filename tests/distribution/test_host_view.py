@@ -26,9 +26,9 @@ def network(value):
 
 
 @pytest.fixture
-def store(tmp_path):
+def store():
     """Make a store for such networks."""
-    store = HostStore(len(pack(network(0))), tmp_path)
+    store = HostStore(len(pack(network(0))))
     yield store
     store.close()
 
@@ -106,9 +106,9 @@ def test_a_module_of_another_layout_is_refused_each_time(store, view):
     assert values(actor) == {2 * N_SLOTS - 1}
 
 
-def test_a_layout_that_changes_is_noticed(tmp_path):
+def test_a_layout_that_changes_is_noticed():
     """In a store of the same size by the version itself; arrays need no module."""
-    store = HostStore(len(pack({"a": np.ones(3)})), tmp_path)
+    store = HostStore(len(pack({"a": np.ones(3)})))
     view = HostView.attach(store.path)
     store.write(1, pack({"a": np.ones(3)}))
     view.refresh()

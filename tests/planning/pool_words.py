@@ -5,7 +5,6 @@ import json
 from drlnb.planning.replay import fresh_machine
 from drlnb.records.columns.leasing import (
     ExecutorIdled,
-    ExecutorStarted,
     LeaseGranted,
     LeaseRenewed,
     LeaseReturned,
@@ -60,7 +59,7 @@ def returned(fence, *, t, clean=True, computed_s=(0.5,), yielded=False):
 
 
 def renewed(fence, *, t):
-    return LeaseRenewed(t=t, fence=fence, n_progress=1)
+    return LeaseRenewed(t=t, fence=fence)
 
 
 def slot_added(slot, *, t=0.0, epoch=0, node=None):
@@ -73,10 +72,6 @@ def slot_failed(slot, *, t):
 
 def idled(slot, *, t, fence=None):
     return ExecutorIdled(t=t, slot=slot, fence=fence)
-
-
-def started(slot, *, t, epoch):
-    return ExecutorStarted(t=t, slot=slot, executor_epoch=epoch)
 
 
 def tenant_lost(slot, task, *, t, fence=None):

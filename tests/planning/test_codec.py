@@ -42,7 +42,7 @@ def through_json(state, **given_):
 def test_every_kind_of_field_comes_back():
     """Numbers stay numbers as keys, a deque keeps its length, a fence and a record are themselves again."""
     fence = Fence(epoch=1, token=2)
-    event = LeaseRenewed(t=1.0, fence=fence, n_progress=3)
+    event = LeaseRenewed(t=1.0, fence=fence)
     state = State(
         phase="old", inner=Inner(2, 1.5), by_number={3: Inner(4)}, by_name={"a": (1, None)}, fence=fence,
         pairs=((1, "x"),), seen={3, 1}, names=["b", "a"], story=deque([event, event, event], maxlen=2),

@@ -112,7 +112,6 @@ VIEWS = {
         profile=st.none() | profiles(n_rows=3),
         n_samples=st.integers(1, 9),
         memory_budget_bytes=st.none() | st.floats(1.0, 500.0),
-        splittable=st.booleans(),
         seed=st.integers(0, 9),
     ),
     DISTRIBUTION: versions(),
@@ -301,8 +300,8 @@ def test_a_replay_asks_the_journal_where_the_registry_knows_nobody():
     planners = RecordedPlanners()
     assert planners.make(DISTRIBUTION, "chain").name == "chain"
     own = planners.make(SWAPPING, "own:tuner")
-    planners.answer = Answer([SwapPlanned(planner="own:tuner", plan_key="k", plan=facts(SwapPlan(n_micro=2)))])
-    assert SWAPPING.ask(own, SwapView(round=1)) == SwapPlan(n_micro=2)
+    planners.answer = Answer([SwapPlanned(planner="own:tuner", plan_key="k", plan=facts(SwapPlan(blocks=("b",))))])
+    assert SWAPPING.ask(own, SwapView(round=1)) == SwapPlan(blocks=("b",))
     with pytest.raises(PlannerFailed, match="the journal holds no plan of swapping here"):
         SWAPPING.ask(own, SwapView(round=1))
 

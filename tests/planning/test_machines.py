@@ -5,12 +5,13 @@ import math
 from dataclasses import dataclass, field, fields
 
 import pytest
+from lease_indices import LeaseTable
 from pool_words import asked, node_added, requested, slot_added
 from round_words import Master
 
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.distribution.machine import RULES as DISTRIBUTION
-from drlnb.planning.leasing import LeaseTable, LeasingSettings
+from drlnb.planning.leasing import LeasingSettings
 from drlnb.planning.leasing.machine import RULES as LEASING
 from drlnb.planning.machine import Machine, ignore
 from drlnb.planning.pool import PoolMachine

@@ -221,7 +221,7 @@ def test_a_setting_changes_while_tasks_run(pool):
 def test_time_never_runs_back(pool, event):
     """Whichever part an event is for."""
     pool.handle(node_added("n2", t=1.0))
-    with pytest.raises(InvalidTransition, match="lease table in state at t=1 s"):
+    with pytest.raises(InvalidTransition, match="pool in state at t=1 s"):
         pool.handle(event)
 
 

@@ -146,5 +146,5 @@ def test_an_answer_hands_each_record_out_once():
     answer = Answer([batch(1), end, batch(2)])
     assert answer.next(EndTask) is end
     assert answer.next(EndTask) is None
-    assert [record.round for record in answer.all(BatchPlanned)] == [1, 2]
-    assert answer.all(BatchPlanned) == []
+    assert [answer.next(BatchPlanned).round, answer.next(BatchPlanned).round] == [1, 2]
+    assert answer.next(BatchPlanned) is None

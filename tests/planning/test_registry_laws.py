@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from lease_indices import LeaseTable
 
 from drlnb.planning.decisions import KINDS, kind_of
-from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.registry import Named, PlannerKind
 from drlnb.planning.settings import SETTINGS, setting_problem, settings_problems

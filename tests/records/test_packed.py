@@ -41,7 +41,7 @@ def test_what_is_written_is_read(records):
 
 def test_reading_a_record_takes_few_calls(tmp_path):
     """Of functions written in Python: its line, its values and its making; a table of nested rows a few more."""
-    records = [LeaseRenewed(t=k / 8, fence=Fence(epoch=1, token=k), n_progress=k) for k in range(1, 300)]
+    records = [LeaseRenewed(t=k / 8, fence=Fence(epoch=1, token=k)) for k in range(1, 300)]
     (tmp_path / "s.jsonl").write_text("".join(lines_of(HEADER, *records)))
     stream = read_stream(tmp_path / "s.jsonl")
     calls = []

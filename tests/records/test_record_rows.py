@@ -103,10 +103,10 @@ def test_a_name_can_be_taken_once():
 def test_match_compares_the_named_fields_only():
     """It is equal to any record of exactly this class with these values."""
     fence = Fence(epoch=1, token=2)
-    record = LeaseRenewed(t=1.0, fence=fence, n_progress=3)
-    assert record == LeaseRenewed.match(n_progress=3)
+    record = LeaseRenewed(t=1.0, fence=fence)
+    assert record == LeaseRenewed.match(fence=fence)
     assert LeaseRenewed.match(fence=fence, t=1.0) == record
-    assert record != LeaseRenewed.match(n_progress=4)
+    assert record != LeaseRenewed.match(t=4.0)
     assert record != DeadlinePassed.match(t=1.0)
     assert hash(LeaseRenewed.match()) == hash(LeaseRenewed.match(t=2.0))
 

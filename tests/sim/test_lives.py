@@ -129,7 +129,7 @@ def test_what_a_pool_has_settled_stays_settled(seed):
                 again = {"t": event.t, "fence": record.fence}
                 for word in (
                     leasing.LeaseReturned(**again, clean=True, computed_s=(1.0,)),
-                    leasing.LeaseRenewed(**again, n_progress=1),
+                    leasing.LeaseRenewed(**again),
                 ):
                     (refused,) = machine.handle(word)
                     assert (refused.subject, refused.reason) == (str(record.fence), "is over")

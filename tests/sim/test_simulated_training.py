@@ -8,7 +8,7 @@ import pytest
 
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.replay import replay
-from drlnb.records.columns.leasing import LeaseGranted, SlotDrained
+from drlnb.records.columns.leasing import LeaseGranted, SlotFailed
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.columns.warmup import CollectorLost
 from drlnb.records.errors import ConfigError
@@ -166,7 +166,7 @@ def test_each_kind_of_death_is_seen():
     )
     result = simulate_train(2, 2, 6, 2, seed=2, n_nodes=2, faults=faults, validate=True)
     journal = Journal(streams=result.streams)
-    for kind in (CollectorLost, ExecutorDied, NodeLost, SlotDrained):
+    for kind in (CollectorLost, ExecutorDied, NodeLost, SlotFailed):
         assert journal.of(kind)
     assert set(result.ends.values()) == {"done"}
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from drlnb.planning.settings import setting_problem
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView
 from drlnb.planning.swapping.capacity import largest
 from drlnb.planning.swapping.cost import predict
-from drlnb.planning.swapping.learned import Learns, learning, practice, predicted_cost, swapped_types
+from drlnb.planning.swapping.learned import learning, practice, predicted_cost, swapped_types
 from drlnb.planning.swapping.profile import BLOCK, SWAP, SwapProfile
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.table import plan_rows
@@ -231,8 +231,8 @@ def explain(case: Case, plan: SwapPlan) -> Explained:
                "plain": kept.peak_bytes / 2**20, "stall": said.stall_s}  # fmt: skip
     return Explained(
         of=f"{case.of}, {case.planner}", memory_budget_bytes=math.nan if budget is None else budget, fits=said.fits,
-        rows=plan_rows(profile, plan, math.ceil(n / plan.n_micro)), pins=case.pins, numbers=numbers, lanes=said.lanes,
-        memory=said.memory, n_micro=plan.n_micro,
+        rows=plan_rows(profile, plan, n), pins=case.pins, numbers=numbers, lanes=said.lanes,
+        memory=said.memory,
     )  # fmt: skip
 
 
@@ -242,12 +242,12 @@ def compare(case: Case) -> list[Row]:
     for name in dict.fromkeys([*COMPARED, case.planner]):
         with suppress(ConfigError):
             plan = case._replace(planner=name).plan()
-            of, cut = explain(case, plan), plan.blocks or plan.n_micro > 1
+            of = explain(case, plan)
             most = of.memory_budget_bytes / 2**20
             rows.append({
                 "planner": name, "time": of.numbers["step"], "slower": of.numbers["slower"],
                 "peak": of.numbers["peak"], "fits": "yes" if of.fits else "no", "budget": most,
-                "state": "blocks that are made again, and parts, cannot be pinned" if cut else "",
+                "state": "blocks that are made again cannot be pinned" if plan.blocks else "",
                 "counts": ", ".join(f"{a} {plan.actions.count(a)}" for a in dict.fromkeys(plan.actions)),
                 "pins": pins_of(of),
             })  # fmt: skip
@@ -306,7 +306,8 @@ def learnt(case: Case, seed: int = 0) -> tuple[Learnt, str, float]:
         raise ConfigError(f"there must be a budget and at most {_MOST_TYPES} layer types, got {n}")
     view = replace(case._replace(pins={}).view, seed=seed)
     name = case.planner if case.planner.partition(":")[0] == "qtable" else "qtable"
-    planner, search, of = cast("Learns", SWAPPING.build(name)), Search(view, (SWAP,)), Learnt()
+    planner, search, of = learning(SWAPPING.build(name)), Search(view, (SWAP,)), Learnt()
+    assert planner is not None, "the patent's planner learns"
     least = min(predicted_cost(search, swapped_types(search, bits), planner.w) for bits in range(2**n))
     for said in practice(planner.learner(view, "", planner.start(view)), search, planner.w):
         of.add(SwapLearned(plan_key="", **said))

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
-from drlnb.planning.leasing.queueing import Ranking, Waiting
+from drlnb.planning.leasing.queueing import Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.records.base import Event, Record, shared
+from drlnb.records.base import shared
 from drlnb.records.columns.leasing import SendGrant
-from drlnb.records.errors import InvalidTransition
 from drlnb.records.ids import Fence
 
 __all__ = ["Ledger"]
@@ -48,24 +47,12 @@ class Ledger:
     queue: Waiting = field(default_factory=Waiting, metadata=TRANSIENT)
     #: Leases by token, so in the order of their grants.
     live: dict[int, Lease] = field(default_factory=dict, metadata=TRANSIENT)
-    #: Those of them whose holders would give way and have not been asked to.
-    unasked: dict[int, Lease] = field(default_factory=dict, metadata=TRANSIENT)
     #: The free slots by name.
     free: dict[str, Slot] = field(default_factory=dict, metadata=TRANSIENT)
     #: Slots that are kept for the gang.
     reserved: set[str] = field(default_factory=set, metadata=TRANSIENT)
     #: Slots that have not failed.
     n_live: int = field(default=0, metadata=TRANSIENT)
-    #: Tokens by the second, on the clock less its lag, at which silence will have lasted too long.
-    silent: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
-    #: Tokens by the second at which they will have been held for too long.
-    longest: Ranking[float, int] = field(default_factory=Ranking, metadata=TRANSIENT)
-    #: Waiting requests by the last poll of their requesters.
-    polls: Ranking[float, str] = field(default_factory=Ranking, metadata=TRANSIENT)
-    #: The event in hand, the open request or live lease that it names, and its task.
-    event: Event | None = field(default=None, metadata=TRANSIENT)
-    event_lease: Lease | None = field(default=None, metadata=TRANSIENT)
-    event_task: str | None = field(default=None, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
         for slot in self.slots.values():
@@ -90,50 +77,20 @@ class Ledger:
     def index_waiting(self, lease: Lease) -> None:
         """Enter a request at its rank, or move it there."""
         self.queue.put(lease.request_id, lease.kind, lease.rank, lease.number)
-        self.polls.put(lease.request_id, lease.polled_s)
 
     def index_lease(self, lease: Lease) -> None:
         """Enter a lease that has been granted."""
         self.live[lease.token] = lease
-        self.silent.put(lease.token, lease.seen_s + lease.ttl_s)
-        self.longest.put(lease.token, lease.granted_t + lease.max_hold_s)
-        if lease.yields and not lease.asked:
-            self.unasked[lease.token] = lease
 
     def unindex_waiting(self, lease: Lease) -> None:
         """Remove a request from the queue, if it is there."""
         self.queue.drop(lease.request_id)
-        self.polls.drop(lease.request_id)
         if self.gang == lease.request_id:
             self.gang = None
 
     def unindex_lease(self, lease: Lease) -> None:
         """Remove a lease, if it was granted."""
         self.live.pop(lease.token, None)
-        self.unasked.pop(lease.token, None)
-        self.silent.drop(lease.token)
-        self.longest.drop(lease.token)
-
-    # -------------------------------------------------------------- the event in hand
-    def begin(self, event: Event) -> None:
-        """Begin with an event."""
-        fence = getattr(event, "fence", None)
-        lease = self.open.get(getattr(event, "request_id", "")) if fence is None else self.held(fence)
-        task: str | None = getattr(event, "task", None)
-        self.event, self.event_lease = event, lease
-        self.event_task = lease.task if task is None and lease is not None else task
-
-    def remember(self, *records: Record) -> None:
-        """Add records to the stories of their tasks; those that name none belong to the task of the event in hand."""
-        for record in records:
-            book = self.tasks.get(getattr(record, "task", None) or self.event_task or "")
-            if book is not None:
-                book.story.append(record)
-
-    def forbidden(self, state: str) -> InvalidTransition:
-        """Return the error for the event in hand, with the story of its task."""
-        book = self.tasks.get(self.event_task or "")
-        return InvalidTransition("lease table", state, self.event, () if book is None else book.story)
 
     # -------------------------------------------------------------- looking
     @property

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
-from drlnb.records.base import Record
 
 __all__ = ["LEASE_LIFE", "SLOT_LIFE", "SLOT_STATES", "Lease", "Slot", "TaskBook"]
 
@@ -35,9 +34,6 @@ SLOT_LIFE: Mapping[tuple[str, str], str] = {
     ("failed", "restart"): "free",
     **{(state, "fail"): "failed" for state in ("free", "reserved", "granted", "draining")},
 }
-
-#: Records kept per task for the message of a forbidden transition.
-_STORY = 10
 
 #: Ended request ids kept per task, so that a late repeat is not taken for a new request.
 _ENDED = 16
@@ -153,4 +149,3 @@ class TaskBook:
     #: Slot compute / (round time - waiting) of the latest rounds.
     duties: deque[float] = field(default_factory=lambda: deque(maxlen=_DUTIES))
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=_ENDED))
-    story: deque[Record] = field(default_factory=lambda: deque(maxlen=_STORY))

@@ -7,7 +7,6 @@ kernel that runs cannot be stopped.  An event about single slots costs O(log n) 
 a node looks at all slots and open requests, and so does a gang that slots are kept for.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from drlnb.planning.leasing import requests, slots
@@ -19,14 +18,14 @@ from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.slots import refuse
 from drlnb.planning.leasing.steps import drop, expire, line_up
-from drlnb.planning.machine import Machine, Out, Rule, Rules
-from drlnb.records.base import Event, Facts
+from drlnb.planning.machine import Impossible, Out, Rule, Rules
+from drlnb.records.base import Event
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost, TaskStopped
 from drlnb.records.common import DeadlinePassed, LoopLagged, SetDeadline, SettingChanged
-from drlnb.records.errors import ConfigError, InvalidTransition
+from drlnb.records.errors import ConfigError
 
-__all__ = ["PLACE_LOST", "RULES", "LeaseTable", "apply", "forbidden", "laws"]
+__all__ = ["PLACE_LOST", "RULES", "apply", "laws"]
 
 #: Name of the deadline after which a gang is due for a reservation; the request's id follows.
 _RESERVE = "reserve/"
@@ -46,23 +45,27 @@ def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: Out) -> None:
     if event.name.startswith(_RESERVE):
         return  # the pump that follows sees which gang is due
     if event.name != "reap":
-        raise ledger.forbidden("with no deadline but 'reap'")
+        raise Impossible("with no deadline but 'reap'")
     ledger.reaping = False
-    while (first := ledger.silent.first()) is not None and first[0] < ledger.t - ledger.lag_s:
-        expire(ledger, ledger.live[first[1]], "silent", out)
-    while (first := ledger.longest.first()) is not None and first[0] < ledger.t:
-        expire(ledger, ledger.live[first[1]], "max-hold", out)
+    now_s, live = ledger.t - ledger.lag_s, ledger.live.values()
+    silent = [lease for lease in live if lease.seen_s + lease.ttl_s < now_s]
+    for lease in sorted(silent, key=lambda lease: lease.seen_s + lease.ttl_s):
+        expire(ledger, lease, "silent", out)
+    overlong = [lease for lease in live if lease.granted_t + lease.max_hold_s < ledger.t]
+    for lease in sorted(overlong, key=lambda lease: lease.granted_t + lease.max_hold_s):
+        expire(ledger, lease, "max-hold", out)
     if ledger.settings.lost_polls:
-        patience_s = ledger.settings.lost_polls * ledger.settings.poll_s
-        while (asked := ledger.polls.first()) is not None and asked[0] < ledger.t - ledger.lag_s - patience_s:
-            drop(ledger, ledger.open[asked[1]])
-            refuse(out, asked[1], PLACE_LOST)
+        since_s = now_s - ledger.settings.lost_polls * ledger.settings.poll_s
+        lost = [lease for lease in ledger.open.values() if lease.state == "pending" and lease.polled_s < since_s]
+        for lease in sorted(lost, key=lambda lease: (lease.polled_s, lease.request_id)):
+            drop(ledger, lease)
+            refuse(out, lease.request_id, PLACE_LOST)
 
 
 def loop_lagged(ledger: Ledger, event: LoopLagged, out: Out) -> None:
     """Excuse silence while the owner's loop stood still."""
     if not event.lag_s >= 0:
-        raise ledger.forbidden(f"with a lag of {ledger.lag_s:g} s so far")
+        raise Impossible(f"with a lag of {ledger.lag_s:g} s so far")
     ledger.lag_s += event.lag_s
 
 
@@ -122,7 +125,6 @@ RULES: Rules[Ledger] = {
     records.SlotAdded: slots.slot_added,
     records.SlotFailed: slots.slot_failed,
     records.ExecutorIdled: slots.executor_idled,
-    records.ExecutorStarted: slots.executor_started,
     records.TenantLost: slots.tenant_lost,
     records.SlotRequested: requests.slot_requested,
     records.RequestPolled: requests.request_polled,
@@ -140,8 +142,6 @@ RULES: Rules[Ledger] = {
 
 def apply(ledger: Ledger, rule: Rule[Ledger], event: Event, out: Out) -> None:
     """Apply the rule of an event, then all that follows from any change."""
-    ledger.begin(event)
-    n_before = len(out)
     rule(ledger, event, out)
     pump(ledger, out)
     if isinstance(event, records.SlotRequested):
@@ -151,49 +151,3 @@ def apply(ledger: Ledger, rule: Rule[Ledger], event: Event, out: Out) -> None:
     if ledger.live and not ledger.reaping:
         ledger.reaping = True
         out.append(SetDeadline(name="reap", after_s=ledger.settings.reap_s))
-    ledger.remember(event, *out[n_before:])
-
-
-def forbidden(ledger: Ledger, event: Event, phase: str) -> InvalidTransition:
-    """Return the error for an event that cannot come now, with the story of its task."""
-    ledger.begin(event)
-    return ledger.forbidden(phase)
-
-
-class LeaseTable(Machine[Ledger]):
-    """The leases of one pool.
-
-    Parameters
-    ----------
-    settings
-        Times and limits of leasing.
-    epoch
-        First half of every fence: grows from table to table of one pool, so that fences do
-        (:class:`~drlnb.records.columns.leasing.EpochRaised`, where that was seen late).
-    """
-
-    def __init__(self, settings: LeasingSettings, epoch: int) -> None:
-        super().__init__("lease table", Ledger(settings, epoch), RULES)
-
-    def _apply(self, rule: Rule[Ledger], event: Event, out: Out) -> None:
-        apply(self.state, rule, event, out)
-
-    def forbidden(self, event: Event, phase: str) -> InvalidTransition:
-        """Return the error for an event that cannot come now, with the story of its task."""
-        return forbidden(self.state, event, phase)
-
-    def laws(self) -> Iterator[tuple[bool, str]]:
-        """Yield whether each law of the state holds, and the law in words."""
-        return laws(self.state)
-
-    def restore(self, snapshot: Facts) -> None:
-        """Restore the state of :meth:`snapshot`.  A driver that starts anew must set the deadline ``reap`` again.
-
-        Raises
-        ------
-        ValueError
-            If the snapshot is of a table of another epoch: its fences would not be ours.
-        """
-        if snapshot["epoch"] != self.state.epoch:
-            raise ValueError(f"snapshot must be of epoch {self.state.epoch}, got {snapshot['epoch']}")
-        super().restore(snapshot)

@@ -35,10 +35,10 @@ def pump(ledger: Ledger, out: list[Record]) -> None:
 
 def ask_holders(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
     """Ask the holders that would give way, and have not been asked, to do so for a request of a slot like theirs."""
-    for holder in tuple(ledger.unasked.values()):
-        if holder.task != lease.task and (not lease.allowed or set(holder.slots) & set(lease.allowed)):
+    for holder in ledger.live.values():
+        gives_way = holder.yields and not holder.asked and holder.task != lease.task
+        if gives_way and (not lease.allowed or set(holder.slots) & set(lease.allowed)):
             holder.asked = True
-            del ledger.unasked[holder.token]
             out.append(AskYield(fence=ledger.fence_of(holder.token), task=holder.task, node=holder.node))
 
 

@@ -53,12 +53,13 @@ def request_polled(ledger: Ledger, event: records.RequestPolled, out: list[Recor
 
 def _meant(ledger: Ledger, event: _OfLease, out: list[Record]) -> Lease | None:
     """Return the request or lease that an event is about; refuse the event if there is none."""
-    if ledger.event_lease is None:
-        if isinstance(event, records.RequestPolled | records.RequestCancelled):
-            refuse(out, event.request_id, "is not open")
-        else:
-            refuse(out, str(event.fence), ledger.why_stale(event.fence))
-    return ledger.event_lease
+    if isinstance(event, records.RequestPolled | records.RequestCancelled):
+        lease, subject, why = ledger.open.get(event.request_id), event.request_id, "is not open"
+    else:
+        lease, subject, why = ledger.held(event.fence), str(event.fence), ledger.why_stale(event.fence)
+    if lease is None:
+        refuse(out, subject, why)
+    return lease
 
 
 def _repeated(ledger: Ledger, lease: Lease, out: list[Record]) -> None:

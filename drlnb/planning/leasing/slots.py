@@ -3,6 +3,7 @@
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Slot
 from drlnb.planning.leasing.steps import end_all, end_hopeless, move
+from drlnb.planning.machine import Impossible
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing as records
 from drlnb.records.columns.placement import NodeLost
@@ -29,23 +30,12 @@ def slot_added(ledger: Ledger, event: records.SlotAdded, out: list[Record]) -> N
         ledger.slots[slot.name] = slot
         ledger.index_slot(slot)
     elif slot.node != event.node:
-        raise ledger.forbidden(f"slot {slot.name} on node {slot.node}")
+        raise Impossible(f"slot {slot.name} on node {slot.node}")
     elif event.executor_epoch > slot.executor_epoch:
         slot.device = event.device
         _restarted(ledger, slot, event.executor_epoch, out)
     elif event.executor_epoch < slot.executor_epoch or slot.state == "failed":
         refuse(out, slot.name, f"is {slot.state} since executor epoch {slot.executor_epoch}: a later one is needed")
-
-
-def executor_started(ledger: Ledger, event: records.ExecutorStarted, out: list[Record]) -> None:
-    """Free a slot from whatever its former executor did."""
-    slot = ledger.slots.get(event.slot)
-    if slot is None or slot.gone:
-        refuse(out, event.slot, "must be added first")
-    elif event.executor_epoch <= slot.executor_epoch:
-        refuse(out, slot.name, f"executor epoch {event.executor_epoch} is not above {slot.executor_epoch}")
-    else:
-        _restarted(ledger, slot, event.executor_epoch, out)
 
 
 def tenant_lost(ledger: Ledger, event: records.TenantLost, out: list[Record]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, Lease, Slot
+from drlnb.planning.machine import Impossible
 from drlnb.records.base import Record, Row, shared
 from drlnb.records.columns import leasing as records
 
@@ -17,7 +18,7 @@ def move(ledger: Ledger, slot: Slot, cause: str, token: int = 0) -> None:
     """Bring a slot into its next state; `token` is that of its new holder."""
     after = SLOT_LIFE.get((slot.state, cause))
     if after is None:
-        raise ledger.forbidden(f"slot {slot.name} {slot.state}, {cause}")
+        raise Impossible(f"slot {slot.name} {slot.state}, {cause}")
     if slot.state == "granted":
         slot.used_t = ledger.t
     slot.drains = slot.token if after == "draining" else 0
@@ -65,7 +66,6 @@ def line_up(ledger: Ledger, lease: Lease) -> None:
 def polled(ledger: Ledger, lease: Lease) -> None:
     """Count a requester as waiting still."""
     lease.polled_s = ledger.t - ledger.lag_s
-    ledger.polls.put(lease.request_id, lease.polled_s)
 
 
 def drop(ledger: Ledger, lease: Lease) -> None:
@@ -105,7 +105,6 @@ def grant(
 def renew(ledger: Ledger, lease: Lease) -> None:
     """Count a sign of life."""
     lease.seen_s = ledger.t - ledger.lag_s
-    ledger.silent.put(lease.token, lease.seen_s + lease.ttl_s)
 
 
 def release(
@@ -146,7 +145,7 @@ def _end(ledger: Ledger, lease: Lease, cause: str, computed_s: float = 0.0) -> R
 def _advance(ledger: Ledger, lease: Lease, cause: str) -> None:
     after = LEASE_LIFE.get((lease.state, cause))
     if after is None:
-        raise ledger.forbidden(f"request {lease.request_id} {lease.state}, {cause}")
+        raise Impossible(f"request {lease.request_id} {lease.state}, {cause}")
     lease.state = after
 
 

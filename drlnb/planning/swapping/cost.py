@@ -318,11 +318,11 @@ def predict(
     problem = plan.problem(profile)
     if problem or n_samples < 1:
         raise ValueError(problem or f"n_samples must be >= 1, got {n_samples}")
-    part, left = math.ceil(n_samples / plan.n_micro), room(profile, memory_budget_bytes)
-    walk = walker(profile, part).walk(plan.actions, plan.blocks, left, logged=lanes)
+    left = room(profile, memory_budget_bytes)
+    walk = walker(profile, n_samples).walk(plan.actions, plan.blocks, left, logged=lanes)
     stall_s, slack = sum(seconds for _, _, seconds in walk.stalls), 1.0 + profile.slack_frac
     return Prediction(
-        step_s=walk.t * plan.n_micro,
+        step_s=walk.t,
         peak_bytes=(profile.fixed_bytes + walk.peak) * slack,
         fits=walk.peak <= left,
         stalls=tuple(walk.stalls),

@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 
 from drlnb.planning.codec import from_plain
@@ -13,7 +12,7 @@ from drlnb.planning.swapping.search import Choice, Search, best, climbed, greedy
 from drlnb.records.base import Row, shared
 from drlnb.records.columns.swapping import SearchSwapPlan
 
-__all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "portfolio", "searched", "type_choices"]
+__all__ = ["RULES", "Rule", "Searched", "candidates", "fastest", "searched", "type_choices"]
 
 #: Chooses among the plans of a search.
 Rule = Callable[[Search], Choice]
@@ -21,8 +20,8 @@ Rule = Callable[[Search], Choice]
 _MOST_TYPES = 8
 #: Among so few rows a local search begins at every start: from the best one alone it may end a fifth off the optimum.
 _FEW_ROWS = 24
-#: Parts that a minibatch may be cut into.
-_PARTS = (2, 4)
+#: Plans of a search that are worth a trial.
+_TRIED = 3
 
 
 def _swapping(search: Search, rows: Iterable[int]) -> Choice:
@@ -93,21 +92,6 @@ def fastest(search: Search) -> list[Choice]:
     return sorted(dict.fromkeys(choices), key=search.score)
 
 
-def portfolio(search: Search, n_choices: int = 3) -> list[Choice]:
-    """Return the choices that are worth a trial, by the cost model the best first.
-
-    Parameters
-    ----------
-    search
-        What is allowed.
-    n_choices
-        Most choices of the search; where minibatches may be cut, parts under the plan that keeps all come on top.
-    """
-    kept = search.every(KEEP)
-    parts = [n for n in _PARTS if search.view.splittable and n <= search.view.n_samples]
-    return sorted([*fastest(search)[:n_choices], *[replace(kept, n_micro=n) for n in parts]], key=search.score)
-
-
 #: Name -> how it chooses.
 RULES: dict[str, Rule] = {
     "all": lambda search: search.every(SWAP),
@@ -116,7 +100,7 @@ RULES: dict[str, Rule] = {
     "capuchin": capuchin,
     "greedy": lambda search: greedy(search, search.every(KEEP)),
     "hybrid": lambda search: fastest(search)[0],
-    "auto": lambda search: portfolio(search)[0],
+    "auto": lambda search: fastest(search)[0],
 }
 
 
@@ -157,7 +141,7 @@ def candidates(planner: str, view: SwapView) -> tuple[SwapPlan, ...]:
     """
     if planner == "auto":
         search = Search(view)
-        return tuple(map(search.plan, portfolio(search)))
+        return tuple(map(search.plan, fastest(search)[:_TRIED]))
     built = SWAPPING.build(planner)
     learner = learning(built)
     return (SWAPPING.ask(built, view) if learner is None else learner.start(view),)

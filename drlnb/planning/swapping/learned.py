@@ -8,27 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
-from typing import Protocol, cast
 
 import numpy as np
 
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.registry import Planner
-from drlnb.planning.swapping.planner import SWAPPING, SwapView
+from drlnb.planning.swapping.planner import SwapView
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapPlan, read, written
 from drlnb.planning.swapping.search import Choice, Search
 from drlnb.records.base import Row
 
 __all__ = [
     "OVERFLOW",
-    "Learner",
-    "Learns",
+    "Course",
     "QTable",
-    "check",
+    "TablePlanner",
     "cost",
     "learning",
     "practice",
-    "practised",
     "predicted_cost",
     "relative_cost",
     "swapped_types",
@@ -38,8 +35,6 @@ __all__ = [
 OVERFLOW = 5.0
 #: Most trials: beyond, a slip of the finger is likelier than a wish.
 _MOST_TRIALS = 100_000
-#: Steps of a trial on the cost model, which are all alike.
-_STEPS = 12
 
 
 def cost(time_frac: float, memory_frac: float, w: float) -> float:
@@ -64,61 +59,6 @@ def cost(time_frac: float, memory_frac: float, w: float) -> float:
     return time_frac + w * (memory_frac - time_frac)
 
 
-# ------------------------------------------------------------------ what a course of trials is
-class Learner(Protocol):
-    """A course of trials; all that it knows can be written down."""
-
-    @property
-    def choice(self) -> Choice | None:
-        """What the next trial runs; None: the course is over."""
-        ...
-
-    @property
-    def best(self) -> Choice:
-        """What has cost least so far."""
-        ...
-
-    def learn(self, costs: list[float]) -> Row:
-        """Learn from the costs of a trial's steps, at least one; return the fields of :class:`.SwapLearned`."""
-        ...
-
-    def saved(self) -> str:
-        """Return what it knows."""
-        ...
-
-
-class Learns(Protocol):
-    """A planner whose plans come of trials."""
-
-    #: Weight of the memory.
-    w: float
-
-    def start(self, view: SwapView) -> SwapPlan:
-        """Return the plan that the first trial runs."""
-        ...
-
-    def learner(self, view: SwapView, saved: str, start: SwapPlan | None = None) -> Learner:
-        """Go on with what was saved; with a first plan: begin a new course of trials, of steps that may cost otherwise.
-
-        What was learned of other rows, or by another weight of the memory, is forgotten.
-        """
-        ...
-
-
-def learning(planner: Planner[SwapView, SwapPlan]) -> Learns | None:
-    """Return a planner that `learns`: its plans come of trials; None of any other."""
-    return cast("Learns", planner) if SWAPPING.trait(planner, "learns") else None
-
-
-def check(n_trials: int, fewest: int, **shares: float) -> None:
-    """Raise ValueError, which names the parameter, if trials are too few or too many, or a share is none."""
-    if not fewest <= n_trials <= _MOST_TRIALS:
-        raise ValueError(f"n_trials must be a whole number from {fewest} to {_MOST_TRIALS}, got {n_trials}")
-    for name, share in shares.items():
-        if not 0.0 <= share <= 1.0:
-            raise ValueError(f"{name} must be a number from 0 to 1, got {share}")
-
-
 def predicted_cost(search: Search, choice: Choice, w: float) -> float:
     """Return the cost of a choice by the cost model."""
     peak, seconds = search.walked(choice)
@@ -131,22 +71,6 @@ def relative_cost(search: Search, seconds: float, peak_bytes: float, w: float) -
     return cost(seconds / plain_s, peak_bytes / plain_bytes, w)
 
 
-def practice(learner: Learner, search: Search, w: float) -> Iterator[Row]:
-    """Make trials on the cost model until the course is over; yield what each came to, as of :meth:`Learner.learn`."""
-    while (choice := learner.choice) is not None:
-        yield learner.learn([predicted_cost(search, choice, w)] * _STEPS)
-
-
-def practised(planner: Learns, view: SwapView) -> SwapPlan:
-    """Return what a whole course of trials on the cost model comes to."""
-    if view.profile is None or view.memory_budget_bytes is None or not view.profile.rows:
-        return SwapPlan.keeping(view.profile)
-    search, learner = Search(view), planner.learner(view, "", planner.start(view))
-    list(practice(learner, search, planner.w))
-    return search.plan(learner.best)
-
-
-# ------------------------------------------------------------------ the patent's
 @dataclass(slots=True, kw_only=True)
 class QTable:
     """The patent's learner: a table of costs by plan and changed layer type, SARSA, one type per trial.
@@ -215,21 +139,24 @@ def swapped_types(search: Search, bits: int) -> Choice:
     return search.choice([SWAP if row.layer_type in chosen else KEEP for row in search.profile.rows])
 
 
-class _Course:
-    """The patent's table in a course of trials on one step."""
+class Course:
+    """The patent's table in a course of trials on one step; all that it knows can be written down."""
 
     def __init__(self, view: SwapView, table: QTable) -> None:
         self._search, self._seed, self.table = Search(view, (SWAP,)), view.seed, table
 
     @property
     def choice(self) -> Choice | None:
+        """What the next trial runs; None: the course is over."""
         return swapped_types(self._search, self.table.plan) if self.table.n_left else None
 
     @property
     def best(self) -> Choice:
+        """What has cost least so far."""
         return swapped_types(self._search, self.table.best[1] if self.table.best else 0)
 
     def learn(self, costs: list[float]) -> Row:
+        """Learn from the costs of a trial's steps, at least one; return the fields of :class:`.SwapLearned`."""
         table, types, measured = self.table, self._search.profile.types, median(costs)
         bits, changed, explored = table.plan, table.changed, table.explored
         table.step(measured, np.random.default_rng((self._seed, table.n_trials)))
@@ -239,6 +166,7 @@ class _Course:
         return said if changed is None else said | {"unit": types[changed], "value": table.table[bits, changed]}
 
     def saved(self) -> str:
+        """Return what it knows."""
         return written(self.table)
 
 
@@ -253,24 +181,35 @@ class TablePlanner:
         Step size, discount, share of random changes, weight of the memory.
     """
 
-    name, learns = "qtable", True
+    name = "qtable"
 
     def __init__(self, n_trials: int, alpha: float, gamma: float, epsilon: float, w: float) -> None:
-        check(n_trials, 2, alpha=alpha, gamma=gamma, epsilon=epsilon, w=w)
+        if not 2 <= n_trials <= _MOST_TRIALS:
+            raise ValueError(f"n_trials must be a whole number from 2 to {_MOST_TRIALS}, got {n_trials}")
+        for name, share in {"alpha": alpha, "gamma": gamma, "epsilon": epsilon, "w": w}.items():
+            if not 0.0 <= share <= 1.0:
+                raise ValueError(f"{name} must be a number from 0 to 1, got {share}")
         self._n_trials, self.w = n_trials, w
         self._new = partial(QTable, alpha=alpha, gamma=gamma, epsilon=epsilon)
 
     def plan(self, view: SwapView) -> SwapPlan:
-        """Return the cheapest plan of trials on the cost model."""
-        return practised(self, view)
+        """Return the cheapest plan of a whole course of trials on the cost model."""
+        if view.profile is None or view.memory_budget_bytes is None or not view.profile.rows:
+            return SwapPlan.keeping(view.profile)
+        search, course = Search(view), self.learner(view, "", self.start(view))
+        list(practice(course, search, self.w))
+        return search.plan(course.best)
 
     def start(self, view: SwapView) -> SwapPlan:
         """Return the plan that keeps all, but for pins."""
         search = Search(view, (SWAP,))
         return search.plan(search.every(KEEP))
 
-    def learner(self, view: SwapView, saved: str, start: SwapPlan | None = None) -> Learner:
-        """Return the table as it was saved, or in a new course of trials."""
+    def learner(self, view: SwapView, saved: str, start: SwapPlan | None = None) -> Course:
+        """Go on with what was saved; with a first plan: begin a new course of trials, of steps that may cost otherwise.
+
+        What was learned of other rows, or by another weight of the memory, is forgotten.
+        """
         assert view.profile is not None, "trials are of a profile"
         of, n_types = (view.profile.key, self.w), len(view.profile.types)
         table = read(QTable, saved, **self._new.keywords) if saved else self._new(n_types=0)
@@ -278,4 +217,15 @@ class TablePlanner:
             table = self._new(n_types=n_types, of=of)
         if start is not None:
             table.n_left, table.costs = self._n_trials, {}
-        return _Course(view, table)
+        return Course(view, table)
+
+
+def learning(planner: Planner[SwapView, SwapPlan]) -> TablePlanner | None:
+    """Return a planner whose plans come of trials; None of any other."""
+    return planner if isinstance(planner, TablePlanner) else None
+
+
+def practice(course: Course, search: Search, w: float) -> Iterator[Row]:
+    """Make trials on the cost model until the course is over; yield what each came to, as of :meth:`Course.learn`."""
+    while (choice := course.choice) is not None:
+        yield course.learn([predicted_cost(search, choice, w)])

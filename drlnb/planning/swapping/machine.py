@@ -41,7 +41,7 @@ class SwapMachine(Machine[Swapping]):
     ----------
     config
         ``planner``: name of the planner; ``memory_budget_bytes``: what a step may use, None: any number;
-        ``seed`` of searches; ``splittable``: minibatches may be cut into parts; ``pins``; ``never``: why no step can
+        ``seed`` of searches; ``pins``; ``never``: why no step can
         be swapped.
     build
         Returns a planner by its name.
@@ -118,7 +118,6 @@ def _plan_anew(state: Swapping, reason: str, out: Out, overflowed: Collection[st
             memory_budget_bytes=int(state.memory_budget_bytes or 0),
             seed=state.seed,
             pins=meant(state),
-            splittable=state.splittable,
         )
     )
 

@@ -20,8 +20,6 @@ class SwapView:
     n_samples: int = 0
     #: Bytes that the step may use, what stays anyway included; None: any number.
     memory_budget_bytes: float | None = None
-    #: A minibatch may be cut into parts: no statistics of batches, and a loss that is a mean.
-    splittable: bool = False
     #: Of random moves.
     seed: int = 0
     #: Name of a row -> the action that the user wants for it.
@@ -54,7 +52,5 @@ def _recorded(view: SwapView, answer: Answer) -> SwapPlan | None:
 
 
 #: The decision what leaves the device's memory.
-SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind(
-    "swapping", "auto", problem=_problem, recorded=_recorded, traits={"learns": False}
-)
+SWAPPING: PlannerKind[SwapView, SwapPlan] = PlannerKind("swapping", "auto", problem=_problem, recorded=_recorded)
 SWAPPING.register("none", NoSwap)

@@ -147,7 +147,6 @@ class SwapLink:
 class SwapProfile:
     """What a training step of one module saves, and how long its parts take on one kind of device."""
 
-    schema: int = 1
     device_kind: str
     torch_version: str = ""
     #: Names the module and the shapes of one sample.
@@ -189,8 +188,6 @@ class SwapPlan:
     actions: tuple[Action, ...] = ()
     #: Paths of the submodules whose forward pass is made again.
     blocks: tuple[str, ...] = ()
-    #: Parts that a minibatch is cut into, one after another; only where there are no batch statistics.
-    n_micro: int = 1
 
     @classmethod
     def keeping(cls, profile: SwapProfile | None = None) -> Self:
@@ -202,8 +199,8 @@ class SwapPlan:
 
     @cached_property
     def key(self) -> str | None:
-        """Short hash by which commands name it; None if it keeps every row and cuts nothing."""
-        if self.n_micro == 1 and not self.blocks and set(self.actions) <= {KEEP}:
+        """Short hash by which commands name it; None if it keeps every row."""
+        if not self.blocks and set(self.actions) <= {KEEP}:
             return None
         return sha256(json.dumps(to_plain(self)).encode()).hexdigest()[:12]
 
@@ -224,8 +221,6 @@ class SwapPlan:
         """
         if self.keys != tuple(profile.number) or len(self.actions) != len(self.keys):
             return f"the plan is of {len(self.keys)} rows, not of the {len(profile.rows)} of {profile.shape_key}"
-        if self.n_micro < 1:
-            return f"n_micro must be >= 1, got {self.n_micro}"
         rows_of = {block.path: block.rows for block in profile.blocks}
         unknown = [path for path in self.blocks if path not in rows_of]
         if unknown:

@@ -27,8 +27,6 @@ class Choice:
 
     actions: tuple[Action, ...]
     blocks: frozenset[str] = frozenset()
-    #: Parts that the minibatch is cut into.
-    n_micro: int = 1
 
 
 class Search:
@@ -84,9 +82,8 @@ class Search:
     def walked(self, choice: Choice) -> tuple[float, float]:
         """Return the peak beside what stays anyway, and the seconds of a step."""
         if choice not in self._walked:
-            numbers = walker(self.profile, math.ceil(self.view.n_samples / choice.n_micro))
-            walk = numbers.walk(choice.actions, choice.blocks, self.room)
-            self._walked[choice] = walk.peak, walk.t * choice.n_micro
+            walk = self.numbers.walk(choice.actions, choice.blocks, self.room)
+            self._walked[choice] = walk.peak, walk.t
         return self._walked[choice]
 
     def score(self, choice: Choice) -> tuple[float, float, float]:
@@ -96,7 +93,7 @@ class Search:
         """
         peak, seconds = self.walked(choice)
         over = max(0.0, peak - self.room)
-        return over, self.numbers.kept_bytes(choice.actions) / choice.n_micro if over else 0.0, seconds
+        return over, self.numbers.kept_bytes(choice.actions) if over else 0.0, seconds
 
     @cached_property
     def plain(self) -> tuple[float, float]:
@@ -112,7 +109,7 @@ class Search:
         """Return a choice as a plan."""
         order = [path for path in self.numbers.spans if path in choice.blocks]
         kept = SwapPlan.keeping(self.profile)
-        return replace(kept, actions=choice.actions, blocks=tuple(order), n_micro=choice.n_micro)
+        return replace(kept, actions=choice.actions, blocks=tuple(order))
 
 
 def best(search: Search, choices: Iterable[Choice]) -> Choice:

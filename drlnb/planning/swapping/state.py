@@ -36,7 +36,6 @@ class Swapping:
     #: Why no step of this task can be swapped; empty if one can.
     never: str = ""
     seed: int = 0
-    splittable: bool = False
     #: Name of a row -> the action that the user wants.
     pins: dict[str, str] = field(default_factory=dict)
     #: ``cold``, ``profiling``, ``quick`` (a search is under way), ``trialling``, ``settled`` or ``drifting``.
@@ -141,7 +140,6 @@ def view_of(state: Swapping) -> SwapView:
         profile=state.profile,
         n_samples=state.n_samples,
         memory_budget_bytes=state.memory_budget_bytes,
-        splittable=state.splittable,
         seed=state.seed,
         pins=meant(state),
     )

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final
 
 from drlnb.planning.machine import Out
-from drlnb.planning.swapping.learned import OVERFLOW, Learns, learning, relative_cost
+from drlnb.planning.swapping.learned import OVERFLOW, TablePlanner, learning, relative_cost
 from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.state import Swapping, add, run, view_of
 from drlnb.records.columns import swapping as words
@@ -78,7 +78,7 @@ def _costs(state: Swapping, w: float) -> Iterator[float]:
         yield relative_cost(search, step_s, moved_bytes, w)
 
 
-def learn(state: Swapping, planner: Learns, costs: list[float], out: Out) -> None:
+def learn(state: Swapping, planner: TablePlanner, costs: list[float], out: Out) -> None:
     """Learn from a trial, and try out what is wanted next; what is not expected to fit costs five and does not run.
 
     Parameters
@@ -94,11 +94,7 @@ def learn(state: Swapping, planner: Learns, costs: list[float], out: Out) -> Non
     learner, search = planner.learner(view, state.learned), Search(view)
     while True:
         if costs:
-            said = learner.learn(costs)
-            if said.pop("rolled_back", False):
-                kept, reason = add(state, search.plan(learner.best)), f"it costs {said['cost']:.3g} of a plain step"
-                out.append(words.SwapPlanRolledBack(plan_key=name, to_key=kept, reason=reason))
-            out.append(words.SwapLearned(plan_key=name, **said))
+            out.append(words.SwapLearned(plan_key=name, **learner.learn(costs)))
         choice = learner.choice
         name = add(state, search.plan(choice or learner.best))
         if choice is None or state.fits(name):

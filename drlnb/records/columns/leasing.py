@@ -67,8 +67,6 @@ class LeaseRenewed(Event):
     """The holder lives."""
 
     fence: Fence
-    #: Units of work done under this lease so far (minibatches, staged batches).
-    n_progress: int
 
 
 class LeaseReturned(Event):
@@ -88,13 +86,6 @@ class ExecutorIdled(Event):
     slot: str
     #: The lease whose work has ended there; None if the executor was not asked about one.
     fence: Fence | None = None
-
-
-class ExecutorStarted(Event):
-    """A new executor process serves the slot; work of the former one is gone."""
-
-    slot: str
-    executor_epoch: int
 
 
 class TenantLost(Event):
@@ -224,7 +215,6 @@ class SendGrant(Command):
     task: str
     fence: Fence
     slots: tuple[str, ...]
-    ttl_s: float
     waited_s: float
     #: Somebody waits for such a slot already.
     demand: bool = False

@@ -115,10 +115,9 @@ class SwapLearned(Decision):
     cost: float
     #: Whether chance chose the plan, not the table.
     explored: bool = False
-    #: Columns of the table: layer types, or the first row of each unit.
+    #: Columns of the table: layer types.
     units: tuple[str, ...]
-    #: Of the value that was changed: which types are swapped (``qtable``) or an action (``qfine``), and its column.
-    #: Empty: none was.
+    #: Of the value that was changed: which types are swapped, and its column.  Empty: none was.
     row: str = ""
     unit: str = ""
     value: float = 0.0
@@ -171,8 +170,6 @@ class SearchSwapPlan(Command):
     seed: int
     #: Row -> the action that the user wants for it.
     pins: Facts
-    #: A minibatch may be cut into parts.
-    splittable: bool = False
 
 
 class ApplySwapPlan(Command):

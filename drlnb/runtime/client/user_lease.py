@@ -128,9 +128,7 @@ class LoopLease:
                 n_slots=self.n_slots, priority=self.priority,
             )  # fmt: skip
 
-        reply, held = await HeldLease.acquire(
-            self._ask, request, progress=lambda: self._n_jobs, on_lost=self._on_lost, on_pending=self._on_pending
-        )
+        reply, held = await HeldLease.acquire(self._ask, request, on_lost=self._on_lost, on_pending=self._on_pending)
         if held is None:
             raise ConfigError(reply["message"] if "error" in reply else f"the pool refuses: {reply['refused']}")
         return reply, held

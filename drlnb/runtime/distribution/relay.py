@@ -273,7 +273,7 @@ class HostRelay:
                 kept.store.close()
                 kept.store = None
             if kept.store is None:
-                kept.store = HostStore(part.total, self.link.directory)
+                kept.store = HostStore(part.total)
         except OSError:
             kept.assembly = RelayAssembly()  # there is no room: nothing of it is here
             raise

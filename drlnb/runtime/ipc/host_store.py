@@ -87,8 +87,6 @@ class HostStore:
     ----------
     n_bytes
         Size of one version; the store takes `N_SLOTS` times as much.
-    directory
-        Where the file goes on systems without memory files.
 
     Raises
     ------
@@ -96,10 +94,10 @@ class HostStore:
         If there is no room.
     """
 
-    def __init__(self, n_bytes: int, directory: Path) -> None:
+    def __init__(self, n_bytes: int) -> None:
         self.n_bytes = n_bytes
         try:
-            self._segment: Segment | None = Segment(_FRONT + N_SLOTS * _stride(n_bytes), directory, "store")
+            self._segment: Segment | None = Segment(_FRONT + N_SLOTS * _stride(n_bytes), "store")
         except OSError as error:
             message = f"no room for a host store of {N_SLOTS} slots of {n_bytes:,} bytes: {error.strerror}"
             raise OSError(error.errno, message) from error

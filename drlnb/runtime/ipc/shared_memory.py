@@ -10,7 +10,6 @@ import errno
 import fcntl
 import mmap
 import os
-import tempfile
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -27,14 +26,12 @@ _MOST_FREE = 4
 
 
 class Segment:
-    """Memory that other processes of this user reach by its path: a file in memory, or in a folder without these.
+    """Memory that other processes of this user reach by its path: a file in memory.
 
     Parameters
     ----------
     n_bytes
         Its size; all of it is there afterwards.
-    directory
-        Where the file goes on systems without memory files.
     label
         Its name, for whoever looks at the machine.
 
@@ -44,23 +41,19 @@ class Segment:
         If there is no room.
     """
 
-    def __init__(self, n_bytes: int, directory: Path, label: str = "segment") -> None:
+    def __init__(self, n_bytes: int, label: str = "segment") -> None:
         self.n_bytes = n_bytes
-        if hasattr(os, "memfd_create"):
-            _check_room(n_bytes)
-            self.fd, self._file = os.memfd_create(f"drlnb-{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), ""
-        else:
-            directory.mkdir(parents=True, exist_ok=True)
-            self.fd, self._file = tempfile.mkstemp(prefix=f"drlnb-{label}-", dir=directory)
-        self.path = self._file or f"/proc/{os.getpid()}/fd/{self.fd}"
+        _check_room(n_bytes)
+        self.fd = os.memfd_create(f"drlnb-{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
         try:
             # ftruncate beyond a small file system succeeds and the write dies of SIGBUS; this one says ENOSPC.
             os.posix_fallocate(self.fd, 0, n_bytes)
-            if not self._file:  # a mapping beyond the end of a file that shrank dies of SIGBUS
-                fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            # A mapping beyond the end of a file that shrank dies of SIGBUS.
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._map = mmap.mmap(self.fd, n_bytes)
         except OSError:
-            self._remove()
+            os.close(self.fd)
             raise
 
     def look(self) -> np.ndarray:
@@ -71,12 +64,7 @@ class Segment:
         """Give the memory back."""
         with contextlib.suppress(BufferError):  # somebody looks at it still: the mapping goes with the last one
             self._map.close()
-        self._remove()
-
-    def _remove(self) -> None:
         os.close(self.fd)
-        if self._file:
-            Path(self._file).unlink(missing_ok=True)
 
 
 def _check_room(n_bytes: int) -> None:
@@ -89,16 +77,9 @@ def _check_room(n_bytes: int) -> None:
 
 
 class Segments:
-    """The segments of one node.
+    """The segments of one node."""
 
-    Parameters
-    ----------
-    directory
-        Where files go on systems without memory files.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self) -> None:
         self._free: deque[Segment] = deque()
         #: Id of the array by which a segment is lent -> the segment.
         self._lent: dict[int, Segment] = {}
@@ -111,7 +92,7 @@ class Segments:
             self._free.remove(segment)
         else:
             try:
-                segment = Segment(n_bytes, self._directory)
+                segment = Segment(n_bytes)
             except OSError:
                 return None
         array = segment.look()

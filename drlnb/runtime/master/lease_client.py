@@ -17,7 +17,6 @@ __all__ = ["LeaseClient"]
 
 _T = TypeVar("_T")
 _OnLost = Callable[[Fence, str], object]
-_Progress = Callable[[], int]
 
 
 class LeaseClient:
@@ -33,17 +32,13 @@ class LeaseClient:
         Times of leasing.
     on_lost
         Called with (fence, reason) when a lease ends before it is returned.
-    progress
-        Returns units of work done so far.
     """
 
-    def __init__(
-        self, link: Link, task: str, attempt: int, settings: LeasingSettings, on_lost: _OnLost, progress: _Progress
-    ) -> None:
+    def __init__(self, link: Link, task: str, attempt: int, settings: LeasingSettings, on_lost: _OnLost) -> None:
         self._link, self._task, self._attempt = link, task, attempt
         #: Times of leasing as they were at the last grant.
         self.settings = settings
-        self._on_lost, self._progress = on_lost, progress
+        self._on_lost = on_lost
         self._held: dict[Fence, HeldLease] = {}
 
     async def acquire(self, request_id: str, **asked: object) -> Plain:
@@ -84,9 +79,7 @@ class LeaseClient:
             refused_t = None
 
         while True:
-            reply, held = await HeldLease.acquire(
-                broker, request, progress=self._progress, on_lost=self._lost, on_pending=on_pending
-            )
+            reply, held = await HeldLease.acquire(broker, request, on_lost=self._lost, on_pending=on_pending)
             if held is not None:
                 self.settings = held.settings
                 self._held[held.fence] = held

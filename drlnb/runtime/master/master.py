@@ -97,9 +97,7 @@ class Master:
         self.ring_state: Fragment | None = None
         self.gate = StoreGate()
         settings = LeasingSettings.from_mapping(attached["leasing"])
-        self.leases = LeaseClient(
-            link, self.pool_name, self.attempt, settings, self._lease_gone, lambda: self.n_progress
-        )
+        self.leases = LeaseClient(link, self.pool_name, self.attempt, settings, self._lease_gone)
         self.sender = Sender(
             link,
             (run, task),
@@ -110,7 +108,6 @@ class Master:
         )
         #: Longest time that the task's environments may take for a step or a reset, in seconds.
         self.quiet_s: float | None = None
-        self.n_progress = 0
         #: Whether the machine is up: before, there is nothing that hears.
         self.is_up = False
         #: The user's wishes that came before, in their order.

@@ -104,7 +104,6 @@ class SlotEffects:
             reply: Plain = await m.leases.unless_lost(fence, call)
         except ConnectionError as error:
             reply = {"refused": str(error)}
-        m.n_progress += 1
         if "refused" in reply:
             m.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reply["refused"])
         elif reply["op"] == "refused":

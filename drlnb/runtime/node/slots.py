@@ -23,7 +23,7 @@ class Slots:
         #: Slot -> its gate, which also outlives that the slot is closed and opened again.
         self._gates: dict[str, WorkGate] = {}
         self._in_order = asyncio.Lock()
-        self.segments = Segments(link.directory)
+        self.segments = Segments()
         #: Task -> bytes of its last result.
         self._made_bytes: dict[str, int] = {}
         #: Task -> highest attempt that has computed here.

@@ -61,11 +61,9 @@ class Grants:
         except TimeoutError:
             return {"pending": True}
 
-    async def renew(self, fence: Fence, n_progress: int) -> Plain:
+    async def renew(self, fence: Fence) -> Plain:
         """Keep a lease alive; ``lost`` if it is not the holder's any more."""
-        refusals = self._broker.host.feed_for(
-            leasing.RequestRefused, leasing.LeaseRenewed, fence=fence, n_progress=n_progress
-        )
+        refusals = self._broker.host.feed_for(leasing.RequestRefused, leasing.LeaseRenewed, fence=fence)
         return {"lost": self._ends.get(fence) or refusals[0].reason} if refusals else {"ok": True}
 
     async def release(self, fence: Fence, clean: bool, computed_s: Sequence[float], yielded: bool = False) -> Plain:
@@ -101,7 +99,6 @@ class Grants:
         future.set_result({
             "fence": command.fence,
             "slots": [nodes.slot_row(slot) for slot in command.slots],
-            "ttl_s": command.ttl_s,
             "waited_s": command.waited_s,
             "demand": command.demand,
             "n_slots": pool.n_slots,

@@ -11,7 +11,7 @@ from typing import Any
 from drlnb.planning.warmup.processes import is_guide
 from drlnb.records import round as words
 from drlnb.records.base import Record
-from drlnb.records.columns.leasing import ExecutorStarted, GradientsRestored, LeaseGranted, RestoreGradients
+from drlnb.records.columns.leasing import GradientsRestored, LeaseGranted, RestoreGradients, SlotAdded
 from drlnb.records.columns.warmup import CollectorReady, StartCollector, WakeCollector
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Stream
@@ -37,7 +37,7 @@ def switched_slots(pools: Sequence[Stream]) -> frozenset[Held]:
     for pool in pools:
         tenants: dict[str, str] = {}
         for record in pool.records:
-            if isinstance(record, ExecutorStarted):
+            if isinstance(record, SlotAdded):
                 tenants.pop(record.slot, None)
             elif isinstance(record, LeaseGranted):
                 switched += [(record.fence, slot) for slot in record.slots if tenants.get(slot) != record.task]

@@ -98,7 +98,7 @@ def _begin_faults(clock: Clock, pool: Pool, tasks: Sequence[Task], faults: Itera
     #: Kind -> who can be struck, and what strikes one of them; False if it was spared after all.
     kinds: dict[str, tuple[Callable[[], Sequence[Any]], Callable[[Any, float], bool]]] = {
         "collector": (lambda: collectors, lambda at, _: at[0].kill_collector(at[1])),
-        "executor": (lambda: sorted(pool.executors), lambda slot, _: pool.kill_executor(slot)),
+        "executor": (lambda: sorted(pool.executors), lambda slot, _: pool.lose_slot(slot)),
         "slot": (lambda: sorted(pool.executors), pool.lose_slot),
         # The first node, the masters' home, is spared.
         "node": (lambda: sorted(pool.live_nodes)[1:], pool.kill_node),

@@ -53,8 +53,6 @@ class Executor:
         self.epoch = 1
         #: Whether there is a process; what is sent to a dead one is lost.
         self.up = True
-        #: The slot itself is gone, until its node adds it again.
-        self.lost = False
         #: When what runs will have left the device: a kernel cannot be taken away.
         self.busy_t = 0.0
         self._gate = FenceGate()
@@ -200,36 +198,21 @@ class Pool:
             self._clock.after(down_s, self.add_node, node)
         return True
 
-    def kill_executor(self, slot: str) -> bool:
-        """Kill the executor of a slot, if there is one; its node starts another one."""
+    def lose_slot(self, slot: str, down_s: float = _EXECUTOR_START_S) -> bool:
+        """Lose a slot with its executor, if it is there; so many seconds later its node adds it, with another one."""
         executor = self.executors[slot]
-        killed = self._die(executor, "killed")
-        if killed:
-            self._clock.after(_EXECUTOR_START_S, self._executor_started, executor, executor.epoch)
-        return killed
-
-    def lose_slot(self, slot: str, down_s: float) -> bool:
-        """Lose a slot with its executor, if it is there; so many seconds later its node adds it again."""
-        executor = self.executors[slot]
-        lost = self._die(executor, "lost")
-        if lost:
-            executor.lost = True
-            self.host.feed(leasing.SlotFailed, slot=slot, reason="lost")
-            self._clock.after(down_s, self._slot_back, executor, executor.epoch)
-        return lost
-
-    def _die(self, executor: Executor, reason: str) -> bool:
-        """End an executor and inform who holds its slot; False if it is not there."""
-        if executor.node not in self.live_nodes or executor.lost:
+        if executor.node not in self.live_nodes or not executor.up:
             return False
         executor.die()
 
         def notice(task: str, fence: Fence) -> None:
-            self.masters[task].host.feed(ExecutorDied, fence=fence, slot=executor.slot, reason=reason)
+            self.masters[task].host.feed(ExecutorDied, fence=fence, slot=slot, reason="killed")
 
         for fence, (task, slots) in self.held.items():
-            if executor.slot in slots:
+            if slot in slots:
                 self._clock.after(_NOTICE_S, notice, task, fence)
+        self.host.feed(leasing.SlotFailed, slot=slot, reason="killed")
+        self._clock.after(down_s, self._slot_back, executor, executor.epoch)
         return True
 
     def _slot_back(self, executor: Executor, epoch: int) -> None:
@@ -237,15 +220,10 @@ class Pool:
             self._add(executor)
 
     def _add(self, executor: Executor) -> None:
-        executor.up, executor.lost = True, False
+        executor.up = True
         self.host.feed(
             leasing.SlotAdded, slot=executor.slot, node=executor.node, device="cpu", executor_epoch=executor.epoch
         )
-
-    def _executor_started(self, executor: Executor, epoch: int) -> None:
-        if executor.epoch == epoch and executor.node in self.live_nodes:
-            executor.up = True
-            self.host.feed(leasing.ExecutorStarted, slot=executor.slot, executor_epoch=epoch)
 
     # ------------------------------------------------------------------ holders
     def hold(self, fence: Fence, task: str, slots: tuple[str, ...]) -> None:
@@ -285,7 +263,7 @@ class Pool:
 
     def renew(self, fence: Fence) -> bool:
         """Ask the pool to renew a lease; False if it refuses, which tells its holder that the lease is lost."""
-        for record in self.host.feed(leasing.LeaseRenewed, fence=fence, n_progress=0):
+        for record in self.host.feed(leasing.LeaseRenewed, fence=fence):
             if isinstance(record, leasing.RequestRefused):
                 self._lose(fence, record.reason)
                 self._good_t.pop(fence, None)

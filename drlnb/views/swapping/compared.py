@@ -170,7 +170,7 @@ def learnt(of: Learnt, said: str, optimum: float = math.nan, origin: str = "simu
 
 
 def values(of: Learnt, said: str, origin: str = "simulated") -> View:
-    """Return the table of a planner that learns: a row per plan that was tried, a column per layer type or unit.
+    """Return the table of a planner that learns: a row per plan that was tried, a column per layer type.
 
     Parameters
     ----------
@@ -201,7 +201,5 @@ def values(of: Learnt, said: str, origin: str = "simulated") -> View:
 
 
 def _named(row: str, units: Sequence[str]) -> str:
-    """Return what a row of the table is of, in words: an action, or the layer types that are swapped."""
-    if set(row) - {"0", "1"}:
-        return row
+    """Return what a row of the table is of, in words: the layer types that are swapped."""
     return ", ".join(unit for unit, bit in zip(units, row, strict=True) if bit == "1") or "keep all"

@@ -96,8 +96,6 @@ class Explained:
     #: (``compute``, ``d2h`` or ``h2d``; what; start; end), and (time; bytes in use from then on).
     lanes: Sequence[tuple[str, str, float, float]]
     memory: Sequence[tuple[float, float]]
-    #: Parts of the minibatch, of which lanes and memory show one.
-    n_micro: int = 1
 
     @property
     def sentence(self) -> str:
@@ -127,7 +125,6 @@ class Explained:
     def picture(self, name: str, twin: tuple[Column, ...], body: Body, origin: str = COMPUTED, **facts: object) -> View:
         """Return a picture with the plan in words above it."""
         notes = [f"storages of {self.prefix.removesuffix('.')}"] if name == "plan" and self.prefix else []
-        notes += [f"one of {self.n_micro} parts of the minibatch"] if self.n_micro > 1 else []
         numbers = numbered(NUMBERS, **self.numbers)
         named = f"swapping.{name}"
         return picture(named, origin, self.sentence, twin, body, notes=notes, numbers=numbers, facts=facts)
@@ -188,7 +185,7 @@ def memory(of: Explained, measured_bytes: float = math.nan, origin: str = COMPUT
     measured_bytes, origin
         Peak of the newest steps, and where it is from; NaN: there were none.
     """
-    lines, span = Lines(), (0.0, 1e3 * of.numbers["step"] / of.n_micro)
+    lines, span = Lines(), (0.0, 1e3 * of.numbers["step"])
     x, y = [1e3 * t for t, _ in of.memory], [n / MIB for _, n in of.memory]
     lines.add("predicted", "#0072B2", [*x, span[1]], [*y, *y[-1:]], step=True, style=("P", ""))
     levels = {"budget": (of.memory_budget_bytes, "#D55E00", "B"), f"peak, {origin}": (measured_bytes, "#009E73", "M")}

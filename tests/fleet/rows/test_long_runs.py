@@ -62,7 +62,7 @@ def pool_round(k, t, share):
     return [
         leasing.SlotRequested(t=t + 0.02, node="0", **asked),
         leasing.LeaseGranted(fence=fence, slots=("0/cpu0",), waited_s=0.0, **asked),
-        leasing.SendGrant(request_id=request, ttl_s=10.0, waited_s=0.0, **lease),
+        leasing.SendGrant(request_id=request, waited_s=0.0, **lease),
         leasing.LeaseReturned(t=t + 0.045, fence=fence, clean=True, computed_s=(0.02 + share / 1e3,)),
         leasing.LeaseReleased(held_s=0.025, computed_s=(0.02 + share / 1e3,), reason="returned", **lease),
     ]

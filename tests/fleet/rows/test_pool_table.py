@@ -35,7 +35,7 @@ def granted(token, name):
         leasing.LeaseGranted(
             fence=fence, request_id=name, task=task, attempt=1, round=1, slots=("s0",), waited_s=0.0
         ),
-        leasing.SendGrant(request_id=name, task=task, fence=fence, slots=("s0",), ttl_s=9.0, waited_s=0.0),
+        leasing.SendGrant(request_id=name, task=task, fence=fence, slots=("s0",), waited_s=0.0),
     )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_a_pool_by_hand():
                 asked(4.0, "b"),
                 back(6.0, 1), released(1, 3.0), *granted(2, "b"),
                 NodeLost(t=7.0, node="n1", reason="killed"),
-                leasing.LeaseRenewed(t=8.0, fence=Fence(epoch=1, token=2), n_progress=1),
+                leasing.LeaseRenewed(t=8.0, fence=Fence(epoch=1, token=2)),
                 back(9.0, 2),
                 leasing.LeaseExpired(
                     fence=Fence(epoch=1, token=2), task="r/b", slots=("s0",), held_s=3.0, silent_s=2.0

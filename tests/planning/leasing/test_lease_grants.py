@@ -22,7 +22,7 @@ def test_the_first_request_gets_the_slot_its_answer_and_a_reap_tick(make_table):
     fence = Fence(epoch=1, token=1)
     assert table.handle(requested("a", t=2.0, round=7)) == (
         LeaseGranted(fence=fence, request_id="a-7", task="a", attempt=1, round=7, slots=("n0/cpu0",), waited_s=0.0),
-        SendGrant(request_id="a-7", task="a", fence=fence, slots=("n0/cpu0",), ttl_s=10.0, waited_s=0.0),
+        SendGrant(request_id="a-7", task="a", fence=fence, slots=("n0/cpu0",), waited_s=0.0),
         SetDeadline(name="reap", after_s=0.25),
     )
 
@@ -177,7 +177,7 @@ def test_an_unclean_return_drains(make_table):
 
 @pytest.mark.parametrize("t", [1.0, float("nan")])
 def test_time_never_runs_back(make_table, t):
-    """An event older than the last one is our defect; the message tells the task's last records."""
+    """An event older than the last one is our defect; the message tells the last records."""
     table = make_table(["n0/cpu0"])
     for round in range(1, 12):
         lease = grant(table, requested("a", t=2.0, round=round))
@@ -185,7 +185,7 @@ def test_time_never_runs_back(make_table, t):
     with pytest.raises(InvalidTransition, match=r"lease table in state at t=2 s cannot take") as caught:
         table.handle(requested("a", t=t, round=12))
     assert len(caught.value.story) == 10
-    assert caught.value.story[-1] == LeaseReleased.match(task="a", fence=Fence(epoch=1, token=11))
+    assert LeaseReleased.match(task="a", fence=Fence(epoch=1, token=11)) in caught.value.story
 
 
 def test_negative_time_is_refused(make_table):

@@ -31,7 +31,6 @@ from pool_words import (
     setting,
     slot_added,
     slot_failed,
-    started,
     stopped,
     tenant_lost,
 )
@@ -100,9 +99,6 @@ class Witness:
 
     def on_SlotAdded(self, event, refused):
         self.state.setdefault(event.slot, "free")
-        self.on_ExecutorStarted(event, refused)
-
-    def on_ExecutorStarted(self, event, refused):
         if event.executor_epoch > self.executors.setdefault(event.slot, event.executor_epoch):
             self.executors[event.slot] = event.executor_epoch
             self.rests(event.slot)
@@ -172,7 +168,7 @@ class Witness:
             self.state[record.slot] = "draining"
         if isinstance(record, SlotFreed):
             assert self.state[record.slot] in {"draining", "failed"}
-            assert cause in {"ExecutorIdled", "ExecutorStarted", "SlotAdded", "SettingChanged"}, "no timer frees a slot"
+            assert cause in {"ExecutorIdled", "SlotAdded", "SettingChanged"}, "no timer frees a slot"
             self.state[record.slot] = "free"
 
     def granted(self, record):
@@ -338,16 +334,13 @@ class TableRules(RuleBasedStateMachine):
         if ticks:
             self.tell(reap(t=self.t))
 
-    @rule(
-        slot=st.sampled_from(SLOTS), how=st.sampled_from(["idle", "idle", "add", "start", "fail"]), newer=st.booleans()
-    )
+    @rule(slot=st.sampled_from(SLOTS), how=st.sampled_from(["idle", "idle", "add", "fail"]), newer=st.booleans())
     def move(self, slot, how, newer):
         self.epochs[slot] += newer
         words = {
             "idle": idled(slot, t=self.t),
             "fail": slot_failed(slot, t=self.t),
             "add": slot_added(slot, t=self.t, epoch=self.epochs[slot]),
-            "start": started(slot, t=self.t, epoch=self.epochs[slot]),
         }
         self.tell(words[how])
 

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from pool_words import grant, idled, only, polled, queue_of, requested, returned, setting, started
+from lease_indices import LeaseTable
+from pool_words import grant, idled, only, polled, queue_of, requested, returned, setting, slot_added
 
-from drlnb.planning.leasing.machine import LeaseTable
 from drlnb.planning.leasing.planners import HOLD, HoldView
 from drlnb.records.columns.leasing import AskYield, RequestRefused, SendGrant
 
@@ -67,7 +67,7 @@ def test_the_priority_of_a_task_that_holds_a_slot_is_for_its_next_request(make_t
 
 def test_a_closed_slot_that_drains_stays_closed_with_a_new_executor(make_table):
     """Neither the executor's word nor a new executor puts it on offer."""
-    for event in (idled("n0/a", t=3.0), started("n0/a", t=3.0, epoch=1)):
+    for event in (idled("n0/a", t=3.0), slot_added("n0/a", t=3.0, epoch=1)):
         table = make_table(["n0/a"])
         lease = grant(table, requested("a", t=0.0))
         table.handle(returned(lease.fence, t=1.0, clean=False))

@@ -2,37 +2,33 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from lease_indices import LeaseTable
 from pool_words import grant, of, requested, returned, slot_added
 
-from drlnb.planning.leasing.machine import LeaseTable
-from drlnb.planning.leasing.queueing import Ranking, Waiting
+from drlnb.planning.leasing.queueing import Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.columns.leasing import LeaseGranted
 
+ANY = ((), 1)
+PAIR = ((), 2)
+ONE = (("n0/a",), 1)
+
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)), max_size=200))
-def test_a_ranking_is_a_sorted_dict(steps):
-    """Whatever is put, changed and dropped, the first is the smallest (number, name) of what is there."""
-    ranking, there = Ranking(), {}
-    for name, key in steps:
-        if key is None:
-            ranking.drop(name)
-            there.pop(name, None)
+def test_a_line_is_sorted_whatever_is_put_moved_and_dropped(steps):
+    """The first of a kind has the smallest rank of what is there, and of equal ones the smallest number."""
+    queue, there = Waiting(), {}
+    for number, rank in steps:
+        if rank is None:
+            queue.drop(str(number))
+            there.pop(number, None)
         else:
-            ranking.put(name, float(key))
-            there[name] = float(key)
-        assert ranking.first() == min(((number, each) for each, number in there.items()), default=None)
-        assert len(ranking) == len(there)
-        assert all((each in ranking) == (each in there) for each in range(6))
-
-
-def test_a_ranking_does_not_keep_what_is_dead():
-    """A thousand changes of one number leave few entries behind."""
-    ranking = Ranking()
-    for key in range(1000):
-        ranking.put("a", float(key))
-    assert len(ranking._heap) < 50
-    assert ranking.first() == (999.0, "a")
+            queue.put(str(number), ANY, float(rank), number)
+            there[number] = rank
+        order = [str(number) for _, number in sorted((rank, number) for number, rank in there.items())]
+        assert list(queue) == order
+        assert queue.heads(lambda kind: True) == order[:1]
+        assert (len(queue), queue.n(*ANY)) == (len(there), len(there))
 
 
 @given(
@@ -58,11 +54,6 @@ def test_the_slots_that_are_lent_are_the_best_of_the_free(used, node, allowed, n
     table.check()
 
 
-ANY = ((), 1)
-PAIR = ((), 2)
-ONE = (("n0/a",), 1)
-
-
 def test_requests_wait_by_rank_and_by_arrival():
     """Smaller ranks first, equal ones by arrival; whose kind does not fit is passed over; the dropped leave."""
     queue = Waiting()
@@ -81,5 +72,5 @@ def test_requests_wait_by_rank_and_by_arrival():
     assert list(queue) == ["d", "b", "c"]
     queue.drop("b")
     assert set(queue.kinds) == {ANY, ONE}
-    assert "a" not in queue
+    assert "a" not in list(queue)
     assert len(queue) == 2

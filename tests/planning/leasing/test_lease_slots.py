@@ -12,7 +12,6 @@ from pool_words import (
     setting,
     slot_added,
     slot_failed,
-    started,
     stopped,
     tenant_lost,
 )
@@ -68,7 +67,7 @@ def test_a_new_executor_holds_nothing(make_table):
     """What the former process had in memory is gone, and so is what a lease that ended badly left."""
     table = make_table(["n0/a"])
     table.handle(returned(grant(table, requested("a", t=0.0)).fence, t=1.0))
-    table.handle(started("n0/a", t=2.0, epoch=1))
+    table.handle(slot_added("n0/a", t=2.0, epoch=1))
     lease = grant(table, requested("a", t=3.0, round=2))
     assert not lease.resident
     table.handle(returned(lease.fence, t=4.0, clean=False))
@@ -119,7 +118,7 @@ def test_a_slot_on_which_executors_die_under_whoever_it_is_strikes_out(make_tabl
     table = make_table(["n0/a", "n0/b"])
     for epoch, task in enumerate(["a", "b", "a"], 1):
         grant(table, requested(task, t=float(epoch), round=epoch, home="n0/a"))
-        out = table.handle(started("n0/a", t=epoch + 0.5, epoch=epoch))
+        out = table.handle(slot_added("n0/a", t=epoch + 0.5, epoch=epoch))
     assert only(SlotClosed, out) == SlotClosed(slot="n0/a", reason="3 executors in a row died on it")
     assert table.state.lendable == ("n0/b",)
     table.handle(slot_added("n0/a", t=9.0, epoch=9))
@@ -137,7 +136,7 @@ def test_a_task_that_kills_executors_does_not_cost_its_slot(make_table):
     table.handle(returned(well.fence, t=9.5))
     for epoch in (4, 5):
         grant(table, requested("c", t=10.0 + epoch, round=epoch))
-        assert not of(SlotClosed, table.handle(started("n0/a", t=10.5 + epoch, epoch=epoch)))
+        assert not of(SlotClosed, table.handle(slot_added("n0/a", t=10.5 + epoch, epoch=epoch)))
 
 
 # ------------------------------------------------------------------ one task's process of several

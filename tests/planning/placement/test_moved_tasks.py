@@ -18,7 +18,6 @@ from pool_words import (
     setting,
     slot_added,
     slot_failed,
-    started,
 )
 
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -149,7 +148,8 @@ def test_it_is_not_asked_where_no_slot_came_or_went():
     pool.handle(setting("slot.drain", "n0/cpu0", t=2.0))
     n_asked = len(planner.views)
     for event in (
-        returned(lease.fence, t=3.0), setting("task.priority", 1, t=4.0, task="a"), started("n1/cpu0", t=5.0, epoch=1),
+        returned(lease.fence, t=3.0), setting("task.priority", 1, t=4.0, task="a"),
+        slot_added("n1/cpu0", t=5.0, epoch=1),
         setting("slot.drain", "n0/cpu0", t=6.0), slot_failed("n0/cpu0", t=7.0), slot_failed("n9/cpu0", t=8.0),
     ):  # fmt: skip
         pool.handle(event)

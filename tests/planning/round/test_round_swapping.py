@@ -455,8 +455,8 @@ def test_a_checkpoint_holds_what_was_learned_and_another_attempt_learns_on():
     learned = of(swapping.SwapLearned, again.records)
     assert [each.trial for each in learned] == list(range(n_trials + 1, 15))
     assert replayed(again) is None
-    other, opened = resumed(snapshot, planners={"swapping": "qfine"})
-    assert (only(swapping.SearchSwapPlan, opened).planner, other.swap.learned) == ("qfine", "")
+    other, opened = resumed(snapshot, planners={"swapping": "hybrid"})
+    assert (only(swapping.SearchSwapPlan, opened).planner, other.swap.learned) == ("hybrid", "")
 
 
 def test_what_was_changed_since_the_checkpoint_counts():

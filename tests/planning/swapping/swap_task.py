@@ -41,7 +41,7 @@ class Task:
         """Answer the last search, with its own plans or with others."""
         (asked,) = [each for each in self.records if isinstance(each, words.SearchSwapPlan)][-1:]
         view = SwapView(profile=self.of, n_samples=asked.n_samples, memory_budget_bytes=asked.memory_budget_bytes,
-                        splittable=asked.splittable, pins=asked.pins)  # fmt: skip
+                        pins=asked.pins)  # fmt: skip
         plans = plans or candidates(asked.planner, view)
         said = {"profile_key": self.of.key, "memory_budget_bytes": asked.memory_budget_bytes} | more
         return self.feed(words.SwapPlanFound, plans=tuple(map(facts, plans)), **said)

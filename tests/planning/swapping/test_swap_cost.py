@@ -126,13 +126,6 @@ def test_a_block_is_made_again_before_its_last_tick():
     assert predict(derived, twice, 1).step_s == 14.5, "its input is derived before it"
 
 
-def test_a_minibatch_in_parts_takes_as_many_steps():
-    """Of half the samples each, rounded up; the peak is that of one part."""
-    plan = replace(SwapPlan.keeping(chain()), n_micro=2)
-    assert predict(chain(), plan, 5).peak_bytes == 90.0
-    assert predict(chain(), plan, 5).step_s == 18.0
-
-
 def test_what_the_allocator_holds_on_top_counts():
     """A tenth more than is in use, of the fixed bytes too."""
     three = chain(fixed_bytes=10.0, slack_frac=0.1)

@@ -323,12 +323,3 @@ def test_two_blocks_are_made_again_one_after_the_other():
     assert read.said.step_s == 6 * 3.0 + 4.0
     at_turn = [size for size, start, end in read.stays() if start <= read.turn() + 0.5 < end]
     assert sum(at_turn) == 40.0, "of six rows, two are away"
-
-
-@pytest.mark.parametrize(("n_micro", "step_s", "peak"), [(1, 36.0, 90.0), (2, 48.0, 60.0), (3, 36.0, 30.0)])
-def test_parts_of_a_minibatch_cost_whole_steps(n_micro, step_s, peak):
-    """Three samples of ten bytes a row, twelve seconds a sample: in one part, in two of two, in three of one."""
-    tick = Tick(forward_s=(0.0, 2.0), backward_s=(0.0, 2.0))
-    of = profile([row(f"l{i}", i - 1, i) for i in range(3)], [tick] * 3)
-    said = predict(of, replace(SwapPlan.keeping(of), n_micro=n_micro), 3)
-    assert (said.step_s, said.peak_bytes) == (step_s, peak)

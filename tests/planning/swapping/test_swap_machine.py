@@ -73,13 +73,13 @@ def test_what_fits_is_left_alone():
 
 def test_a_plan_runs_while_others_are_searched_for():
     """One that fits, found by a rule; the search gets everything that it needs."""
-    task = Task(splittable=True)
+    task = Task()
     planned, applied, search = task.profiled()
     assert planned.reason == "a profile was taken; found at once"
     assert 0 < planned.predicted_bytes <= TIGHT
     assert applied == words.ApplySwapPlan(plan_key=planned.plan_key, plan=planned.plan)
     assert search == words.SearchSwapPlan(
-        planner="auto", profile=facts(OF), n_samples=1, memory_budget_bytes=45, seed=0, pins={}, splittable=True
+        planner="auto", profile=facts(OF), n_samples=1, memory_budget_bytes=45, seed=0, pins={}
     )
     assert task.state.phase == "quick"
     assert task.step() == ()
@@ -126,14 +126,6 @@ def test_a_chosen_planner_is_followed():
     task.found()
     task.settle()
     assert set(task.state.plans[task.state.running].actions) == {SWAP}
-
-
-def test_a_minibatch_may_be_tried_in_parts():
-    """Where that is allowed."""
-    task = Task(budget=150.0, n_samples=4, splittable=True)
-    task.profiled()
-    task.found()
-    assert {task.state.plans[name].n_micro for name in task.state.candidates} >= {2, 4}
 
 
 # ------------------------------------------------------------------ what is stale
@@ -422,9 +414,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("link"), st.floats(0.1, 100.0)),
     st.tuples(st.just("budget"), BUDGETS),
     st.tuples(st.just("pin"), st.sampled_from([{}, {"l1#0": KEEP}, {"l0#0": SWAP, "l1#0": "squeeze"}])),
-    st.tuples(
-        st.just("planner"), st.sampled_from(["auto", "all", "none", "greedy", "qtable:n_trials=4", "qfine:n_trials=3"])
-    ),
+    st.tuples(st.just("planner"), st.sampled_from(["auto", "all", "none", "greedy", "qtable:n_trials=4"])),
 )
 
 

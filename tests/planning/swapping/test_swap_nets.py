@@ -8,9 +8,7 @@ import pytest
 
 from drlnb.planning.swapping import SWAPPING, SwapView
 from drlnb.planning.swapping.cost import Walker, predict
-from drlnb.planning.swapping.fine import QFine, _units
 from drlnb.planning.swapping.profile import DERIVE, KEEP, SQUEEZE, SWAP, SwapPlan, read, written
-from drlnb.planning.swapping.search import Search
 from drlnb.planning.swapping.trace import DEVICES, GIB, analytic, packed, unpacked
 from drlnb.sim.swapping.nets import net_names, net_trace, plain_batch
 
@@ -141,25 +139,6 @@ def test_squeezing_a_policys_frames_costs_no_time():
     plain = predict(view.profile, SwapPlan.keeping(view.profile), view.n_samples)
     assert SQUEEZE in plan.actions
     assert predict(view.profile, plan, view.n_samples, GIB).step_s == pytest.approx(plain.step_s)
-
-
-def test_units_of_the_corrected_planner_are_all_rows_once():
-    """A move changes the rows of one unit; together the units are the network."""
-    view = view_of("impala", 64, GIB)
-    search = Search(view)
-    fine = QFine(search, search.every(KEEP), epsilon=0.0)
-    units = list(_units(search))
-    rows = sorted(itertools.chain.from_iterable(units))
-    assert rows == list(range(len(view.profile.rows)))
-    inner = {frozenset(search.profile.number[key] for key in search.blocks[path]) for path in search.innermost()}
-    assert inner <= set(map(frozenset, units))
-    for move in itertools.product(range(len(units)), (SWAP, DERIVE)):
-        changed = {
-            i
-            for i, (a, b) in enumerate(zip(fine._moved(move, units[move[0]]).actions, fine.kept.actions, strict=True))
-            if a != b
-        }
-        assert changed <= set(units[move[0]])
 
 
 @pytest.mark.thorough

@@ -76,9 +76,9 @@ def test_a_plan_that_changes_nothing_has_no_key():
     """Whatever rows it is of; every other plan has one of its own."""
     kept = SwapPlan.keeping(chain())
     assert (kept.key, SwapPlan.keeping().key) == (None, None)
-    others = [acting(chain(), l0=SWAP), acting(chain(), l1=SWAP), acting(chain(), l1=SQUEEZE), replace(kept, n_micro=2)]
+    others = [acting(chain(), l0=SWAP), acting(chain(), l1=SWAP), acting(chain(), l1=SQUEEZE)]
     others.append(replace(kept, blocks=("b",)))
-    assert len({plan.key for plan in others}) == 5
+    assert len({plan.key for plan in others}) == 4
     assert None not in {plan.key for plan in others}
 
 
@@ -113,9 +113,9 @@ def test_what_is_no_plan_is_refused(text, problem):
 
 
 # ------------------------------------------------------------------ what cannot be
-def blocked(*actions, blocks=("b1",), n_micro=1):
+def blocked(*actions, blocks=("b1",)):
     of = wide(6)
-    return of, SwapPlan(profile_key=of.key, keys=tuple(of.number), actions=actions, blocks=blocks, n_micro=n_micro)
+    return of, SwapPlan(profile_key=of.key, keys=tuple(of.number), actions=actions, blocks=blocks)
 
 
 def test_a_block_holds_all_its_rows_and_no_other():
@@ -165,7 +165,6 @@ def test_a_plan_is_of_all_rows_and_of_one_part_or_more():
     """One action for each row, in the order of the profile."""
     of = chain()
     kept = SwapPlan.keeping(of)
-    assert replace(kept, n_micro=0).problem(of) == "n_micro must be >= 1, got 0"
     assert replace(kept, actions=kept.actions[:2]).problem(of) == "the plan is of 3 rows, not of the 3 of net"
     assert replace(kept, keys=kept.keys[::-1]).problem(of) == "the plan is of 3 rows, not of the 3 of net"
 

@@ -4,18 +4,14 @@ import itertools
 import json
 from statistics import median
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drlnb.planning.replay import replay
-from drlnb.planning.swapping.fine import QFine
 from drlnb.planning.swapping.learned import QTable
 from drlnb.planning.swapping.machine import BUDGET_KEY, PLANNER_KEY, SwapMachine
 from drlnb.planning.swapping.profile import KEEP, SWAP, SwapLink, read
-from drlnb.planning.swapping.search import Choice, Search
-from drlnb.planning.swapping.state import view_of
 from drlnb.records.columns import swapping as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Stream, StreamOpened
@@ -121,11 +117,10 @@ def test_the_table_is_learned_as_the_seed_says_from_what_was_measured():
     assert 5 < sum(each.explored for each in learned) < 25
 
 
-@pytest.mark.parametrize("planner", ["qtable:n_trials=6", "qfine:n_trials=3"])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
-def test_it_is_told_whose_choice_a_trial_was(planner, epsilon):
-    """Chance's or the table's; the first plan and measurements of the plan in force are nobody's."""
-    changes = [each for each in told(course(learning(f"{planner},epsilon={epsilon}"))) if each.unit]
+def test_it_is_told_whose_choice_a_trial_was(epsilon):
+    """Chance's or the table's; the first plan is nobody's."""
+    changes = [each for each in told(course(learning(f"qtable:n_trials=6,epsilon={epsilon}"))) if each.unit]
     assert changes
     assert {each.explored for each in changes} == {epsilon == 1.0}
 
@@ -234,7 +229,7 @@ def test_the_table_outlives_parameters_that_leave_costs_as_they_are(planner, kee
     assert replayed(task) is None
 
 
-@pytest.mark.parametrize("planner", ["auto", "qfine", "hybrid"])
+@pytest.mark.parametrize("planner", ["auto", "greedy", "hybrid"])
 def test_another_planner_forgets_the_table(planner):
     """And it is not there when the first one comes back."""
     task = course(learning("qtable:n_trials=10", budget=TIGHT))
@@ -271,9 +266,9 @@ def test_a_drift_is_learned_from_too():
     assert table(task).n_trials == 12
 
 
-@pytest.mark.parametrize("planner", ["qtable:n_trials=12", "qfine:n_trials=6"])
-def test_another_process_goes_on_in_the_middle_of_a_course(planner):
+def test_another_process_goes_on_in_the_middle_of_a_course():
     """The plan on trial is made again from its first step; then all is as without the move, through JSON."""
+    planner = "qtable:n_trials=12"
     task = learning(planner, budget=TIGHT)
     for _ in range(5):
         trial(task, 10.0 + len(told(task)))
@@ -300,129 +295,6 @@ def test_a_course_of_another_planner_is_not_gone_on_with():
     """What is configured now counts."""
     task = learning("qtable:n_trials=12")
     trial(task, 10.0)
-    moved = SwapMachine(task.config | {"planner": "qfine"})
+    moved = SwapMachine(task.config | {"planner": "hybrid"})
     assert [type(each).__name__ for each in moved.resume(task.machine.snapshot())][-1] == "SearchSwapPlan"
     assert moved.state.learned == ""
-
-
-# ------------------------------------------------------------------ corrected by trials
-FINE = wide(6, link=SwapLink.of(2.0))
-BELT = 45.0
-
-
-def fine(task):
-    return read(QFine, task.state.learned, search=Search(view_of(task.state)))
-
-
-def measured_start(task, seconds=20.0):
-    """Measure the plan that the trials begin with: four trials' steps, of which its spread is known."""
-    start = task.state.running
-    for _ in range(4):
-        assert task.state.running == start
-        while task.state.peaks or not told(task) or task.state.running == start:
-            answer = task.step(seconds)
-            if any(isinstance(each, words.SwapLearned) for each in answer):
-                break
-    return start
-
-
-def test_it_begins_with_the_searchs_plan_and_ends_there_if_nothing_is_better():
-    """Each trial is slower than the plan in force: rolled back, in words; that plan goes on, never a worse one."""
-    task = learning("qfine:n_trials=5", BELT, FINE)
-    start = task.state.running
-    assert start == Search(view_of(task.state)).plan(fine(task).kept).key
-    course(task, lambda plan: 20.0 if plan.key == start else 30.0)
-    back = told(task, words.SwapPlanRolledBack)
-    assert [each.to_key for each in back] == [start] * 5
-    plain_s = 18.0
-    assert {each.reason for each in back} == {f"it costs {30.0 / plain_s:.3g} of a plain step"}
-    assert (task.state.running, task.state.settled_s) == (start, 20.0)
-    assert told(task, words.SwapPlanKept)[-1].plan_key == start
-    assert replayed(task) is None
-
-
-def test_what_a_move_costs_beyond_its_prediction_is_by_hand():
-    """The first trial: half of (measured change - predicted change), since nothing was known of such moves."""
-    task = learning("qfine:n_trials=5,epsilon=0", BELT, FINE)
-    measured_start(task, 20.0)
-    predicted = {name: task.state.predicted(name).step_s for name in task.state.plans}
-    start, moved = told(task)[-1].plan_key, task.state.running
-    assert start != moved
-    (learned, *_) = [each for each in trial(task, 38.0) if isinstance(each, words.SwapLearned)]
-    measured, expected = (38.0 - 20.0) / 18.0, (predicted[moved] - predicted[start]) / 18.0
-    assert learned.value == pytest.approx(0.5 * (measured - expected))
-    assert (learned.row in {KEEP, SWAP, "derive"}, learned.unit in learned.units) == (True, True)
-
-
-def test_a_faster_trial_becomes_the_plan_in_force():
-    """It is measured on, so that its own spread is known, and stays."""
-    task = learning("qfine:n_trials=4", BELT, FINE)
-    start = task.state.running
-    course(task, lambda plan: 20.0 if plan.key == start else 10.0)
-    assert task.state.running != start
-    assert task.state.settled_s == 10.0
-    assert fine(task).n_trials == 4
-
-
-def test_luck_is_taken_back():
-    """Three fast steps replace the plan in force; nine slow ones more say that it is not better than the one before."""
-    search = Search(view_of(learning("qfine", BELT, FINE).state))
-    start = search.every(SWAP)
-    learner = QFine(search, start, epsilon=0.0, n_left=3)
-    learner.learn([1.0] * 12)
-    lucky = learner.choice
-    assert lucky != start
-    learner.learn([0.5] * 3)
-    assert learner.choice == learner.best == lucky
-    for _ in range(2):
-        learner.learn([2.0] * 3)
-        assert learner.best == lucky
-    assert learner.learn([2.0] * 3)["rolled_back"] is True
-    assert learner.best == start
-    assert learner.steps == [1.0] * 12
-
-
-def test_better_luck_stays():
-    """Where the plan before was slower, all in all."""
-    search = Search(view_of(learning("qfine", BELT, FINE).state))
-    learner = QFine(search, search.every(SWAP), epsilon=0.0, n_left=1)
-    learner.learn([1.0] * 12)
-    lucky = learner.choice
-    for _ in range(4):
-        learner.learn([0.9] * 3)
-    assert (learner.best, learner.before, learner.choice) == (lucky, None, None)
-
-
-@pytest.mark.thorough
-@fewer(10)
-@given(st.integers(0, 99), st.floats(0.3, 3.0))
-def test_live_it_never_ends_below_its_start(seed, spread):
-    """Whatever other plans take, as long as each takes the same each time (bar C7)."""
-    task = learning("qfine:n_trials=6", BELT, FINE, seed=seed)
-    start, generator, seconds = task.state.running, np.random.default_rng(seed), {}
-
-    def taken(plan):
-        return seconds.setdefault(plan.key, 20.0 * float(np.exp(spread * generator.standard_normal())))
-
-    course(task, taken)
-    assert taken(task.state.plans[task.state.running]) <= seconds[start]
-
-
-def test_where_no_move_is_allowed_it_is_over():
-    """All rows are pinned: the plan is measured, and kept."""
-    task = learning("qfine:n_trials=5", ROOMY, TWO, pins={each.name: KEEP for each in TWO.rows})
-    course(task)
-    assert {each.row for each in told(task)} == {""}
-    assert len(told(task)) == 4
-
-
-def test_errors_outlive_a_budget_and_a_plan_before_does_not():
-    """Moves cost beyond their predictions what they did; the course begins with the plan of the new search."""
-    task = course(learning("qfine:n_trials=4", BELT, FINE))
-    errors, kept = fine(task).errors, fine(task).kept
-    assert errors
-    settings(task, BUDGET_KEY, 40.0)
-    after = fine(task)
-    assert after.errors == errors
-    assert (after.n_left, after.steps, after.before) == (4, [], None)
-    assert isinstance(kept, Choice)

@@ -134,7 +134,7 @@ def test_where_its_environments_are_can_be_seen_from_outside(child, tmp_path, mo
     assert child.seen[-1].where == ""
     seen.clear()
     published = make_learner(spec).published()
-    store = HostStore(len(published), tmp_path)
+    store = HostStore(len(published))
     store.write(1, published)
     child.answer(wake(store, 1), NOTHING)
     assert seen == [f"in step {k} since it was woken" for k in range(1, 5) for _ in range(2)]
@@ -163,7 +163,7 @@ def test_the_evaluation_at_the_end_makes_no_other_environments(child, made, tmp_
     """It plays in the collector's own two; one elsewhere cannot, and one while training leaves their episodes alone."""
     spec = a_task(eval_source=elsewhere)
     published = make_learner(spec).published()
-    store = HostStore(len(published), tmp_path)
+    store = HostStore(len(published))
     store.write(1, published)
     configured(child, spec)
     made.clear()
@@ -185,7 +185,7 @@ def test_a_round_is_acted_with_the_version_in_place(child, tmp_path, monkeypatch
     published = make_learner(spec).published()
     rounds = []
     for writes in (False, True):
-        store = HostStore(len(published), tmp_path)
+        store = HostStore(len(published))
         store.write(1, published)
         configured(child, spec)
 
@@ -211,7 +211,7 @@ def test_a_store_that_took_the_place_of_another_is_attached_anew(child, tmp_path
     configured(child, spec)
     paths = []
     for version in (1, 2):
-        store = HostStore(len(published) if version == 2 else 5, tmp_path)
+        store = HostStore(len(published) if version == 2 else 5)
         paths.append(store.path)
         store.write(version, published if version == 2 else bytes(5))
         if version == 1:

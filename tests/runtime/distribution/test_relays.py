@@ -354,7 +354,7 @@ def test_no_room_for_a_store_is_said_and_nothing_counts_as_held(tmp_path, monkey
     """The host drops out with the disk's own words; when there is room again it gets the version."""
 
     async def scene(wire, learner):
-        def full(n_bytes, directory):
+        def full(n_bytes):
             raise OSError(28, "No space left on device")
 
         from drlnb.runtime.distribution import relay
@@ -377,13 +377,16 @@ def test_a_host_without_room_is_sent_no_more_of_the_version(tmp_path, monkeypatc
     async def scene(wire, learner):
         from drlnb.runtime.distribution import relay
 
-        def made(n_bytes, directory, *, whole=relay.HostStore):
-            if directory.name == "h1":
-                raise OSError(28, "no room")
-            return whole(n_bytes, directory)
+        def full(n_bytes):
+            raise OSError(28, "no room")
 
-        monkeypatch.setattr(relay, "HostStore", made)
-        wire.relays["h1"].link.directory = tmp_path / "h1"
+        def write(host, *given, whole=relay.HostRelay._write):
+            with monkeypatch.context() as patch:
+                if host.link.node == "h1":
+                    patch.setattr(relay, "HostStore", full)
+                return whole(host, *given)
+
+        monkeypatch.setattr(relay.HostRelay, "_write", write)
         await learner.publish(1, model(1))
         assert [each.host for each in learner.of(HostDropped)] == ["h1"]
         assert [(sender, to) for sender, to, _ in wire.chunks].count(("learner", "h1")) == 1

@@ -27,9 +27,9 @@ FORK = multiprocessing.get_context("fork")
 
 
 @pytest.fixture
-def store(tmp_path):
+def store():
     """Make a store for versions of 1,000 bytes."""
-    store = HostStore(N_BYTES, tmp_path)
+    store = HostStore(N_BYTES)
     yield store
     store.close()
 
@@ -199,10 +199,10 @@ def test_the_least_applied_version_is_known(store):
     assert store.applied() is None
 
 
-def test_readers_without_a_cell_are_told_to_copy(store, monkeypatch, tmp_path):
+def test_readers_without_a_cell_are_told_to_copy(store, monkeypatch):
     """A store for two readers: the third copies, or is refused; a cell serves again when its reader has left."""
     monkeypatch.setattr(host_store, "N_CELLS", 2)
-    store = HostStore(N_BYTES, tmp_path)
+    store = HostStore(N_BYTES)
     views = [StoreView(store.path) for _ in range(2)]
     with pytest.raises(OSError, match=r"has 2 readers, more must copy \(copy=True\)"):
         StoreView(store.path)
@@ -228,9 +228,9 @@ def test_a_store_that_is_closed_says_so(store, view):
         view.refresh()
 
 
-def test_two_tasks_share_nothing(store, tmp_path):
+def test_two_tasks_share_nothing(store):
     """Each has a store of its own size; readers of one see nothing of the other."""
-    other = HostStore(5, tmp_path)
+    other = HostStore(5)
     view = StoreView(other.path)
     store.write(1, bytes_of(1))
     assert not view.refresh()
@@ -241,7 +241,7 @@ def test_two_tasks_share_nothing(store, tmp_path):
     other.close()
 
 
-def test_the_memory_is_sealed_and_its_want_is_told(store, tmp_path, monkeypatch):
+def test_the_memory_is_sealed_and_its_want_is_told(store, monkeypatch):
     """Nobody changes its size; what cannot be had is named with the system's own words, and nothing is left."""
     with Path(store.path).open("r+b") as file:
         assert fcntl.fcntl(file, fcntl.F_GET_SEALS) == fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -249,29 +249,14 @@ def test_the_memory_is_sealed_and_its_want_is_told(store, tmp_path, monkeypatch)
             file.truncate(0)
     room = psutil.virtual_memory().available
     with pytest.raises(OSError, match=r"4 slots of [0-9,]+ bytes: [0-9,]+ bytes asked for, [0-9,]+ bytes of memory"):
-        HostStore(room, tmp_path)
+        HostStore(room)
 
     def full(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="4 slots of 1,000 bytes: No space left on device"):
-        HostStore(N_BYTES, tmp_path)
-
-
-def test_without_memory_files_a_folder_serves(tmp_path, monkeypatch):
-    """The same layout; the file goes with the store."""
-    monkeypatch.delattr(os, "memfd_create")
-    store = HostStore(N_BYTES, tmp_path / "new")
-    view = StoreView(store.path)
-    assert Path(store.path).parent == tmp_path / "new"
-    for version in range(1, 7):
-        store.write(version, bytes_of(version))
-        view.refresh()
-        assert view.bytes.tobytes() == bytes_of(version)
-    view.close()
-    store.close()
-    assert list((tmp_path / "new").iterdir()) == []
+        HostStore(N_BYTES)
 
 
 class Model(RuleBasedStateMachine):
@@ -279,7 +264,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.store = HostStore(64, Path("/nowhere"))
+        self.store = HostStore(64)
         self.views, self.version, self.whole = [], 0, 0
 
     @precondition(lambda self: len(self.views) < 6)
@@ -446,7 +431,7 @@ def test_a_writer_waits_for_no_lock(store):
 
 
 def _writes(pipe, folder):
-    store = HostStore(N_BYTES, folder)
+    store = HostStore(N_BYTES)
     store.write(1, bytes_of(1))
     store.begin(2)[:500] = 9
     pipe.send(store.path)
@@ -519,9 +504,9 @@ class Slow(StoreView):
             pass
 
 
-def test_the_longest_pause_of_a_reader_is_told(tmp_path):
+def test_the_longest_pause_of_a_reader_is_told():
     """While it goes on to a version it cannot act; a look that finds nothing new is no pause, nor is a late one's."""
-    store = HostStore(8, tmp_path)
+    store = HostStore(8)
     slow, quick = Slow(store.path), StoreView(store.path)
     assert store.readers(1, 1) == (2, 2, 0.0)
     store.write(1, bytes(8))

@@ -20,9 +20,9 @@ from tests.runtime.played_agent import played_link
 
 
 @pytest.fixture
-def lender(tmp_path):
+def lender():
     """Return a node's segments."""
-    made = Segments(tmp_path)
+    made = Segments()
     yield made
     made.close()
 
@@ -103,19 +103,6 @@ def test_without_room_nothing_is_lent(lender, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     assert lender.lend(1000) is None
-
-
-def test_without_memory_files_a_folder_serves(tmp_path, monkeypatch):
-    """The file goes with the segment."""
-    monkeypatch.delattr(os, "memfd_create", raising=False)
-    lender = Segments(tmp_path / "new")
-    segment, view = lender.lend(100)
-    with attached(segment.path, 100, write=True) as shared:
-        shared[:] = 3
-    assert bytes(view) == bytes([3]) * 100
-    lender.close()
-    del view
-    assert list((tmp_path / "new").iterdir()) == []
 
 
 # ------------------------------------------------------------------ executors

@@ -65,7 +65,7 @@ class Cluster:
 
         link = SimpleNamespace(node="n", keep=self.keep, ask_broker=ask or direct)
         return LeaseClient(
-            link, f"r/{task}", 1, LeasingSettings.from_mapping(TIMES), lambda *lost: self.records.append(lost), int
+            link, f"r/{task}", 1, LeasingSettings.from_mapping(TIMES), lambda *lost: self.records.append(lost)
         )
 
     def of(self, kind):

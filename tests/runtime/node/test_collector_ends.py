@@ -72,7 +72,7 @@ class Scene:
     async def step(self, key, spec):
         """Have a collector act, and wait until its environment is inside a step."""
         published = make_learner(spec).published()
-        store = HostStore(len(published), self.root)
+        store = HostStore(len(published))
         store.write(1, published)
         header = {"op": "wake", "version": 1, "round": 1, "n_steps": 8, "n_timesteps": 0, "store": store.path}
         acting = asyncio.ensure_future(self.host.ask(key, header))

@@ -218,7 +218,7 @@ def test_where_samples_cannot_be_seen_a_step_counts_as_one_and_that_is_told_once
         assert swapped.report().predicted.peak_bytes == pytest.approx(step.peak_bytes, rel=0.05)
 
 
-@pytest.mark.parametrize("planner", ["auto", "hybrid", "qtable", "qfine"])
+@pytest.mark.parametrize("planner", ["auto", "hybrid", "qtable"])
 def test_where_nothing_can_be_moved_nothing_is(planner):
     """All that is saved is too small: steps are plain ones, under each planner, and no plan is an error."""
     net, x = nn.Linear(4, 4), torch.randn(8, 4)

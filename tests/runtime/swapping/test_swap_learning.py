@@ -92,17 +92,16 @@ def test_learning_moves_no_bit():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("planner", "n_trials"), [("qtable", 16), ("qfine", 6)])
-def test_what_was_learned_is_saved_and_learned_on_with(planner, n_trials, tmp_path):
+def test_what_was_learned_is_saved_and_learned_on_with(tmp_path):
     """Trials on a part of the data, a file, and the rest of the course on other data (M10)."""
     net, other, x, path = made("residual"), made("residual"), images(), tmp_path / "learned.json"
-    with learning(f"{planner}:n_trials={n_trials}", net, x) as (swapped, records):
+    with learning("qtable:n_trials=16", net, x) as (swapped, records):
         while len(of(words.SwapLearned, records)) < 6:
             trained(swapped, net, x)
         swapped.save(path)
         known = swapped._chooser._machine.state
         plan = swapped.report().plan
-    with learning(f"{planner}:n_trials={n_trials}", other, x) as (swapped, after):
+    with learning("qtable:n_trials=16", other, x) as (swapped, after):
         swapped.load(path)
         assert swapped._chooser._machine.state.learned == known.learned
         assert swapped.report().plan == plan
@@ -110,7 +109,7 @@ def test_what_was_learned_is_saved_and_learned_on_with(planner, n_trials, tmp_pa
             trained(swapped, other, torch.flip(x, (0,)))
     first, last = ([each.trial for each in of(words.SwapLearned, some)] for some in (records, after))
     assert last[0] in {first[-1], first[-1] + 1}
-    assert last[-1] == n_trials
+    assert last[-1] == 16
     with swapper(made("residual"), planner="auto", budget="1GiB") as third:
         third.load(path)
         assert third.report().plan == plan, "who does not learn follows the plan"

@@ -430,7 +430,7 @@ def test_wrong_input_is_told_in_a_line(wrong, error, words):
 
 
 def test_wrong_calls_are_told_in_a_line():
-    """Nested steps, a plan of other rows, a plan that cuts the batch, wrong batches to record."""
+    """Nested steps, a plan of other rows, wrong batches to record."""
     net, x = made("residual"), images()
     with swapper(net) as swapped:
         with swapped.step(), pytest.raises(RuntimeError, match="steps do not nest"), swapped.step():
@@ -438,8 +438,6 @@ def test_wrong_calls_are_told_in_a_line():
         profile = profiled(swapped, net, x)
         with pytest.raises(ValueError, match=f"not of the {len(profile.rows)} of"):
             swapped.apply(SwapPlan(keys=(("9", 0),), actions=(SWAP,)))
-        with pytest.raises(ValueError, match=r"n_micro = 2"):
-            swapped.apply(SwapPlan(keys=tuple(profile.number), actions=(KEEP,) * len(profile.rows), n_micro=2))
         with pytest.raises(ValueError, match=r"one or two numbers of samples, got \(1, 2, 3\)"):
             swapped.profile(lambda n: None, batches=(1, 2, 3))
     with pytest.warns(RuntimeWarning, match="does nothing from now on: tier file: it is closed"), swapped.step():

@@ -178,15 +178,6 @@ def test_the_table_has_a_row_for_each_plan_and_a_column_for_each_type():
     assert (view.name, view.module, view.origin) == ("swapping.values", "table", "measured")
 
 
-def test_a_table_of_units_has_a_row_for_each_action():
-    """As the planner that corrects the cost model has it; trials that measure the plan in force are of no row."""
-    of = learnt_of([("", "", 0.0, 1.0), ("swap", "conv", 0.25, 1.5), ("derive", "conv", -0.5, 0.9)])
-    view = compared.values(of, "a, qfine")
-    assert [row[0] for row in view.rows()] == ["derive", "swap"]
-    assert of.trials == [1.0, 1.5, 0.9]
-    assert compared.learnt(of, "a").sentence == "a: in 3 trials, 33 % of them chosen by chance, the least costs 0.900"
-
-
 def test_a_table_without_a_value_says_so():
     """After the first trial, in which nothing was changed."""
     view = compared.values(learnt_of(TRIALS[:1]), "x")

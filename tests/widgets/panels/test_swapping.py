@@ -134,8 +134,6 @@ def test_the_parameters_are_those_of_the_planner(panel):
     assert panel.view().sentence.startswith("nature_cnn, 7,225 samples, qtable:w=0.3,n_trials=50: ")
     assert knobs(panel) == seeds | {"w": 0.3, "n_trials": 50}
     assert panel.fields["planner"].field.value == "qtable:w=0.3,n_trials=50"
-    panel.set(planner="qfine:w=1")
-    assert knobs(panel) == {"w": 1.0, "epsilon": 0.1, "alpha": 0.5, "n_trials": 20}
     panel.set(planner="hybrid")
     assert knobs(panel) == {}
 

@@ -172,13 +172,12 @@ class OwnChooser:
         TypeError
             If it is no plan.
         ValueError
-            If it does not fit to the profile, or cuts the minibatch, which the step must do itself.
+            If it does not fit to the profile.
         """
         if not isinstance(plan, SwapPlan):
             raise TypeError(f"plan must be a SwapPlan, such as swap.solve returns, got {plan!r}")
-        problem = plan.problem(self.profile) if self.profile else ""
-        if problem or plan.n_micro > 1:
-            raise ValueError(problem or f"a swapper cannot cut a step into n_micro = {plan.n_micro} parts")
+        if self.profile and (problem := plan.problem(self.profile)):
+            raise ValueError(problem)
         self.plan, self.is_given = plan, True
 
     def save(self, path: str | Path) -> None:

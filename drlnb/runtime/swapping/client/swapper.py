@@ -125,7 +125,7 @@ class Swapper(Engine):
         TypeError
             If it is no plan.
         ValueError
-            If it is of other rows than this module's profile, or cuts the minibatch, which the step must do itself.
+            If it is of other rows than this module's profile.
         """
         self._own.give(plan)
 

@@ -15,7 +15,7 @@ from tests.runtime.swapping.rig import swapper
 
 PLANNERS = [
     *["none", "all", "vdnn_conv", "vdnn_all", "capuchin", "greedy", "hybrid", "auto"],
-    *["qtable", "qfine", *(f"greedy:actions={each}" for each in ("squeeze", "derive", "block"))],
+    *["qtable", *(f"greedy:actions={each}" for each in ("squeeze", "derive", "block"))],
 ]
 #: Share of what a step saves that a budget leaves room for: plain is half as large again; next to nothing.
 ROOMS = {"two thirds": 2 / 3, "tiny": 0.02}
