@@ -21,7 +21,7 @@ def spread(source, until_s=None):
 
 
 VIEWS = {
-    "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
+    "gantt": gantt.gantt, "shares": gantt.shares,
     "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
     "waterfall": waterfall.waterfall, "curve": waterfall.curve,
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,

@@ -16,7 +16,7 @@ from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 
-__all__ = ["NEWEST", "Demand", "Lent", "Part", "PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "Demand", "Part", "PoolFold", "SlotLife"]
 
 #: Newest leases of a stream that are kept one by one, at least, and newest waits; twice as many at most.
 NEWEST = 1500
@@ -68,17 +68,6 @@ class Part:
     early: float = 0.0
 
 
-@dataclass(slots=True)
-class Lent:
-    """Leases of one task, those whose slots held the parameters already, and the rounds that they were for."""
-
-    n_leases: int = 0
-    n_resident: int = 0
-    n_rounds: int = 0
-    #: Its latest round.
-    latest: int = -1
-
-
 class Demand:
     """When slots were free though requests waited, pool by pool, as either changes."""
 
@@ -115,8 +104,6 @@ class PoolFold:
         self._clocks = clocks
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
-        #: Task -> the slot that it gets first if it is free; empty: it has none.
-        self.homes: dict[str, str] = {}
         #: Slot -> its number, in order of first appearance.
         self.slots: dict[str, int] = {}
         self.lives: dict[tuple[str, int], SlotLife] = {}
@@ -125,8 +112,6 @@ class PoolFold:
         self.leases = Grow(
             "stream", "task", "slot", "start", "stop", "waited", "computed", "held", "epoch", "token", "reason"
         )
-        #: Task -> what it was lent.
-        self.lent: dict[str, Lent] = defaultdict(Lent)
         #: Stream -> how many there were.
         self.n_leases: Counter[int] = Counter()
         #: Fence -> rows of a lease that goes on, and its request.
@@ -175,8 +160,7 @@ class PoolFold:
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
         snapshot = header.snapshot or {}
-        leases, placed = snapshot.get("leases", {}), snapshot.get("placement", {}).get("placed", {})
-        self.homes |= {task: str(where["home"] or "") for task, where in placed.items()}
+        leases = snapshot.get("leases", {})
         since = float(leases.get("t", t))
         for slot in leases.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
@@ -254,11 +238,6 @@ class PoolFold:
         task = self._task(lease.task)
         self._waited(lease.request_id, t, granted=True)
         self._clocks.sent("grant", lease.fence, self.streams[stream], t)
-        lent = self.lent[lease.task]
-        lent.n_leases += 1
-        lent.n_resident += bool(lease.resident)
-        lent.n_rounds += lease.round > lent.latest
-        lent.latest = max(lent.latest, lease.round)
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
@@ -330,8 +309,6 @@ class PoolFold:
 
     def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
         self._task(record.task)
-        if isinstance(record, placement.PlacementPlanned):
-            self.homes[record.task] = record.home or ""
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
         expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)

@@ -59,8 +59,6 @@ class Attempt:
     #: Slot -> its number in that column; and the first slot of the newest lease, which makes the parameters.
     slots: dict[str, int] = field(default_factory=dict)
     lead: str = ""
-    #: Bytes that had to be brought to slots, NaN where no record says so.
-    moved_bytes: float = math.nan
     #: Evaluations that did not fail, with the environment steps before them.
     evaluations: list[tuple[int, of_round.EvaluationFinished]] = field(default_factory=list)
     #: (since, until) of each pause, NaN while it goes on.
@@ -136,9 +134,6 @@ class Attempt:
         first = len(fence) - _WORK
         begins = np.flatnonzero(fence[first:] != fence[first - 1 : -1])
         return first + int(begins[0]) if len(begins) else first
-
-    def _moved(self, event: of_round.GradientComputed | leasing.GradientsRestored, t: float) -> None:
-        self.moved_bytes = event.moved_bytes + (0.0 if math.isnan(self.moved_bytes) else self.moved_bytes)
 
     def _received(self, event: of_round.LeaseReceived, t: float) -> None:
         self.lead = event.slots[0]
@@ -220,12 +215,6 @@ class TaskFold:
     def last_loss(self) -> str:
         """Why the latest collector or executor that was started again was lost; empty if none was."""
         return next((attempt.last_loss for attempt in self.in_order[::-1] if attempt.last_loss), "")
-
-    @property
-    def moved_bytes(self) -> float:
-        """Bytes that had to be brought to slots, over all attempts; NaN where no record says so."""
-        known = [a.moved_bytes for a in self.attempts.values() if not math.isnan(a.moved_bytes)]
-        return sum(known) if known else math.nan
 
     def metric(self, name: str) -> Floats:
         """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.

@@ -13,9 +13,8 @@ from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.lines import THEORY, LeaseLine, expected, inflation, lent_s, sharing
 from drlnb.views.leasing.shares import shares
-from drlnb.views.leasing.tables import lending, queue
 
-__all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "shares"]
+__all__ = ["Theory", "beside_theory", "gantt", "shares"]
 
 #: Key of a number beside the picture -> its value.
 Theory = Mapping[str, float | None]
