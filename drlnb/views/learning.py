@@ -71,14 +71,15 @@ def curves(
     journal: Journal | Fold,
     metric: str = _RETURN,
     groups: Mapping[str, str] | None = None,
-    until_s: float | None = None,
     *,
     n_columns: int | None = None,
 ) -> View:
-    """Return the curves of one recorded metric; journal and until_s: :func:`~drlnb.views.folds.fold.fold_of`.
+    """Return the curves of one recorded metric.
 
     Parameters
     ----------
+    journal
+        A run's journal, or its columns.
     metric
         Any name in the tasks' ``MetricsRecorded`` rows; the default is the loss where no task has environments.
     groups
@@ -91,7 +92,7 @@ def curves(
     ValueError
         If no task has recorded the metric although others were recorded; the message names those.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     acts = not fold.tasks or any(task.acts for task in fold.tasks.values())
     metric = _LOSS if metric == _RETURN and not acts else metric
     known = sorted({name for task in fold.tasks.values() for name in task.metric_names()})

@@ -14,11 +14,10 @@ from drlnb.records.round import MetricsRecorded, TaskOpened
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.views import fleet, learning, rounds
-from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
 from tests.faults import seeded_faults
-from tests.views.pictures import JOURNALS, VIEWS
+from tests.views.pictures import JOURNALS
 from tests.views.pictures import journal as journal_of
 
 #: Seed -> shape of the run: more tasks than slots, as many, fewer; one node and several.
@@ -291,20 +290,3 @@ def test_fewer_bars_keep_every_tasks_seconds(played):
             for tables in ((few["bars"], few["shares"]), (all_["bars"],))
         ]
         assert held[0] == pytest.approx(held[1])
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
-@pytest.mark.parametrize("name", VIEWS)
-def test_until_a_second_is_what_was_known_then(name, share):
-    """A picture as of a second is that of the rows up to it: streams cut on the whole run's clocks, tasks named."""
-    journal = journal_of("warmup") if name in {"waterfall", "curve", "rounds", "starts"} else _played(2)
-    whole = fold_of(journal)
-    end, clocks = whole.now_s * share, whole.clock_of()
-    cut = Fold(clocks=clocks, tasks=whole.task_names())
-    for stream_name, stream in journal.streams.items():
-        cut.feed([(stream_name, stream.header)])
-        for row in stream.records:
-            if isinstance(row, Event) and row.t + clocks[stream_name].offset_s - whole.zero_s > end:
-                break
-            cut.feed([(stream_name, row)])
-    assert VIEWS[name](journal, until_s=end).digest() == VIEWS[name](cut).digest()

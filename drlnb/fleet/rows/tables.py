@@ -17,7 +17,7 @@ from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream
 from drlnb.sim.leases import leases
-from drlnb.views.folds.entries import entries_of, split_stream
+from drlnb.views.folds.entries import split_stream
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
@@ -91,14 +91,10 @@ def _pools(journal: Journal) -> Iterable[tuple[Stream, float]]:
 def _clocks(journal: Journal) -> Callable[[str], float]:
     """Return what gives a stream's offset: what must be added to its seconds to have those since the first event.
 
-    Headers, first events and relations are enough where each task's clock is related to a pool's, as masters do.  In
-    other journals the messages between task and pool bound it, so all is folded.
+    Headers, first events and relations are enough.
     """
-    entries = [(name, record) for name, stream in journal.streams.items() for record in _clock_records(stream)]
-    related = {name for name, record in entries if isinstance(record, ClockRelated)}
-    settled = all(name in related for name in journal.streams if split_stream(name) is not None)
     fold = Fold(details=False)
-    fold.feed(entries if settled else entries_of(journal))
+    fold.feed((name, record) for name, stream in journal.streams.items() for record in _clock_records(stream))
     return fold.offset_s
 
 

@@ -86,7 +86,7 @@ def newest(fold: Fold, task: str | None = None) -> tuple[str, DistributionFold]:
     return (sent[0], fold.distributions[sent[0]]) if sent else (task or "", DistributionFold())
 
 
-def versions(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+def versions(journal: Journal | Fold, task: str | None = None) -> View:
     """Return measured and predicted seconds of each version, points of each planner in a colour of its own.
 
     Parameters
@@ -95,15 +95,13 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
         A run's journal, or its columns; also the journal of a publisher alone.
     task
         Name of the task; None: the first that has sent versions.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
 
     Raises
     ------
     ValueError
         If there is no such task.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     name, of = newest(fold, task)
     x, said = of.versions["version"], _medians(of)
     live = [host for host in of.hosts.values() if not host.dropped]
@@ -189,9 +187,9 @@ def _median(values: Floats) -> float | None:
     return float(np.nanmedian(latest)) if np.isfinite(latest).any() else None
 
 
-def hosts(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+def hosts(journal: Journal | Fold, task: str | None = None) -> View:
     """Return a row per host: what it holds, how far it is behind, how long versions took to it; as of `versions`."""
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     of = newest(fold, task)[1]
     rows = [
         {
@@ -215,14 +213,14 @@ def _mean(total_s: float, host: HostLine) -> float:
     return total_s / host.n_versions if host.n_versions else math.nan
 
 
-def spread(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> Spread | None:
+def spread(journal: Journal | Fold, task: str | None = None) -> Spread | None:
     """Return how the newest version spread, for :func:`~drlnb.views.distribution.topology.topology`; None before one.
 
     Hosts say when their first byte came and their last; of each shard nobody keeps when it came.
 
     Parameters
     ----------
-    journal, task, until_s
+    journal, task
         As of :func:`versions`.
 
     Raises
@@ -230,7 +228,7 @@ def spread(journal: Journal | Fold, task: str | None = None, until_s: float | No
     ValueError
         If there is no such task.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     _, of = newest(fold, task)
     if not of.sent:
         return None

@@ -12,7 +12,6 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.aged import Aged, ticks
-from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 
@@ -92,16 +91,9 @@ class Demand:
 
 @folds("stream")
 class PoolFold:
-    """Columns of every pool's stream of a run.
+    """Columns of every pool's stream of a run."""
 
-    Parameters
-    ----------
-    clocks
-        Gets the relations between streams.
-    """
-
-    def __init__(self, clocks: Clocks) -> None:
-        self._clocks = clocks
+    def __init__(self) -> None:
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
         #: Slot -> its number, in order of first appearance.
@@ -138,7 +130,6 @@ class PoolFold:
         """Return the handlers of one stream."""
         if name not in self.streams:
             self.streams.append(name)
-            self._clocks.pool(name)
         return handlers_of(self, self.streams.index(name))
 
     def short(self, task: str) -> str:
@@ -206,7 +197,6 @@ class PoolFold:
     def _requested(self, stream: int, event: leasing.SlotRequested, t: float) -> None:
         task, known = self._task(event.task), {*self.waiting, *self._answered.values()}
         if event.request_id not in known:  # else it is asked again
-            self._clocks.seen("ask", _request_key(event.request_id), self.streams[stream], t)
             self._wait(stream, t, task, event.request_id)
 
     def _wait(self, stream: int, t: float, task: int, request: str) -> None:
@@ -237,7 +227,6 @@ class PoolFold:
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
         self._waited(lease.request_id, t, granted=True)
-        self._clocks.sent("grant", lease.fence, self.streams[stream], t)
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
@@ -282,9 +271,6 @@ class PoolFold:
         grow.take(kept)
         if grow is self.leases:
             self._open = {fence: np.searchsorted(kept, rows).tolist() for fence, rows in self._open.items()}
-
-    def _returned(self, stream: int, event: leasing.LeaseReturned, t: float) -> None:
-        self._clocks.seen("return", event.fence, self.streams[stream], t)
 
     def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
         computed_s, reason = (math.nan,) * len(lease.slots), "expired"
@@ -331,8 +317,3 @@ def _without_run(task: str) -> str:
     """Return a task's name as the pool has it (``run/task``) without its run."""
     run, mark, name = task.partition("/")
     return name if mark else run
-
-
-def _request_key(request: str) -> str:
-    """Return what a request is called in its task's stream, too: there it comes without the run in front."""
-    return "/".join(request.split("/")[-3:])

@@ -9,7 +9,6 @@ from drlnb.records import round as of_round
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
-from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Floats, Grow, Plain, Spans, begin_span, end_span
 
@@ -137,13 +136,6 @@ class Attempt:
 
     def _received(self, event: of_round.LeaseReceived, t: float) -> None:
         self.lead = event.slots[0]
-        self.task.clocks.seen("grant", event.fence, self.stream, t)
-
-    def _returns(self, command: of_round.ReturnLease, t: float) -> None:
-        self.task.clocks.sent("return", command.fence, self.stream, t)
-
-    def _asks(self, command: of_round.RequestSlot, t: float) -> None:
-        self.task.clocks.sent("ask", command.request_id, self.stream, t)
 
     def _held(self, decision: leasing.HoldPlanned, t: float) -> None:
         self.hold_planner = decision.planner
@@ -159,13 +151,10 @@ class TaskFold:
     ----------
     name
         Name of the task.
-    clocks
-        Gets the relations between streams.
     """
 
-    def __init__(self, name: str, clocks: Clocks) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.clocks = clocks
         #: Grows with every record that changes a scalar of a round.
         self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}

@@ -45,7 +45,7 @@ NUMBERS = {
 
 
 # -- history and its filter -------------------------------------------------------------------------------------------
-def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+def rounds(journal: Journal | Fold, task: str | None = None) -> View:
     """Return a task's history of rounds: those that the newest plan's filter kept and dropped, and ends of regimes.
 
     Parameters
@@ -54,15 +54,13 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
         A run's journal, or its columns.
     task
         Name of the task; None: the first whose collectors are started between rounds.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
 
     Raises
     ------
     ValueError
         If there is no such task.
     """
-    line = line_to_draw(fold_of(journal, until_s), task)
+    line = line_to_draw(fold_of(journal), task)
     plan = line.filtered
     of_rounds = plan is not None and plan.planner == "patent"
     number, seconds = (of[-_ROUNDS:] for of in (line.rounds_s() if of_rounds else line.gaps()))
@@ -121,17 +119,15 @@ def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
 
 
 # -- durations of starts ----------------------------------------------------------------------------------------------
-def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
+def starts(journal: Journal | Fold) -> View:
     """Return how long starts take: a histogram per node, start mode and number of starts at the same time.
 
     Parameters
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     by_key: dict[tuple[str, str, int], list[float]] = {}
     for attempt in (attempt for name in fold.task_names() for attempt in WarmupLine(fold, name).attempts):
         for start in attempt.starts:

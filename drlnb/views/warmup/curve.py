@@ -44,9 +44,7 @@ NUMBERS = {
 }
 
 
-def curve(
-    journal: Journal | Fold, task: str | None = None, until_s: float | None = None, *, rho: float | None = None
-) -> View:
+def curve(journal: Journal | Fold, task: str | None = None, *, rho: float | None = None) -> View:
     """Return what the newest plan of a task has weighed: wait, idle time and cost by planned start.
 
     The cost is rho times the wait plus the idle time; what was weighed does not depend on rho, so the page's slider
@@ -57,8 +55,6 @@ def curve(
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     task
         Name of the task; None: the first whose collectors are started between rounds.
     rho
@@ -71,7 +67,7 @@ def curve(
     """
     if rho is not None and not (math.isfinite(rho) and rho > 0):
         raise ValueError(f"rho must be finite and > 0, got {rho}")
-    line = line_to_draw(fold_of(journal, until_s), task)
+    line = line_to_draw(fold_of(journal), task)
     weighed = line.weighed
     made = Lines()
     axes = (axis("planned start after sending", "s"), axis("mean per round", "s"))

@@ -18,6 +18,7 @@ from drlnb.views.folds import task as task_folds
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from tests.views.journals import EPOCH, Run
+from tests.views.pictures import until
 from tests.views.test_truth import SHAPES, _played
 
 SLOTS = ("n0/cpu0", "n0/cpu1")
@@ -293,7 +294,8 @@ def test_who_computes_and_who_waits_is_one_number_in_every_place(monkeypatch, se
     monkeypatch.setattr(pool, "NEWEST", 1500)
     journal = _played(seed)
     until_s = share * fold_of(journal).now_s
-    view, table = gantt.gantt(journal, until_s=until_s), fleet.tasks(journal, until_s=until_s)
+    part = fold_of(until(journal, until_s))
+    view, table = gantt.gantt(part), fleet.tasks(part)
     states = [row[1] for row in table.rows()]
     assert states.count("waiting for a slot") == view.value("waiting")
     assert states.count("computing") <= view.value("busy")

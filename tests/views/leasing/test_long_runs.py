@@ -111,7 +111,6 @@ def test_the_pictures_held_share_is_the_journals_at_every_zoom(n):
     leases, waits = fold.pool.leases, fold.pool.waits
     assert max(len(leases), len(waits)) <= 2 * pool.NEWEST + 3
     assert sum(len(old.spread["low"]) for old in fold.pool.old.values()) <= 32_768
-    assert len(fold.clocks._alone) <= 3 * 11_000
     assert len(view.payload()[1][0]) <= 250_000
     assert len(gantt.gantt(fold, max_bars=700).payload()[1][0]) <= 150_000
 
