@@ -75,11 +75,12 @@ class Demand:
         self.rows = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
         #: Stream -> how many there are now, since when.
         self.now: dict[int, tuple[int, float]] = {}
-        self._counts: dict[int, Counter[str]] = defaultdict(Counter)
+        #: Stream -> slots that are ``up`` or ``lent``, and requests that are ``waiting``, now.
+        self.counts: dict[int, Counter[str]] = defaultdict(Counter)
 
     def change(self, stream: int, t: float, **by: int) -> None:
-        """Count slots that are ``up`` or ``lent``, and requests that are ``waiting``."""
-        of = self._counts[stream]
+        """Change the counts."""
+        of = self.counts[stream]
         of.update(by)
         n = max(0, min(of["up"] - of["lent"], of["waiting"]))
         before, since = self.now.get(stream, (0, t))
@@ -106,6 +107,8 @@ class PoolFold:
         )
         #: Stream -> how many there were.
         self.n_leases: Counter[int] = Counter()
+        #: Leases whose holders were silent.
+        self.n_expired = 0
         #: Fence -> rows of a lease that goes on, and its request.
         self._open: dict[Fence, list[int]] = {}
         self._answered: dict[Fence, str] = {}
@@ -274,6 +277,7 @@ class PoolFold:
 
     def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
         computed_s, reason = (math.nan,) * len(lease.slots), "expired"
+        self.n_expired += isinstance(lease, leasing.LeaseExpired)
         if isinstance(lease, leasing.LeaseReleased):
             computed_s, reason = lease.computed_s, lease.reason
         number = self.reasons.setdefault(reason, len(self.reasons))
