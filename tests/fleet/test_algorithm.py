@@ -92,13 +92,6 @@ def test_what_stable_baselines3_has_at_its_default_is_taken():
     assert replace(said.spec, origin="") == replace(small().spec, origin="")  # what was said is kept as said
 
 
-def test_cleanrls_names_are_taken():
-    """`num_envs`, `num_steps`, `update_epochs` are ours; `num_minibatches` is a count."""
-    model = drlnb.PPO("MlpPolicy", "CartPole-v1", num_envs=4, num_steps=32, update_epochs=3, num_minibatches=4)
-    assert (model.n_envs, model.settings["n_steps"], model.settings["n_epochs"]) == (4, 32, 3)
-    assert model.settings["batch_size"] == 32
-
-
 def test_an_activation_may_be_torchs_class():
     """`policy_kwargs` as people write them for Stable-Baselines3."""
     kwargs = {"net_arch": {"pi": [8], "vf": [8]}, "activation_fn": torch.nn.ReLU}
