@@ -26,6 +26,10 @@ class PpoSettings(OnPolicySettings):
         **{name: reason for name, reason in checks.NEVER.items() if name != "use_masking"},
         "rollout_buffer_class": "samples travel as fragments, there is no buffer class",
         "rollout_buffer_kwargs": "samples travel as fragments, there is no buffer class",
+        "num_minibatches": "say batch_size, the samples of a gradient step",
+        "anneal_lr": "say learning_rate=lin_3e-4, which falls to 0",
+        "clip_coef": "it is called clip_range",
+        "norm_adv": "it is called normalize_advantage",
     }
 
     #: Largest |ratio - 1| that still earns; a number or ``lin_x``.
