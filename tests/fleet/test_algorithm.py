@@ -70,7 +70,7 @@ def test_without_a_seed_one_is_drawn_and_kept():
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"n_step": 8}, TypeError, r"PPO\(\) got an unexpected keyword argument 'n_step'; did you mean n_steps\?"),
+        ({"n_step": 8}, TypeError, r"PPO\(\) got an unexpected keyword argument 'n_step'; did you mean 'n_steps'\?"),
         ({"xyz": 8}, TypeError, "unexpected keyword argument 'xyz'$"),
         ({"device": "cuda"}, ConfigError, "device='cuda' is not supported: the fleet chooses the device"),
         ({"rollout_buffer_class": dict, "device": "cpu"}, ConfigError, "device='cpu'.*; rollout_buffer_class="),
@@ -472,7 +472,7 @@ def test_statistics_travel_with_the_model(tmp_path):
             LayoutMismatch,
             r"it holds pi.0.weight of shape \(8, 4\), this task needs pi.0.weight of shape \(9, 4\)",
         ),
-        (lambda p: drlnb.PPO.load(p, n_step=3), TypeError, "did you mean n_steps"),
+        (lambda p: drlnb.PPO.load(p, n_step=3), TypeError, "did you mean 'n_steps'"),
     ],
     ids=["algorithm", "spaces", "network", "name"],
 )

@@ -1,6 +1,5 @@
 """Turn the arguments of Stable-Baselines3's constructors into a task, or one clear error."""
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +8,7 @@ import numpy as np
 
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
-from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.errors import ConfigError, EnvError, nearest
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, RlWork
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
@@ -81,9 +80,7 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
     """
     kind = settings_class(algo)
     for key in kwargs.keys() - known.parameters.keys():
-        near = difflib.get_close_matches(key, known.parameters, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{hint}")
+        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{nearest(key, known.parameters)}")
     try:
         arguments = known.bind_partial(**kwargs) if args is None else known.bind(*args, **kwargs)
     except TypeError as error:

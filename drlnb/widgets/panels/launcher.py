@@ -15,9 +15,9 @@ from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.control import Values, row
 from drlnb.widgets.panels.fleet import Beside, Tasks
-from drlnb.widgets.panels.frame import Panel, Plain, Values, button
+from drlnb.widgets.panels.frame import Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
 __all__ = ["Form", "Launcher", "Runs"]
