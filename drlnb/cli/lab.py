@@ -12,8 +12,8 @@ from itertools import count
 from pathlib import Path
 
 import drlnb
-from drlnb.cli.parser import Command, UsageError, nearest, option
-from drlnb.records.errors import ConfigError, MissingExtra
+from drlnb.cli.parser import Command, UsageError, option
+from drlnb.records.errors import ConfigError, MissingExtra, nearest
 
 __all__ = ["COMMAND", "lab_words", "notebook_for", "run"]
 
@@ -115,7 +115,7 @@ def notebook_for(name: str, folder: str | Path | None = None, *, fresh: bool = F
         )
         known = sorted(path.stem for path in source.glob("*.ipynb")) if source.is_dir() else []
         if name not in known:
-            hint = nearest(name, known) if known else "; this installation has none"
+            hint = nearest(name, known, listed=True) if known else "; this installation has none"
             raise UsageError(f"no notebook {name!r}{hint}")
         target = Path(folder if folder is not None else _COPIES)
         try:

@@ -1,14 +1,13 @@
 """Read a command line: commands and options as data, and typing errors answered with the nearest name."""
 
 import argparse
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 from drlnb.fleet.plain import parse_seeds
-from drlnb.records.errors import ConfigError, InputError
+from drlnb.records.errors import ConfigError, InputError, nearest
 from drlnb.records.settings import Kind, fitting
 
 __all__ = [
@@ -108,14 +107,7 @@ class Parser(argparse.ArgumentParser):
             known = [str(choice) for choice in action.choices]
             option = [action.metavar or action.dest, *action.option_strings][-1]
             name = "command" if action.dest == "command" else option
-            raise UsageError(f"unknown {name} {str(value)!r}{nearest(str(value), known)}")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean ...?``, or what is known where nothing is near."""
-    known = list(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+            raise UsageError(f"unknown {name} {str(value)!r}{nearest(str(value), known, listed=True)}")
 
 
 def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
@@ -134,7 +126,7 @@ def parse(parser: Parser, argv: Sequence[str]) -> argparse.Namespace:
         command: Parser = getattr(args, "parser", parser)
         word = options[0].partition("=")[0]
         known = [option for action in command._actions for option in action.option_strings if option.startswith("--")]
-        raise UsageError(f"unknown option {word}{nearest(word, known)} (see: {command.prog} --help)")
+        raise UsageError(f"unknown option {word}{nearest(word, known, listed=True)} (see: {command.prog} --help)")
     if extra and isinstance(getattr(args, "envs", None), list):
         args.envs += extra
     elif extra:

@@ -25,7 +25,6 @@ _OPTIONS: Mapping[str, str] = {
     "total_timesteps": "--total-timesteps",
     "n_timesteps": "--total-timesteps",
     "n_envs": "--n-envs",
-    "num_envs": "--n-envs",
     "n_collectors": "--collectors",
     "eval_episodes": "--eval-episodes",
     "eval_max_steps": "--eval-max-steps",

@@ -24,7 +24,6 @@ from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import RlWork
-from drlnb.rl.algorithms.registry import settings_class
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
@@ -276,9 +275,8 @@ def _alter(model: Algorithm, given: Row, where: str) -> None:
     if trained is None or trained.n_rounds == 0:
         model.trained = None  # made from its seed when it is needed
         return
-    aliases, facts = settings_class(model.spec.algo).ALIASES, trained.state.facts
-    names = {aliases.get(name, name) for name in given}
-    live = {name: value for name, value in facts.get("live", {}).items() if name not in names}
+    facts = trained.state.facts
+    live = {name: value for name, value in facts.get("live", {}).items() if name not in given}
     state = replace(trained.state, facts={**facts, "live": live})
     envs = trained.envs if model.n_envs == n_envs else None
     model.adopt(_republished(model.spec, replace(trained, state=state, envs=envs)))

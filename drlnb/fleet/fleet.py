@@ -236,10 +236,6 @@ class Fleet:
         """Return the runs that the cluster knows: id, directory, state, tasks."""
         return self.pool.link.runs()
 
-    def probe(self, env: str) -> Plain:
-        """Return an environment's spaces, or raise EnvError as :meth:`train` would; slow the first time."""
-        return self.pool.link.probe_env(env)
-
     def attach(self, run_id: str) -> Training:
         """Watch and steer a run that this cluster knows, from its beginning; closing it stops nothing.
 

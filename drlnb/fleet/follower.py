@@ -134,7 +134,6 @@ class Follower(Watch):
                 break
             with contextlib.suppress(OSError):
                 self.folder.write_lock(self.link.lock(self.run_id))
-        self._wake_waiters()
 
     def _follow(self) -> None:
         n_failures = 0

@@ -86,7 +86,6 @@ class Player(Watch):
         self._close_files()
         self._shown_s = math.inf  # who seeks begins anew
         self._ended.set()
-        self._wake_waiters()
 
     def _go_on(self) -> None:
         """Show what has happened by now, and start a thread that looks at the clock if something will come."""
@@ -118,8 +117,6 @@ class Player(Watch):
                     self._board.end(name, "stopped", "the recording ends here")
             if over:
                 self._ended.set()
-        if over:
-            self._wake_waiters()
 
     def _due(self, now_s: float) -> Iterator[Entry]:
         """Yield what comes until a second of the run."""

@@ -22,6 +22,9 @@ from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Training"]
 
+#: How often who awaits a run looks whether it has ended.
+_LOOK_S = 0.05
+
 
 @fixed()
 class Training:
@@ -108,7 +111,8 @@ class Training:
         if self.fleet is not None and not self.ended:
             yield from self.fleet.leases.refuse_endless_await(f"run {self.id}").__await__()
         with _interruptible(self):
-            yield from self.watch.end().__await__()
+            while not self.ended:
+                yield from asyncio.sleep(_LOOK_S).__await__()
         return outcome(self.tasks)
 
     def close(self, timeout_s: float = 7.0) -> None:

@@ -1,6 +1,5 @@
-"""Keep what is known of a run: how its tasks stand, what went wrong, and who waits for its end."""
+"""Keep what is known of a run: how its tasks stand, and what went wrong."""
 
-import asyncio
 import contextlib
 import datetime
 import threading
@@ -57,7 +56,6 @@ class Watch(ABC):
         self._closing = threading.Event()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     @abstractmethod
     def journal(self) -> Journal:
@@ -115,28 +113,11 @@ class Watch(ABC):
         """Wait until every task has ended, however; return whether that is so."""
         return self._ended.wait(timeout_s)
 
-    def end(self) -> "asyncio.Future[None]":
-        """Return a future of the running loop that is done when every task has ended."""
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-        with self._lock:
-            self._waiters.append((loop, future))
-        if self.ended:
-            self._wake_waiters()
-        return future
-
     def _count(self, entries: Sequence[Entry], *, gap: bool = False) -> None:
         """Bring tasks and defects up to date; the lock is held."""
         self._board.feed(entries, gap=gap)
         said = [r.text for _, r in entries if isinstance(r, _TOLD)]
         self._defects += [text for text in dict.fromkeys(said) if text and text not in self._defects]
-
-    def _wake_waiters(self) -> None:
-        with self._lock:
-            waiters, self._waiters = self._waiters, []
-        for loop, future in waiters:
-            with contextlib.suppress(RuntimeError):  # its loop was closed meanwhile
-                loop.call_soon_threadsafe(_set, future)
 
 
 def known(specs: Mapping[str, WorkSpec], task: str | None) -> WorkSpec:
@@ -181,8 +162,3 @@ def outcome(tasks: dict[str, TaskStatus]) -> dict[str, TaskStatus]:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise TrainingFailed(f"task {failed[0].name} failed{more}: {failed[0].failure}")
     return tasks
-
-
-def _set(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

@@ -28,6 +28,5 @@ def kind_of(decision: str) -> AnyKind:
         If there is no such decision; the message names the nearest one, or all.
     """
     if decision not in KINDS:
-        near = nearest(decision, KINDS) or f"; known are {', '.join(KINDS)}"
-        raise ConfigError(f"unknown kind of planner {decision!r}{near}")
+        raise ConfigError(f"unknown kind of planner {decision!r}{nearest(decision, KINDS, listed=True)}")
     return KINDS[decision]

@@ -111,7 +111,9 @@ class TrainingFailed(RuntimeError):
     """A task ended in state ``failed``; the message holds the first cause."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest known name, for a message about a wrong one; empty if none is near."""
-    near = difflib.get_close_matches(str(name), list(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def nearest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
+    """Return a hint at the nearest known name, for a message about a wrong one; if none is near, nothing or all."""
+    names = list(known)
+    if near := difflib.get_close_matches(str(name), names, n=1):
+        return f"; did you mean {near[0]!r}?"
+    return f"; known are {', '.join(names)}" if listed else ""

@@ -44,11 +44,7 @@ def pictures(
         "leases": ("Who held a slot when", gantt.gantt(fold, max_bars=max_bars)),
     }
     if fold.pool.n_leases:
-        views |= {
-            "shares": ("What sharing saved, and what it cost", gantt.shares(fold)),
-            "queue": ("How long the queue was", gantt.queue(fold)),
-            "lending": ("What each task was lent", gantt.lending(fold)),
-        }
+        views["shares"] = ("What sharing saved, and what it cost", gantt.shares(fold))
     views |= {
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
         "rounds": ("Where each round's time went", rounds.anatomy(fold)),

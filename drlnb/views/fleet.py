@@ -104,16 +104,17 @@ def wait_quantiles(wait_s: Sequence[float]) -> tuple[float | None, float | None]
 def tasks(
     journal: Journal | Fold,
     specs: Iterable[Plain] = (),
-    until_s: float | None = None,
     *,
     live: bool = False,
     over: bool = False,
     ends: Mapping[str, tuple[str, str]] | None = None,
 ) -> View:
-    """Return the table of tasks; journal and until_s: :func:`~drlnb.views.folds.fold.fold_of`.
+    """Return the table of tasks.
 
     Parameters
     ----------
+    journal
+        A run's journal, or its columns.
     specs
         The run's tasks as ``run.json`` holds them: for seed and environment, and for tasks that have not begun.
     live
@@ -123,7 +124,7 @@ def tasks(
     ends
         Task -> (state, reason) of ends that no row tells, as when the cluster is gone.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     by_name = {str(spec["name"]): spec for spec in specs}
     styles = theme.task_styles(fold, by_name)
     names = [style.name for style in styles]

@@ -10,7 +10,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.drawing.view import View, points
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
@@ -22,13 +22,12 @@ N_COLUMNS, FEWEST_COLUMNS = 400, 100
 #: The metric that evaluations are drawn beside, and what is drawn in its place where no task has environments.
 _RETURN, _LOSS = "rollout/ep_rew_mean", "train/loss"
 
-TABLE = table(
-    "points",
-    Column("line", "curve", "task, or group of tasks that differ by their seeds alone", kind="name"),
-    Column("x", "timesteps", "environment steps over all environments"),
-    Column("y", "value", "the metric; for a group, its mean over the seeds"),
-    Column("lo", "lowest", "lowest of the group's seeds at this step"),
-    Column("hi", "highest", "highest of the group's seeds at this step"),
+TABLE = points(
+    ("timesteps", "", "environment steps over all environments"),
+    ("value", "", "the metric; for a group, its mean over the seeds"),
+    ("lowest", "", "lowest of the group's seeds at this step"),
+    ("highest", "", "highest of the group's seeds at this step"),
+    line=("curve", "task, or group of tasks that differ by their seeds alone"),
 )
 
 
@@ -71,14 +70,15 @@ def curves(
     journal: Journal | Fold,
     metric: str = _RETURN,
     groups: Mapping[str, str] | None = None,
-    until_s: float | None = None,
     *,
     n_columns: int | None = None,
 ) -> View:
-    """Return the curves of one recorded metric; journal and until_s: :func:`~drlnb.views.folds.fold.fold_of`.
+    """Return the curves of one recorded metric.
 
     Parameters
     ----------
+    journal
+        A run's journal, or its columns.
     metric
         Any name in the tasks' ``MetricsRecorded`` rows; the default is the loss where no task has environments.
     groups
@@ -91,7 +91,7 @@ def curves(
     ValueError
         If no task has recorded the metric although others were recorded; the message names those.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     acts = not fold.tasks or any(task.acts for task in fold.tasks.values())
     metric = _LOSS if metric == _RETURN and not acts else metric
     known = sorted({name for task in fold.tasks.values() for name in task.metric_names()})

@@ -29,7 +29,7 @@ TABLE = table(
 )
 
 
-def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
+def anatomy(journal: Journal | Fold) -> View:
     """Return the mean round of every task, part by part.
 
     ``collect`` is the slowest collector's time, ``wait for a slot`` from request to grant, ``update`` staging and
@@ -39,10 +39,8 @@ def anatomy(journal: Journal | Fold, until_s: float | None = None) -> View:
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     means = {name: _parts(fold.tasks[name]) for name in fold.task_names() if name in fold.tasks}
     means = {name: parts for name, parts in means.items() if parts[1] > 0}
     bars = _bars(means)

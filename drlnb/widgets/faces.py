@@ -4,14 +4,13 @@ from collections.abc import Mapping
 
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.training import Training
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 from drlnb.widgets.panels.desk import Desk
 from drlnb.widgets.panels.distribution import Distribution
 from drlnb.widgets.panels.fleet import Tasks
 from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
-from drlnb.widgets.panels.settings import nearest
 from drlnb.widgets.panels.swapping import Swapping
 from drlnb.widgets.panels.swaps import Swaps
 from drlnb.widgets.panels.timings import Timings
@@ -50,7 +49,7 @@ def panel(training: Training, name: str | None = None, **settings: object) -> Pa
     if name is None:
         return desk(training, **settings)
     if name not in PANELS:
-        raise ConfigError(f"there is no panel {name!r}{nearest(name, PANELS)}")
+        raise ConfigError(f"there is no panel {name!r}{nearest(name, PANELS)}; there are {', '.join(PANELS)}")
     return _panel(training, name, **settings)
 
 

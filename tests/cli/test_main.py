@@ -54,11 +54,11 @@ def test_version_and_help_exit_with_0(capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["trian"], "unknown command 'trian'; did you mean train?"),
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
         (["zzz"],
          "unknown command 'zzz'; known are train, resume, runs, replay, report, play, simulate, lab, doctor"),
         (["train"], "the following arguments are required: ENV (see: drlnb train --help)"),
-        (["train", "A", "--gpu", "1"], "unknown option --gpu; did you mean --gpus? (see: drlnb train --help)"),
+        (["train", "A", "--gpu", "1"], "unknown option --gpu; did you mean '--gpus'? (see: drlnb train --help)"),
         (["train", "A", "--gpus=0"],
          "argument --gpus: must be a whole number in 1..1000 or devices such as cuda:0,cuda:2, got '0' "
          "(see: drlnb train --help)"),
@@ -73,7 +73,7 @@ def test_version_and_help_exit_with_0(capsys):
         (["resume", "A", "--gpus", "cpu:1,cuda:0"],
          "argument --gpus: mixes CUDA devices (cuda:0) with virtual ones (cpu:1): name one kind "
          "(see: drlnb resume --help)"),
-        (["train", "A", "--algo", "pppo"], "unknown --algo 'pppo'; did you mean ppo?"),
+        (["train", "A", "--algo", "pppo"], "unknown --algo 'pppo'; did you mean 'ppo'?"),
         (["train", "A", "--hyper", "B"], "--hyper takes KEY=VALUE, got 'B' (name environments before --hyper)"),
         (["train", "A", "--hyper", "seed=3"], "seed is not a hyper-parameter; give it as --seed"),
         (["train", "A", "--hyper", "gamma=2"], "gamma must be a number from 0 to 1, got 2"),
@@ -87,7 +87,7 @@ def test_version_and_help_exit_with_0(capsys):
         (["runs", "stop", "r9"], "r9 is no run directory; for a run id name its cluster with --client ADDRESS"),
         (["bench", "runtime", "--quick"],
          "benchmarks are not in the package: run 'python -m benchmarks NAME' in a checkout of drlnb"),
-        (["simulate", "trains"], "unknown WHAT 'trains'; did you mean train?"),
+        (["simulate", "trains"], "unknown WHAT 'trains'; did you mean 'train'?"),
         (["replay", "a", "b"], "unexpected 'b'"),
     ],
 )  # fmt: skip

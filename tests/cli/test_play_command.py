@@ -38,7 +38,7 @@ def test_it_ends_with_the_summary_of_the_run(out, capsys, speed):
     [
         (["--speed", "0"], "must be a number from 1e-9 to 1e9, or all, got '0'"),
         (["--speed", "fast"], "must be a number from 1e-9 to 1e9, or all, got 'fast'"),
-        (["--sped", "2"], "unknown option --sped; did you mean --speed?"),
+        (["--sped", "2"], "unknown option --sped; did you mean '--speed'?"),
     ],
 )
 def test_wrong_words_are_refused(out, capsys, words, said):

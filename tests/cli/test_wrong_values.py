@@ -57,7 +57,7 @@ WRONG = {
 
 #: Words that are read and then refused, and what is said.
 REFUSED = {
-    "train A --isolation proces": "unknown --isolation 'proces'; did you mean process?",
+    "train A --isolation proces": "unknown --isolation 'proces'; did you mean 'process'?",
     "train A --set x": "--set takes KEY=VALUE, got 'x' (name environments before --set)",
     "train A --set leasing.ttl_s=3": "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)",
     "train A --set warmup.rhoo=3": "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?",
@@ -102,7 +102,7 @@ REFUSED = {
     "runs set r":
         "runs set needs RUN KEY VALUE, such as: drlnb runs set runs/first rl.learning_rate 1e-4",
     "runs pause r k": "runs pause takes RUN alone, got also 'k'",
-    "runs stp": "unknown ACTION 'stp'; did you mean stop?",
+    "runs stp": "unknown ACTION 'stp'; did you mean 'stop'?",
     "report nowhere": "nowhere: no such directory",
     "replay nowhere": "nowhere: no journal here (looked for nowhere/*.jsonl)",
     "doctor x": "unexpected 'x'",

@@ -70,7 +70,7 @@ def test_without_a_seed_one_is_drawn_and_kept():
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"n_step": 8}, TypeError, r"PPO\(\) got an unexpected keyword argument 'n_step'; did you mean n_steps\?"),
+        ({"n_step": 8}, TypeError, r"PPO\(\) got an unexpected keyword argument 'n_step'; did you mean 'n_steps'\?"),
         ({"xyz": 8}, TypeError, "unexpected keyword argument 'xyz'$"),
         ({"device": "cuda"}, ConfigError, "device='cuda' is not supported: the fleet chooses the device"),
         ({"rollout_buffer_class": dict, "device": "cpu"}, ConfigError, "device='cpu'.*; rollout_buffer_class="),
@@ -90,13 +90,6 @@ def test_what_stable_baselines3_has_at_its_default_is_taken():
     """Arguments without a meaning here do no harm as long as they say nothing: the task is the same."""
     said = small(use_sde=False, stats_window_size=100, tensorboard_log=None, device="auto", verbose=0)
     assert replace(said.spec, origin="") == replace(small().spec, origin="")  # what was said is kept as said
-
-
-def test_cleanrls_names_are_taken():
-    """`num_envs`, `num_steps`, `update_epochs` are ours; `num_minibatches` is a count."""
-    model = drlnb.PPO("MlpPolicy", "CartPole-v1", num_envs=4, num_steps=32, update_epochs=3, num_minibatches=4)
-    assert (model.n_envs, model.settings["n_steps"], model.settings["n_epochs"]) == (4, 32, 3)
-    assert model.settings["batch_size"] == 32
 
 
 def test_an_activation_may_be_torchs_class():
@@ -479,7 +472,7 @@ def test_statistics_travel_with_the_model(tmp_path):
             LayoutMismatch,
             r"it holds pi.0.weight of shape \(8, 4\), this task needs pi.0.weight of shape \(9, 4\)",
         ),
-        (lambda p: drlnb.PPO.load(p, n_step=3), TypeError, "did you mean n_steps"),
+        (lambda p: drlnb.PPO.load(p, n_step=3), TypeError, "did you mean 'n_steps'"),
     ],
     ids=["algorithm", "spaces", "network", "name"],
 )

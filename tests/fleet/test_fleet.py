@@ -19,6 +19,7 @@ from drlnb.fleet.tasks.planners import CHOICES, chosen
 from drlnb.fleet.tasks.task import Task
 from drlnb.fleet.training import Training
 from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased, LeaseReturned
+from drlnb.records.common import ClockRelated
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -406,6 +407,7 @@ def journal():
             t=1.0, collector=1, round=4, attempt=1, version=1, n_samples=8, n_bytes=9, key="k", collect_s=0.1,
             episodes=((9.0, 9), (3.0, 3)),
         ),
+        ClockRelated(t=1.0, clock="broker-e7", offset_s=-0.5, error_s=0.0),
         LeaseReceived(t=1.5, request_id="r", fence=fence, slots=("0/cpu0",), waited_s=0.5),
         GradientsRestored(t=1.6, round=4, fence=fence, elapsed_s=0.1, moved_bytes=70),
         GradientComputed(t=1.7, collector=1, round=4, fence=fence, slot="0/cpu0", elapsed_s=0.1, moved_bytes=5),

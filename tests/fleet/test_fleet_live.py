@@ -104,9 +104,11 @@ def test_what_is_wrong_is_told_before_anything_is_made(fleet, tmp_path):
         fleet.train(drlnb.Task("CartPole-v1", n_stps=3), out=tmp_path / "r")
     with pytest.raises((ConfigError, ValueError), match="round"):
         fleet.train("CartPole-v1", out=tmp_path / "r", planners={"hold": "yields"})
-    assert fleet.probe("beside_the_script:Beside-v0")["action_space"]["n"] == 2, "modules beside the script are found"
+    assert fleet.pool.link.probe_env("beside_the_script:Beside-v0")["action_space"]["n"] == 2, (
+        "modules beside the script are found"
+    )
     with pytest.raises(EnvError, match=r"nowhere.*its folder must be on sys\.path before drlnb\.Fleet\(\) starts"):
-        fleet.probe("nowhere:Mine-v0")
+        fleet.pool.link.probe_env("nowhere:Mine-v0")
     assert not (tmp_path / "r").exists()
 
 
@@ -117,9 +119,9 @@ def test_closing_a_fleet_on_a_foreign_cluster_stops_nothing(foreign_cluster, mod
     """
     fleet = drlnb.Fleet(foreign_cluster, slots=1)
     with pytest.raises(EnvError, match=r"beside_the_script.*client\.upload_file"):
-        fleet.probe("beside_the_script:Beside-v0")
+        fleet.pool.link.probe_env("beside_the_script:Beside-v0")
     fleet.pool.link.client.upload_file(str(module_beside))
-    assert fleet.probe("beside_the_script:Beside-v0")["action_space"]["n"] == 2
+    assert fleet.pool.link.probe_env("beside_the_script:Beside-v0")["action_space"]["n"] == 2
     run = fleet.train(_tasks(30_000, n=1), out=tmp_path / "r")
     wait_until(lambda: run.tasks["CartPole-v1"].n_timesteps > 1000, "steps")
     fleet.close()

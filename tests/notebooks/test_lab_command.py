@@ -102,7 +102,7 @@ def test_a_checkout_stays_clean(root, tmp_path, monkeypatch):
 
 def test_wrong_words_are_refused(root, tmp_path, started, monkeypatch):
     """A wrong name is answered with the near one, a wrong port with the limits; nothing is started."""
-    with pytest.raises(UsageError, match="no notebook '00_tur'; did you mean 00_tour"):
+    with pytest.raises(UsageError, match="no notebook '00_tur'; did you mean '00_tour'"):
         lab.run(arguments(notebook="00_tur"))
     with pytest.raises(UsageError, match=r"--port must be in 1\.\.65535, got 70000"):
         lab.run(arguments(port=70000))

@@ -52,13 +52,13 @@ def test_a_report_is_one_file_that_asks_for_nothing(tmp_path):
     assert made == (target, len(text.encode()))
     assert text.index(CSP) < text.index("<script")
     assert list(data_of(text)) == [
-        "tasks", "leases", "shares", "queue", "lending", "learning", "rounds",
+        "tasks", "leases", "shares", "learning", "rounds",
     ]  # fmt: skip
     assert "img-src data:;" in CSP
     assert "held 80 %, computing 40 %" in text
     assert data_of(text)["leases"]["header"]["origin"] == "measured"
-    assert text.count("<noscript><svg") == 5, "tables stand there as text"
-    assert text.count("<noscript>") == 7
+    assert text.count("<noscript><svg") == 4, "tables stand there as text"
+    assert text.count("<noscript>") == 5
     assert verify(target).offline
 
 
@@ -115,7 +115,7 @@ def test_warm_up_has_its_sections_once_per_task_where_it_is_one_tasks(tmp_path):
     """Waterfall and starts of all, history and curve of each."""
     build(warm_run(2, 4).journal(), tmp_path / "out.html")
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
-    assert list(data_of(text))[7:] == ["warmup", "starts", "history0", "curve0", "history1", "curve1"]
+    assert list(data_of(text))[5:] == ["warmup", "starts", "history0", "curve0", "history1", "curve1"]
     assert "<h2>t1: what another start would have cost</h2>" in text
     assert '<th scope="row">warm-up</th><td>16 starts: 0 % ready in time' in text
     assert "saves 0.4 s" in text

@@ -12,6 +12,7 @@ from drlnb.report import build
 from drlnb.sim.distribution.publish import simulate_publish
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import words
+from tests.views.drawing.test_marks import changed
 from tests.views.journals import two_tasks
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -70,8 +71,8 @@ def test_the_report_draws_itself(opened, tmp_path):
     build(two_tasks().journal(), tmp_path / "out.html")
     page, wrong = opened()
     drawn = page.locator("canvas[style*='height: ']")
-    drawn.nth(4).wait_for(state="attached")  # a frame after its data has been read
-    assert drawn.count() == page.locator("canvas").count() == 5
+    drawn.nth(3).wait_for(state="attached")  # a frame after its data has been read
+    assert drawn.count() == page.locator("canvas").count() == 4
     assert page.locator("#view-tasks tr[data-testid=row]").count() == 2
     assert page.get_by_test_id("number-held").first.inner_text() == "held 80 %"
     assert wrong == []
@@ -142,18 +143,20 @@ def test_keys_walk_the_bars_in_time_and_read_the_marks(opened):
     assert wrong == []
 
 
-def test_charts_have_the_marks_too(opened):
-    """In the queue arrow keys stop at changed settings, and say from when on they count."""
+def test_charts_have_the_marks_too(opened, tmp_path):
+    """Among learning curves arrow keys stop at a task's changed settings, and say from when on they count."""
+    build(changed().journal(), tmp_path / "out.html")
     page, wrong = opened()
-    queue = page.locator("#view-queue")
-    queue.get_by_test_id("canvas").focus()
+    curves = page.locator("#view-learning")
+    curves.get_by_test_id("canvas").focus()
     said = []
     for _ in range(40):
         page.keyboard.press("ArrowRight")
-        said.append(queue.get_by_test_id("details").inner_text())
+        said.append(curves.get_by_test_id("details").inner_text())
     marked = [text for text in said if "mark" in text]
-    assert marked[0].endswith(" · mark at time since the run began 10: hold: yield, from the next round on")
-    assert marked[-1].endswith("3 marks at time since the run began 60: x: 1, at once; y: 1, at once; z: 1, at once")
+    assert marked[0].endswith("mark at environment steps 200: A learning_rate: 0.1, from the next round on")
+    assert "A rho: 2.0" in marked[-1]
+    assert "A switch_limit_frac: 1.0, at once" in marked[-1]
     assert wrong == []
 
 

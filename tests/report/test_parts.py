@@ -21,15 +21,15 @@ def test_sections_stand_in_their_order():
     run.say("task-t1-a1", profiled(), planned(), step(9.0, 25, 2.0), *version(1, "n0", "n1"))
     names = list(views_of(run))
     per_task = ["history0", "curve0", "history1", "curve1", "swapping0", "steps0", "plan0", "lanes0"]
-    of_all = ["tasks", "leases", "shares", "queue", "lending", "learning", "rounds", "topology", "warmup", "starts"]
+    of_all = ["tasks", "leases", "shares", "learning", "rounds", "topology", "warmup", "starts"]
     assert names == of_all + per_task
 
 
 def test_without_a_lease_there_is_nothing_to_share():
-    """Four pictures say what sharing was like: none is drawn of a run that never held a slot."""
+    """What sharing was like is not drawn of a run that never held a slot."""
     names = list(views_of(Run().slot().task("a")))
     assert names == ["tasks", "leases", "learning", "rounds"]
-    assert list(views_of(two_tasks())) == [*names[:2], "shares", "queue", "lending", *names[2:]]
+    assert list(views_of(two_tasks())) == [*names[:2], "shares", *names[2:]]
 
 
 def test_how_the_newest_version_spread_is_drawn_where_there_are_hosts_to_tell_apart():

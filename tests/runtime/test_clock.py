@@ -1,14 +1,15 @@
 """The offset between two clocks from round trips: by hand, and from a real cluster against what messages bound."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from drlnb.records.columns.leasing import LeaseGranted, SlotRequested
 from drlnb.records.common import ClockRelated
-from drlnb.records.journal import Journal
+from drlnb.records.round import LeaseReceived, RequestSlot
 from drlnb.runtime.clock import relate
-from drlnb.views.folds.entries import entries_of
-from drlnb.views.folds.fold import Fold
+from drlnb.runtime.master.master import Master
 from tests.runtime.laws import check_laws
 
 
@@ -56,11 +57,38 @@ def test_a_tasks_clock_is_journalled_as_it_was_measured(make_bench):
         (said,) = journal.streams[f"task-{task}-a1"].of(ClockRelated)
         assert said.clock in journal.streams
         assert 0.0 < said.error_s < 0.5
-    bounds = Fold()
-    bounds.feed(entry for entry in entries_of(Journal.read(run.out)) if not isinstance(entry[1], ClockRelated))
-    told = Fold()
-    told.feed(entries_of(Journal.read(run.out)))
-    for name, clock in told.clock_of().items():
-        if name.startswith("task-"):
-            known = bounds.clock_of()[name]
-            assert abs(clock.offset_s - known.offset_s) <= clock.error_s + known.error_s
+        _check_messages(journal, f"task-{task}-a1", said)
+
+
+def _check_messages(journal, stream, said):
+    """Nothing is received before it was sent, within the error: grants by the task, requests by the pool."""
+    sides = {True: journal.streams[said.clock], False: journal.streams[stream]}
+    granted, requested = {}, {}
+    for event, answer in sides[True].answers():
+        granted |= {row.fence: event.t for row in answer if isinstance(row, LeaseGranted)}
+        if isinstance(event, SlotRequested):
+            requested.setdefault("/".join(event.request_id.split("/")[-3:]), event.t)
+    received = {row.fence: row.t for row in sides[False].of(LeaseReceived)}
+    asked = {
+        r.request_id: event.t for event, rows in sides[False].answers() for r in rows if isinstance(r, RequestSlot)
+    }
+    assert received
+    assert asked
+    for fence, t in received.items():
+        assert granted[fence] <= t + said.offset_s + said.error_s + 1e-3
+    for request, t in asked.items():
+        assert requested[request] >= t + said.offset_s - said.error_s - 1e-3
+
+
+def test_a_broker_that_does_not_answer_is_asked_until_it_does(monkeypatch):
+    """Pictures know a task's clock by nothing else: the relation comes as soon as there is an answer."""
+    wire, rested, fed = Wire(*[(TimeoutError(), 0.0)] * 7, (0.5, 0.25)), [], []
+
+    async def rest(seconds):
+        rested.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    link = SimpleNamespace(ask_broker=lambda name: wire.hello())
+    host = SimpleNamespace(now=10.0, feed=lambda kind, **fields: fed.append((kind, fields["clock"])))
+    asyncio.run(Master._relate_clock(SimpleNamespace(link=link, host=host)))
+    assert (len(rested), fed) == (1, [(ClockRelated, "broker-e7")])

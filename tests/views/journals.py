@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from drlnb.records import round
 from drlnb.records.columns import distribution, leasing, warmup
-from drlnb.records.common import DeadlinePassed, SettingChanged
+from drlnb.records.common import ClockRelated, DeadlinePassed, SettingChanged
 from drlnb.records.effect import NEXT_ROUND
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -50,6 +50,10 @@ class Run:
             t=self.own(name, 0.0), attempt=attempt, version=0, n_rounds=n_rounds, n_timesteps=0, elapsed_s=0.0,
             episodes=(), n_bytes=0,
         ))  # fmt: skip
+        if name in self.shift:
+            self.say(stream, ClockRelated(
+                t=self.own(name, 0.0), clock=self.pool, offset_s=-self.shift[name], error_s=0.0
+            ))  # fmt: skip
         return self
 
     def own(self, task, t):

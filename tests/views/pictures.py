@@ -1,27 +1,41 @@
 """Every picture of a run by its name, and journals of whole runs to draw them of."""
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
+from drlnb.records.base import Event
 from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views import fleet, learning, rounds
 from drlnb.views.distribution import measured
 from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing.pictures import nothing
+from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
 from tests.streams import stream_of
 
 
-def spread(source, until_s=None):
+def until(journal, end_s):
+    """Return the part of a journal up to a second since its first event, streams cut on the clocks of all of it."""
+    whole = fold_of(journal)
+
+    def known(name, stream):
+        late = (isinstance(row, Event) and row.t + whole.offset_s(name) > end_s for row in stream.records)
+        return replace(stream, records=stream.records[: next((i for i, is_late in enumerate(late) if is_late), None)])
+
+    return Journal(streams={name: known(name, stream) for name, stream in journal.streams.items()})
+
+
+def spread(source):
     """Return how the newest version of a journal spread."""
-    of = measured.spread(source, until_s=until_s)
+    of = measured.spread(source)
     return topology(of) if of else nothing("distribution.topology", "topology", "no version yet", origin="simulated")
 
 
 VIEWS = {
-    "gantt": gantt.gantt, "shares": gantt.shares, "queue": gantt.queue, "lending": gantt.lending,
+    "gantt": gantt.gantt, "shares": gantt.shares,
     "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
     "waterfall": waterfall.waterfall, "curve": waterfall.curve,
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,

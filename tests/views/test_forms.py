@@ -19,7 +19,7 @@ from tests.views.wire import decode
 EVERY = [(of, name) for of in JOURNALS for name in VIEWS]
 every = pytest.mark.parametrize(("of", "name"), EVERY, ids=["-".join(one) for one in EVERY])
 TIMELINES = [one for one in EVERY if one[1] in {"gantt", "shares", "waterfall", "anatomy"}]
-CHARTS = [one for one in EVERY if one[1] in {"queue", "curves", "curve", "rounds", "starts"}]
+CHARTS = [one for one in EVERY if one[1] in {"curves", "curve", "rounds", "starts"}]
 
 #: Picture -> what stands at its axes.
 AXES = {
@@ -27,7 +27,6 @@ AXES = {
     "shares": ("time since the run began (s)", None),
     "waterfall": ("time since the run began (s)", None),
     "anatomy": ("mean time per round (s)", None),
-    "queue": ("time since the run began (s)", "count"),
     "curves": ("environment steps", "rollout/ep_rew_mean"),
     "curve": ("planned start after sending (s)", "mean per round (s)"),
     "rounds": ("round", "from sending to the next parameters (s)"),

@@ -1,7 +1,6 @@
 """Pictures of runs full of faults agree with what a plain walk over the pool's rows adds up."""
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,11 +14,10 @@ from drlnb.records.round import MetricsRecorded, TaskOpened
 from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.views import fleet, learning, rounds
-from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from drlnb.views.warmup import waterfall
 from tests.faults import seeded_faults
-from tests.views.pictures import JOURNALS, VIEWS
+from tests.views.pictures import JOURNALS
 from tests.views.pictures import journal as journal_of
 
 #: Seed -> shape of the run: more tasks than slots, as many, fewer; one node and several.
@@ -168,31 +166,6 @@ def test_the_longest_wait(played):
     assert drawn == pytest.approx(np.sort([to - since for _, since, to in walk.waits]), abs=1e-6)
 
 
-def test_the_mean_queue_is_littles_law(played):
-    """Requests that wait in the mean: all seconds waited over the time of the run; lent slots likewise."""
-    journal, walk = played
-    view = gantt.queue(journal)
-    waited = sum(to - since for _, since, to in walk.waits) + sum(
-        walk.end - since for _, since in walk.waiting.values()
-    )
-    assert _value(view, "mean") == pytest.approx(waited / walk.end, rel=1e-6)
-    lent = sum((to - since) * len(slots) for _, slots, since, to, *_ in walk.leases.values())
-    assert _value(view, "lent") == pytest.approx(lent / walk.end, rel=1e-6)
-
-
-def test_each_row_of_lending(played):
-    """Leases and slot-seconds of each task; shares come to one."""
-    journal, walk = played
-    rows = gantt.lending(journal).columns["rows"]
-    by_task = defaultdict(lambda: [0, 0.0])
-    for task, slots, since, to, *_ in walk.leases.values():
-        by_task[task.rpartition("/")[2]][0] += 1
-        by_task[task.rpartition("/")[2]][1] += (to - since) * len(slots)
-    assert sorted(rows["leases"].tolist()) == sorted(n for n, _ in by_task.values())
-    assert sorted(rows["held"].tolist()) == pytest.approx(sorted(held for _, held in by_task.values()), rel=1e-6)
-    assert rows["share"].sum() == pytest.approx(1.0)
-
-
 def _rounds(journal, name):
     """Return a task's rounds as they stand at its end: those behind which a later attempt went back are gone."""
     attempts = [s for s in journal.streams.values() if s.header.config.get("task") == name]
@@ -232,56 +205,6 @@ def test_attempts_are_counted(played):
             latest[stream.header.config["task"]] = max(latest[stream.header.config["task"]], number)
     assert sorted(fleet.tasks(journal).columns["rows"]["attempt"].tolist()) == sorted(latest.values())
     assert max(latest.values()) > 1, "a master died in this run"
-
-
-def _steps(spans, until):
-    """Return how many spans are open at each moment at which that changes: an interval holds its begin, not its end."""
-    moments = sorted({0.0, until, *(t for span in spans for t in span)})
-    return [(t, sum(since <= t < to for since, to in spans)) for t in moments if t <= until]
-
-
-@pytest.mark.parametrize("share", [0.3, 0.6, 1.0])
-def test_the_queue_is_right_at_every_time(played, share):
-    """Requests that wait, slots that are lent and slots that are there: counted anew at each change of any.
-
-    Also in the midst of a run, where leases and waits go on: there the pool's stream alone is cut.
-    """
-    (pool,) = [stream for stream in played[0].streams.values() if stream.header.machine == "pool"]
-    cut = replace(pool, records=pool.records[: int(share * len(pool.records))])
-    journal = Journal(streams={pool.header.stream: cut})
-    walk, view = _Walk(journal), gantt.queue(journal)
-    points = view.columns["points"]
-    waits = [(since, to) for _, since, to in walk.waits] + [(since, walk.end + 1) for _, since in walk.waiting.values()]
-    leases = [
-        (since, walk.end + 1 if to is None else to) for _, slots, since, to, *_ in walk.leases.values() for _ in slots
-    ]
-    there = [(since, walk.end + 1 if to is None else to) for of in walk.there.values() for since, to in of]
-    known = {"requests waiting": waits, "slots lent": leases, "slots there": there}
-    for k, line in enumerate(view.facts["lines"]):
-        mine = points["line"] == k
-        x, y = points["x"][mine], points["y"][mine]
-        for t, n in _steps(known.pop(line["label"]), walk.end)[:-1]:  # what is lost in the last moment is still there
-            at = np.searchsorted(x, t + 1e-9, side="right") - 1
-            assert y[at] == n, (line["label"], t)
-    assert not known
-
-
-def test_waits_of_lending_are_quantiles_of_the_walks_waits(played):
-    """Median and 95 % of each task's waits that were answered, and its leases per round."""
-    journal, walk = played
-    by_task, rounds_of = defaultdict(list), defaultdict(set)
-    for task, since, to in walk.waits:
-        by_task[task.rpartition("/")[2]].append(to - since)
-    (pool,) = [s for s in journal.streams.values() if s.header.machine == "pool"]
-    for row in pool.records:
-        if isinstance(row, leasing.LeaseGranted):
-            rounds_of[row.task.rpartition("/")[2]].add(row.round)
-    rows = {row[0]: row for row in gantt.lending(journal).rows()}
-    assert rows.keys() == by_task.keys()
-    for name, row in rows.items():
-        assert row[4:6] == pytest.approx(np.percentile(by_task[name], [50, 95]).tolist(), abs=1e-6)
-        assert row[1] == len(rounds_of[name])
-        assert row[3] == pytest.approx(row[2] / row[1])
 
 
 def test_the_mean_round_is_the_mean_of_the_rounds_that_count(played):
@@ -367,20 +290,3 @@ def test_fewer_bars_keep_every_tasks_seconds(played):
             for tables in ((few["bars"], few["shares"]), (all_["bars"],))
         ]
         assert held[0] == pytest.approx(held[1])
-
-
-@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
-@pytest.mark.parametrize("name", VIEWS)
-def test_until_a_second_is_what_was_known_then(name, share):
-    """A picture as of a second is that of the rows up to it: streams cut on the whole run's clocks, tasks named."""
-    journal = journal_of("warmup") if name in {"waterfall", "curve", "rounds", "starts"} else _played(2)
-    whole = fold_of(journal)
-    end, clocks = whole.now_s * share, whole.clock_of()
-    cut = Fold(clocks=clocks, tasks=whole.task_names())
-    for stream_name, stream in journal.streams.items():
-        cut.feed([(stream_name, stream.header)])
-        for row in stream.records:
-            if isinstance(row, Event) and row.t + clocks[stream_name].offset_s - whole.zero_s > end:
-                break
-            cut.feed([(stream_name, row)])
-    assert VIEWS[name](journal, until_s=end).digest() == VIEWS[name](cut).digest()

@@ -1,13 +1,13 @@
 """Make tables of a run's journal; pure, and pandas is only imported for a frame."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib import import_module
 from itertools import chain, dropwhile, groupby, islice, starmap
 from operator import attrgetter
 from types import ModuleType
 
-from drlnb.fleet.plain import Plain, Row
+from drlnb.fleet.plain import Row
 from drlnb.planning.swapping.state import NONE
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
@@ -17,7 +17,7 @@ from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream
 from drlnb.sim.leases import leases
-from drlnb.views.folds.entries import entries_of, split_stream
+from drlnb.views.folds.entries import split_stream
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
@@ -91,14 +91,10 @@ def _pools(journal: Journal) -> Iterable[tuple[Stream, float]]:
 def _clocks(journal: Journal) -> Callable[[str], float]:
     """Return what gives a stream's offset: what must be added to its seconds to have those since the first event.
 
-    Headers, first events and relations are enough where each task's clock is related to a pool's, as masters do.  In
-    other journals the messages between task and pool bound it, so all is folded.
+    Headers, first events and relations are enough.
     """
-    entries = [(name, record) for name, stream in journal.streams.items() for record in _clock_records(stream)]
-    related = {name for name, record in entries if isinstance(record, ClockRelated)}
-    settled = all(name in related for name in journal.streams if split_stream(name) is not None)
     fold = Fold(details=False)
-    fold.feed(entries if settled else entries_of(journal))
+    fold.feed((name, record) for name, stream in journal.streams.items() for record in _clock_records(stream))
     return fold.offset_s
 
 
@@ -186,85 +182,27 @@ def pool_rows(stream: Stream, offset_s: float = 0.0) -> Iterator[Row]:
     offset_s
         Added to its seconds.
     """
-    state = _Pool.begun((stream.header.snapshot or {}).get("leases", {}))
+    fold, name = Fold(details=False), stream.header.stream
+    fold.feed([(name, stream.header)])
+    pool, counts = fold.pool, fold.pool.demand.counts[0]
+    t_s, slot_s = float((stream.header.snapshot or {}).get("leases", {}).get("t", 0.0)), 0.0
     former: tuple[float, ...] = ()
     for event, answer in stream.answers():
-        if state.granted:
-            state.slot_s += len(state.slots) * (event.t - state.t)
-        state.t = event.t
-        for record in (event, *answer):
-            state.take_in(record)
-        now = (len(state.waiting), len(state.held), len(state.slots), state.computed_s, state.expired)
+        slot_s += counts["up"] * (event.t - t_s) if pool.n_leases else 0.0
+        t_s = event.t
+        fold.feed((name, record) for record in (event, *answer))
+        computed_s = sum(part.computed for part in pool.parts.values())
+        now = (counts["waiting"], counts["lent"], counts["up"], computed_s, pool.n_expired)
         if now != former:
             former = now
             yield {
-                "t_s": event.t + offset_s,
-                "queue_len": len(state.waiting),
-                "lent": sum(len(slots) for slots in state.held.values()),
-                "slots": len(state.slots),
-                "utilisation": state.computed_s / state.slot_s if state.slot_s > 0 else None,
-                "expired": state.expired,
+                "t_s": t_s + offset_s,
+                "queue_len": counts["waiting"],
+                "lent": counts["lent"],
+                "slots": counts["up"],
+                "utilisation": computed_s / slot_s if slot_s > 0 else None,
+                "expired": pool.n_expired,
             }
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The pool as of one event of its stream."""
-
-    t: float
-    #: Slot -> its node.
-    slots: dict[str, str]
-    #: Requests without an answer.
-    waiting: set[str]
-    #: Fence -> slots of the lease.
-    held: dict[Fence, tuple[str, ...]] = field(default_factory=dict)
-    #: Whether there was a grant: slot-seconds count from the first one on.
-    granted: bool = False
-    slot_s: float = 0.0
-    computed_s: float = 0.0
-    expired: int = 0
-
-    @classmethod
-    def begun(cls, table: Plain) -> "_Pool":
-        """Return the pool as its stream begins with a snapshot's lease table."""
-        leases = table.get("open", {}).values()
-        held = {
-            Fence(epoch=table["epoch"], token=lease["token"]): tuple(lease["slots"])
-            for lease in leases
-            if lease["state"] == "granted"
-        }
-        return cls(
-            t=float(table.get("t", 0.0)),
-            slots={name: slot["node"] for name, slot in table.get("slots", {}).items() if slot["state"] != "failed"},
-            waiting={lease["request_id"] for lease in leases if lease["state"] == "pending"},
-            held=held,
-            granted=bool(held),
-        )
-
-    def take_in(self, record: Record) -> None:
-        """Change with one record of its stream."""
-        match record:
-            case leasing.LeaseGranted():
-                self.granted = True
-                self.held[record.fence] = record.slots
-            case leasing.LeaseReleased():
-                self.held.pop(record.fence, None)
-                self.computed_s += sum(record.computed_s)
-            case leasing.LeaseExpired():
-                self.held.pop(record.fence, None)
-                self.expired += 1
-            case leasing.SlotRequested():
-                self.waiting.add(record.request_id)
-            case leasing.RequestCancelled() | leasing.SendGrant():  # a grant also once more, to who asks again
-                self.waiting.discard(record.request_id)
-            case leasing.RequestRefused():
-                self.waiting.discard(record.subject)
-            case leasing.SlotAdded():
-                self.slots[record.slot] = record.node
-            case leasing.SlotFailed():
-                self.slots.pop(record.slot, None)
-            case placement.NodeLost():
-                self.slots = {slot: node for slot, node in self.slots.items() if node != record.node}
 
 
 def _episodes(journal: Journal) -> Iterator[Row]:

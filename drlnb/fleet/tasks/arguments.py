@@ -1,16 +1,14 @@
 """Turn the arguments of Stable-Baselines3's constructors into a task, or one clear error."""
 
-import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from drlnb.fleet.faces import note
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
-from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.errors import ConfigError, EnvError, nearest
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, RlWork
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
 from drlnb.rl.algorithms.resolve import resolve
@@ -39,8 +37,6 @@ _FIXED: Plain = {
 _EVAL: Plain = {"eval_episodes": EVAL_EPISODES, "eval_max_steps": EVAL_MAX_STEPS}
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
 _OURS: Plain = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None, **_EVAL}
-#: Other names that were noted already: once per process is enough.
-_NOTED: set[str] = set()
 
 
 def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
@@ -60,7 +56,7 @@ def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
     parameters += [inspect.Parameter(name, _EITHER, default=defaults[name]) for name in order]
     own = {name: defaults[name] for name in kind.names() if name not in {"policy", *order}}
     parameters += [inspect.Parameter(name, _KEYWORD, default=value) for name, value in {**_OURS, **own}.items()]
-    return inspect.Signature([*parameters, inspect.Parameter("more", inspect.Parameter.VAR_KEYWORD)])
+    return inspect.Signature(parameters)
 
 
 def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ...] | None, kwargs: Plain) -> Row:
@@ -83,20 +79,13 @@ def bound(name: str, algo: str, known: inspect.Signature, args: tuple[object, ..
         If an argument of Stable-Baselines3's has no meaning here and is not its default; all are listed.
     """
     kind = settings_class(algo)
-    names, others = {*known.parameters} - {"more"}, {*kind.ALIASES, *kind.CONVERTED}
-    for key in kwargs.keys() - names - others:
-        near = difflib.get_close_matches(key, [*names, *others], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{hint}")
+    for key in kwargs.keys() - known.parameters.keys():
+        raise TypeError(f"{name}() got an unexpected keyword argument {key!r}{nearest(key, known.parameters)}")
     try:
         arguments = known.bind_partial(**kwargs) if args is None else known.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{name}() {error}") from None
     given = {**arguments.arguments}
-    given |= given.pop("more", {})
-    for key in sorted(given.keys() & others - _NOTED):
-        _NOTED.add(key)
-        note(f"{key} (CleanRL's name) is taken as {kind.ALIASES.get(key, 'its counterpart here')}")
     problems = []
     for key in sorted((given.keys() & _FIXED.keys()) - set(kind.names())):
         value = given.pop(key)
@@ -121,8 +110,7 @@ def described(algo: str, given: Row) -> RlWork:
 
     name, factory, kwargs = _environment(given.pop("env"), given.pop("env_kwargs", None))
     wrappers = read_wrappers(given.pop("env_wrappers", None))
-    seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
-    n_envs, n_collectors = given.pop("num_envs", n_envs), given.pop("n_collectors", None)
+    seed, n_envs, n_collectors = given.pop("seed", None), given.pop("n_envs", 1), given.pop("n_collectors", None)
     played = {key: given.pop(key) for key in _EVAL if key in given}
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)

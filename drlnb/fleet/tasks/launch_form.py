@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
-from drlnb.fleet.plain import Plain, parse_seeds
+from drlnb.fleet.plain import parse_seeds
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import ConfigError, EnvError, MissingExtra
 from drlnb.records.settings import choice, count
@@ -70,23 +70,6 @@ class LaunchForm:
             except (ConfigError, EnvError, MissingExtra) as error:
                 problems[field] = str(error)
         return problems
-
-    def unfit(self, spaces: Plain) -> str:
-        """Return why the algorithm cannot be trained on an environment with these spaces; empty if it can.
-
-        Parameters
-        ----------
-        spaces
-            ``observation_space`` and ``action_space`` as the probe describes them.
-        """
-        from drlnb.rl.algorithms.registry import make_actor
-
-        spec = Task(self.env.strip(), self.algo, total_timesteps=1).spec
-        try:
-            make_actor(replace(spec, **spaces))
-        except (ConfigError, EnvError, MissingExtra) as error:
-            return str(error)
-        return ""
 
     def tasks(self) -> list[Task]:
         """Return one task per seed.

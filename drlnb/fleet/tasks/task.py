@@ -75,7 +75,7 @@ class Task:
     name
         Unique inside a run; None: the environment's id, with the seed where the run has several.
     **hyperparameters
-        Under Stable-Baselines3's names (or CleanRL's).
+        Under Stable-Baselines3's names.
 
     Raises
     ------

@@ -94,18 +94,16 @@ def _packed(value: object) -> dict[str, str]:
 def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Row:
     """Return overrides under our names; list unknown and unsupported ones as problems."""
     values: Row = {}
-    known = {*kind.names(), "n_envs", *kind.CONVERTED}
-    for given, raw in overrides.items():
-        name, value = kind.ALIASES.get(given, given), parse_text(raw)
-        if name in values:
-            problems.append(f"{given} and {name} are the same setting, give one of them")
-        elif name in known:
+    known = [*kind.names(), "n_envs"]
+    for name, raw in overrides.items():
+        value = parse_text(raw)
+        if name in known:
             values[name] = value
         elif name in kind.UNSUPPORTED:
             if not (name == "use_sde" and value is False):
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
         else:
-            hint = nearest(name, [*kind.names(), "n_envs", *kind.ALIASES])
+            hint = nearest(name, known)
             hint = f'; it is a part of policy_kwargs: policy_kwargs={{"{name}": ...}}' if name in _OF_POLICY else hint
             problems.append(f"unknown hyper-parameter {name!r}{hint}")
     return values
@@ -149,7 +147,7 @@ def resolve(
     algo
         An algorithm of :data:`drlnb.rl.algorithms.registry.TABLE`.
     overrides
-        Settings by Stable-Baselines3's names (or CleanRL's); text is read as a command line's.
+        Settings by Stable-Baselines3's names; text is read as a command line's.
     n_envs, total_timesteps
         Override the entry's; None leaves them.
     entry
@@ -182,7 +180,6 @@ def resolve(
         except ValueError as error:
             values[name] = None
             problems.append(f"{name}: {error}")
-    problems += kind.convert(values, envs)
     wrong = [problem for name in kind.names() if (problem := kind.check_value(name, values[name]))]
     problems += wrong
     if not wrong:

@@ -182,10 +182,6 @@ class Settings(Declared, ABC):
         If values are wrong; the message names all of them.
     """
 
-    #: Other names of fields (CleanRL's), one to one.
-    ALIASES: ClassVar[Mapping[str, str]] = {}
-    #: Names that :meth:`convert` turns into fields.
-    CONVERTED: ClassVar[frozenset[str]] = frozenset()
     #: Stable-Baselines3's arguments without a meaning here -> the reason.
     UNSUPPORTED: ClassVar[Mapping[str, str]] = NEVER
     #: Keys of ``policy_kwargs`` that networks with a name take; a factory takes any.
@@ -200,11 +196,6 @@ class Settings(Declared, ABC):
     def check_value(cls, name: str, value: object) -> str:
         """Return what is wrong with one setting's value, with the value; empty if nothing is."""
         return cls.declared()[name].kind.problem(name, value)
-
-    @classmethod
-    def convert(cls, values: Row, n_envs: int) -> list[str]:
-        """Turn the names of `CONVERTED` into fields, in place; return problems.  Nothing to convert here."""
-        return []
 
     @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
@@ -243,7 +234,6 @@ class Settings(Declared, ABC):
 class OnPolicySettings(Settings):
     """Settings of an algorithm that learns from each round's own samples."""
 
-    ALIASES: ClassVar[Mapping[str, str]] = {"num_envs": "n_envs", "num_steps": "n_steps", "update_epochs": "n_epochs"}
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
         *("net_arch", "activation_fn", "ortho_init", "log_std_init", "optimizer_kwargs"),
         *("features_extractor_class", "features_extractor_kwargs", "normalize_images"),

@@ -21,14 +21,6 @@ _GRADIENT_STEPS = checks.whole_or_minus_1("for one per transition")
 class DqnSettings(Settings):
     """DQN's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
 
-    #: CleanRL's names for ours.
-    ALIASES: ClassVar[Mapping[str, str]] = {
-        "num_envs": "n_envs",
-        "train_frequency": "train_freq",
-        "target_network_frequency": "target_update_interval",
-        "start_e": "exploration_initial_eps",
-        "end_e": "exploration_final_eps",
-    }
     UNSUPPORTED: ClassVar[Mapping[str, str]] = {
         **checks.NEVER,
         "n_steps": "returns of several steps are not built yet; a round has train_freq steps",

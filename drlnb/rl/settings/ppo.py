@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from drlnb.records.base import Facts, Row
+from drlnb.records.base import Facts
 from drlnb.records.settings import FLAG, optional, setting
 from drlnb.rl.schedules import Scheduled
 from drlnb.rl.settings import checks
@@ -22,17 +22,14 @@ _EVERY = checks.whole_or_minus_1("for the start of each round only")
 class PpoSettings(OnPolicySettings):
     """PPO's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
 
-    #: CleanRL's names for ours; ``num_minibatches`` and ``anneal_lr`` are converted.
-    ALIASES: ClassVar[Mapping[str, str]] = {
-        **OnPolicySettings.ALIASES,
-        "clip_coef": "clip_range",
-        "norm_adv": "normalize_advantage",
-    }
-    CONVERTED: ClassVar[frozenset[str]] = frozenset({"anneal_lr", "num_minibatches"})
     UNSUPPORTED: ClassVar[Mapping[str, str]] = {
         **{name: reason for name, reason in checks.NEVER.items() if name != "use_masking"},
         "rollout_buffer_class": "samples travel as fragments, there is no buffer class",
         "rollout_buffer_kwargs": "samples travel as fragments, there is no buffer class",
+        "num_minibatches": "say batch_size, the samples of a gradient step",
+        "anneal_lr": "say learning_rate=lin_3e-4, which falls to 0",
+        "clip_coef": "it is called clip_range",
+        "norm_adv": "it is called normalize_advantage",
     }
 
     #: Largest |ratio - 1| that still earns; a number or ``lin_x``.
@@ -49,25 +46,6 @@ class PpoSettings(OnPolicySettings):
     use_sde: bool = setting(False, FLAG)
     #: Steps between two draws of its matrix; -1: at the start of each round only.
     sde_sample_freq: int = setting(-1, _EVERY)
-
-    @classmethod
-    def convert(cls, values: Row, n_envs: int) -> list[str]:
-        """Turn CleanRL's counts and flags into ours, in place; return problems."""
-        problems = []
-        if "num_minibatches" in values:
-            n, n_steps = values.pop("num_minibatches"), values["n_steps"]
-            if problem := checks.WHOLE.problem("num_minibatches", n):
-                problems.append(problem)
-            elif isinstance(n_steps, int) and n_steps * n_envs >= n:
-                values["batch_size"] = n_steps * n_envs // n
-            else:
-                problems.append(f"num_minibatches = {n} must be <= n_steps * n_envs = {n_steps} * {n_envs}")
-        anneal = values.pop("anneal_lr", False)
-        if problem := FLAG.problem("anneal_lr", anneal):
-            problems.append(problem)
-        elif anneal and isinstance(values["learning_rate"], int | float):
-            values["learning_rate"] = f"lin_{values['learning_rate']}"
-        return problems
 
     @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:

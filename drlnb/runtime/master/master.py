@@ -242,9 +242,9 @@ class Master:
         )
 
     async def _relate_clock(self) -> None:
-        related = await relate(lambda: self.link.ask_broker("drlnb_hello"), lambda: self.host.now)
-        if related is not None:
-            self.host.feed(ClockRelated, clock=related[0], offset_s=related[1], error_s=related[2])
+        while (related := await relate(lambda: self.link.ask_broker("drlnb_hello"), lambda: self.host.now)) is None:
+            await asyncio.sleep(1.0)  # pictures know this stream's clock by nothing else
+        self.host.feed(ClockRelated, clock=related[0], offset_s=related[1], error_s=related[2])
 
     async def place(self, planner: str) -> None:
         """Ask the pool where the collectors live; it tells nothing of a task that is over."""

@@ -11,7 +11,7 @@ from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import Column, View, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, points, table
 from drlnb.views.folds.distribution import DistributionFold, HostLine
 from drlnb.views.folds.fold import Fold, fold_of
 
@@ -22,13 +22,12 @@ _COLUMNS = 400
 #: Latest versions in a median.
 _LATEST = 64
 
-VERSIONS = table(
-    "points",
-    Column("line", "what", "predicted by the planner, or measured under a planner", kind="name"),
-    Column("x", "version", "of the parameters"),
-    Column("y", "time", "from the first send until the sender knew that every live host holds it", unit="ms"),
-    Column("lo", "first host", "until the first host held it", unit="ms"),
-    Column("hi", "last host", "until the last host held it", unit="ms"),
+VERSIONS = points(
+    ("version", "", "of the parameters"),
+    ("time", "ms", "from the first send until the sender knew that every live host holds it"),
+    ("first host", "ms", "until the first host held it"),
+    ("last host", "ms", "until the last host held it"),
+    line=("what", "predicted by the planner, or measured under a planner"),
 )
 HOSTS = table(
     "rows",
@@ -86,7 +85,7 @@ def newest(fold: Fold, task: str | None = None) -> tuple[str, DistributionFold]:
     return (sent[0], fold.distributions[sent[0]]) if sent else (task or "", DistributionFold())
 
 
-def versions(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+def versions(journal: Journal | Fold, task: str | None = None) -> View:
     """Return measured and predicted seconds of each version, points of each planner in a colour of its own.
 
     Parameters
@@ -95,15 +94,13 @@ def versions(journal: Journal | Fold, task: str | None = None, until_s: float | 
         A run's journal, or its columns; also the journal of a publisher alone.
     task
         Name of the task; None: the first that has sent versions.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
 
     Raises
     ------
     ValueError
         If there is no such task.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     name, of = newest(fold, task)
     x, said = of.versions["version"], _medians(of)
     live = [host for host in of.hosts.values() if not host.dropped]
@@ -189,9 +186,9 @@ def _median(values: Floats) -> float | None:
     return float(np.nanmedian(latest)) if np.isfinite(latest).any() else None
 
 
-def hosts(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+def hosts(journal: Journal | Fold, task: str | None = None) -> View:
     """Return a row per host: what it holds, how far it is behind, how long versions took to it; as of `versions`."""
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     of = newest(fold, task)[1]
     rows = [
         {
@@ -215,14 +212,14 @@ def _mean(total_s: float, host: HostLine) -> float:
     return total_s / host.n_versions if host.n_versions else math.nan
 
 
-def spread(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> Spread | None:
+def spread(journal: Journal | Fold, task: str | None = None) -> Spread | None:
     """Return how the newest version spread, for :func:`~drlnb.views.distribution.topology.topology`; None before one.
 
     Hosts say when their first byte came and their last; of each shard nobody keeps when it came.
 
     Parameters
     ----------
-    journal, task, until_s
+    journal, task
         As of :func:`versions`.
 
     Raises
@@ -230,7 +227,7 @@ def spread(journal: Journal | Fold, task: str | None = None, until_s: float | No
     ValueError
         If there is no such task.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     _, of = newest(fold, task)
     if not of.sent:
         return None

@@ -176,7 +176,7 @@ def shown(twin: Sequence[Column], order: str, **labels: str) -> tuple[Mapping[st
 
 
 #: Kind or unit of a twin's column -> kind of the page's.
-_KINDS = {"series": "series", "name": "text", "s": "duration", "%": "percent"}
+_KINDS = {"series": "series", "name": "text", "s": "duration"}
 
 
 def listing(

@@ -6,7 +6,7 @@ have no time of their own: they happened at the event before them.  What is kept
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -61,10 +61,6 @@ class Fold:
         Names of the run's tasks, if known: those that no record has named yet are shown, too.
     groups
         Task -> group, whose curves are drawn with a band.
-    clocks
-        Settled clocks, for a fold of a prefix.
-    numbers
-        Of the run's tasks, where `tasks` are not they alone.
     details
         Keep what only the pictures of warm-up need, too; a third of the work.
     """
@@ -74,16 +70,13 @@ class Fold:
         *,
         tasks: Iterable[str] = (),
         groups: Mapping[str, str] | None = None,
-        clocks: Mapping[str, Clock] | None = None,
-        numbers: Mapping[str, int] | None = None,
         details: bool = True,
     ) -> None:
         self._details = details
         self.named = tuple(tasks)
         self.groups = dict(groups or {})
-        self._numbers = numbers
-        self.clocks = Clocks(fixed=dict(clocks or {}))
-        self.pool = PoolFold(self.clocks)
+        self.clocks = Clocks()
+        self.pool = PoolFold()
         self.tasks: dict[str, TaskFold] = {}
         #: What became of the collectors of each task between two rounds, by task and attempt.
         self.warmups: dict[str, dict[int, WarmupFold]] = {}
@@ -125,13 +118,14 @@ class Fold:
         elif stream.startswith("swapping"):  # one device alone, as the simulator pretends it
             rules += handlers_of(self.swappings.setdefault(stream, SwapFold()))
         elif named is not None:
-            task = self.tasks.setdefault(named[0], TaskFold(named[0], self.clocks))
+            task = self.tasks.setdefault(named[0], TaskFold(named[0]))
             rules += task.stream(stream, named[1])
             rules += handlers_of(self.distributions.setdefault(task.name, DistributionFold()))
             rules += handlers_of(self.swappings.setdefault(task.name, SwapFold()))
             if self._details:
                 rules += self._warmup(*named, stream)
         else:
+            self.clocks.pool(stream)
             rules += self.pool.stream(stream)
         handlers: dict[type[Record], list[Callable[..., object]]] = defaultdict(list)
         for kind, handler in rules:
@@ -187,6 +181,8 @@ class Fold:
     @property
     def error_s(self) -> float:
         """Largest known error of a task's clock; 0 if there is no task, infinite if one is not related at all."""
+        if self.origin == "simulated":  # one virtual clock
+            return 0.0
         return max((clock.error_s for clock in self.clock_of().values()), default=0.0)
 
     def offset_s(self, stream: str) -> float:
@@ -208,8 +204,6 @@ class Fold:
 
     def numbers(self) -> Mapping[str, int]:
         """Return the numbers of the run's own tasks, as their streams or the run's list say."""
-        if self._numbers is not None:
-            return self._numbers
         configs = {name: task.latest.config for name, task in self.tasks.items()}
         said = {name: int(config["number"]) for name, config in configs.items() if "number" in config}
         return {**{name: i for i, name in enumerate(self.named)}, **said}
@@ -251,40 +245,10 @@ class Fold:
         return ()
 
 
-def fold_of(source: Journal | Fold, until_s: float | None = None) -> Fold:
-    """Return the columns of a journal, or of its part up to `until_s`.
-
-    Parameters
-    ----------
-    source
-        A journal, or columns that are there already.
-    until_s
-        Seconds from the run's first event; None: all of it.  Streams are cut on the clocks that the whole journal
-        gives, so two records that happened together stay together.
-
-    Raises
-    ------
-    ValueError
-        If `until_s` is asked of a Fold, which has forgotten its records.
-    """
+def fold_of(source: Journal | Fold) -> Fold:
+    """Return the columns of a journal, or those that are there already."""
     if isinstance(source, Fold):
-        if until_s is not None:
-            raise ValueError("until_s needs a Journal: a Fold has forgotten its rows")
         return source
     fold = Fold()
     fold.feed(entries_of(source))
-    if until_s is None:
-        return fold
-    clocks = fold.clock_of()
-    prefix = Fold(clocks=clocks, tasks=fold.task_names(), numbers=fold.numbers())
-    prefix.feed(_until(source, clocks, fold.zero_s + until_s))
-    return prefix
-
-
-def _until(journal: Journal, clocks: Mapping[str, Clock], end_s: float) -> Iterator[Entry]:
-    for name, stream in journal.streams.items():
-        yield name, stream.header
-        for record in stream.records if name in clocks else ():
-            if isinstance(record, Event) and record.t + clocks[name].offset_s > end_s:
-                break  # what follows in this stream happened later still, decisions included
-            yield name, record
+    return fold

@@ -12,11 +12,10 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.aged import Aged, ticks
-from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 
-__all__ = ["NEWEST", "Demand", "Lent", "Part", "PoolFold", "SlotLife"]
+__all__ = ["NEWEST", "Demand", "Part", "PoolFold", "SlotLife"]
 
 #: Newest leases of a stream that are kept one by one, at least, and newest waits; twice as many at most.
 NEWEST = 1500
@@ -68,17 +67,6 @@ class Part:
     early: float = 0.0
 
 
-@dataclass(slots=True)
-class Lent:
-    """Leases of one task, those whose slots held the parameters already, and the rounds that they were for."""
-
-    n_leases: int = 0
-    n_resident: int = 0
-    n_rounds: int = 0
-    #: Its latest round.
-    latest: int = -1
-
-
 class Demand:
     """When slots were free though requests waited, pool by pool, as either changes."""
 
@@ -87,11 +75,12 @@ class Demand:
         self.rows = Grow("stream", "task", "slot", "start", "stop", "waited", "computed")
         #: Stream -> how many there are now, since when.
         self.now: dict[int, tuple[int, float]] = {}
-        self._counts: dict[int, Counter[str]] = defaultdict(Counter)
+        #: Stream -> slots that are ``up`` or ``lent``, and requests that are ``waiting``, now.
+        self.counts: dict[int, Counter[str]] = defaultdict(Counter)
 
     def change(self, stream: int, t: float, **by: int) -> None:
-        """Count slots that are ``up`` or ``lent``, and requests that are ``waiting``."""
-        of = self._counts[stream]
+        """Change the counts."""
+        of = self.counts[stream]
         of.update(by)
         n = max(0, min(of["up"] - of["lent"], of["waiting"]))
         before, since = self.now.get(stream, (0, t))
@@ -103,20 +92,11 @@ class Demand:
 
 @folds("stream")
 class PoolFold:
-    """Columns of every pool's stream of a run.
+    """Columns of every pool's stream of a run."""
 
-    Parameters
-    ----------
-    clocks
-        Gets the relations between streams.
-    """
-
-    def __init__(self, clocks: Clocks) -> None:
-        self._clocks = clocks
+    def __init__(self) -> None:
         #: Full names of tasks as the pool calls them (``run/task``), in order of their first appearance.
         self.tasks: dict[str, int] = {}
-        #: Task -> the slot that it gets first if it is free; empty: it has none.
-        self.homes: dict[str, str] = {}
         #: Slot -> its number, in order of first appearance.
         self.slots: dict[str, int] = {}
         self.lives: dict[tuple[str, int], SlotLife] = {}
@@ -125,10 +105,10 @@ class PoolFold:
         self.leases = Grow(
             "stream", "task", "slot", "start", "stop", "waited", "computed", "held", "epoch", "token", "reason"
         )
-        #: Task -> what it was lent.
-        self.lent: dict[str, Lent] = defaultdict(Lent)
         #: Stream -> how many there were.
         self.n_leases: Counter[int] = Counter()
+        #: Leases whose holders were silent.
+        self.n_expired = 0
         #: Fence -> rows of a lease that goes on, and its request.
         self._open: dict[Fence, list[int]] = {}
         self._answered: dict[Fence, str] = {}
@@ -153,7 +133,6 @@ class PoolFold:
         """Return the handlers of one stream."""
         if name not in self.streams:
             self.streams.append(name)
-            self._clocks.pool(name)
         return handlers_of(self, self.streams.index(name))
 
     def short(self, task: str) -> str:
@@ -175,8 +154,7 @@ class PoolFold:
     def _opened(self, stream: int, header: StreamOpened, t: float) -> None:
         """Fold in what a pool lends and is asked for as its stream begins; whatever began earlier begins with it."""
         snapshot = header.snapshot or {}
-        leases, placed = snapshot.get("leases", {}), snapshot.get("placement", {}).get("placed", {})
-        self.homes |= {task: str(where["home"] or "") for task, where in placed.items()}
+        leases = snapshot.get("leases", {})
         since = float(leases.get("t", t))
         for slot in leases.get("slots", {}).values():
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
@@ -222,7 +200,6 @@ class PoolFold:
     def _requested(self, stream: int, event: leasing.SlotRequested, t: float) -> None:
         task, known = self._task(event.task), {*self.waiting, *self._answered.values()}
         if event.request_id not in known:  # else it is asked again
-            self._clocks.seen("ask", _request_key(event.request_id), self.streams[stream], t)
             self._wait(stream, t, task, event.request_id)
 
     def _wait(self, stream: int, t: float, task: int, request: str) -> None:
@@ -253,12 +230,6 @@ class PoolFold:
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
         self._waited(lease.request_id, t, granted=True)
-        self._clocks.sent("grant", lease.fence, self.streams[stream], t)
-        lent = self.lent[lease.task]
-        lent.n_leases += 1
-        lent.n_resident += bool(lease.resident)
-        lent.n_rounds += lease.round > lent.latest
-        lent.latest = max(lent.latest, lease.round)
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
@@ -304,11 +275,9 @@ class PoolFold:
         if grow is self.leases:
             self._open = {fence: np.searchsorted(kept, rows).tolist() for fence, rows in self._open.items()}
 
-    def _returned(self, stream: int, event: leasing.LeaseReturned, t: float) -> None:
-        self._clocks.seen("return", event.fence, self.streams[stream], t)
-
     def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
         computed_s, reason = (math.nan,) * len(lease.slots), "expired"
+        self.n_expired += isinstance(lease, leasing.LeaseExpired)
         if isinstance(lease, leasing.LeaseReleased):
             computed_s, reason = lease.computed_s, lease.reason
         number = self.reasons.setdefault(reason, len(self.reasons))
@@ -330,8 +299,6 @@ class PoolFold:
 
     def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
         self._task(record.task)
-        if isinstance(record, placement.PlacementPlanned):
-            self.homes[record.task] = record.home or ""
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
         expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)
@@ -354,8 +321,3 @@ def _without_run(task: str) -> str:
     """Return a task's name as the pool has it (``run/task``) without its run."""
     run, mark, name = task.partition("/")
     return name if mark else run
-
-
-def _request_key(request: str) -> str:
-    """Return what a request is called in its task's stream, too: there it comes without the run in front."""
-    return "/".join(request.split("/")[-3:])

@@ -9,7 +9,6 @@ from drlnb.records import round as of_round
 from drlnb.records.columns import leasing, warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
-from drlnb.views.folds.clocks import Clocks
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Floats, Grow, Plain, Spans, begin_span, end_span
 
@@ -59,8 +58,6 @@ class Attempt:
     #: Slot -> its number in that column; and the first slot of the newest lease, which makes the parameters.
     slots: dict[str, int] = field(default_factory=dict)
     lead: str = ""
-    #: Bytes that had to be brought to slots, NaN where no record says so.
-    moved_bytes: float = math.nan
     #: Evaluations that did not fail, with the environment steps before them.
     evaluations: list[tuple[int, of_round.EvaluationFinished]] = field(default_factory=list)
     #: (since, until) of each pause, NaN while it goes on.
@@ -137,18 +134,8 @@ class Attempt:
         begins = np.flatnonzero(fence[first:] != fence[first - 1 : -1])
         return first + int(begins[0]) if len(begins) else first
 
-    def _moved(self, event: of_round.GradientComputed | leasing.GradientsRestored, t: float) -> None:
-        self.moved_bytes = event.moved_bytes + (0.0 if math.isnan(self.moved_bytes) else self.moved_bytes)
-
     def _received(self, event: of_round.LeaseReceived, t: float) -> None:
         self.lead = event.slots[0]
-        self.task.clocks.seen("grant", event.fence, self.stream, t)
-
-    def _returns(self, command: of_round.ReturnLease, t: float) -> None:
-        self.task.clocks.sent("return", command.fence, self.stream, t)
-
-    def _asks(self, command: of_round.RequestSlot, t: float) -> None:
-        self.task.clocks.sent("ask", command.request_id, self.stream, t)
 
     def _held(self, decision: leasing.HoldPlanned, t: float) -> None:
         self.hold_planner = decision.planner
@@ -164,13 +151,10 @@ class TaskFold:
     ----------
     name
         Name of the task.
-    clocks
-        Gets the relations between streams.
     """
 
-    def __init__(self, name: str, clocks: Clocks) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.clocks = clocks
         #: Grows with every record that changes a scalar of a round.
         self.n_changes = 0
         self.attempts: dict[int, Attempt] = {}
@@ -220,12 +204,6 @@ class TaskFold:
     def last_loss(self) -> str:
         """Why the latest collector or executor that was started again was lost; empty if none was."""
         return next((attempt.last_loss for attempt in self.in_order[::-1] if attempt.last_loss), "")
-
-    @property
-    def moved_bytes(self) -> float:
-        """Bytes that had to be brought to slots, over all attempts; NaN where no record says so."""
-        known = [a.moved_bytes for a in self.attempts.values() if not math.isnan(a.moved_bytes)]
-        return sum(known) if known else math.nan
 
     def metric(self, name: str) -> Floats:
         """Return a scalar of every finished round (or ``t``, ``round``, ``n_timesteps``), NaN where it is missing.

@@ -13,9 +13,8 @@ from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing.drawn import drawn
 from drlnb.views.leasing.lines import THEORY, LeaseLine, expected, inflation, lent_s, sharing
 from drlnb.views.leasing.shares import shares
-from drlnb.views.leasing.tables import lending, queue
 
-__all__ = ["Theory", "beside_theory", "gantt", "lending", "queue", "shares"]
+__all__ = ["Theory", "beside_theory", "gantt", "shares"]
 
 #: Key of a number beside the picture -> its value.
 Theory = Mapping[str, float | None]
@@ -65,7 +64,6 @@ NUMBERS = {
 def gantt(
     journal: Journal | Fold,
     window_s: float | None = None,
-    until_s: float | None = None,
     *,
     max_bars: int = MAX_BARS,
     theory: Theory | None = None,
@@ -76,8 +74,6 @@ def gantt(
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     window_s
         Only the latest so many seconds; None: all.
     max_bars
@@ -101,7 +97,7 @@ def gantt(
     """
     if window_s is not None and not window_s > 0:
         raise ValueError(f"window_s must be > 0 s, got {window_s}")
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     line = LeaseLine(fold)
     span = (max(0.0, line.now - window_s) if window_s is not None else 0.0, line.now)
     numbers = _numbers(line, span, theory or _theory(line))

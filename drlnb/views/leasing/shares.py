@@ -72,7 +72,7 @@ NUMBERS = {
 }
 
 
-def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
+def shares(journal: Journal | Fold) -> View:
     """Return the leases above their ghosts: the same rounds without leases, in both ways that there are.
 
     Exclusive: a slot per task, one task after the other; a task takes its time without the waits for slots.
@@ -84,10 +84,8 @@ def shares(journal: Journal | Fold, until_s: float | None = None) -> View:
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     """
-    line = LeaseLine(fold_of(journal, until_s))
+    line = LeaseLine(fold_of(journal))
     parts = tuple(part for part in sharing(line) if part.held > 0 and part.alone > 0)
     own = picked(line.leases, ~np.isin(line.leases["series"], [*line.guests]))
     first = float(np.min(own["low"])) if len(own["low"]) else 0.0

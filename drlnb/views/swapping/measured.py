@@ -8,10 +8,10 @@ from drlnb.records.journal import Journal
 from drlnb.records.units import said_bytes
 from drlnb.views.drawing import decimate, words
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, numbered
+from drlnb.views.drawing.view import View, numbered, points
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.swapping import SwapFold
-from drlnb.views.swapping.computed import MIB, points
+from drlnb.views.swapping.computed import MIB
 
 __all__ = ["newest", "steps", "typical"]
 
@@ -59,7 +59,7 @@ def typical(of: SwapFold) -> tuple[float, float, float]:
     return float(np.median(peak)), float(np.median(time)), float(np.median(time / said))
 
 
-def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, until_s: float | None = None) -> View:
+def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None) -> View:
     """Return the peaks (below their budget) or seconds of all steps, as measured and predicted; trials stand apart.
 
     Parameters
@@ -70,10 +70,8 @@ def steps(journal: Journal | Fold, kind: str = "peak", task: str | None = None, 
         ``peak`` or ``time``.
     task
         Name of the task; None: the first whose steps are planned.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     name, of = newest(fold, task)
     y_axis, factor, twin = _KINDS[kind]
     lines, x, tried, origin = Lines(), of.steps["step"], of.steps["trial"] > 0, fold.origin

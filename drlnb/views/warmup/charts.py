@@ -7,7 +7,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import Column, View, numbered, table
+from drlnb.views.drawing.view import View, numbered, points
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -23,19 +23,17 @@ _BINS = 24
 _COLOURS = {"kept": "#009E73", "dropped": "#D55E00", "other": "#999999", "cut": "#CC79A7"}
 
 
-ROUNDS = table(
-    "points",
-    Column("line", "rounds", "kept by the filter, dropped by it, or not looked at by the newest plan", kind="name"),
-    Column("x", "round", "number of the round"),
-    Column("y", "seconds", "whole round (planner patent), else mean from sending to the next parameters", unit="s"),
-    Column("lo", "least kept", "least seconds among the rounds that the newest plan kept", unit="s"),
-    Column("hi", "most kept", "most seconds among them", unit="s"),
+ROUNDS = points(
+    ("round", "", "number of the round"),
+    ("seconds", "s", "whole round (planner patent), else mean from sending to the next parameters"),
+    ("least kept", "s", "least seconds among the rounds that the newest plan kept"),
+    ("most kept", "s", "most seconds among them"),
+    line=("rounds", "kept by the filter, dropped by it, or not looked at by the newest plan"),
 )
-STARTS = table(
-    "points",
-    Column("line", "starts", "node, start mode, starts at the same time there", kind="name"),
-    Column("x", "from", "lower edge of the bar; measured from the command at the node to ready", unit="s"),
-    Column("y", "starts in it", "how many"),
+STARTS = points(
+    ("from", "s", "lower edge of the bar; measured from the command at the node to ready"),
+    ("starts in it", "", "how many"),
+    line=("starts", "node, start mode, starts at the same time there"),
 )
 NUMBERS = {
     "starts": ("starts", "", "starts of a collector's process that were measured"),
@@ -45,7 +43,7 @@ NUMBERS = {
 
 
 # -- history and its filter -------------------------------------------------------------------------------------------
-def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | None = None) -> View:
+def rounds(journal: Journal | Fold, task: str | None = None) -> View:
     """Return a task's history of rounds: those that the newest plan's filter kept and dropped, and ends of regimes.
 
     Parameters
@@ -54,15 +52,13 @@ def rounds(journal: Journal | Fold, task: str | None = None, until_s: float | No
         A run's journal, or its columns.
     task
         Name of the task; None: the first whose collectors are started between rounds.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
 
     Raises
     ------
     ValueError
         If there is no such task.
     """
-    line = line_to_draw(fold_of(journal, until_s), task)
+    line = line_to_draw(fold_of(journal), task)
     plan = line.filtered
     of_rounds = plan is not None and plan.planner == "patent"
     number, seconds = (of[-_ROUNDS:] for of in (line.rounds_s() if of_rounds else line.gaps()))
@@ -121,17 +117,15 @@ def _rounds_notes(line: WarmupLine) -> tuple[str, ...]:
 
 
 # -- durations of starts ----------------------------------------------------------------------------------------------
-def starts(journal: Journal | Fold, until_s: float | None = None) -> View:
+def starts(journal: Journal | Fold) -> View:
     """Return how long starts take: a histogram per node, start mode and number of starts at the same time.
 
     Parameters
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     """
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     by_key: dict[tuple[str, str, int], list[float]] = {}
     for attempt in (attempt for name in fold.task_names() for attempt in WarmupLine(fold, name).attempts):
         for start in attempt.starts:

@@ -9,7 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import Column, Number, View, numbered, table
+from drlnb.views.drawing.view import Number, View, numbered, points
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -22,13 +22,12 @@ _KAPPA = 1.0
 #: Latest rounds in a mean gap: as many as a plan looks at by default.
 _GAPS = 64
 
-CURVE = table(
-    "points",
-    Column("line", "line", "wait, idle time, cost, or a rule to compare with", kind="name"),
-    Column("x", "start after", "planned seconds from sending to the start", unit="s"),
-    Column("y", "seconds", "mean per round over the latest rounds, as the plan has it", unit="s"),
-    Column("lo", "one error less", "cost less one standard error of what that start saves over cold", unit="s"),
-    Column("hi", "one error more", "cost plus one such error: a plan needs this below the cost of cold", unit="s"),
+CURVE = points(
+    ("start after", "s", "planned seconds from sending to the start"),
+    ("seconds", "s", "mean per round over the latest rounds, as the plan has it"),
+    ("one error less", "s", "cost less one standard error of what that start saves over cold"),
+    ("one error more", "s", "cost plus one such error: a plan needs this below the cost of cold"),
+    line=("line", "wait, idle time, cost, or a rule to compare with"),
 )
 NUMBERS = {
     "rho": ("rho", "", "cost of a second of a delayed round / cost of a second of an idle collector"),
@@ -44,9 +43,7 @@ NUMBERS = {
 }
 
 
-def curve(
-    journal: Journal | Fold, task: str | None = None, until_s: float | None = None, *, rho: float | None = None
-) -> View:
+def curve(journal: Journal | Fold, task: str | None = None, *, rho: float | None = None) -> View:
     """Return what the newest plan of a task has weighed: wait, idle time and cost by planned start.
 
     The cost is rho times the wait plus the idle time; what was weighed does not depend on rho, so the page's slider
@@ -57,8 +54,6 @@ def curve(
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     task
         Name of the task; None: the first whose collectors are started between rounds.
     rho
@@ -71,7 +66,7 @@ def curve(
     """
     if rho is not None and not (math.isfinite(rho) and rho > 0):
         raise ValueError(f"rho must be finite and > 0, got {rho}")
-    line = line_to_draw(fold_of(journal, until_s), task)
+    line = line_to_draw(fold_of(journal), task)
     weighed = line.weighed
     made = Lines()
     axes = (axis("planned start after sending", "s"), axis("mean per round", "s"))

@@ -54,7 +54,7 @@ NUMBERS = {
 }
 
 
-def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds: int = N_ROUNDS) -> View:
+def waterfall(journal: Journal | Fold, *, n_rounds: int = N_ROUNDS) -> View:
     """Return what every collector did in the newest rounds: a lane per collector, with planned starts and arrivals.
 
     Amber: ready, and nothing to do yet.  Red: the parameters are there, and it is not ready.
@@ -63,8 +63,6 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     ----------
     journal
         A run's journal, or its columns.
-    until_s
-        As it was so many seconds after the run's first event; None: now.
     n_rounds
         Newest rounds of each task, at least 1.
 
@@ -80,7 +78,7 @@ def waterfall(journal: Journal | Fold, until_s: float | None = None, *, n_rounds
     """
     if n_rounds < 1:
         raise ValueError(f"n_rounds must be >= 1, got {n_rounds}")
-    fold = fold_of(journal, until_s)
+    fold = fold_of(journal)
     names = tasks_with_starts(fold) or fold.task_names()  # those that start nothing say little beside those that do
     lines = [line for line in (WarmupLine(fold, name) for name in names) if len(line)]
     letters = {style.name: style.letter for style in theme.task_styles(fold)}

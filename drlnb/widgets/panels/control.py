@@ -1,12 +1,12 @@
 """Keep a field true: it shows the value in force, and what its user chooses is taken or refused in words.
 
-The one rule of every field of every panel.  A choice is given to :meth:`Answers.choose` at once; refused, the value
+The one rule of every field of every panel.  A choice is given to :meth:`Values.choose` at once; refused, the value
 in force comes back, and the reason stands in the panel until something else is chosen.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 
@@ -14,23 +14,47 @@ from drlnb.records.errors import InputError
 from drlnb.widgets.transport.commands import Args
 from drlnb.widgets.transport.messages import MessageArea, sentence_of
 
-__all__ = ["Answers", "Control", "Fields", "row"]
+if TYPE_CHECKING:
+    from drlnb.widgets.panels.frame import Panel
 
+__all__ = ["ALL", "Control", "Fields", "Values", "row"]
+
+#: What a field of tasks shows where all are meant.
+ALL = "all tasks"
 #: Class of a field whose value is chosen and not in force.
 _CHOSEN = "drlnb-chosen"
 
 
-class Answers(Protocol):
-    """What fields show, by name: see :class:`drlnb.widgets.panels.frame.Values`."""
+class Values:
+    """What the fields of a panel show by their names: its settings, and the task that is meant.
+
+    Parameters
+    ----------
+    panel
+        Of which they are.
+    """
+
+    def __init__(self, panel: "Panel") -> None:
+        self.panel = panel
+
+    def value(self, name: str) -> Any:
+        """Return a setting as it is now."""
+        return self.panel.settings[name]
 
     def shown(self, name: str) -> object:
-        """Return the value to show."""
+        """Return the value to show: the one in force, or one that was chosen and waits to be applied."""
+        return (self.panel.steering.task or ALL) if name == "task" else self.value(name)
 
     def choose(self, name: str, value: object) -> None:
-        """Accept what a user has chosen, or raise InputError with the reason."""
+        """Accept what a user has chosen; raises InputError with the reason where it cannot be."""
+        if name == "task":
+            self.panel.steering.task = None if value == ALL else str(value)
+        else:
+            self.panel.set(**{name: value})
 
     def waits(self, name: str) -> bool:
-        """Return whether the value was chosen and is not in force yet."""
+        """Return whether the value was chosen and is not in force yet: the field is marked then."""
+        return False
 
 
 class Control:
@@ -103,7 +127,7 @@ class Fields:
         Called after each choice.
     """
 
-    def __init__(self, messages: MessageArea, values: Answers, changed: Callable[[], None]) -> None:
+    def __init__(self, messages: MessageArea, values: Values, changed: Callable[[], None]) -> None:
         self.messages, self.values, self.changed = messages, values, changed
         self._known: dict[str, Control] = {}
         #: Name of a field -> why its last choice was refused.

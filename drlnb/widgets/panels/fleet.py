@@ -8,11 +8,10 @@ import ipywidgets
 
 from drlnb.fleet.steering import RESTARTABLE
 from drlnb.fleet.training import Training
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, nearest
 from drlnb.views import fleet as pictures
 from drlnb.views.drawing.view import View
 from drlnb.views.drawing.words import plural
-from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -94,7 +93,7 @@ def known(panel: Panel, args: Args) -> None:
     """Refuse a task that the panel's run does not have."""
     task, specs = args.get("task"), panel.training.specs if panel.training is not None else ()
     if task is not None and task not in specs:
-        raise ConfigError(f"this run has no task {task!r}{settings.nearest(str(task), specs)}")
+        raise ConfigError(f"this run has no task {task!r}{nearest(str(task), specs)}; there are {', '.join(specs)}")
 
 
 def _can_act(run: Training | None) -> bool:

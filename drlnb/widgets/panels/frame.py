@@ -20,7 +20,7 @@ from drlnb.views.drawing import payload
 from drlnb.views.drawing.payload import Drawn
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
-from drlnb.widgets.panels.control import Fields
+from drlnb.widgets.panels.control import Fields, Values
 from drlnb.widgets.panels.picture import Picture
 from drlnb.widgets.panels.settings import Checks, Steering, checked
 from drlnb.widgets.panels.twin import Twin, mime_bundle, resuming
@@ -31,45 +31,15 @@ from drlnb.widgets.transport.messages import MessageArea
 from drlnb.widgets.transport.modules import MODULES, Shell, free_route
 from drlnb.widgets.transport.story import FOLDS, Reader
 
-__all__ = ["ALL", "Content", "Panel", "Plain", "Values", "button"]
+__all__ = ["Content", "Panel", "Plain", "button"]
 
 #: Rows that are folded while a cell waits for its output: some 50 ms.
 _AT_ONCE = 5_000
 #: Seconds between two sendings of what is read, not watched: tables, sentences, buttons.  A little less than two turns.
 _WORDS_S = 0.45
 
-#: What a field of tasks shows where all are meant.
-ALL = "all tasks"
 #: Plain data, as JSON holds it.
 Plain = payload.Content
-
-
-class Values:
-    """What the fields of a panel show by their names: its settings, and the task that is meant.
-
-    Parameters
-    ----------
-    panel
-        Of which they are.
-    """
-
-    def __init__(self, panel: "Panel") -> None:
-        self.panel = panel
-
-    def shown(self, name: str) -> object:
-        """Return the value to show: the one in force, or one that was chosen and waits to be applied."""
-        return (self.panel.steering.task or ALL) if name == "task" else self.panel.settings[name]
-
-    def choose(self, name: str, value: object) -> None:
-        """Accept what a user has chosen; raises InputError with the reason where it cannot be."""
-        if name == "task":
-            self.panel.steering.task = None if value == ALL else str(value)
-        else:
-            self.panel.set(**{name: value})
-
-    def waits(self, name: str) -> bool:
-        """Return whether the value was chosen and is not in force yet: the field is marked then."""
-        return False
 
 
 class Content(abc.ABC):

@@ -2,7 +2,6 @@
 
 import contextlib
 import time
-import weakref
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,15 +10,14 @@ import ipywidgets
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.tasks.launch_form import LaunchForm, known_envs
 from drlnb.fleet.training import Training
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, InputError
 from drlnb.records.settings import choice
 from drlnb.records.spec import ALGORITHMS
 from drlnb.views.drawing.words import plural
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import row
+from drlnb.widgets.panels.control import Values, row
 from drlnb.widgets.panels.fleet import Beside, Tasks
-from drlnb.widgets.panels.frame import Panel, Plain, Values, button
-from drlnb.widgets.panels.trial import Trial
+from drlnb.widgets.panels.frame import Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command, Commands
 
 __all__ = ["Form", "Launcher", "Runs"]
@@ -40,9 +38,8 @@ class Form(Values):
         self.choice = Runs(panel, fleet)
         #: Field -> why tasks cannot be started so.
         self.problems: dict[str, str] = {}
-        # Weakly: a probe that takes long must not keep a closed panel.
-        me = weakref.proxy(self)
-        self.trial = Trial(lambda env: fleet.probe(env), panel.messages, lambda: me.tried())
+        #: The form that the cluster has refused last, and why.
+        self.refused: tuple[LaunchForm | None, str] = (None, "")
 
     def make(self) -> list[ipywidgets.Widget]:
         """Make the fields."""
@@ -62,19 +59,9 @@ class Form(Values):
         return LaunchForm(**self.panel.settings)
 
     def look(self) -> None:
-        """See what is wrong with the form; what cannot be seen here is tried on the cluster, a moment later."""
-        form = self.read()
-        problems = form.problems(self._fleet.pool.n_devices)
-        fits = "env" not in problems and "algo" not in problems
-        self.trial.typed(form if fits else None)
-        if fits and self.trial.problem(form):
-            problems["env"] = self.trial.problem(form)
-        self.problems = problems
-
-    def tried(self) -> None:
-        """See what is wrong after an environment was tried."""
-        self.look()
-        self.panel.touch()
+        """See what is wrong with the form; what cannot be seen here the cluster says when it is started."""
+        form, (refused, why) = self.read(), self.refused
+        self.problems = form.problems(self._fleet.pool.n_devices) or ({"env": why} if form == refused else {})
 
     def shown(self, name: str) -> object:
         """Return the run that is shown, or what the form says."""
@@ -245,27 +232,26 @@ class Launcher(Tasks):
         form, known = self.form.read(), tuple(self.fleet.trainings)
         try:
             training = self.fleet.train(form.tasks())
-        except Exception as error:
-            self.form.trial.refused(form, str(error))
+        except InputError as error:
+            self.form.refused = (form, str(error))
             raise
         finally:
             self._starting = False
-            self.form.tried()
+            self.form.look()
+            self.panel.touch()
         done = "these tasks train already" if training in known else "started"
         self.choice.show(training)
         return f'{done}; in Python: run = fleet.attach("{training.id}")'
 
     def tick(self, now_s: float) -> None:
-        """Follow runs, and try what was typed."""
+        """Follow runs."""
         with self.panel.messages.guard("look for runs"):
-            self.form.trial.tick(now_s)
             self.choice.tick(now_s)
             self.others = [run for run in self.fleet.trainings if run is not self.run and not run.ended]
             self.below = self.choice.beside(self.others)
 
     def close(self) -> None:
         """End what asks the cluster; the runs go on."""
-        self.form.trial.close()
         self.choice.close()
 
     def code(self) -> str:

@@ -11,8 +11,8 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import row
-from drlnb.widgets.panels.frame import ALL, Content, Panel, Plain, Values, button
+from drlnb.widgets.panels.control import ALL, Values, row
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Leasing"]

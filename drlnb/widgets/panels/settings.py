@@ -1,10 +1,9 @@
 """Check a panel's settings: wrong ones are refused with the nearest name and all that there are."""
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from drlnb.fleet.training import Training
-from drlnb.records.errors import ConfigError, InputError
+from drlnb.records.errors import ConfigError, InputError, nearest
 from drlnb.records.settings import fitting, is_number, optional
 from drlnb.views.drawing.payload import Content, Plain
 from drlnb.views.folds.fold import Fold
@@ -15,7 +14,6 @@ __all__ = [
     "UnknownSetting",
     "checked",
     "held",
-    "nearest",
     "seconds",
     "text",
 ]
@@ -31,19 +29,6 @@ class UnknownSetting(InputError, TypeError):
     """A panel was asked for a setting that it does not have."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence about a wrong word: the nearest right one, and all of them.
-
-    Examples
-    --------
-    >>> nearest("leases", ["fleet", "leasing"])
-    '; did you mean leasing? There are fleet, leasing'
-    """
-    names = list(known)
-    near = difflib.get_close_matches(str(word), names, n=1, cutoff=0.5)
-    return (f"; did you mean {near[0]}? There are " if near else "; there are ") + (", ".join(names) or "none")
-
-
 def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Content:
     """Return the settings with their values checked.
 
@@ -56,7 +41,8 @@ def checked(panel: str, checks: Checks, settings: Mapping[str, object]) -> Conte
     """
     for name in settings:
         if name not in checks:
-            raise UnknownSetting(f"panel {panel} has no setting {name!r}{nearest(name, checks)}")
+            hint = f"{nearest(name, checks)}; there are {', '.join(checks) or 'none'}"
+            raise UnknownSetting(f"panel {panel} has no setting {name!r}{hint}")
     return {name: checks[name](name, value) for name, value in settings.items()}
 
 

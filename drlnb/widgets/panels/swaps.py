@@ -15,8 +15,8 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import row
-from drlnb.widgets.panels.frame import Content, Panel, Plain, Values, button
+from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.panels.plans import LABELS, Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -107,9 +107,7 @@ class Source(Values):
 
     def shown(self, name: str) -> object:
         """Return a setting as it is now, a parameter of the planner, or the task."""
-        if name == "task":
-            return super().shown(name)
-        return self.knobs.value(name) if name in LABELS else self.value(name)
+        return self.knobs.value(name) if name in LABELS else super().shown(name)
 
     def choose(self, name: str, value: object) -> None:
         """Accept a setting, a parameter of the planner, or the task."""

@@ -17,8 +17,8 @@ from drlnb.views.distribution import computed, simulated
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import row
-from drlnb.widgets.panels.frame import Content, Panel, Plain, Values, button
+from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.panels.publishing import Publishing
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -152,10 +152,6 @@ class Case(Values):
         """Raise ConfigError if nothing can be computed."""
         if self.problem:
             raise ConfigError(self.problem)
-
-    def shown(self, name: str) -> object:
-        """Return a setting as it is in force, or the task."""
-        return super().shown(name) if name == "task" else self.value(name)
 
     def choose(self, name: str, value: object) -> None:
         """Accept what the user has chosen; within the callback."""

@@ -58,4 +58,4 @@ def test_a_wrong_isolation_on_the_command_line_is_one_line(capsys):
     """The nearest words are told."""
     assert main(["train", "CartPole-v1", "--isolation", "proces"]) == 2
     said = capsys.readouterr().err.strip().splitlines()
-    assert said == ["drlnb: unknown --isolation 'proces'; did you mean process?"]
+    assert said == ["drlnb: unknown --isolation 'proces'; did you mean 'process'?"]

@@ -1,20 +1,14 @@
 """Where tasks were placed, as a table of a run and in the table of what each task was lent."""
 
-from dataclasses import replace
-
 import pytest
 
 from drlnb.fleet.rows.tables import table_rows
 from drlnb.planning.placement import Placement
 from drlnb.planning.registry import Planners
-from drlnb.planning.replay import fresh_machine
-from drlnb.records.columns.leasing import SlotFailed
-from drlnb.records.columns.placement import PlacementPlanned
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
 from drlnb.sim.training.fleet import run_tasks
-from drlnb.views.leasing import gantt
 
 
 class Away:
@@ -49,19 +43,3 @@ def test_each_answer_of_a_planner_is_a_row(journal):
         assert {key: row[key] for key in moved} == moved
         assert row["event"] == event
     assert back["t_s"] - failed["t_s"] == pytest.approx(4.0)
-
-
-def test_the_table_of_the_panel_has_each_tasks_home(journal):
-    """As it is now; and where a stream begins later, as it was by then."""
-    assert [row[-1] for row in gantt.lending(journal).rows()] == ["n0/slot1"]
-    stream = journal.streams["broker-e1"]
-    machine = fresh_machine(stream.header, Planners({"placement": Away()}))
-    events = [event for event, _ in stream.answers()]
-    lost = next(i for i, event in enumerate(events) if isinstance(event, SlotFailed))
-    for event in events[:lost]:
-        machine.handle(event)
-    rest = list(stream.records)[list(stream.records).index(events[lost - 1]) :]
-    rest = [record for record in rest if not isinstance(record, PlacementPlanned)]
-    begun = replace(stream, header=replace(stream.header, snapshot=machine.snapshot()), records=tuple(rest))
-    later = gantt.lending(Journal(streams={**journal.streams, "broker-e1": begun})).rows()
-    assert [row[-1] for row in later] == ["n0/slot0"]

@@ -142,6 +142,15 @@ def test_a_stream_that_begins_in_the_middle_knows_what_was_there():
     ]
 
 
+def test_slot_seconds_of_a_later_beginning_count_from_there():
+    """A lease that was open at 90 s and is back at 100 s has computed 5 of 10 s."""
+    slot = {"name": "s0", "node": "n0", "state": "held", "device": "cpu"}
+    lease = {"token": 1, "state": "granted", "slots": ["s0"], "task": "r/a", "request_id": "a"}
+    leases = {"t": 90.0, "epoch": 1, "slots": {"s0": slot}, "open": {"1": lease}}
+    (row,) = pool_rows(pool(back(100.0, 1), released(1, 5.0), snapshot={"leases": leases}))
+    assert (row["lent"], row["utilisation"]) == (0, 0.5)
+
+
 def test_it_is_a_table_of_a_run():
     """As `run.frame("pool")`."""
     stream = pool(added("s0", "n0"))

@@ -129,22 +129,6 @@ def test_budget_and_environments_are_checked_too():
     )
 
 
-def test_cleanrl_names_are_understood():
-    """CleanRL's example settings become ours; num_minibatches is a count, anneal_lr a schedule."""
-    given = {"num_envs": 4, "num_steps": 128, "num_minibatches": 4, "update_epochs": 3, "clip_coef": 0.1}
-    found = resolve("X-v0", overrides={**given, "anneal_lr": True, "norm_adv": False, "learning_rate": 2.5e-4})
-    hyper = found.hyperparameters
-    assert (found.n_envs, hyper["n_steps"], hyper["batch_size"], hyper["n_epochs"]) == (4, 128, 128, 3)
-    assert (hyper["clip_range"], hyper["learning_rate"], hyper["normalize_advantage"]) == (0.1, "lin_0.00025", False)
-    assert "num_minibatches" not in hyper
-
-
-def test_one_setting_under_two_names_is_refused():
-    """clip_coef and clip_range together are told as a conflict."""
-    with pytest.raises(ConfigError, match="clip_coef and clip_range are the same setting"):
-        resolve("X-v0", overrides={"clip_range": 0.1, "clip_coef": 0.2})
-
-
 @pytest.mark.parametrize("name", sorted(PpoSettings.UNSUPPORTED))
 def test_unsupported_names_get_their_reason(name):
     """Stable-Baselines3's arguments without a meaning here are refused with the reason."""

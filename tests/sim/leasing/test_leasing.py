@@ -199,7 +199,7 @@ def test_the_command_prints_what_faults_do(capsys):
             "sim1: fewer than 2 rounds while all tasks train; more rounds are needed",
         ),
         (["--gpus", "2000"], "n_slots must be a whole number in 1..1000, got 2000"),
-        (["--holds", "round"], "unknown option --holds; did you mean --hold? (see: drlnb simulate leasing --help)"),
+        (["--holds", "round"], "unknown option --holds; did you mean '--hold'? (see: drlnb simulate leasing --help)"),
     ],
 )
 def test_wrong_options_are_one_clear_line(capsys, words, message):

@@ -80,7 +80,7 @@ def test_the_pages_rules_come_out_again(capsys):
     [
         (["--net", "resnet50"], "--net must be one of alexnet_224, .* got 'resnet50'"),
         (["--swap-budget", "much"], "argument --swap-budget: must be a size from 1B to 8388607TiB, got 'much'"),
-        (["--budget", "1GiB"], r"unknown option --budget; did you mean --swap-budget\?"),
+        (["--budget", "1GiB"], r"unknown option --budget; did you mean '--swap-budget'\?"),
         (["--swap-budget", "700MiB"], "--swap-budget must hold resnet50_32 and one sample, got 700MiB"),
         (["--multiple", "1", "0"], "--multiple must be from 0.01 to 100, got 0"),
         (["--planner", "clever"], "--planner: swapping planner must be one of none, .* got 'clever'"),

@@ -81,7 +81,7 @@ def test_journals_are_written(tmp_path, capsys):
          "shape must be one of jitter, outliers, shifts, got 'x'; rho must be a number from 1e-9 to 1e9, got -1.0"),
         (["--rounds", "0"], f"argument --rounds: {COUNT}, got '0' (see: drlnb simulate warmup --help)"),
         (["--rounds", "5"], "n_rounds must be a whole number in 10..100000, got 5"),
-        (["--sahpe", "x"], "unknown option --sahpe; did you mean --shape? (see: drlnb simulate warmup --help)"),
+        (["--sahpe", "x"], "unknown option --sahpe; did you mean '--shape'? (see: drlnb simulate warmup --help)"),
         (["--seeds", "a"],
          "argument --seeds: seeds must be whole numbers >= 0, as 0 or 0-4 or 0, 3, got 'a' "
          "(see: drlnb simulate warmup --help)"),
@@ -98,4 +98,4 @@ def test_what_can_be_simulated_is_listed(capsys):
     assert main(["simulate"]) == 2
     assert "the following arguments are required: WHAT" in capsys.readouterr().err
     assert main(["simulate", "warmpu"]) == 2
-    assert "unknown WHAT 'warmpu'; did you mean warmup?" in capsys.readouterr().err
+    assert "unknown WHAT 'warmpu'; did you mean 'warmup'?" in capsys.readouterr().err

@@ -24,6 +24,7 @@ from drlnb.views.distribution import measured
 from drlnb.views.distribution.topology import topology
 from drlnb.views.folds.fold import Fold, fold_of
 from tests.views.journals import Run
+from tests.views.pictures import until
 
 
 def planned(version, planner="relay:m=2", predicted_s=0.5, correction=1.0):
@@ -195,10 +196,11 @@ def test_hosts_have_rows_with_what_they_lack(journal):
 
 def test_a_host_that_is_behind_is_counted(journal):
     """Of a prefix: version 2 was planned and has reached n1 alone."""
-    view = measured.versions(journal, until_s=2.05)
+    journal = until(journal, 2.05)
+    view = measured.versions(journal)
     assert view.value("behind") == 1
-    rows = {row[0]: row for row in measured.hosts(journal, until_s=2.05).rows()}
-    assert measured.versions(journal, until_s=2.05).value("measured") == 0.75
+    rows = {row[0]: row for row in measured.hosts(journal).rows()}
+    assert view.value("measured") == 0.75
     assert (rows["n0"][1:3], rows["n1"][1:3]) == ([1.0, 1.0], [2.0, 0.0])
 
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from drlnb.records.common import SettingChanged
 from drlnb.views.drawing import decimate, payload
-from drlnb.views.folds.clocks import Clocks
 from drlnb.views.learning import band
 from drlnb.views.leasing import gantt
 from tests.views.drawing.test_payload import apply
@@ -121,28 +120,6 @@ def test_a_columns_width_fits_and_is_not_twice_what_it_need_be(span, n):
 
 
 LATENCIES = st.lists(st.tuples(st.floats(0, 100), st.floats(0, 2), st.floats(0, 2)), min_size=1, max_size=5)
-
-
-@given(ahead=st.floats(-1e3, 1e3), rounds=LATENCIES, both=st.booleans())
-def test_the_error_of_a_clock_is_honest(ahead, rounds, both):
-    """A task's clock is so far ahead of the pool's, messages take what they take: it is no further off than it says.
-
-    Heard of in one direction alone, a clock may be any seconds off: that error is infinite.
-    """
-    clocks, pool, task = Clocks(), "broker-e1", "task-a-a1"
-    clocks.pool(pool)
-    for k, (t, there, back) in enumerate(rounds):
-        clocks.sent("grant", k, pool, t)
-        clocks.seen("grant", k, task, t + there + ahead)
-        if both:
-            clocks.seen("return", k, pool, t + 5.0 + back)  # whichever of the two is read first
-            clocks.sent("return", k, task, t + 5.0 + ahead)
-    clock = clocks.all([task])[task]
-    assert abs(clock.offset_s + ahead) <= clock.error_s + 1e-6
-    assert np.isinf(clock.error_s) != both
-    if both:
-        least = min(there for _, there, _ in rounds), min(back for _, _, back in rounds)
-        assert clock.error_s <= sum(least) + 1e-6
 
 
 POINT = st.tuples(st.integers(0, 20), st.integers(-9, 9))

@@ -51,7 +51,7 @@ def own(run, t, key, value):
 LABELS = ["A learning_rate: 0.1", "ttl_s: 5", "A rho: 2.0", "A switch_limit_frac: 1.0"]
 
 
-@pytest.mark.parametrize("view", [gantt.gantt, gantt.shares, gantt.queue, waterfall.waterfall])
+@pytest.mark.parametrize("view", [gantt.gantt, gantt.shares, waterfall.waterfall])
 def test_over_time_a_mark_stands_where_the_change_was_made(view):
     """Each picture over seconds has all of them, in every form, with from when on they count."""
     one = view(changed().journal())

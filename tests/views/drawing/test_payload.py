@@ -15,6 +15,7 @@ from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
 from tests.views.journals import runs, two_tasks
+from tests.views.pictures import until
 from tests.views.wire import decode
 
 
@@ -123,7 +124,7 @@ def test_only_values_of_numbers_beside_a_picture_move():
     """What they are called and mean is told once."""
     run = two_tasks()
     wire = Wire()
-    wire.snapshot(gantt.gantt(run.journal(), until_s=1.0).drawn)
+    wire.snapshot(gantt.gantt(until(run.journal(), 1.0)).drawn)
     content, _ = wire.delta(gantt.gantt(run.journal()).drawn)
     assert "numbers" not in content["header"]
     assert len(content["header"]["values"]) == len(gantt.gantt(run.journal()).numbers)

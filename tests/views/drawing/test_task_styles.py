@@ -8,6 +8,7 @@ from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.leasing import gantt
 from tests.views.journals import Run
+from tests.views.pictures import until
 
 
 def marks(styles):
@@ -45,7 +46,7 @@ def test_who_else_holds_slots_takes_no_letter_of_the_run():
     known = marks(theme.task_styles(fold_of(journal)))
     assert {name: mark[0] for name, mark in known.items()} == {"a": "A", "b": "B", "c": "C", "mine": "a"}
     assert known["mine"][2] == "-"
-    assert marks(theme.task_styles(fold_of(journal, until_s=0.2))) == known
+    assert marks(theme.task_styles(fold_of(until(journal, 0.2)))) == known
 
 
 def test_a_task_has_its_letter_before_it_begins():

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +18,7 @@ from drlnb.views.folds import task as task_folds
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from tests.views.journals import EPOCH, Run
+from tests.views.pictures import until
 from tests.views.test_truth import SHAPES, _played
 
 SLOTS = ("n0/cpu0", "n0/cpu1")
@@ -160,20 +160,6 @@ def within_leases(rows, edges):
     return sum(row[5] for row in rows if row[-1] == "returned" and any(row[3] < edge < row[4] for edge in edges))
 
 
-def integral(points, line, low, high):
-    """Area under a line of steps between two moments, and the width of its means that they lie within."""
-    mine = points["line"] == line
-    x, y, least = (points[name][mine] for name in ("x", "y", "lo"))
-    steps = list(zip(x, x[1:], y, np.isfinite(least), strict=False))
-    area = sum(value * overlap(since, to, low, high) for since, to, value, _ in steps)
-    loose = sum(
-        (to - since) * max(1.0, value)
-        for since, to, value, mean in steps
-        if mean and (since < low < to or since < high < to)
-    )
-    return area, loose
-
-
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch):
     """So few leases are kept one by one that a short run is a long one."""
@@ -209,35 +195,6 @@ def test_every_second_of_every_slot_is_where_the_rows_say(leases, zoom, most):
 
 
 @settings(max_examples=10, deadline=None)
-@given(leases=LEASES, zoom=st.tuples(st.floats(0, 1), st.floats(0, 1)), most=st.sampled_from([20, 300]))
-def test_lines_of_the_queue_have_the_rows_area(leases, zoom, most):
-    """Slots lent and requests that wait: their area is the rows' at any zoom, and no slot is lent twice."""
-    rows = rows_of(leases)
-    now = max(row[4] for row in rows) + 1.0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gantt.queue.__globals__["__name__"] + "._POINTS", most)
-        view = gantt.queue(journal_of(rows, now))
-    whole = gantt.gantt(journal_of(rows, now))
-    points, lines = view.columns["points"], [line["label"] for line in view.facts["lines"]]
-    near = 8 * len(rows) * TICK
-    for span in ((0.0, now), tuple(sorted(share * now for share in zoom))):
-        sums = Sums(rows, *span)
-        for label, seconds in (
-            ("slots lent", sums.held),
-            ("requests waiting", sums.waited),
-            ("slots there", sums.there),
-        ):
-            area, loose = integral(points, lines.index(label), *span)
-            assert area == pytest.approx(seconds, abs=near + loose + cut(whole, span)), label
-    lent = points["y"][points["line"] == lines.index("slots lent")]
-    assert lent.max() <= len(SLOTS) + 1e-5
-    assert lent.min() >= 0.0
-    sums = Sums(rows, 0.0, now)
-    assert view.value("mean") == pytest.approx(sums.waited / now, abs=near)
-    assert view.value("lent") == pytest.approx(sums.held / now, abs=near)
-
-
-@settings(max_examples=10, deadline=None)
 @given(leases=LEASES)
 def test_what_sharing_came_to_is_the_run_own_tasks(leases):
     """Saved, price and fairness by hand from the rows: of the tasks alone, as if no loop were beside them."""
@@ -268,10 +225,6 @@ def test_what_sharing_came_to_is_the_run_own_tasks(leases):
         assert shares.value("saved") == pytest.approx(1 - lent / spent, abs=near / spent)
         price = sum(active[task] / alone[task] for task in counted) / len(counted)
         assert shares.value("inflation") == pytest.approx(price, rel=near)
-    lending = {row[0]: row for row in gantt.lending(journal).rows()}
-    assert lending.keys() == held.keys()
-    for task in held:
-        assert lending[task][6:8] == [pytest.approx(held[task]), pytest.approx(computed[task])]
 
 
 def test_leases_of_a_table_are_on_the_clock_of_the_picture():
@@ -341,7 +294,8 @@ def test_who_computes_and_who_waits_is_one_number_in_every_place(monkeypatch, se
     monkeypatch.setattr(pool, "NEWEST", 1500)
     journal = _played(seed)
     until_s = share * fold_of(journal).now_s
-    view, table = gantt.gantt(journal, until_s=until_s), fleet.tasks(journal, until_s=until_s)
+    part = fold_of(until(journal, until_s))
+    view, table = gantt.gantt(part), fleet.tasks(part)
     states = [row[1] for row in table.rows()]
     assert states.count("waiting for a slot") == view.value("waiting")
     assert states.count("computing") <= view.value("busy")

@@ -245,11 +245,3 @@ def test_a_pool_without_a_run_is_drawn():
     view = gantt.gantt(run.journal())
     assert view.rows()[0] == ["#1", "mine", "n0/cpu0", 0.0, 0.0, 4000.0, 1000.0, "returned"]
     assert view.value("computing") == pytest.approx(0.25)
-
-
-def test_a_table_has_the_column_that_names_its_rows():
-    """The page looks up each row's name in it."""
-    view = gantt.lending(two_tasks().journal())
-    rows = view.columns["rows"]
-    named = [view.facts["series"][i]["name"] for i in rows[view.facts["row_key"]]]
-    assert len(named) == len(set(named)) == len(view.rows()) > 0

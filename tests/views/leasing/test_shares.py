@@ -10,10 +10,8 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
 from drlnb.sim.training.report import simulate_train
-from drlnb.views.folds.entries import entries_of
-from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
-from tests.views.journals import Run, two_tasks
+from tests.views.journals import Run
 
 
 def three_leases():
@@ -161,7 +159,7 @@ def test_what_theory_expects_is_the_records_weighted_by_time(view):
     run.lease("a", 0.0, 0.0, 1.0).lease("b", 1.0, 1.0, 2.0)
     run.say(run.pool, SettingChanged(t=2.0, key="x", value=0, task=None), estimate(0.4, 0.2, 1.2))
     run.lease("a", 2.0, 2.0, 8.0, n=1)
-    one = view(run.journal())
+    one = gantt.shares(run.journal())
     assert one.value("bound") == pytest.approx(0.5)
     assert one.value("expected") == pytest.approx(0.3)
     assert one.value("expected_inflation") == pytest.approx(1.4)
@@ -184,73 +182,14 @@ def test_against_the_simulator():
     assert view.value("colocated_s") <= view.value("exclusive_s")
 
 
-# -- queue ------------------------------------------------------------------------------------------------------------
-def test_the_queue_by_hand():
-    """B waits 1..2, a 3..8: 6 of 10 s one waits; the slot is lent all the time."""
-    view = gantt.queue(three_leases().journal())
-    assert view.value("mean") == pytest.approx(0.6)
-    assert view.value("most") == 1
-    assert view.value("lent") == pytest.approx(1.0)
-    points = view.columns["points"]
-    waiting = points["line"] == [line["label"] for line in view.facts["lines"]].index("requests waiting")
-    steps = list(zip(points["x"][waiting].tolist(), points["y"][waiting].tolist(), strict=True))
-    assert steps == [(0.0, 0.0), (1.0, 1.0), (2.0, 0.0), (3.0, 1.0), (8.0, 0.0), (10.0, 0.0)]
+# -- forms -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_request_without_an_answer_waits_until_now():
-    """It is counted to the end."""
-    run = two_tasks()
-    run.ask("a", 9.0, 7)
-    assert gantt.queue(run.journal()).columns["points"]["y"][-1] == 1.0
-
-
-# -- what each task was lent ------------------------------------------------------------------------------------------
-def test_leases_per_round_waits_and_duty_by_hand():
-    """A gave way once: 3 leases for 2 rounds; waits 0, 5 and 0."""
-    run = three_leases()
-    fence = run.grant("a", 10.0, 10.0, run.ask("a", 10.0, 2))
-    run.give_back("a", fence, 12.0, 10.0, 1.0)
-    run.say(run.pool, SettingChanged(t=12.0, key="x", value=0, task=None))
-    records = run.streams[run.pool][1]
-    grants = [k for k, one in enumerate(records) if isinstance(one, words.LeaseGranted) and one.task == "run/a"]
-    for k, of in zip(grants, (0, 0, 1), strict=True):
-        records[k] = replace(records[k], round=of, resident=of == 0)
-    (a, b) = gantt.lending(run.journal()).rows()
-    assert a[:4] == ["a", 2, 3, 1.5]
-    assert a[4:6] == [0.0, pytest.approx(4.5)]
-    assert a[6:8] == [pytest.approx(6.0), pytest.approx(3.0)]
-    assert a[9:11] == [pytest.approx(200 / 3), 0.0]
-    assert b[9] == 0.0
-    assert a[11:13] == [pytest.approx(3.0 / 7.0), pytest.approx(12.0 / 7.0)]
-    assert b[8] == pytest.approx(50.0)
-
-
-def test_moved_bytes_are_those_that_the_records_tell():
-    """Of a's gradients and restored ones 3 MB; a journal of before says nothing, which is not 0."""
-    run = three_leases()
-    fence = Fence(epoch=1_000_000_000, token=3)
-    run.say(
-        "task-a-a1",
-        words.GradientsRestored(t=9.0, round=0, fence=fence, elapsed_s=0.1, moved_bytes=1_000_000),
-        words_of_round.GradientComputed(
-            t=9.5, collector=1, round=0, fence=fence, slot="n0/cpu0", elapsed_s=0.0, moved_bytes=2_000_000
-        ),
-    )  # fmt: skip
-    journal = run.journal()
-    (a, b) = gantt.lending(journal).rows()
-    assert (a[10], b[10]) == (3.0, 0.0)
-    untold = Fold()
-    moving = words.GradientsRestored | words_of_round.GradientComputed
-    untold.feed(entry for entry in entries_of(journal) if not isinstance(entry[1], moving))
-    assert [row[10] for row in gantt.lending(untold).rows()] == [None, None]
-
-
-@pytest.mark.parametrize("view", [gantt.shares, gantt.queue, gantt.lending])
-def test_every_form_says_where_it_comes_from(view):
+def test_every_form_says_where_it_comes_from():
     """Figure, SVG, table and text say the origin; each number and column has a definition."""
     run = three_leases()
     run.streams = {name: (replace(header, origin="emulated"), of) for name, (header, of) in run.streams.items()}
-    one = view(run.journal())
+    one = gantt.shares(run.journal())
     for form in (one.svg(), one.json(), one.html(), one.text(), one.figure().to_json()):
         assert "emulated" in form
     assert all(column.definition for column in one.table)

@@ -13,6 +13,7 @@ from drlnb.views.folds import warmup as fold_of_warmup
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.warmup import waterfall
 from tests.views.journals import Run
+from tests.views.pictures import until
 from tests.views.wire import decode
 
 STREAM = "task-a-a1"
@@ -264,7 +265,7 @@ def test_the_tasks_own_rho_is_the_newest_that_was_set():
     run = weighed()
     run.say(STREAM, SettingChanged(t=7.0, key="warmup.rho", value=2.0, task=None))
     assert waterfall.curve(run.journal()).value("rho") == 2.0
-    assert waterfall.curve(run.journal(), until_s=6.5).value("rho") == 1.0
+    assert waterfall.curve(until(run.journal(), 6.5)).value("rho") == 1.0
 
 
 @pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), float("inf")])

@@ -104,7 +104,7 @@ def test_wrong_settings_are_refused_with_limit_and_value(panel, given, said):
     before = panel.view().digest()
     with pytest.raises(ConfigError, match=said):
         panel.set(**given)
-    with pytest.raises(UnknownSetting, match="did you mean plan"):
+    with pytest.raises(UnknownSetting, match="did you mean 'plan'"):
         faces.distribution(plans="star")
     fields(panel)["model_mb"].value = -1.0
     assert list(panel.fields.refusals.values()) == ["model_mb must be a number from 1e-6 to 1e6, got -1.0"]

@@ -1,5 +1,4 @@
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +9,6 @@ from drlnb.records.errors import EnvError, PeerError
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.widgets.faces import launcher
 from tests.widgets.conftest import clicked, shown, until
-
-BOX = {"kind": "box", "shape": [4], "dtype": "float32", "low": [None] * 4, "high": [None] * 4}
-BOX_TO_DISCRETE = {"observation_space": BOX, "action_space": {"kind": "discrete", "n": 2}}
-BOX_TO_BOX = {"observation_space": BOX, "action_space": {**BOX, "low": [-1.0] * 4, "high": [1.0] * 4}}
 
 
 class FakeFleet:
@@ -28,8 +23,6 @@ class FakeFleet:
         self.trainings = []
         self.calls = []
         self.answer = None
-        self.probed = []
-        self.spaces = BOX_TO_DISCRETE
         self.elsewhere = []
 
     def train(self, tasks):
@@ -41,12 +34,6 @@ class FakeFleet:
             raise self.answer
         self.trainings.append(self.answer)
         return self.answer
-
-    def probe(self, env):
-        self.probed.append((threading.current_thread().name, env))
-        if isinstance(self.spaces, Exception):
-            raise self.spaces
-        return self.spaces
 
     def runs(self):
         return self.elsewhere
@@ -156,51 +143,13 @@ def test_an_environment_that_cannot_be_trained_on_is_remembered(fleet):
     assert panel.content.reason == ""
 
 
-def tried(panel, fleet, n=1):
-    """Let the pause after the last key pass, and wait for the environment's probe."""
-    panel.tick(time.monotonic() + 1.0)
-    until(lambda: len(fleet.probed) == n and not panel.content.form.trial._commands._thread)
-
-
-def test_an_environment_is_tried_while_it_is_typed(fleet):
-    """Half a second after the last key, off the clicks' thread, once; what does not fit keeps Start off."""
+def test_a_cluster_that_does_not_answer_keeps_start_on(fleet):
+    """Nothing is wrong with the form: it is told, and may be tried again as it is."""
+    fleet.answer = PeerError("scheduler", "is gone")
     panel = launcher(fleet, env="CartPole-v1")
-    panel.fields["env"].field.value = "Pendulum-v1"
-    panel.tick(time.monotonic())
-    assert fleet.probed == []
-    fleet.spaces = BOX_TO_BOX
-    tried(panel, fleet)
-    assert fleet.probed == [("drlnb-commands", "Pendulum-v1")]
-    assert panel.content.reason == ""
-    panel.fields["algo"].field.value = "dqn"
-    tried(panel, fleet)
-    assert panel.content.reason == "dqn needs discrete actions, Pendulum-v1 takes box ones: choose ppo"
     clicked(panel.shell.widget, "start")
-    assert (panel.shell.widget.comm.custom[-1]["kind"], fleet.calls) == ("failed", [])
-    panel.fields["algo"].field.value = "ppo"
-    assert panel.content.reason == ""
-
-
-def test_what_cannot_be_built_is_told_before_the_start(fleet):
-    """The cluster's own sentence stands beside the form; a name that nobody knows is not tried at all."""
-    panel = launcher(fleet, env="CartPole-v1")
-    panel.fields["env"].field.value = "CartPole-v9"
-    panel.tick(time.monotonic() + 1.0)
-    panel.fields["env"].field.value = "Blackjack-v1"
-    fleet.spaces = EnvError("Blackjack-v1: observation space Tuple(...) is not supported")
-    tried(panel, fleet)
-    assert fleet.probed == [("drlnb-commands", "Blackjack-v1")]
-    assert panel.content.reason == "Blackjack-v1: observation space Tuple(...) is not supported"
-    assert list(panel.messages) == []
-
-
-def test_a_cluster_that_does_not_answer_keeps_no_environment_from_starting(fleet):
-    """It is told once, and tried again when somebody types."""
-    panel = launcher(fleet, env="CartPole-v1")
-    fleet.spaces = PeerError("scheduler", "is gone")
-    tried(panel, fleet)
-    until(lambda: len(panel.messages))
-    assert [m.text for m in panel.messages] == ["try the environment: scheduler: is gone"]
+    until(lambda: panel.shell.widget.comm.custom[-1]["kind"] == "failed")
+    assert [m.text for m in panel.messages] == ["start: scheduler: is gone"]
     assert panel.content.reason == ""
 
 

@@ -12,7 +12,7 @@ CHECKS = {"window_s": settings.seconds, "env": settings.text, "algo": choice("pp
 def test_an_unknown_setting_is_told_with_the_nearest_name_and_all():
     """One look tells what was meant."""
     with pytest.raises(
-        TypeError, match=r"panel leasing has no setting 'windows'; did you mean window_s\? There are win"
+        TypeError, match=r"panel leasing has no setting 'windows'; did you mean 'window_s'\?; there are win"
     ):
         settings.checked("leasing", CHECKS, {"windows": 3})
     with pytest.raises(TypeError, match="no setting 'x'; there are none"):

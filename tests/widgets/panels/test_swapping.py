@@ -99,7 +99,7 @@ def test_wrong_settings_are_refused_with_limit_and_value(panel, given, said):
     before = panel.view().digest()
     with pytest.raises(ConfigError, match=said):
         panel.set(**given)
-    with pytest.raises(UnknownSetting, match="did you mean planner"):
+    with pytest.raises(UnknownSetting, match="did you mean 'planner'"):
         faces.swapping(planer="all")
     assert panel.view().digest() == before
 

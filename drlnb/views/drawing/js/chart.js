@@ -131,28 +131,6 @@ function render(/** @type {Rendered} */ rendered) {
       if (to > from) run(at[k], from, to);
     }
   }
-  // Means of lines of steps over a part of the axis.
-  /** @param {Point} span */
-  function within(span) {
-    if (!s.state.header.means) return null;
-    const { y } = s.state.tables.points,
-      mean = lines.map((line) => {
-        let [held, width] = [0, 0];
-        steps(line.at, span, (i, from, to) => {
-          held += y[i] * (to - from);
-          width += to - from;
-        });
-        return width ? held / width : NaN;
-      });
-    const values = Object.entries(s.state.header.means).map(([key, i]) => [
-      key,
-      i === null ? i : mean[i],
-    ]);
-    return {
-      values: Object.fromEntries(values),
-      text: `in the mean ${lines.map((line, i) => `${line.label} ${number(mean[i])}`).join(", ")}`,
-    };
-  }
   // Steps as they are; of those that are too narrow to be seen each pixel's mean, above a band from its least to its most.
   /**
    * @param {Pen} pen
@@ -335,7 +313,6 @@ function render(/** @type {Rendered} */ rendered) {
     above,
     draw,
     height: (width) => (width < 480 ? 220 : 260),
-    within,
     tip(px) {
       const { left, right } = /** @type {Geometry} */ (s.geometry);
       return px < left || px > right ? "" : read(s.valueAt(px)).join("\n");

@@ -120,7 +120,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
   }
   /** @param {Shown} c */
   function classOf(c) {
-    const right = ["number", "duration", "percent", "heat"].includes(c.kind),
+    const right = ["number", "duration", "heat"].includes(c.kind),
       of = right ? "drlnb-r" : c.kind === "text" ? "drlnb-note" : "";
     return [of, c.minor ? `drlnb-m${c.minor}` : ""].filter(Boolean).join(" ") || null;
   }
@@ -227,7 +227,6 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
         return [frame, make("span", { text })];
       });
     } else if (c.kind === "duration") put(cell, duration(v));
-    else if (c.kind === "percent") put(cell, percent(v));
     else if (c.kind === "heat") heatCell(row, c, cell, v);
     else if (c.kind === "spark") putNodes(cell, row.spark.join(), () => [spark(row.spark)]);
     else put(cell, c.kind === "text" ? state.header.names[v] : number(v, 4));
