@@ -11,6 +11,7 @@ from drlnb.fleet.rows.board import Board
 from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.summary import summarise
 from drlnb.planning.settings import owner
+from drlnb.records.columns.leasing import RequestUnmet
 from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError, TrainingFailed
@@ -18,13 +19,14 @@ from drlnb.records.journal import Journal
 from drlnb.records.round import CheckpointWritten, EpisodesLost, RoundUnfinished
 from drlnb.records.spec import RlWork, WorkSpec
 from drlnb.runtime.files.run_directory import RunDir
+from drlnb.runtime.protocol import split_pool_task
 from drlnb.views.folds.entries import Entry
 from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Watch", "known", "known_rl", "outcome", "refuse_task", "status_of"]
 
 #: What is told in words.
-_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable)
+_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable, RequestUnmet)
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
 
@@ -116,7 +118,8 @@ class Watch(ABC):
     def _count(self, entries: Sequence[Entry], *, gap: bool = False) -> None:
         """Bring tasks and defects up to date; the lock is held."""
         self._board.feed(entries, gap=gap)
-        said = [r.text for _, r in entries if isinstance(r, _TOLD)]
+        told = [r for _, r in entries if isinstance(r, _TOLD)]
+        said = [r.text for r in told if not isinstance(r, RequestUnmet) or split_pool_task(r.task)[0] == self.run_id]
         self._defects += [text for text in dict.fromkeys(said) if text and text not in self._defects]
 
 

@@ -11,6 +11,7 @@ from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing import machine as leasing
 from drlnb.planning.leasing import requests
 from drlnb.planning.leasing.ledger import Ledger
+from drlnb.planning.leasing.pump import ask_holders
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.placement import tasks
@@ -56,14 +57,18 @@ def _lease(pool: PoolState, event: Event, out: Out) -> None:
 
 def _slots(pool: PoolState, event: Event, out: Out) -> None:
     """Apply an event by which slots may come or go; before any is lent, tasks are placed anew."""
+    moved: dict[str, tasks.Placed] = {}
 
     def rule(ledger: Ledger, event: Event, out: Out) -> None:
         leasing.RULES[type(event)](ledger, event, out)
-        moved = tasks.slots_changed(pool.placement, ledger.lendable, event.t, pool.planners_of, out)
+        moved.update(tasks.slots_changed(pool.placement, ledger.lendable, event.t, pool.planners_of, out))
         for task, placed in moved.items():
             requests.task_moved(ledger, task, placed.home, placed.allowed, placed.refusal, out)
 
     leasing.apply(pool.leases, rule, event, out)
+    for lease in pool.leases.open.values():
+        if lease.task in moved and lease.state == "pending":
+            ask_holders(pool.leases, lease, out)
 
 
 def _slot_failed(pool: PoolState, event: SlotFailed, out: Out) -> None:
@@ -90,6 +95,8 @@ def _slot_requested(pool: PoolState, event: SlotRequested, out: Out) -> None:
 def _setting_changed(pool: PoolState, event: SettingChanged, out: Out) -> None:
     if event.key == CPU_SLOTS_KEY:
         tasks.setting_changed(pool.placement, event, out)
+    elif event.key == tasks.PLANNER_KEY:
+        tasks.planner_chosen(pool.placement, event, pool.planners_of, out)
     else:
         _slots(pool, event, out)
 

@@ -8,8 +8,8 @@ AT_ONCE = "at once"
 NEXT_LOOK = "from the next look on"
 #: It goes to a holder with its grant, and stays with it until that lease ends.
 NEXT_GRANT = "from the next grant on"
-#: Collectors are placed when an attempt starts, and when a node is lost.
-NEXT_PLACEMENT = "from the next attempt, or loss of a node of its collectors, on"
+#: A task is placed when an attempt starts or a node of its collectors is lost; by some planners when slots come or go.
+NEXT_PLACEMENT = "from the next placement on"
 #: A round has one set of settings.
 NEXT_ROUND = "from the next round on"
 #: What an executor computes already follows the plan that it was sent with.

@@ -33,7 +33,8 @@ def anatomy(journal: Journal | Fold) -> View:
     """Return the mean round of every task, part by part.
 
     ``collect`` is the slowest collector's time, ``wait for a slot`` from request to grant, ``update`` staging and
-    gradient steps, ``push`` the way of the parameters to every host, ``control`` all that is left.
+    gradient steps, ``push`` the way of the parameters to every host, ``control`` all that is left.  A task has no bar
+    of a part that its rounds do not have.
 
     Parameters
     ----------
@@ -57,25 +58,27 @@ def anatomy(journal: Journal | Fold) -> View:
 
 
 def _parts(task: TaskFold) -> tuple[Floats, int, float, bool]:
-    """Return mean seconds per part, number of rounds, mean round, and whether parts overlapped."""
+    """Return mean seconds per part (NaN: not of its rounds), rounds, mean round, and whether parts overlapped."""
     round_s = task.metric("round/time_s")
     known = np.isfinite(round_s)
     if not known.any():
         return np.zeros(len(theme.PHASES)), 0, 0.0, False
 
     values = np.array([task.metric(f"round/{name}_s")[known] for name in _METRICS])
-    parts = np.where(np.isfinite(values), values, 0.0).mean(axis=1)
+    has = np.isfinite(values)
+    parts = np.where(has, values, 0.0).mean(axis=1)
     parts[_CONTROL] -= parts[_PUSH]
     whole = float(np.mean(round_s[known]))
-    return np.maximum(0.0, parts), int(known.sum()), whole, bool(parts[_CONTROL] < -1e-3 * whole)
+    seconds = np.where(has.any(axis=1), np.maximum(0.0, parts), np.nan)
+    return seconds, int(known.sum()), whole, bool(parts[_CONTROL] < -1e-3 * whole)
 
 
 def _bars(means: dict[str, tuple[Floats, int, float, bool]]) -> Table:
     n = len(theme.PHASES)
     parts = np.array([parts for parts, *_ in means.values()], dtype=np.float64).reshape(-1, n)
-    stop = np.cumsum(parts, axis=1)
+    stop = np.nancumsum(parts, axis=1)
     whole = np.array([round_s for _, _, round_s, _ in means.values()], dtype=np.float64).reshape(-1, 1)
-    return {
+    bars = {
         "start": (stop - parts).ravel(),
         "stop": stop.ravel(),
         "mean": parts.ravel(),
@@ -84,12 +87,13 @@ def _bars(means: dict[str, tuple[Floats, int, float, bool]]) -> Table:
         "lane": np.repeat(np.arange(len(means)), n),
         "series": np.tile(np.arange(n), len(means)),
     }
+    return {name: values[np.isfinite(bars["mean"])] for name, values in bars.items()}
 
 
 def _sentence(means: dict[str, tuple[Floats, int, float, bool]]) -> str:
     if not means:
         return "no finished rounds yet"
-    total = np.sum([parts * n for parts, n, _, _ in means.values()], axis=0)
+    total = np.nansum([parts * n for parts, n, _, _ in means.values()], axis=0)
     n_rounds = sum(n for _, n, _, _ in means.values())
     largest = int(np.argmax(total))
     share = float(total[largest] / total.sum()) if total.sum() > 0 else 0.0

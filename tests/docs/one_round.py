@@ -211,7 +211,7 @@ def learn(fleet: drlnb.Fleet, learner: Learner, hold: "HoldPlanner", arriving: I
         if lease is None and action == "request":
             lease = fleet.lease(settings.n_slots, name=NAME).open()
         elif lease is None and len(fragments) == settings.n_collectors:
-            raise RuntimeError(f"hold planner {hold.name} would wait for ever: all experience of the round is here")
+            raise RuntimeError(f"hold planner {hold.name} would wait for ever: all batches of the round are here")
         elif lease is None:
             fragments.append(next(arriving))
         elif action == "return":

@@ -196,9 +196,7 @@ def test_a_planner_that_waits_for_ever_is_refused():
     exec(compile(TEXT, "one_round.py", "exec"), made)
     fragments = [made["Fragment"](collector=i, version=1, episode_returns=[], rows={}) for i in range(2)]
     learner = SimpleNamespace(settings=made["Settings"]())
-    with pytest.raises(
-        RuntimeError, match="hold planner idle would wait for ever: all experience of the round is here"
-    ):
+    with pytest.raises(RuntimeError, match="hold planner idle would wait for ever: all batches of the round are here"):
         made["learn"](None, learner, Idle(), iter(fragments))
 
 

@@ -163,6 +163,14 @@ def test_defects_of_the_broker_are_told(training, link):
     assert training.notices == ("it broke",)
 
 
+def test_a_task_that_waits_for_more_slots_than_there_are_is_told_once(training, link):
+    """However many of its rounds wait; those of other runs and users' loops are told where they belong."""
+    unmet = {"s": "broker-e1", "k": "d", "r": "RequestUnmet", "request_id": "x", "n_slots": 2, "n_allowed": 1}
+    link.say(*({**unmet, "task": task} for task in ("r1/a", "r1/a", "r2/a", "loop")), ended("a"), ended("b"))
+    training.wait(5)
+    assert training.notices == ("task r1/a waits: it wants 2 slots at once, and 1 may serve it now",)
+
+
 def test_a_model_needs_a_checkpoint(training):
     """Before the first one the task is named; a run of two tasks asks which."""
     with pytest.raises(CheckpointError, match="task a has no checkpoint"):

@@ -30,15 +30,34 @@ RUNS = {
             Fault(t=27.0, kind="holder", index=0, down_s=1.0),
         ),
     },
+    # Supervised work: nobody acts.
+    "fit": {
+        "n_tasks": 2,
+        "n_slots": 1,
+        "n_rounds": 0,
+        "n_collectors": 0,
+        "hold": "yield",
+        "config": {
+            "n_steps": 50,
+            "total_timesteps": 180,
+            "streams": False,
+            "checkpoint_every": 1,
+            "checkpoint_min_s": 0.0,
+        },
+        "faults": (
+            Fault(t=2.5, kind="executor", index=0),
+            Fault(t=4.5, kind="holder", index=0, down_s=1.0),
+        ),
+    },
 }
 
 
 def main() -> None:
     """Write every folder."""
     for name, shape in RUNS.items():
-        arguments = dict(shape)
+        arguments = {"n_collectors": 2, **shape}
         n_tasks = arguments.pop("n_tasks")
-        pool, tasks = run_tasks(range(n_tasks), n_collectors=2, seed=1, costs=Costs(), **arguments)
+        pool, tasks = run_tasks(range(n_tasks), seed=1, costs=Costs(), **arguments)
         folder = Path(__file__).parent / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -16,6 +16,7 @@ from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 from drlnb.views.fleet import tasks as table_of
 from drlnb.views.learning import curves
+from drlnb.views.rounds import anatomy
 
 #: 45 steps in rounds of 10; work without environments.
 FIT = {"n_envs": 0, "n_collectors": 0, "n_steps": 10, "total_timesteps": 45, "eval_freq": 5}
@@ -37,6 +38,10 @@ def test_two_tasks_share_a_slot_without_anybody_who_acts(hold):
         nobody = (warmup.StartCollector, warmup.WakeCollector, distribution.SendParameters, batching.BatchPlanned)
         assert not stream.of(*nobody)
         assert not stream.of(words.DropExperience), "there is no fragment to free"
+        reasons = " ".join(plan.reason for plan in stream.of(leasing.HoldPlanned))
+        assert "experience" not in reasons, "it has none"
+        for row in stream.of(words.MetricsRecorded):
+            assert not row.metrics.keys() & {"round/collect_s", "round/push_s"}, "nobody acts or receives"
         assert stream.records[-1] == words.EndTask.match(state="done")
         assert replay(stream).difference is None
     grants = pool.host.stream.of(leasing.LeaseGranted)
@@ -70,3 +75,14 @@ def test_pictures_of_it_invent_nothing():
     rows = [dict(zip(names, row, strict=True)) for row in view.rows()]
     assert [(row["rounds"], row["total"], row["ret"]) for row in rows] == [(5, 5, None), (5, 5, None)]
     assert curves(journal).sentence == "no train/loss yet", "a simulation has no loss"
+    parts = anatomy(journal)
+    names = [column.name for column in parts.table]
+    rows = [dict(zip(names, row, strict=True)) for row in parts.rows()]
+    assert [row["series"] for row in rows] == ["wait for a slot", "update", "control"] * 2
+    means = [
+        sum(row.metrics["round/update_s"] for row in task.streams[0].of(words.MetricsRecorded)) / 5 for task in tasks
+    ]
+    assert sorted(rows[i]["mean"] for i in (1, 4)) == pytest.approx(sorted(means))
+    lanes, starts, stops = (parts.columns["bars"][name] for name in ("lane", "start", "stop"))
+    assert lanes.tolist() == [0, 0, 0, 1, 1, 1]
+    assert starts.reshape(2, 3)[:, 1:].tolist() == stops.reshape(2, 3)[:, :-1].tolist()

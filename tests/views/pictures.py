@@ -43,7 +43,7 @@ VIEWS = {
 }  # fmt: skip
 
 #: The golden journals, and a task's warm-up alone.
-JOURNALS = ("faults", "three-tasks-last", "two-tasks-one-slot", "warmup")
+JOURNALS = ("faults", "fit", "three-tasks-last", "two-tasks-one-slot", "warmup")
 
 
 @lru_cache

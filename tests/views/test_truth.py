@@ -269,7 +269,7 @@ def test_a_collector_is_always_in_one_phase(of):
     """Its bars leave a gap at most before it begins to act again; what each lasts is what it is said to last."""
     view = waterfall.waterfall(_played(of) if of in SHAPES else journal_of(of), n_rounds=100)
     bars, acts = view.columns["bars"], [series["name"] for series in view.facts["series"]].index("acts")
-    assert len(bars["start"]) > 40
+    assert (len(bars["start"]) > 40) != (of == "fit"), "of supervised work nobody acts"
     assert bars["held"] == pytest.approx(bars["stop"] - bars["start"])
     for lane in np.unique(bars["lane"]):
         mine = np.flatnonzero(bars["lane"] == lane)

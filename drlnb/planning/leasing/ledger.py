@@ -31,7 +31,7 @@ class Ledger:
     token: int = 0
     #: A ``reap`` deadline is on its way.
     reaping: bool = False
-    #: Slots that the pool is made of, up or not; empty: nobody has told.
+    #: Slots that the pool is made of, up or not; empty: nobody has told, or later workers may bring others.
     opened: tuple[str, ...] = ()
     slots: dict[str, Slot] = field(default_factory=dict)
     tasks: dict[str, TaskBook] = field(default_factory=dict)
@@ -126,9 +126,8 @@ class Ledger:
 
     def why_never(self, task: str, n_slots: int, allowed: Iterable[str]) -> str:
         """Return why so many of some slots (none: of any) can never be lent together; empty if they can, or may."""
-        allowed = set(allowed)
-        n_known = len(allowed.intersection(self.opened or allowed) if allowed else self.opened)
-        if n_slots <= n_known or not (allowed or self.opened):
+        n_known = len(set(self.opened).intersection(allowed or self.opened))
+        if n_slots <= n_known or not self.opened:
             return ""
         return f"task {task} would wait for ever: it wants {n_slots} slots at once, and {n_known} may serve it"
 

@@ -68,8 +68,8 @@ class Once:
             return HoldPlan(action="wait", reason=f"{view.n_arrived} of {view.n_expected} collectors have sent")
         if view.n_arrived == 0:
             return HoldPlan(action="wait", reason="nothing has arrived")
-        which = "all experience" if self.waits else "first experience"
-        return HoldPlan(action="request", reason=f"{which} of the round is here")
+        which = "all batches of the round are" if self.waits else "the round's first batch is"
+        return HoldPlan(action="request", reason=f"{which} here")
 
 
 class Yield:
@@ -94,13 +94,13 @@ class Yield:
                 return HoldPlan(action="keep", reason=dear or "there is work, or nobody waits")
             return HoldPlan(action="return", reason="nothing to compute, and somebody waits")
         if complete:
-            return HoldPlan(action="request", reason="all experience of the round is here")
+            return HoldPlan(action="request", reason="all batches of the round are here")
         if not view.n_queued:
             return HoldPlan(action="wait", reason="nothing to compute")
         if not view.divisible and view.crowded:
             reason = f"{view.n_arrived} of {view.n_expected} collectors have sent, and slots are wanted"
             return HoldPlan(action="wait", reason=reason)
-        return HoldPlan(action="request", reason=dear or "experience is here")
+        return HoldPlan(action="request", reason=dear or "a batch is here")
 
 
 def _too_dear(view: HoldView) -> str:

@@ -11,8 +11,10 @@ from drlnb.records.columns import placement as records
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import SettingChanged
 
-__all__ = ["Placed", "Placements", "PlannersOf"]
+__all__ = ["PLANNER_KEY", "Placed", "Placements", "PlannersOf"]
 
+#: Setting of a task that names its planner.
+PLANNER_KEY = "placement.planner"
 #: Failures that are remembered of each slot and node.
 _FAILURES = 16
 #: Returns the planners of a task: runs may have placement planners of their own.
@@ -133,6 +135,19 @@ def setting_changed(state: Placements, event: SettingChanged, out: Out) -> None:
         out.append(RequestRefused(subject=event.key, reason=problem))
     else:
         state.cpu_slots = 0 if event.value == AUTO else event.value
+
+
+def planner_chosen(state: Placements, event: SettingChanged, planners_of: PlannersOf, out: Out) -> None:
+    """Have another planner follow a task's slots; one that is not placed names its planner as it asks."""
+    task, name = str(event.task), str(event.value)
+    if task not in state.placed:
+        return
+    try:
+        planners_of(task).make(PLACEMENT, name)
+    except ValueError as error:
+        out.append(RequestRefused(subject=event.key, reason=str(error)))
+    else:
+        state.placed[task] = replace(state.placed[task], planner=name)
 
 
 def _place(state: Placements, asked: records.PlacementAsked, planners_of: PlannersOf, out: Out) -> None:

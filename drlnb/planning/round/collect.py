@@ -151,7 +151,7 @@ def host_completed(state: RoundState, event: distribution.HostCompleted, out: Ou
     publication = state.crew.publication
     if not publication.completed(event, out):
         return
-    state.progress.push_s = max(state.progress.push_s, event.publish_s)
+    state.progress.push_s = max(state.progress.push_s or 0.0, event.publish_s)
     if not publication.behind(event.version):
         n_hosts = len(publication.hosts)
         out.append(

@@ -30,9 +30,10 @@ class Progress:
     #: Stream time at which this attempt would have started had it trained from the beginning, in seconds.
     origin_t: float = 0.0
     round_t: float = 0.0
-    collect_s: float = 0.0
     update_s: float = 0.0
-    push_s: float = 0.0
+    #: Of the slowest collector; until the slowest host held the parameters.  None: no answer, or nobody to answer.
+    collect_s: float | None = None
+    push_s: float | None = None
     #: Episodes that the present resume has lost and no metrics have reported yet.
     episodes_lost: int = 0
     #: Event time of the grant of the lease that is held; None: none is.
@@ -63,7 +64,8 @@ class Progress:
     def began(self, t: float) -> None:
         """Start the clocks and sums of a round."""
         self.round_t = t
-        self.collect_s = self.update_s = self.push_s = self.waited_s = self.held_s = 0.0
+        self.update_s = self.waited_s = self.held_s = 0.0
+        self.collect_s = self.push_s = None
         self.n_leases = self.n_known = self.n_resident = self.moved_bytes = 0
         self.leads = {known: leads for known, leads in self.leads.items() if known > self.n_rounds}
         self.starts = {known: both for known, both in self.starts.items() if known > self.n_rounds}
@@ -96,7 +98,7 @@ class Progress:
 
     def collected(self, collector: int, collect_s: float, episodes: Sequence[Episode]) -> None:
         """Add one collector's share: the slowest one is on the critical path."""
-        self.collect_s = max(self.collect_s, collect_s)
+        self.collect_s = max(self.collect_s or 0.0, collect_s)
         self.arrived[collector] = [episode(values) for values in episodes]
 
     def finished(self, n_samples: int) -> None:
@@ -126,7 +128,7 @@ class Progress:
             "round/wait_lease_s": self.waited_s,
             "round/update_s": self.update_s,
             "round/push_s": self.push_s,
-            "round/control_s": round_s - self.collect_s - self.waited_s - self.update_s,
+            "round/control_s": round_s - (self.collect_s or 0.0) - self.waited_s - self.update_s,
         }
         if self.episodes_lost:
             row["resume/episodes_lost"], self.episodes_lost = self.episodes_lost, 0
@@ -139,7 +141,9 @@ class Progress:
         if self.n_known:
             row["lease/resident_hit"] = self.n_resident / self.n_known
         row |= self._of_starts()
-        return {key: round(value, 6) if key.endswith("_s") else value for key, value in row.items()}
+        return {
+            key: round(value, 6) if key.endswith("_s") else value for key, value in row.items() if value is not None
+        }
 
     def _of_starts(self) -> Row:
         """Return what was planned and measured of the starts for the round that has been finished."""

@@ -7,7 +7,7 @@ from drlnb.records.ids import Fence
 
 # ------------------------------------------------------------------ events of the lease table (in the pool's stream)
 class SlotsOpened(Event):
-    """The slots that the pool is made of, up or not: what needs more of them than there are need not wait."""
+    """The slots that the pool is made of and will be, up or not: what needs more of them need not wait."""
 
     slots: tuple[str, ...]
 
@@ -182,6 +182,12 @@ class RequestUnmet(Decision):
     n_slots: int
     #: Slots that exist and may serve it.
     n_allowed: int
+
+    @property
+    def text(self) -> str:
+        """What that means, in words for the user."""
+        wants = "a slot" if self.n_slots == 1 else f"{self.n_slots} slots at once"
+        return f"task {self.task} waits: it wants {wants}, and {self.n_allowed} may serve it now"
 
 
 class LoadEstimated(Decision):

@@ -77,7 +77,8 @@ class Nodes:
         self._share_cpus(self.rows[node]["host"], added=node)
         if self.pool.opened and node not in self._known:
             self.pool.lend_later(node)
-            self.broker.host.feed(leasing.SlotsOpened, slots=tuple(self.pool.slot_names))
+            if not self.pool.can_grow:
+                self.broker.host.feed(leasing.SlotsOpened, slots=tuple(self.pool.slot_names))
         self._known.add(node)
         self.wake()
         return {"epoch": self.broker.epoch, "slots": self.pool.slots_of(node), "cpu_slots": self.cpu_slots(node)}
@@ -222,7 +223,8 @@ class Nodes:
         """Decide once which slots the pool has, as :meth:`PoolDevices.open` does, and have their executors started."""
         if not self.pool.open(n_slots, seats, names, isolation):
             return
-        self.broker.host.feed(leasing.SlotsOpened, slots=tuple(self.pool.slot_names))
+        if not self.pool.can_grow:
+            self.broker.host.feed(leasing.SlotsOpened, slots=tuple(self.pool.slot_names))
         for node in self.given:
             await self.broker.ask_node(node, "drlnb_slots", 15.0, slots=self.pool.slots_of(node))
 

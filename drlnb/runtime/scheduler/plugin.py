@@ -96,9 +96,8 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.host = MachineHost(self.pool, by_class(effects), sinks)
         self.host.on_defect = self.runs.defect
         self._lag: asyncio.Task[None] | None = None
-        #: Fleet on a cluster of somebody else's -> its client; whether there ever was one.
+        #: Fleet on a cluster of somebody else's -> its client.
         self._fleets: dict[str, str] = {}
-        self._shared = False
         self._leaving: asyncio.Task[None] | None = None
         self._begin_watch()
         for part in (self, self.nodes, self.runs, self.grants, self.loops):
@@ -159,7 +158,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
 
     def _leave_if_unused(self) -> None:
         used = self.runs.any_live or self.loops.any_open or self._any_fleet
-        if self._shared and not used and self._leaving is None:
+        if self.nodes.pool.shared and not used and self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
 
     async def _leave(self) -> None:
@@ -180,7 +179,7 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         if leaving is not None:
             await asyncio.wait([leaving])
         elif fleet:
-            self._shared = True
+            self.nodes.pool.shared = True
             self._fleets[fleet] = client
         about = {"protocol": PROTOCOL, "version": drlnb_version(), "epoch": self.epoch, "t": self.host.now}
         where = {"pid": os.getpid(), "host": socket.gethostname(), "boot": machine()}

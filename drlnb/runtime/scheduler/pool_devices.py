@@ -29,6 +29,8 @@ class PoolDevices:
         #: Node -> slots given to it, by slot name; kept over a restart of the node.
         self.given: dict[str, dict[str, Plain]] = {}
         self.opened = False
+        #: There was a fleet on a cluster of somebody else's: workers may join.
+        self.shared = False
         #: What was asked for when it was opened.
         self.n_devices = 0
         self.names: tuple[str, ...] = ()
@@ -48,6 +50,12 @@ class PoolDevices:
     def slot_names(self) -> list[str]:
         """Names of the slots that are given to nodes."""
         return [slot for slots in self.given.values() for slot in slots]
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether workers that come later may bring further slots: it is made of what every node has."""
+        of_every_node = not self.names or any(name.startswith(("cuda:", "cpu:")) for name in self.names)
+        return self.shared and not self.counted and of_every_node
 
     def slots_of(self, node: str) -> list[Plain]:
         """Return what a node must know of its slots."""

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from drlnb.planning.pool import PoolMachine
-from drlnb.planning.settings import as_config, begun_with, owner, setting_problem, unknown_setting
+from drlnb.planning.registry import OWN
+from drlnb.planning.settings import SETTINGS, as_config, begun_with, owner, setting_problem, unknown_setting
 from drlnb.records.base import Record
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import ENDS
@@ -245,6 +246,9 @@ class LiveRun:
         """Return why one task cannot have a value; empty if it can."""
         try:
             if owner(key):
+                decision = SETTINGS[key].decision
+                if decision and str(value).startswith(OWN) and value != self.spec.get("planners", {}).get(decision):
+                    return f"this run has no {decision} planner {value!r}"
                 begun = begun_with(self.spec.get("planners", {}), self.spec.get("settings", {}))
                 in_force = {**begun, **self.tasks[plain["name"]]["scheduling"]}
                 return setting_problem(

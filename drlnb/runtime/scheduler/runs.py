@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from drlnb.planning.placement.tasks import PLANNER_KEY
 from drlnb.planning.settings import owner
 from drlnb.records.base import Record
 from drlnb.records.columns import leasing, placement
@@ -221,17 +222,19 @@ class Runs:
 
     async def _pass_on(self, live: LiveRun, name: str, wish: Plain) -> str:
         """Pass a wish on to one task; return why its master refuses, empty if it does not."""
-        node = live.tasks[name]["node"]
-        if (wish["action"], wish["key"]) == ("set", "task.priority"):
+        node, set_key = live.tasks[name]["node"], wish["key"] if wish["action"] == "set" else ""
+        if set_key != "task.priority":
+            answer = await self.broker.ask_node(node, "drlnb_control", SOON_S, run=live.run, task=name, **wish)
+            if not node and wish["action"] in ("stop", "kill"):  # an anchor that starts yet gets it
+                self.end_here(live, name, "stopped", wish["reason"] or "stopped while it ran nowhere")
+            if refused := str((answer or {}).get("refused", "")):
+                return refused
+        if set_key in ("task.priority", PLANNER_KEY):
             try:
-                await self.broker.pool_set(wish["key"], wish["value"], pool_task(live.run, name))
+                await self.broker.pool_set(set_key, wish["value"], pool_task(live.run, name))
             except ConfigError as error:
                 return str(error)
-            return ""
-        answer = await self.broker.ask_node(node, "drlnb_control", SOON_S, run=live.run, task=name, **wish)
-        if not node and wish["action"] in ("stop", "kill"):  # an anchor that starts yet gets it
-            self.end_here(live, name, "stopped", wish["reason"] or "stopped while it ran nowhere")
-        return str((answer or {}).get("refused", ""))
+        return ""
 
     # ------------------------------------------------------------------ masters
     async def task_attach(self, run: str, task: str, node: str, request: str) -> Plain:

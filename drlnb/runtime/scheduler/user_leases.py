@@ -147,7 +147,7 @@ class Loops:
     async def loop_acquire(self, request_id: str, task: str, round: int, n_slots: int = 1, priority: int = 0) -> Plain:
         """Wait for slots, at most ``poll_s``; a repeat goes on waiting, or gets the same grant."""
         n_known = len(self.broker.nodes.pool.slot_names)
-        if n_slots > n_known:
+        if n_slots > n_known and not self.broker.nodes.pool.can_grow:
             raise ConfigError(f"n_slots = {n_slots}, but the pool has {n_known}")
         self._open_tape()
         loop = self._comes(task, request_id)

@@ -63,6 +63,7 @@ def _changes(fold: Fold) -> list[_Change]:
     changes: list[_Change] = [
         (t + fold.offset_s(stream), event, None if event.task is None else fold.pool.short(event.task))
         for stream, t, event in fold.pool.settings
+        if event.key != "placement.planner"  # the task's own journal has it, too
     ]
     for name, task in sorted(fold.tasks.items()):
         for attempt in task.in_order:

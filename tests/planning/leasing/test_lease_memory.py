@@ -82,12 +82,12 @@ VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_q
 @pytest.mark.parametrize(
     ("changes", "action", "reason"),
     [
-        ({}, "request", "experience is here"),
+        ({}, "request", "a batch is here"),
         ({"requested": True}, "keep", "a slot is asked for"),
         ({"n_queued": 0}, "wait", "nothing to compute"),
-        ({"n_arrived": 2}, "request", "all experience of the round is here"),
+        ({"n_arrived": 2}, "request", "all batches of the round are here"),
         ({"divisible": False, "crowded": True}, "wait", "1 of 2 collectors have sent, and slots are wanted"),
-        ({"divisible": False}, "request", "experience is here"),
+        ({"divisible": False}, "request", "a batch is here"),
         ({"held": True, "n_queued": 0}, "keep", "there is work, or nobody waits"),
         ({"held": True, "n_queued": 0, "demand": True}, "return", "nothing to compute, and somebody waits"),
         ({"held": True, "n_queued": 1, "demand": True}, "keep", "there is work, or nobody waits"),
@@ -100,7 +100,7 @@ VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_q
         ),
         ({"held": True, "n_queued": 0, "demand": True, "switch_p50_s": 0.1, "compute_p50_s": 0.5}, "return", None),
         ({"switch_p50_s": 0.2, "compute_p50_s": 0.5}, "request", "switch too dear: 0.2 s for batches of 0.5 s"),
-        ({"switch_p50_s": 0.2, "compute_p50_s": None}, "request", "experience is here"),
+        ({"switch_p50_s": 0.2, "compute_p50_s": None}, "request", "a batch is here"),
     ],
 )
 def test_yield_asks_at_work_and_returns_on_demand(changes, action, reason):

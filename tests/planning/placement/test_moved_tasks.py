@@ -25,8 +25,9 @@ from drlnb.planning.placement import Placement
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.replay import replay
-from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, SlotFreed, SlotsOpened
+from drlnb.records.columns.leasing import AskYield, LeaseGranted, RequestRefused, SlotFreed, SlotsOpened
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
+from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Stream, StreamOpened
 
 
@@ -246,6 +247,61 @@ def test_a_request_that_could_never_be_met_any_more_is_refused_for_good():
     assert refused == RequestRefused(subject="a-1", reason=reason, final=True)
 
 
+def test_who_holds_the_slot_to_which_a_waiting_request_moves_is_asked_to_give_way():
+    """Nobody waited for that slot so far; a holder that was asked is not asked again, nor is one of another slot."""
+    pool = pool_of(Away(strict=True), nodes=("n0", "n1", "n2"))
+    pool.handle(own("a", t=1.0, node="n2"))
+    b, _, _ = (
+        grant(pool, requested(task, t=1.0, allowed=(f"n{k}/cpu0",), yields=k > 0))
+        for k, task in ((1, "b"), (0, "c"), (2, "d"))
+    )
+    assert not of(AskYield, pool.handle(requested("a", t=2.0)))
+    asked_now = of(AskYield, pool.handle(slot_failed("n0/cpu0", t=3.0)))
+    assert [(each.fence, each.task) for each in asked_now] == [(b.fence, "b")]
+    assert only(LeaseGranted, pool.handle(returned(b.fence, t=4.0))).task == "a"
+
+
+def test_a_request_that_moves_to_a_free_slot_asks_nobody():
+    """It is granted at once."""
+    pool = pool_of(Away(strict=True))
+    pool.handle(own("a", t=1.0))
+    grant(pool, requested("b", t=1.0, allowed=("n0/cpu0",), yields=True))
+    pool.handle(requested("a", t=2.0))
+    out = pool.handle(slot_failed("n0/cpu0", t=3.0))
+    assert only(LeaseGranted, out).task == "a"
+    assert not of(AskYield, out)
+
+
+def chosen(task, planner, t):
+    return SettingChanged(t=t, key="placement.planner", value=planner, task=task)
+
+
+def test_a_planner_that_is_chosen_while_a_task_trains_is_the_one_that_follows_its_slots():
+    """`first` is not asked as slots go; the own one is, from the next such time on; other tasks keep theirs."""
+    planner = Away()
+    pool = pool_of(planner)
+    pool.handle(own("a", t=1.0))
+    pool.handle(own("b", t=1.0))
+    assert pool.handle(chosen("a", "first", t=2.0)) == ()
+    planned = of(PlacementPlanned, pool.handle(slot_failed("n0/cpu0", t=3.0)))
+    assert [(plan.task, plan.home) for plan in planned] == [("b", "n1/cpu0")]
+    assert pool.handle(chosen("a", "own:away", t=4.0)) == ()
+    planned = of(PlacementPlanned, pool.handle(slot_added("n0/cpu0", t=5.0, epoch=1)))
+    assert [(plan.task, plan.planner) for plan in planned] == [("a", "own:away"), ("b", "own:away")]
+
+
+@pytest.mark.parametrize(("task", "planner"), [("a", "clever"), ("gone", "first")])
+def test_a_choice_that_cannot_be_changes_nothing(task, planner):
+    """No such planner: one line, and the task goes on with its own; a task that is not placed is placed later."""
+    pool = pool_of(Away())
+    pool.handle(own("a", t=1.0))
+    before = pool.snapshot()
+    out = pool.handle(chosen(task, planner, t=1.0))
+    assert [each.subject for each in of(RequestRefused, out)] == ["placement.planner"] * (task == "a")
+    assert pool.snapshot() == before
+    assert of(PlacementPlanned, pool.handle(slot_failed("n0/cpu0", t=2.0)))
+
+
 @pytest.mark.parametrize("residency", [True, False])
 def test_slots_that_a_planner_forbids_are_never_lent(residency):
     """Whether or not slots are chosen by what they hold."""
@@ -288,9 +344,11 @@ def test_what_planners_said_as_slots_went_is_decided_again_without_them():
     events += [requested(task, t=2.0) for task in planners]
     events += [slot_failed("n0/cpu0", t=3.0), slot_added("n0/cpu0", t=4.0, epoch=1), idled("n1/cpu0", t=5.0)]
     events += [requested("r/b", t=6.0, round=2), node_lost("n1", t=7.0), slot_failed("n0/cpu0", t=8.0)]
+    events += [chosen("r/a", "first", t=9.0), slot_added("n0/cpu0", t=9.5, epoch=2), chosen("r/a", "own:away", t=10.0)]
+    events += [node_added("n2", t=11.0), slot_added("n2/cpu0", t=11.0)]
     counts = replayed(pool, events)
-    # Three at first; two at each of the three changes that leave a slot.
-    assert counts["PlacementPlanned"] == 3 + 2 * 3
+    # Three at first; two at each of the changes that leave a slot, but for the one that `first` does not follow.
+    assert counts["PlacementPlanned"] == 3 + 2 * 4 + 1
 
 
 def test_a_planner_that_fails_before_the_first_node_is_there_is_told_apart_from_the_next():

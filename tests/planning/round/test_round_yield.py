@@ -25,9 +25,7 @@ def test_a_slot_is_asked_for_when_there_is_work():
     """At the first arrival; the request says that its lease will be given away on demand."""
     master = stream()
     out = master.arrived(0)
-    assert only(HoldPlanned, out) == HoldPlanned(
-        round=2, action="request", planner="yield", reason="experience is here"
-    )
+    assert only(HoldPlanned, out) == HoldPlanned(round=2, action="request", planner="yield", reason="a batch is here")
     assert only(words.RequestSlot, out).yields
     assert [one.keep for one in of(words.ComputeGradient, master.granted())] == [True]
 

@@ -68,7 +68,7 @@ def test_a_whole_round_with_two_collectors():
     assert master.phase == "collecting"
     assert master.arrived(1, episodes=((3.0, 5),)) == (
         WarmupPlanned.match(round=1, collector=1, action="cold", planner="saa"),
-        HoldPlanned.match(round=1, action="request", reason="first experience of the round is here"),
+        HoldPlanned.match(round=1, action="request", reason="the round's first batch is here"),
         words.RequestSlot(request_id="a/1/1-2", round=1),
     )
     out = master.granted(waited_s=1.5)

@@ -197,6 +197,16 @@ def test_where_nothing_is_expected_to_fit_what_is_measured_decides():
     assert not any(isinstance(each, words.SwapUnavailable) for each in task.records)
 
 
+def test_what_moves_nothing_is_not_tried_where_nothing_fits():
+    """It would take 60 B for sure; a plan of the least peak, 30 B, may take less than is expected."""
+    task = Task(budget=5.0, planner="all")
+    task.profiled()
+    task.found()
+    tried = {task.state.running, *task.state.candidates}
+    assert {task.state.predicted(name).peak_bytes for name in tried} == {30.0}
+    assert NONE not in tried
+
+
 @fewer(10)
 @given(st.lists(st.integers(6, 60), min_size=3, max_size=3))
 def test_where_nothing_fits_the_smallest_measured_peak_stays(peaks):

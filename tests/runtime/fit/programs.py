@@ -20,6 +20,20 @@ def regression():
     return module, torch.optim.Adam(module.parameters(), lr=0.01), nn.functional.mse_loss, batches
 
 
+def wide():
+    """Its steps save six rows of 512 KiB, more than its parameters; random numbers and buffers are in their midst."""
+    body = [nn.Linear(10, 128), nn.BatchNorm1d(128), nn.Tanh(), nn.Dropout(0.1)]
+    body += [nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 1)]
+    module = nn.Sequential(*body)
+
+    def given(step):
+        numbers = torch.Generator().manual_seed(step)
+        inputs = torch.randn(1024, 10, generator=numbers)
+        return inputs, (inputs @ WEIGHTS)[:, None]
+
+    return module, torch.optim.Adam(module.parameters(), lr=0.01), nn.functional.mse_loss, given
+
+
 def plain_loop(program, n_steps, seed=0):
     """Return the parameters after a plain PyTorch loop, by name."""
     threads, numbers = torch.get_num_threads(), torch.get_rng_state()

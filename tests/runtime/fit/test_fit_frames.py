@@ -1,10 +1,13 @@
 """Supervised work through an executor's frames and a checkpoint's files: another process goes on with the same bits."""
 
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load
 
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.errors import CheckpointError
 from drlnb.records.ids import Fence
 from drlnb.records.spec import FitWork, RlWork
@@ -15,7 +18,7 @@ from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
 from drlnb.runtime.master.checkpoint_effects import read_newest, write_trained
-from tests.runtime.fit.programs import plain_loop, regression
+from tests.runtime.fit.programs import plain_loop, regression, wide
 
 SPEC = FitWork(name="reg", program="tests.runtime.fit.programs:regression", total_timesteps=30, round_steps=10)
 
@@ -24,7 +27,7 @@ class Slot:
     """An executor, and what its task's master would send it."""
 
     def __init__(self, channel):
-        self.child, self.token = ExecutorChild(channel, Device("cpu")), 0
+        self.child, self.token, self.spec = ExecutorChild(channel, Device("cpu")), 0, SPEC
 
     def ask(self, op, payload=b"", **header):
         fence = Fence(1, self.token)
@@ -33,9 +36,9 @@ class Slot:
 
     def begin(self):
         self.token += 1
-        return self.ask("initialise", spec=SPEC.to_plain())
+        return self.ask("initialise", spec=self.spec.to_plain())
 
-    def round(self, number, state=None):
+    def round(self, number, state=None, **how):
         """Make a round under a lease of its own; `state`: the version's training state, where that is elsewhere."""
         self.token += 1
         staged = {
@@ -49,10 +52,10 @@ class Slot:
         answer, _ = self.ask("stage", n_state=0, **staged)
         if answer["op"] == "need-state":
             facts, buffer = state
-            more = {"n_state": len(buffer), "state": facts, "spec": SPEC.to_plain()}
+            more = {"n_state": len(buffer), "state": facts, "spec": self.spec.to_plain()}
             answer, _ = self.ask("stage", buffer, **staged, **more)
         assert answer["op"] == "staged"
-        return self.ask("finish", round=number, collectors=(-1,))
+        return self.ask("finish", round=number, collectors=(-1,), **how)
 
 
 @pytest.fixture
@@ -93,6 +96,20 @@ def test_what_a_checkpoint_holds_goes_on_elsewhere_with_the_same_bits(slots, tmp
     ours, wanted = load(payload[: answer["event"]["n_bytes"]]), plain_loop(regression, 30)
     assert ours.keys() == wanted.keys()
     assert all(torch.equal(ours[name], value) for name, value in wanted.items())
+
+
+def test_steps_under_a_byte_budget_have_the_same_bits(slots):
+    """Everything that a step saves is swapped: six tensors, random numbers and buffers are in the midst of it."""
+    slot = slots()
+    slot.spec = replace(SPEC, program="tests.runtime.fit.programs:wide")
+    slot.begin()
+    answer, payload = slot.round(1, swap=asdict(SwapOrder("all", 2 << 20, "median")))
+    (step,) = [row for row in answer["swaps"] if row["r"] == "SwapStepMeasured"]
+    assert (step["n_saved"], step["swapped_bytes"]) == (6, 6 * 1024 * 128 * 4)
+    assert step["peak_bytes"] <= 2 << 20
+    ours, wanted = load(payload[: answer["event"]["n_bytes"]]), plain_loop(wide, 10)
+    assert all(torch.equal(ours[name], value) for name, value in wanted.items())
+    slot.child.models.drop("r/reg")
 
 
 def test_a_checkpoint_of_other_work_is_refused(slots, tmp_path):

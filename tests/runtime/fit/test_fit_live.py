@@ -5,9 +5,9 @@ import torch
 from safetensors.torch import load_file
 
 from drlnb.records import round as words
-from drlnb.records.columns import leasing
+from drlnb.records.columns import leasing, swapping
 from drlnb.records.spec import FitWork
-from tests.runtime.fit.programs import plain_loop, regression
+from tests.runtime.fit.programs import plain_loop, regression, wide
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -15,6 +15,10 @@ pytestmark = pytest.mark.cluster
 
 #: Budget; and one that is not made before a user can look.
 N_STEPS, MANY_STEPS = 600, 8000
+#: Of the wide program: bytes of parameters, gradients and buffers; of a layer's output; a budget for two and a half.
+OWN = 8 * (10 * 128 + 128 + 2 * 128 + 2 * (128 * 128 + 128) + 128 + 1) + 2 * 4 * 128 + 8
+ROW = 1024 * 128 * 4
+BUDGET = OWN + 5 * ROW // 2
 
 
 def fit(name, program="regression", **more):
@@ -27,8 +31,8 @@ def parameters(out, task):
     return load_file(folder / (folder / "LATEST").read_text() / "model.safetensors")
 
 
-def assert_plain(out, task, n_steps):
-    ours, wanted = parameters(out, task), plain_loop(regression, n_steps)
+def assert_plain(out, task, n_steps, program=regression):
+    ours, wanted = parameters(out, task), plain_loop(program, n_steps)
     assert ours.keys() == wanted.keys()
     assert all(torch.equal(ours[name], value) for name, value in wanted.items())
 
@@ -75,3 +79,26 @@ def test_killed_and_resumed_it_ends_with_the_same_parameters(make_bench):
     (opened,) = stream.of(words.TaskOpened)
     assert 0 < opened.n_timesteps < MANY_STEPS
     assert_plain(run.out, "reg", MANY_STEPS)
+
+
+@pytest.mark.slow
+def test_a_byte_budget_is_kept_and_changes_no_bit(make_bench):
+    """Plans are tried out, the executor dies in a trial; a budget below the module's own size fails its task alone."""
+    bench = make_bench()
+    spec = fit("reg", "wide", total_timesteps=MANY_STEPS, round_steps=10, memory_budget_bytes=BUDGET)
+    small = fit("small", "wide", memory_budget_bytes=1000)
+    run = bench.start([spec, small])
+    run.until(lambda row: row["r"] == "SwapTrialStarted", "a trial")
+    titled("drlnb executor", bench.handle.pid)[0].kill()
+    kept = run.until(lambda row: row["r"] == "SwapPlanKept", "the end of the trials")
+    bench.link.control("r1", "stop")
+    ended = run.end()
+    assert {name: row["state"] for name, row in ended.items()} == {"reg": "stopped", "small": "failed"}
+    assert ended["small"]["reason"].startswith("ConfigError: the budget must be above the ")
+    n_rounds = int((run.out / "checkpoints" / "reg" / "LATEST").read_text())
+    assert_plain(run.out, "reg", 10 * n_rounds, wide)
+    stream = check_laws(run.out).streams["task-reg-a1"]
+    steps = stream.of(swapping.SwapStepMeasured)
+    assert max(step.peak_bytes for step in steps) <= BUDGET
+    assert {step.plan_key for step in steps} >= {"all", kept["plan_key"]}
+    assert steps[0].swapped_bytes >= 5 * ROW > BUDGET - OWN, "plain steps need more"

@@ -95,6 +95,35 @@ def test_times_of_leases_change_in_an_order_that_keeps_theirs(tmp_path):
     asyncio.run(go())
 
 
+def test_a_placement_planner_that_a_task_takes_is_told_to_the_pool(tmp_path):
+    """The pool asks it when slots come or go; what the task's master refuses, the pool never hears of."""
+
+    async def go():
+        async with Cluster(tmp_path) as cluster:
+            cluster.answers["b"] = {"refused": "not now"}
+            assert await cluster.set("placement.planner", "pack") == "task b: not now"
+            (told,) = cluster.of(SettingChanged)
+            assert (told.key, told.value, told.task) == ("placement.planner", "pack", "r/a")
+            assert told.counts == "from the next placement on"
+            assert [cluster.remembered(name) for name in "ab"] == [{"placement.planner": "pack"}, {}]
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("key", "decision"), [("placement.planner", "placement"), ("leasing.hold", "hold")])
+def test_an_own_planner_that_the_run_does_not_have_is_refused_before_anybody_is_asked(tmp_path, key, decision):
+    """A journal that said so could not be replayed, for that has no planners of users; the run's own one is taken."""
+
+    async def go():
+        async with Cluster(tmp_path, planners={decision: "own:mine"}) as cluster:
+            assert await cluster.set(key, "own:typo") == f"this run has no {decision} planner 'own:typo'"
+            assert (cluster.told, cluster.of(SettingChanged)) == ([], [])
+            cluster.broker.runs.live["r"].planners = Planners({"placement": SimpleNamespace(name="mine")})
+            assert await cluster.set(key, "own:mine") == ""
+
+    asyncio.run(go())
+
+
 def test_settings_of_a_task_are_judged_beside_those_it_has_now(tmp_path):
     """What the run began with and what was changed since: the caller hears at once of what would not fit."""
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
@@ -144,3 +145,57 @@ def test_the_first_later_worker_takes_over_what_it_has_cores_for():
     first, second, every = play(scene)
     assert (first, second) == (["n1/cpu0", "n1/cpu1", "n1/cpu2"], [])
     assert every == first
+
+
+#: A request of a task's master.
+MINE = {"request_id": "r/a/1", "task": "r/a", "attempt": 1, "round": 1, "node": "n0"}
+
+
+async def wanted(world, n_slots):
+    """Ask for slots at once, as a task's master does, and as a user's loop."""
+    grants, loops = world.broker.grants, world.broker.loops
+    task = await grants.acquire(**MINE, wait_s=0.0, n_slots=n_slots)
+    try:
+        return task, await loops.loop_acquire("loop/1", "loop", 1, n_slots)
+    except ConfigError as error:
+        return task, str(error)
+
+
+@pytest.mark.parametrize(("n_slots", "names"), [(None, ()), (None, ["cuda:0"])])
+def test_more_slots_than_there_are_wait_for_later_workers(n_slots, names):
+    """On somebody's cluster, whose later workers bring slots: the pool says once that it waits, and then lends them."""
+
+    async def scene(world):
+        await world.broker.hello(fleet="f", client="c")
+        await world.come("n0")
+        await world.open(n_slots, names=names)
+        world.broker.loops._open_tape()
+        world.broker.host.feed(SettingChanged, task=None, key="leasing.poll_s", value=0.01)
+        asked = await wanted(world, 2)
+        slots = [*(await world.come("n1")), "n0/gpu0"]
+        for slot in slots[-2:]:
+            await world.broker.nodes.slot_up(slot[:2], slot, "cuda", "card", 1)
+        grant = await world.broker.grants.acquire(**MINE, wait_s=1.0)
+        rows = [row for row in world.broker.loops.tape.rows(0)[1] if row["r"] == "RequestUnmet"]
+        return asked, [slot["slot"] for slot in grant["slots"]], rows
+
+    asked, lent, rows = play(scene, GPUS)
+    assert asked == ({"pending": True}, {"pending": True, "n_up": 0})
+    assert sorted(lent) == ["n0/gpu0", "n1/gpu0" if names else "n1/gpu1"]
+    assert [(row["task"], row["n_slots"]) for row in rows] == [("r/a", 2), ("loop", 2)]
+
+
+@pytest.mark.parametrize(
+    ("n_slots", "names", "fleet"), [(None, (), ""), (1, (), "f"), (None, ["GPU-a"], "f"), (None, ["n0/gpu0"], "f")]
+)
+def test_more_slots_than_there_can_be_are_refused_for_good(n_slots, names, fleet):
+    """A cluster of our own has all of its workers; a number, a card or a node's device is no other one later."""
+
+    async def scene(world):
+        await world.broker.hello(fleet=fleet, client="c")
+        await world.come("n0")
+        await world.open(n_slots, names=names)
+        return await wanted(world, 2)
+
+    reason = "task r/a would wait for ever: it wants 2 slots at once, and 1 may serve it"
+    assert play(scene, GPUS) == ({"refused": reason, "final": True}, "n_slots = 2, but the pool has 1")

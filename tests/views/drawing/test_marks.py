@@ -43,6 +43,15 @@ def test_marks_of_one_moment_share_a_line_of_the_figure():
     assert [shape.x0 for shape in layout.shapes] == [note.x for note in layout.annotations]
 
 
+def test_what_the_pool_is_told_of_a_task_has_one_mark():
+    """A placement planner is in the task's journal and, once more, in the pool's."""
+    run = changed()
+    own(run, 10.5, "placement.planner", "pack")
+    change = SettingChanged(t=10.5, key="placement.planner", value="pack", task="run/a", counts=NEXT_ROUND)
+    run.say(run.pool, change)
+    assert [mark["label"] for mark in gantt.gantt(run.journal()).facts["marks"]] == [*LABELS, "A planner: pack"]
+
+
 def own(run, t, key, value):
     counts = AT_ONCE if key.startswith("leasing.") else NEXT_ROUND
     run.say(STREAM, SettingChanged(t=run.own("a", t), key=key, value=value, task="a", counts=counts))
