@@ -15,7 +15,7 @@ from drlnb.planning.warmup import WARMUP
 from drlnb.planning.warmup.settings import COLLECTOR_MODES
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, MessageLost, RangesMissing
-from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
+from drlnb.records.columns.leasing import GradientKept, GradientsRestored, YieldAsked
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, SettingChanged
@@ -277,6 +277,14 @@ class Peer:
         there = self.staged.setdefault((work.fence, work.slot), set())
         assert collector not in there, "I11: a collector's gradient enters a round once"
         there.add(collector)
+
+    def on_KeepGradient(self, command):
+        self.under(command)
+        assert command.collector in self.staged[command.fence, command.slot], "it was computed there, under this lease"
+        key = f"g/{command.round}/{command.collector}/{command.fence}"
+        self.kept[key] = (command.round, command.collector)
+        which = {"collector": command.collector, "round": command.round, "fence": command.fence}
+        self.computing(command, GradientKept, **which, key=key)
 
     def on_RestoreGradients(self, command):
         self.under(command)
