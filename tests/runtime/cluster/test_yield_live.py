@@ -48,6 +48,32 @@ def test_a_slot_changes_hands_in_a_round_and_the_parameters_are_those_of_a_task_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "gpf"])
+def test_a_gradient_from_before_anybody_waited_goes_along(make_bench, algo):
+    """A task alone holds the slot for a collector that hangs; another one comes, and gets it; bitwise as alone."""
+    bench = make_bench(n_workers=1)
+    shape = {"n_steps": 256, "n_epochs": 1} | (STREAM if algo == "ppo" else {})
+    more = {"algo": algo, "n_envs": 2, "n_collectors": 2, **shape, "steps": 256 * 2 * 30}
+    settings = {"switch_limit_frac": 1e6}
+    run = bench.start([bench.spec("a", **more)], settings=settings)
+    run.round(2)
+    (slow,) = titled("drlnb collector a#1", bench.handle.pid)
+    slow.suspend()
+    run.until(lambda row: row["r"] == "LeaseRenewed", "a lease that is held for long")
+    other = bench.start([bench.spec("b", **more)], run="r2", settings=settings)
+    other.round(3)
+    slow.resume()
+    for each in (run, other):
+        assert {row["state"] for row in each.end().values()} == {"done"}
+    alone = bench.start([bench.spec("solo", **more)], run="r3", planners={"hold": "round"})
+    alone.end()
+    (fetched,) = check_laws(run.out).streams["task-a-a1"].of(leasing.GradientKept)
+    assert fetched.collector == 0
+    wanted = _final_parameters(alone.out, "solo")
+    assert [_final_parameters(each.out, name) == wanted for each, name in ((run, "a"), (other, "b"))] == [True] * 2
+
+
+@pytest.mark.slow
 def test_gpf_keeps_its_gradients_over_a_yield_and_over_its_executors_death(make_bench):
     """On two slots what was kept goes to either; a killed executor costs no kept gradient; still bitwise as alone."""
     bench = make_bench(n_workers=1, n_slots=2)
