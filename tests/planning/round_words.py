@@ -10,7 +10,7 @@ from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words
 from drlnb.records.base import from_plain
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable
-from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
+from drlnb.records.columns.leasing import GradientKept, GradientsRestored, YieldAsked
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady
 from drlnb.records.common import DeadlinePassed, SettingChanged
@@ -128,6 +128,9 @@ class Master:
 
     def yield_asked(self, token=None):
         return self.feed(YieldAsked, fence=fence(token or self.token))
+
+    def kept(self, i, key, *, token=None):
+        return self.feed(GradientKept, collector=i, round=self.version, fence=fence(token or self.token), key=key)
 
     def restored(self, *, token=None, elapsed_s=0.01, moved_bytes=0):
         return self.feed(

@@ -42,7 +42,6 @@ def holds(draw):
         held=held,
         requested=requested,
         n_queued=draw(st.integers(0, n_arrived)),
-        n_unkept=draw(st.integers(0, n_arrived)) if held else 0,
         divisible=draw(st.booleans()),
         demand=held and draw(st.booleans()),
         crowded=draw(st.booleans()),
@@ -197,7 +196,6 @@ def test_a_slot_is_asked_for_once_and_given_back_only_on_demand(view, name):
         assert view.demand
         assert view.n_arrived < view.n_expected
         assert view.n_queued == 0
-        assert not view.divisible or view.n_unkept == 0, "work would be wasted"
 
 
 @given(batches(), st.sampled_from(BATCHING.names))

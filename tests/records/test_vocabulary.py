@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drlnb.records import base
 from drlnb.records.base import Command, Decision, Event, Match, Record, record_types, shared
-from drlnb.records.columns.leasing import LeaseExpired, LeaseReleased, RestoreGradients, RevokeLease
+from drlnb.records.columns.leasing import KeepGradient, LeaseExpired, LeaseReleased, RestoreGradients, RevokeLease
 from drlnb.records.columns.warmup import CollectorLost, CollectorUnanswered, StopCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, GradientWork, SetDeadline, SlotWork
 from drlnb.records.ids import Fence
@@ -107,6 +107,7 @@ def test_work_on_a_gradient_is_work_on_a_slot():
     assert issubclass(GradientWork, SlotWork)
     assert issubclass(ComputeGradient, GradientWork)
     assert not issubclass(FinishRound, GradientWork)
+    assert not issubclass(KeepGradient, GradientWork), "what is fetched needs no version"
 
 
 @pytest.mark.parametrize("kind", [ComputeGradient, LeaseReleased, CollectorUnanswered, StreamOpened])

@@ -52,6 +52,8 @@ class Hold:
     restoring: tuple[int, ...] = ()
     #: Batches whose gradient lies at the master: collector -> its key.
     done: dict[int, str] = field(default_factory=dict)
+    #: Batches whose gradient is on its way there from the lead: it must be there before the lease is given away.
+    keeping: set[int] = field(default_factory=set)
     #: The new version has been made under the present lease and is on its way to the store.
     committing: bool = False
     #: All batches are in and the executor makes the new version.
@@ -81,7 +83,6 @@ class Hold:
             held=self.held,
             requested=self.request_id is not None,
             n_queued=len(self.batches.keys() - computed),
-            n_unkept=len(self.staged - self.done.keys()),
             divisible=self.streams,
             demand=self.demand,
             crowded=any(self.crowd),
@@ -108,6 +109,17 @@ class Hold:
     def apart(self) -> tuple[int, ...]:
         """Collectors whose gradients the lead lacks: computed on its other slots, in the order of their arrival."""
         return tuple(i for i in self.done if i in self.staged and i not in self.gathered)
+
+    def to_keep(self) -> tuple[int, ...]:
+        """Return the batches whose gradient only the lead has, and count them as on their way to the master."""
+        fresh = tuple(sorted(self.staged - self.done.keys() - self.keeping)) if self.streams else ()
+        self.keeping.update(fresh)
+        return fresh
+
+    def kept(self, collector: int, key: str) -> None:
+        """Count a batch's gradient as kept at the master."""
+        self.keeping.discard(collector)
+        self.done[collector] = key
 
     def restored(self, t: float) -> None:
         """Count the gradients that were on their way as staged at the lead."""
@@ -183,7 +195,7 @@ class Hold:
 
     def _off(self) -> None:
         self.sent, self.staged = dict.fromkeys(self.done, ""), set()
-        self.gathered, self.restoring = set(), ()
+        self.gathered, self.restoring, self.keeping = set(), (), set()
         self.demand = self.finishing = False
         self.granted_t = None
 
@@ -195,6 +207,7 @@ class Hold:
         self.sent.clear()
         self.staged.clear()
         self.gathered.clear()
+        self.keeping.clear()
         self.restoring = ()
         self.finishing = False
         self.crowd = [False, self.crowd[0]]

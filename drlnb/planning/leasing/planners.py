@@ -27,8 +27,6 @@ class HoldView:
     requested: bool
     #: Batches that are here and not computed: not on the slot that is held, or, without one, not kept at the master.
     n_queued: int = 0
-    #: Batches that have been computed on the slot and whose gradients are not kept: a return would waste them.
-    n_unkept: int = 0
     #: The work can be done batch by batch, and what is done outlives the lease.
     divisible: bool = True
     #: Somebody waits for the slot that is held.
@@ -89,8 +87,7 @@ class Yield:
         dear = _too_dear(view) if view.divisible else ""
         complete = view.n_arrived >= view.n_expected
         if view.held:
-            wasted = view.divisible and view.n_unkept > 0
-            if complete or view.n_queued or not view.demand or dear or wasted:
+            if complete or view.n_queued or not view.demand or dear:
                 return HoldPlan(action="keep", reason=dear or "there is work, or nobody waits")
             return HoldPlan(action="return", reason="nothing to compute, and somebody waits")
         if complete:

@@ -62,6 +62,13 @@ def gradients_restored(state: RoundState, event: leasing.GradientsRestored, out:
         consider(state, out)
 
 
+def gradient_kept(state: RoundState, event: leasing.GradientKept, out: Out) -> None:
+    """Count a gradient that was fetched as kept, and give the slot away if it is still not needed."""
+    if event.fence == state.hold.fence and event.collector in state.hold.keeping:
+        state.hold.kept(event.collector, event.key)
+        consider(state, out)
+
+
 def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out) -> None:
     """Count a batch as computed; after the last one the executor makes the new parameters."""
     hold = state.hold

@@ -40,9 +40,15 @@ def consider(state: RoundState, out: Out) -> None:
 
 
 def _give_way(state: RoundState, reason: str, out: Out) -> None:
-    """Return the slot in the midst of the round; gradients that were kept stay, what else was staged is void."""
+    """Return the slot in the midst of the round, once its gradients lie at the master; what else is staged is void."""
+    hold = state.hold
     _hold_planned(state, "return", reason, out)
-    fence, computed_s = state.hold.yielded()
+    for collector in hold.to_keep():
+        assert hold.fence is not None
+        out.append(leasing.KeepGradient(fence=hold.fence, slot=hold.lead, round=state.round, collector=collector))
+    if hold.keeping:
+        return
+    fence, computed_s = hold.yielded()
     state.progress.ended(state.t)
     out.append(words.ReturnLease(fence=fence, clean=True, computed_s=computed_s, yielded=True))
 

@@ -102,6 +102,7 @@ class RoundMachine(Machine[RoundState]):
         yield hold.fence is None or hold.request_id is None, "a lease is held or asked for"
         yield hold.staged <= hold.sent.keys() <= hold.batches.keys(), "a batch is staged after it was sent"
         yield hold.done.keys() <= set(hold.batches), "a gradient is kept of a batch of this round"
+        yield hold.keeping <= hold.staged - hold.done.keys(), "a gradient is fetched that only the executor has"
         yield not hold.finishing or hold.held, "a round is finished under a lease"
         yield (hold.fence is None) == (not hold.slots), "fence and slots come and go together"
         yield hold.gathered <= hold.staged, "the lead has what is staged"
@@ -214,6 +215,7 @@ RULES: Rules[RoundState] = {
     words.ExecutorDied: compute.executor_died,
     leasing.YieldAsked: holding.yield_asked,
     words.GradientComputed: compute.gradient_computed,
+    leasing.GradientKept: compute.gradient_kept,
     leasing.GradientsRestored: compute.gradients_restored,
     words.ParametersReady: compute.parameters_ready,
     words.ParametersCommitted: compute.parameters_committed,

@@ -258,6 +258,15 @@ class YieldAsked(Event):
     fence: Fence
 
 
+class GradientKept(Event):
+    """A gradient that only the executor had lies at the master, too."""
+
+    collector: int
+    round: int
+    fence: Fence
+    key: str
+
+
 class GradientsRestored(Event):
     """The executor has the gradients that were kept at the master."""
 
@@ -266,6 +275,13 @@ class GradientsRestored(Event):
     elapsed_s: float
     #: Bytes of training state and gradients that had to be brought to the slot.
     moved_bytes: int = 0
+
+
+class KeepGradient(SlotWork):
+    """Fetch a gradient of this round that only the executor of the lease's lead has: it must outlive the lease."""
+
+    collector: int
+    round: int
 
 
 class RestoreGradients(GradientWork):

@@ -68,6 +68,7 @@ class ExecutorChild:
             "job": self.jobs.run,
             "initialise": self._initialise,
             "stage": self._stage,
+            "keep": self._keep,
             "restore": self._restore,
             "finish": self._finish,
         }
@@ -205,7 +206,7 @@ class ExecutorChild:
             for name, value in header["settings"].items():
                 model.learner.set(name, value)
             model.learner.begin(header["round"], header["after_timesteps"])
-            model.staging, model.staged = staging, set()
+            model.staging, model.staged = staging, {}
         return model
 
     def _stage(self, header: Plain, payload: memoryview) -> Reply:
@@ -214,16 +215,21 @@ class ExecutorChild:
             return {"op": "need-state"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
-        started = time.perf_counter()
+        started, collector = time.perf_counter(), header["collector"]
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
-        model.learner.stage(header["collector"], fragment)
-        model.staged.add(header["collector"])
+        model.learner.stage(collector, fragment)
+        model.staged[collector] = tuple(fragment.header.get("env_indices", ()))
         answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep") or isinstance(model.learner, FitLearner):
             return answer, []
-        part = model.learner.export_partial(fragment.header["env_indices"]).to_bytes()
-        model.parts[f"{header['round']}/{header['collector']}/{header['fence'].token}"] = part
-        return answer, [part]
+        return answer, [_part(model, header)]
+
+    def _keep(self, header: Plain, _payload: memoryview) -> Reply:
+        """Answer with the gradient of a batch that was computed here under this lease."""
+        model, staging = self.models.use(header["task"]), (header["fence"], header["round"])
+        if model is None or model.staging != staging or header["collector"] not in model.staged:
+            return {"op": "refused", "reason": "what is to be kept is not staged under this fence"}, []
+        return {"op": "kept"}, [_part(model, header)]
 
     def _restore(self, header: Plain, payload: memoryview) -> Reply:
         """Restore gradients of this round that were computed elsewhere, or here under former leases."""
@@ -241,7 +247,7 @@ class ExecutorChild:
             assert not isinstance(model.learner, FitLearner)
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         model.staging = staging
-        model.staged.update(header["collectors"])
+        model.staged.update(dict.fromkeys(header["collectors"], ()))
         return _done("restored", started, moved_bytes=sum(sizes) + _moved(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
@@ -249,7 +255,7 @@ class ExecutorChild:
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        if model.staged != set(header["collectors"]):  # dropped for want of memory, between two of them
+        if model.staged.keys() != set(header["collectors"]):  # dropped for want of memory, between two of them
             staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
             return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
         if not model.follow(header):
@@ -286,6 +292,14 @@ class ExecutorChild:
             "state": plain(meta) | _module_layout(model.learner.layout),
         }
         return answer, [] if n_shared else [published, state]
+
+
+def _part(model: Model, header: Plain) -> bytes:
+    """Return a batch's gradient as it is kept, here and at the master."""
+    assert not isinstance(model.learner, FitLearner)
+    part = model.learner.export_partial(model.staged[header["collector"]]).to_bytes()
+    model.parts[f"{header['round']}/{header['collector']}/{header['fence'].token}"] = part
+    return part
 
 
 def _done(op: str, started: float, **event: object) -> Plain:

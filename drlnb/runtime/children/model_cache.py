@@ -21,8 +21,8 @@ class Model:
         self.version = 0
         #: (fence, round) of the batches staged so far.
         self.staging: tuple[Fence, int] | None = None
-        #: Their collectors.
-        self.staged: set[int] = set()
+        #: Their collectors, each with its environments; none are known of what was computed elsewhere.
+        self.staged: dict[int, tuple[int, ...]] = {}
         #: Gradients of this round that the master keeps, too: key -> as they were packed.
         self.parts: dict[str, bytes] = {}
         #: Parameters, moments and a gradient.

@@ -34,6 +34,7 @@ class Effects:
             words.RequestSlot: slot.request,
             words.InitialiseParameters: slot.initialise,
             words.ComputeGradient: slot.stage,
+            leasing.KeepGradient: slot.keep_gradient,
             leasing.RestoreGradients: slot.restore_gradients,
             words.FinishRound: slot.finish_round,
             words.CommitParameters: slot.commit,

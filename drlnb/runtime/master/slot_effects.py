@@ -28,7 +28,13 @@ _EVENTS = {kind.__name__: kind for kind in RULES if kind.__module__ == swapping.
 #: Plans of swapping that are kept: commands that are under way may name one before the present one.
 _PLANS = 8
 #: What computes on a slot.
-_Work = words.ComputeGradient | leasing.RestoreGradients | words.FinishRound | words.InitialiseParameters
+_Work = (
+    words.ComputeGradient
+    | leasing.KeepGradient
+    | leasing.RestoreGradients
+    | words.FinishRound
+    | words.InitialiseParameters
+)
 
 
 class SlotEffects:
@@ -156,7 +162,7 @@ class SlotEffects:
                 return  # the round is over
             reply = await self._with_state("stage", command, held[1], {"fragment": held[0]})
             if reply is not None:
-                key = self._keep(command, bytes(reply["payload"]))
+                key = self._keep(command, reply["payload"]) if command.keep else ""
                 which = {name: getattr(command, name) for name in ("collector", "round", "fence", "slot")}
                 self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
@@ -172,16 +178,22 @@ class SlotEffects:
             reply = await self._compute(op, command, payload, state, **more)
         return reply
 
-    def _keep(self, command: words.ComputeGradient, part: bytes) -> str:
-        """Keep a batch's gradient if it was asked for; return its key."""
-        if not command.keep:
-            return ""
+    def _keep(self, command: words.ComputeGradient | leasing.KeepGradient, part: Payload) -> str:
+        """Keep a batch's gradient; return its key."""
         gradients = self.m.gradients
         for key in [key for key in gradients if not key.startswith(f"{command.round}/")]:
             del gradients[key]
         key = f"{command.round}/{command.collector}/{command.fence.token}"
-        gradients[key] = part
+        gradients[key] = bytes(part)
         return key
+
+    async def keep_gradient(self, command: leasing.KeepGradient) -> None:
+        """Fetch a gradient from the slot's executor."""
+        async with self._in_order[command.slot]:
+            reply = await self._compute("keep", command)
+            if reply is not None:
+                which = {name: getattr(command, name) for name in ("collector", "round", "fence")}
+                self.m.host.feed(leasing.GradientKept, **which, key=self._keep(command, reply["payload"]))
 
     async def restore_gradients(self, command: leasing.RestoreGradients) -> None:
         """Give the slot's executor gradients that were computed elsewhere or before, or let it find its own."""

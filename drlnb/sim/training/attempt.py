@@ -24,7 +24,7 @@ __all__ = ["Attempt"]
 #: Pause before a request that was refused is made anew, in seconds: that of the real master.
 _RETRY_S = 0.2
 #: What an executor answers.
-_ANSWERS = (words.GradientComputed, leasing.GradientsRestored, words.ParametersReady)
+_ANSWERS = (words.GradientComputed, leasing.GradientKept, leasing.GradientsRestored, words.ParametersReady)
 
 
 class Attempt:

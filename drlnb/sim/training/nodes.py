@@ -10,7 +10,7 @@ from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
 from drlnb.records.base import Event, shared
 from drlnb.records.columns import warmup
-from drlnb.records.columns.leasing import GradientsRestored, RestoreGradients
+from drlnb.records.columns.leasing import GradientKept, GradientsRestored, KeepGradient, RestoreGradients
 from drlnb.sim.costs import Durations
 from drlnb.sim.distribution.network import Network
 from drlnb.sim.driver import Clock, Effects, Hosted
@@ -30,7 +30,7 @@ _KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best", "swappin
 
 #: Fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
 Checkpoint = Mapping[str, Any]
-_Work = words.InitialiseParameters | words.ComputeGradient | RestoreGradients | words.FinishRound
+_Work = words.InitialiseParameters | words.ComputeGradient | KeepGradient | RestoreGradients | words.FinishRound
 
 
 @dataclass(slots=True)
@@ -83,6 +83,7 @@ class NodesSide:
             warmup.WakeCollector: self._wake,
             words.InitialiseParameters: partial(self._make, 0),
             words.ComputeGradient: self._compute,
+            KeepGradient: self._keep,
             RestoreGradients: self._restore,
             words.FinishRound: lambda command: self._make(command.round, command),
             words.CommitParameters: self._commit,
@@ -186,6 +187,10 @@ class NodesSide:
         key = f"g/{command.key}" if command.keep else ""
         answer = {"collector": i, "round": command.round, "elapsed_s": elapsed_s, "key": key, "slot": command.slot}
         self._submit(command, slower * costs.stage_s[i], words.GradientComputed, **answer)
+
+    def _keep(self, command: KeepGradient) -> None:
+        key = f"g/{self.task}/r{command.round}/c{command.collector}/{command.fence.token}"
+        self._submit(command, 0.0, GradientKept, collector=command.collector, round=command.round, key=key)
 
     def _restore(self, command: RestoreGradients) -> None:
         self._submit(command, 0.0, GradientsRestored, round=command.round, elapsed_s=0.0)

@@ -91,7 +91,6 @@ VIEW = {"n_arrived": 1, "n_expected": 2, "held": False, "requested": False, "n_q
         ({"held": True, "n_queued": 0}, "keep", "there is work, or nobody waits"),
         ({"held": True, "n_queued": 0, "demand": True}, "return", "nothing to compute, and somebody waits"),
         ({"held": True, "n_queued": 1, "demand": True}, "keep", "there is work, or nobody waits"),
-        ({"held": True, "n_queued": 0, "demand": True, "n_unkept": 1}, "keep", "there is work, or nobody waits"),
         ({"held": True, "n_queued": 0, "demand": True, "n_arrived": 2}, "keep", "there is work, or nobody waits"),
         (
             {"held": True, "n_queued": 0, "demand": True, "switch_p50_s": 0.2, "compute_p50_s": 0.5},

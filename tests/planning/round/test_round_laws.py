@@ -15,7 +15,7 @@ from drlnb.planning.warmup import WARMUP
 from drlnb.planning.warmup.settings import COLLECTOR_MODES
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted, HostUnreachable, MessageLost, RangesMissing
-from drlnb.records.columns.leasing import GradientsRestored, YieldAsked
+from drlnb.records.columns.leasing import GradientKept, GradientsRestored, YieldAsked
 from drlnb.records.columns.placement import NodeLost
 from drlnb.records.columns.warmup import CollectorLost, CollectorReady, StartCollector, WakeCollector
 from drlnb.records.common import DeadlinePassed, SettingChanged
@@ -54,11 +54,14 @@ class Peer:
                 eval_freq=n_collectors * self.rng.choice([0, 8, 12]),
                 eval_keep_best=True,
                 streams=streams,
+                switch_limit_frac=0.2 if seed % 3 else 1e6,  # switches here are dear, and who yields must not mind
                 planners=planners,
             ),
             Planners({"batching": InTurn(seed % 4)}),
         )
         self.kind = False
+        #: Whether slots are wanted when they are granted, now and then; else always, and only once they are held.
+        self.crowd = seed % 9 != 3
         self.t = 0.0
         #: Messages on their way to the machine.
         self.wire = []
@@ -79,7 +82,7 @@ class Peer:
         self.settings = {}
         self.staged = {}
         self.kept = {}
-        self.n_yields = 0
+        self.n_yields = self.n_fetched = 0
         self.alive = {}
         #: Collectors whose process was ended between two rounds and is not up again.
         self.stopped = set()
@@ -172,9 +175,11 @@ class Peer:
             request_id=request_id,
             fence=fence(self.token),
             slots=self.slots[fence(self.token)],
-            waited_s=self.rng.choice([0.0, 0.1]),
-            demand=self.rng.random() < 0.5,
+            waited_s=self.crowd * self.rng.choice([0.0, 0.1]),
+            demand=self.crowd * self.rng.random() > 0.5,
         )
+        if not self.crowd:
+            self.send(YieldAsked, fence=fence(self.token))
 
     def on_ReturnLease(self, command):
         self.live_fences.discard(command.fence.token)
@@ -277,6 +282,15 @@ class Peer:
         there = self.staged.setdefault((work.fence, work.slot), set())
         assert collector not in there, "I11: a collector's gradient enters a round once"
         there.add(collector)
+
+    def on_KeepGradient(self, command):
+        self.n_fetched += 1
+        self.under(command)
+        assert command.collector in self.staged[command.fence, command.slot], "it was computed there, under this lease"
+        key = f"g/{command.round}/{command.collector}/{command.fence}"
+        self.kept[key] = (command.round, command.collector)
+        which = {"collector": command.collector, "round": command.round, "fence": command.fence}
+        self.computing(command, GradientKept, **which, key=key)
 
     def on_RestoreGradients(self, command):
         self.under(command)
@@ -470,6 +484,14 @@ def test_several_slots_compute_under_one_lease():
     assert {keep_the_laws(seed, n_unkind, "yield", 3).n_together for seed in range(1, 8) for n_unkind in (0, 150)} == {
         1, 2, 3,
     }  # fmt: skip
+
+
+def test_slots_are_given_away_in_the_midst_of_a_round():
+    """The laws of yields are put to the test, those of gradients among them that were not kept when they were made."""
+    streams = [seed for seed in range(0, 90, 3) if seed % 4]
+    peers = [keep_the_laws(seed, n_unkind, "yield", 3) for seed in streams for n_unkind in (0, 150)]
+    assert sum(peer.n_yields for peer in peers) > 20
+    assert sum(peer.n_fetched for peer in peers) > 5
 
 
 def test_processes_are_ended_between_rounds():

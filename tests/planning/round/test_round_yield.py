@@ -3,7 +3,7 @@
 from round_words import Master, fence, kinds, of, only
 
 from drlnb.records import round as words
-from drlnb.records.columns.leasing import HoldPlanned, RestoreGradients
+from drlnb.records.columns.leasing import HoldPlanned, KeepGradient, RestoreGradients
 
 
 def stream(**more):
@@ -131,16 +131,62 @@ def test_a_round_that_is_being_finished_is_not_given_away():
     assert not only(words.ReturnLease, master.committed()).yielded
 
 
-def test_nothing_is_kept_while_nobody_wants_slots():
-    """Copies cost time: who never waited and was never asked keeps none, and so cannot give way in this round."""
-    master = Master(n_collectors=2, hold="yield", streams=True, switch_limit_frac=10.0)
+def unkept():
+    """Return a task of three collectors that nobody has competed with, whose first gradient is computed."""
+    master = Master(n_collectors=3, hold="yield", streams=True, switch_limit_frac=10.0)
     master.at_version_1()
     master.arrived(0)
     assert not only(words.ComputeGradient, master.granted()).keep
     master.computed(0)
-    assert master.yield_asked() == ()
+    return master
+
+
+def test_what_was_computed_before_anybody_waited_is_fetched_and_then_the_slot_is_returned():
+    """The gradient goes to the next slot; it is neither computed twice nor a reason to hold."""
+    master = unkept()
+    out = master.yield_asked()
+    assert kinds(out) == ["HoldPlanned", "KeepGradient"]
+    assert only(KeepGradient, out) == KeepGradient(fence=fence(master.token), slot="n0/cpu0", round=1, collector=0)
+    assert kinds(master.yield_asked()) == ["HoldPlanned"], "it is on its way"
+    assert master.kept(0, "old", token=99) == ()
+    assert only(words.ReturnLease, master.kept(0, "g0")).yielded
+    assert master.kept(0, "g0") == (), "told twice"
     master.arrived(1)
-    master.computed(1)
+    out = master.granted()
+    assert only(RestoreGradients, out) == RestoreGradients.match(collectors=(0,), keys=("g0",))
+    assert [one.collector for one in of(words.ComputeGradient, out)] == [1]
+
+
+def test_a_batch_that_comes_while_gradients_are_fetched_is_computed_first():
+    """There is work again; after it the slot is returned, with both kept."""
+    master = unkept()
+    master.yield_asked()
+    assert only(words.ComputeGradient, master.arrived(1)).keep
+    assert [master.kept(0, key) for key in ("g0", "told twice")] == [(), ()]
+    assert only(words.ReturnLease, master.computed(1, key="g1")).yielded
+    assert master.machine.state.hold.done == {0: "g0", 1: "g1"}
+
+
+def test_a_lease_that_is_lost_while_gradients_are_fetched_voids_them():
+    """What did not arrive is computed again."""
+    master = unkept()
+    master.yield_asked()
+    master.executor_died()
+    out = master.granted()
+    assert [one.collector for one in of(words.ComputeGradient, out)] == [0]
+    assert not of(RestoreGradients, out)
+
+
+def test_nothing_is_kept_while_nobody_wants_slots():
+    """Copies cost time: who never waited and was never asked keeps none."""
+    master = Master(n_collectors=2, hold="yield", streams=True, switch_limit_frac=10.0)
+    master.at_version_1()
+    for i in range(2):
+        master.arrived(i)
+    assert not any(one.keep for one in of(words.ComputeGradient, master.granted()))
+    for i in range(2):
+        master.computed(i)
+    assert master.yield_asked() == (), "its round is being finished"
     master.made()
     master.committed()
     master.completed()

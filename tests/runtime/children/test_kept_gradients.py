@@ -54,6 +54,17 @@ def test_more_passes_may_be_asked_for_while_the_slot_is_shared(streaming, n_epoc
     assert finished(streaming) == shared
 
 
+def test_a_gradient_that_is_fetched_later_is_the_one_that_comes_with_the_answer(streaming):
+    """Byte by byte; of a batch that is not staged there, or under another lease, none is made up."""
+    (first, data), (second, _) = streaming.frames(2)
+    _, at_once = streaming.ask("stage", data, **first, keep=True)
+    answer, later = streaming.ask("keep", collector=first["collector"], round=2)
+    assert (answer["op"], later) == ("kept", at_once)
+    for asked in ({"collector": second["collector"], "round": 2}, {"collector": first["collector"], "round": 3}):
+        refused, _ = streaming.ask("keep", **asked)
+        assert refused["reason"] == "what is to be kept is not staged under this fence"
+
+
 def test_two_slots_compute_one_round_with_the_bits_of_one(streaming):
     """The lead has its own half and gets that of the other slot, in whichever order; it finishes nothing less."""
     meta, state = streaming.learner.state()

@@ -34,19 +34,43 @@ def test_a_slot_changes_hands_in_a_round_and_the_parameters_are_those_of_a_task_
     (slow, *_) = titled("drlnb collector a#1", bench.handle.pid)
     for n in (3, 5, 7):  # what its other collector has sent is computed, and then there is nothing to do but wait
         slow.suspend()
-        # It gives way then, unless a gradient was begun before anybody waited: that is not kept, and would be lost.
-        run.until(lambda row: row["r"] == "YieldAsked" and row["s"] == "task-a-a1", "a question to yield")
+        run.until(lambda row: row["r"] == "ReturnLease" and row["s"] == "task-a-a1" and row["yielded"], "a way given")
         slow.resume()
         run.round(n, "a")
     assert {row["state"] for row in run.end().values()} == {"done"}
     alone = bench.start([bench.spec("solo", **more)], run="r2", planners={"hold": "round"})
     alone.end()
-    assert sum(len(_yields(run.out, name)) for name in "ab") > 0
     journal = check_laws(run.out)
     restored = [one for name in "ab" for one in journal.streams[f"task-{name}-a1"].of(leasing.GradientsRestored)]
     assert restored
     wanted = _final_parameters(alone.out, "solo")
     assert [_final_parameters(run.out, name) == wanted for name in "ab"] == [True] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", ["ppo", "gpf"])
+def test_a_gradient_from_before_anybody_waited_goes_along(make_bench, algo):
+    """A task alone holds the slot for a collector that hangs; another one comes, and gets it; bitwise as alone."""
+    bench = make_bench(n_workers=1)
+    shape = {"n_steps": 256, "n_epochs": 1} | (STREAM if algo == "ppo" else {})
+    more = {"algo": algo, "n_envs": 2, "n_collectors": 2, **shape, "steps": 256 * 2 * 30}
+    settings = {"switch_limit_frac": 1e6}
+    run = bench.start([bench.spec("a", **more)], settings=settings)
+    run.round(2)
+    (slow,) = titled("drlnb collector a#1", bench.handle.pid)
+    slow.suspend()
+    run.until(lambda row: row["r"] == "LeaseRenewed", "a lease that is held for long")
+    other = bench.start([bench.spec("b", **more)], run="r2", settings=settings)
+    other.round(3)
+    slow.resume()
+    for each in (run, other):
+        assert {row["state"] for row in each.end().values()} == {"done"}
+    alone = bench.start([bench.spec("solo", **more)], run="r3", planners={"hold": "round"})
+    alone.end()
+    (fetched,) = check_laws(run.out).streams["task-a-a1"].of(leasing.GradientKept)
+    assert fetched.collector == 0
+    wanted = _final_parameters(alone.out, "solo")
+    assert [_final_parameters(each.out, name) == wanted for each, name in ((run, "a"), (other, "b"))] == [True] * 2
 
 
 @pytest.mark.slow
