@@ -266,7 +266,7 @@ def _shapes(module: Module) -> list[tuple[int, str]]:
 
 _KEYWORDS = frozenset({*keyword.kwlist, "self"})
 #: Declared fields, parameters and rows of a table are a form, which says nothing twice.
-_FORM = re.compile(r"n : |class |@ |s : |n \( s , |n = (n \(|\{)$")
+_FORM = re.compile(r"n : |class |@ |s : |n \( s , |\( s , |n = \( s , |\)$|n = (n \(|\{)$")
 
 
 def passages(modules: Iterable[Module]) -> list[tuple[str, int, str, int]]:
