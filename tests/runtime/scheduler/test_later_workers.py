@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
+from drlnb.runtime.scheduler import user_leases
 from drlnb.runtime.scheduler.plugin import BrokerPlugin
 
 GPUS = {"n0": ["GPU-a"], "n1": ["GPU-b", "GPU-c"], "n2": ["GPU-a"]}
@@ -162,15 +162,15 @@ async def wanted(world, n_slots):
 
 
 @pytest.mark.parametrize(("n_slots", "names"), [(None, ()), (None, ["cuda:0"])])
-def test_more_slots_than_there_are_wait_for_later_workers(n_slots, names):
+def test_more_slots_than_there_are_wait_for_later_workers(monkeypatch, n_slots, names):
     """On somebody's cluster, whose later workers bring slots: the pool says once that it waits, and then lends them."""
+    monkeypatch.setattr(user_leases, "_UNMET_S", 0.01)
 
     async def scene(world):
         await world.broker.hello(fleet="f", client="c")
         await world.come("n0")
         await world.open(n_slots, names=names)
         world.broker.loops._open_tape()
-        world.broker.host.feed(SettingChanged, task=None, key="leasing.poll_s", value=0.01)
         asked = await wanted(world, 2)
         slots = [*(await world.come("n1")), "n0/gpu0"]
         for slot in slots[-2:]:
