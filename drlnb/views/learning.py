@@ -10,7 +10,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, points
+from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.task import TaskFold
 
@@ -22,12 +22,13 @@ N_COLUMNS, FEWEST_COLUMNS = 400, 100
 #: The metric that evaluations are drawn beside, and what is drawn in its place where no task has environments.
 _RETURN, _LOSS = "rollout/ep_rew_mean", "train/loss"
 
-TABLE = points(
-    ("timesteps", "", "environment steps over all environments"),
-    ("value", "", "the metric; for a group, its mean over the seeds"),
-    ("lowest", "", "lowest of the group's seeds at this step"),
-    ("highest", "", "highest of the group's seeds at this step"),
-    line=("curve", "task, or group of tasks that differ by their seeds alone"),
+TABLE = table(
+    "points",
+    Column("line", "curve", "task, or group of tasks that differ by their seeds alone", kind="name"),
+    Column("x", "timesteps", "environment steps over all environments"),
+    Column("y", "value", "the metric; for a group, its mean over the seeds"),
+    Column("lo", "lowest", "lowest of the group's seeds at this step"),
+    Column("hi", "highest", "highest of the group's seeds at this step"),
 )
 
 

@@ -82,7 +82,7 @@ def test_on_paper_every_canvas_is_a_picture(opened):
     """Before printing pictures in light colours stand for the canvases, after it the page is as before."""
     page, wrong = opened(color_scheme="dark")
     paper, screen = page.evaluate(PAPER)
-    assert paper == [5, True, "light", True]
+    assert paper == [4, True, "light", True]
     assert screen == [0, "", True]
     assert wrong == []
 

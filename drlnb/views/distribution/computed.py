@@ -9,7 +9,7 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Content, Floats
 from drlnb.views.drawing.pictures import Body, Lines, axis, picture
 from drlnb.views.drawing.theme import Style
-from drlnb.views.drawing.view import Column, View, numbered, points, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 
 __all__ = ["COMPUTED", "Computed", "egress", "models", "scaling", "sweep"]
 
@@ -19,16 +19,22 @@ COMPUTED = "computed"
 #: m of the distribution patent, and for how many machines it gives it.
 _PATENT = {10.0: 100, 30.0: 298}
 
-_RATE = ("models/s", "", "versions per second if each leaves once all hosts hold the one before")
-SWEEP = points(
-    ("m", "", "relays, trees or intermediate hosts; plans without such a number are level lines"),
-    _RATE,
-    line=("plan", "how versions travel; bound: no plan is faster"),
+SWEEP = table(
+    "points",
+    Column("line", "plan", "how versions travel; bound: no plan is faster", kind="name"),
+    Column("x", "m", "relays, trees or intermediate hosts; plans without such a number are level lines"),
+    Column("y", "models/s", "versions per second if each leaves once all hosts hold the one before"),
 )
-SCALING = points(
-    ("hosts", "", "that each version goes to"),
-    _RATE,
-    line=("plan", "how versions travel, each at its best numbers; with numbers: as chosen; bound: no plan is faster"),
+SCALING = table(
+    "points",
+    Column(
+        "line",
+        "plan",
+        "how versions travel, each at its best numbers; with numbers: as chosen; bound: no plan is faster",
+        kind="name",
+    ),
+    Column("x", "hosts", "that each version goes to"),
+    Column("y", "models/s", "versions per second if each leaves once all hosts hold the one before"),
 )
 EGRESS = table(
     "hosts",

@@ -11,7 +11,7 @@ from drlnb.views.distribution.simulated import Spread
 from drlnb.views.drawing import decimate, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import Column, View, numbered, points, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds.distribution import DistributionFold, HostLine
 from drlnb.views.folds.fold import Fold, fold_of
 
@@ -22,12 +22,13 @@ _COLUMNS = 400
 #: Latest versions in a median.
 _LATEST = 64
 
-VERSIONS = points(
-    ("version", "", "of the parameters"),
-    ("time", "ms", "from the first send until the sender knew that every live host holds it"),
-    ("first host", "ms", "until the first host held it"),
-    ("last host", "ms", "until the last host held it"),
-    line=("what", "predicted by the planner, or measured under a planner"),
+VERSIONS = table(
+    "points",
+    Column("line", "what", "predicted by the planner, or measured under a planner", kind="name"),
+    Column("x", "version", "of the parameters"),
+    Column("y", "time", "from the first send until the sender knew that every live host holds it", unit="ms"),
+    Column("lo", "first host", "until the first host held it", unit="ms"),
+    Column("hi", "last host", "until the last host held it", unit="ms"),
 )
 HOSTS = table(
     "rows",

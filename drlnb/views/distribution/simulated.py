@@ -11,7 +11,7 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Array, Content, Floats, Table
 from drlnb.views.drawing.pictures import Lines, axis, lanes_of, picture, timeline
 from drlnb.views.drawing.theme import Style
-from drlnb.views.drawing.view import Column, View, numbered, points, table
+from drlnb.views.drawing.view import Column, View, numbered, table
 
 __all__ = ["REPAIR", "SIMULATED", "Spread", "race", "shards"]
 
@@ -41,10 +41,11 @@ SHARDS = table(
         kind="series",
     ),
 )
-RACE = points(
-    ("time", "ms", "since the first byte"),
-    ("hosts", "%", "hosts that hold the whole version"),
-    line=("plan", "how the version travels"),
+RACE = table(
+    "points",
+    Column("line", "plan", "how the version travels", kind="name"),
+    Column("x", "time", "since the first byte", unit="ms"),
+    Column("y", "hosts", "hosts that hold the whole version", unit="%"),
 )
 NUMBERS = {
     "publish": ("publish", "s", "from the first byte until the learner knows that every live host holds the version"),

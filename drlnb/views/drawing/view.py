@@ -12,7 +12,7 @@ from functools import cache
 from drlnb.views.drawing import payload, plot, svg, words
 from drlnb.views.drawing.payload import Content, Drawn, Message, Plain, Rows, Tables
 
-__all__ = ["Column", "Meaning", "Number", "Numbers", "View", "numbered", "points", "table"]
+__all__ = ["Column", "Meaning", "Number", "Numbers", "View", "numbered", "table"]
 
 #: A number beside a picture: label, value, unit, definition.
 Number = tuple[str, float | None, str, str]
@@ -60,13 +60,6 @@ class Column:
 def table(source: str, *columns: Column) -> tuple[Column, ...]:
     """Return the columns of a table twin, all of one drawn table."""
     return tuple(replace(column, table=source) for column in columns)
-
-
-def points(*of: Meaning, line: tuple[str, str] = ("line", "what the points are of")) -> tuple[Column, ...]:
-    """Return the twin of a chart: what its lines are, and what stands at its axes and at the edges of bands."""
-    named = zip(("x", "y", "lo", "hi"), of, strict=False)
-    columns = (Column(name, label, text, unit) for name, (label, unit, text) in named)
-    return table("points", Column("line", *line, kind="name"), *columns)
 
 
 def numbered(known: Mapping[str, Meaning], **values: float | None) -> dict[str, Number]:

@@ -7,7 +7,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import marks, theme, words
 from drlnb.views.drawing.payload import Array, Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, numbered, points
+from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -23,17 +23,19 @@ _BINS = 24
 _COLOURS = {"kept": "#009E73", "dropped": "#D55E00", "other": "#999999", "cut": "#CC79A7"}
 
 
-ROUNDS = points(
-    ("round", "", "number of the round"),
-    ("seconds", "s", "whole round (planner patent), else mean from sending to the next parameters"),
-    ("least kept", "s", "least seconds among the rounds that the newest plan kept"),
-    ("most kept", "s", "most seconds among them"),
-    line=("rounds", "kept by the filter, dropped by it, or not looked at by the newest plan"),
+ROUNDS = table(
+    "points",
+    Column("line", "rounds", "kept by the filter, dropped by it, or not looked at by the newest plan", kind="name"),
+    Column("x", "round", "number of the round"),
+    Column("y", "seconds", "whole round (planner patent), else mean from sending to the next parameters", unit="s"),
+    Column("lo", "least kept", "least seconds among the rounds that the newest plan kept", unit="s"),
+    Column("hi", "most kept", "most seconds among them", unit="s"),
 )
-STARTS = points(
-    ("from", "s", "lower edge of the bar; measured from the command at the node to ready"),
-    ("starts in it", "", "how many"),
-    line=("starts", "node, start mode, starts at the same time there"),
+STARTS = table(
+    "points",
+    Column("line", "starts", "node, start mode, starts at the same time there", kind="name"),
+    Column("x", "from", "lower edge of the bar; measured from the command at the node to ready", unit="s"),
+    Column("y", "starts in it", "how many"),
 )
 NUMBERS = {
     "starts": ("starts", "", "starts of a collector's process that were measured"),

@@ -9,7 +9,7 @@ from drlnb.records.journal import Journal
 from drlnb.views.drawing import words
 from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import Number, View, numbered, points
+from drlnb.views.drawing.view import Column, Number, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.warmup.lines import WarmupLine, line_to_draw
 
@@ -22,12 +22,13 @@ _KAPPA = 1.0
 #: Latest rounds in a mean gap: as many as a plan looks at by default.
 _GAPS = 64
 
-CURVE = points(
-    ("start after", "s", "planned seconds from sending to the start"),
-    ("seconds", "s", "mean per round over the latest rounds, as the plan has it"),
-    ("one error less", "s", "cost less one standard error of what that start saves over cold"),
-    ("one error more", "s", "cost plus one such error: a plan needs this below the cost of cold"),
-    line=("line", "wait, idle time, cost, or a rule to compare with"),
+CURVE = table(
+    "points",
+    Column("line", "line", "wait, idle time, cost, or a rule to compare with", kind="name"),
+    Column("x", "start after", "planned seconds from sending to the start", unit="s"),
+    Column("y", "seconds", "mean per round over the latest rounds, as the plan has it", unit="s"),
+    Column("lo", "one error less", "cost less one standard error of what that start saves over cold", unit="s"),
+    Column("hi", "one error more", "cost plus one such error: a plan needs this below the cost of cold", unit="s"),
 )
 NUMBERS = {
     "rho": ("rho", "", "cost of a second of a delayed round / cost of a second of an idle collector"),
