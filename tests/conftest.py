@@ -34,7 +34,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" i
 # -- what is there ---------------------------------------------------------------------------------------------------
 
 #: Files that libraries keep open for good once they have used them.
-_CACHED_FILES = ("/dev/urandom", "/dev/null", "/usr/share/", "/.coverage", "/.hypothesis/", "coverage.")
+_CACHED_FILES = ("/dev/urandom", "/dev/null", "/dev/nvidia", "/usr/share/", "/.coverage", "/.hypothesis/", "coverage.")
 #: How the names of our shared memory begin; the tests of this file plant some of their own.
 _SHARED = os.environ.get("DRLNB_TEST_SHARED", "drlnb")
 #: Names the pytest-xdist worker that a process was started by; inherited by all below it.
@@ -189,9 +189,19 @@ class Before:
         return [t.name for t in _threads() - self.threads if t.is_alive() and not _may_stay(t, self.cluster)]
 
 
+def _open_device() -> None:
+    """Have CUDA, where there is a device, open what it keeps for the life of the process."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
+
+
 @pytest.fixture(autouse=True)
 def _leaves_nothing(request: pytest.FixtureRequest):
     """Fail a test that leaves a thread, a child process, a descriptor or shared memory behind."""
+    if request.node.get_closest_marker("gpu") is not None:
+        _open_device()
     before = Before(cluster=request.node.get_closest_marker("cluster") is not None)
     yield
     if found := before.leaks():

@@ -172,7 +172,12 @@ def steps(effort: Swapping) -> Iterator[Row]:
             yield Row(f"speed-{net}", f"steps of {net}", **phase.failed)
             continue
         numbers = [int(multiple * plain[0]) for multiple in _SPEED]
-        answers = {way: phase.ask(timed, net, way, numbers) or [([], None)] * len(numbers) for way in WAYS}
+        answers = dict[str, Any]()
+        for way in WAYS:
+            if answer := phase.ask(timed, net, way, numbers):
+                answers[way] = answer
+            else:
+                yield Row(f"speed-{net}-{way}", f"samples per second of {net} by {way}", **phase.failed)
         errors += [each for answer in answers.values() for _, each in answer if each]
         for i, (multiple, n) in enumerate(zip(_SPEED, numbers, strict=True)):
             yield from compared(net, multiple, n, {way: answer[i][0] for way, answer in answers.items()}, plain[1])
@@ -213,6 +218,8 @@ def compared(net: str, multiple: float, n: int, seconds: Mapping[str, Sequence[f
             not_measured=reason,
             skipped=True,
         )
+    if "auto" not in seconds:  # nobody knows
+        return
     others = {way: took for way, took in seconds.items() if took and way != "auto"}
     limits = _RIVALS | ({"plain": 1.01} if multiple == 1.0 else {})
     others |= {"best": min(others.values(), key=median)} if others else {}

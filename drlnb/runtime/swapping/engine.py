@@ -27,7 +27,7 @@ from drlnb.runtime.swapping.blocks.runs import Blocks
 from drlnb.runtime.swapping.chooser import Chooser, reported
 from drlnb.runtime.swapping.derive import Recipes
 from drlnb.runtime.swapping.measure import Recorded, Recording, Recordings, link_of, profile_of
-from drlnb.runtime.swapping.memory import DevicePeak, StepState, device_of, shape_key, storages_of
+from drlnb.runtime.swapping.memory import DevicePeak, StepState, allocated, device_of, shape_key, storages_of
 from drlnb.runtime.swapping.report import BudgetExceeded, SwapReport, SwapStep, warn
 from drlnb.runtime.swapping.saved import given_back, given_data
 from drlnb.runtime.swapping.squeeze import recognise, squeeze
@@ -163,10 +163,9 @@ class Engine:
         self._tape.begin(pinned, counts=counts)
         self._recipes.begin(wanted=recording is not None or DERIVE in self._plan.actions)
         self._recording = self._tape.watch = recording
-        if self._device.type == "cuda":
-            self._peak.restart()
-            self._outside_bytes = torch.cuda.memory_allocated(self._device) - self._meter.n_bytes
-        self._meter.restart()
+        self._outside_bytes = allocated(self._device).now_bytes - self._meter.n_bytes
+        self._peak.restart(self._fixed_bytes())
+        self._meter.restart(None if recording is None else self._peak)
         self._meter.limit_bytes = math.inf if budget_bytes is None else budget_bytes - self._fixed_bytes()
         try:
             with ExitStack() as stack:
@@ -185,7 +184,7 @@ class Engine:
                 self._step.n_unknown = max(0, self._tape.n_saved - known)
             self._step.n_unknown += self._blocks.n_left_alone(self._plan.blocks)
         finally:
-            self._recording = self._tape.watch = None
+            self._recording = self._tape.watch = self._meter.beside = None
             self._recipes.begin(wanted=False)
 
     @property
@@ -233,27 +232,29 @@ class Engine:
         return bool(reason)
 
     def _new_recording(self) -> Recording:
-        watched = self._tape, self._attribution, self._recipes
-        return Recording(*watched, lambda: self._peak.beyond(self._fixed_bytes() + self._meter.n_bytes))
+        return Recording(self._tape, self._attribution, self._recipes, self._peak)
 
     def _action(self, key: RowKey) -> Action:
         if self._chooser.plan is None:
             return KEEP if self._chooser.keeps_all else SWAP
         action = self._chooser.plan.action_of.get(key)
-        self._step.n_unknown += action is None
-        return KEEP if action is None or action == BLOCK else action  # a block's rows are not seen but for its input
+        # Of a block that is made again nothing is seen but what it is called with, which its profile has apart.
+        self._step.n_unknown += action is None and key[0] not in self._chooser.plan.blocks
+        return KEEP if action is None or action == BLOCK else action
 
     def _entered(self, call: Call) -> None:
-        self._tape.part()
-        self._recipes.entered(call)
-        if self._recording is not None:
-            self._recording.entered(call)
+        with self._tape.own_time():
+            self._tape.part()
+            self._recipes.entered(call)
+            if self._recording is not None:
+                self._recording.entered(call)
 
     def _left(self, call: Call, output: object) -> None:
-        self._recipes.left(call, output)
-        if self._recording is not None:
-            self._recording.left(call, output)
-        recognise(self._tape, call, output)
+        with self._tape.own_time():
+            self._recipes.left(call, output)
+            if self._recording is not None:
+                self._recording.left(call, output)
+            recognise(self._tape, call, output)
 
     def _note(self, step: SwapStep, step_s: float) -> None:
         tape = self._tape

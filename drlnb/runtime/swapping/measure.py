@@ -1,6 +1,6 @@
 """Record what a training step saves and how long its parts take, and make a profile of it."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -10,6 +10,7 @@ import torch
 from drlnb.planning.swapping.profile import Affine, RowKey, SavedRow, SwapBlock, SwapLink, SwapProfile, Tick
 from drlnb.runtime.swapping.attribution import Attribution, Call
 from drlnb.runtime.swapping.derive import Recipes
+from drlnb.runtime.swapping.memory import DevicePeak
 from drlnb.runtime.swapping.saved import Handle, Saved, storage_of
 from drlnb.runtime.swapping.squeeze import KINDS, left_frac, nodes, plane_of, tensors_in
 from drlnb.runtime.swapping.tape import Tape
@@ -79,27 +80,25 @@ class Recording:
     ----------
     tape, attribution, recipes
         What the step is made with.
-    transient_bytes
-        Most bytes on the device, since it was last called, beside what stays anyway and saved storages.
+    peak
+        Knows the most bytes on the device beside what stays anyway and saved storages.
     """
 
-    def __init__(
-        self, tape: Tape, attribution: Attribution, recipes: Recipes, transient_bytes: Callable[[], float]
-    ) -> None:
+    def __init__(self, tape: Tape, attribution: Attribution, recipes: Recipes, peak: DevicePeak) -> None:
         self._tape, self._attribution, self._recipes = tape, attribution, recipes
-        self._transient_bytes, self._forward_bytes = transient_bytes, list[float]()
+        self._peak, self._forward_bytes = peak, list[float]()
         self.rows: dict[RowKey, _Row] = {}
         self.blocks: dict[str, _Block] = {}
         self._made: dict[int, int] = {}  # number of a storage -> tick of the call that returned it
         self._refs: list[object] = []  # while these live, no other storage gets such a number
         self._first: dict[int, int] = {}  # calls that have not returned: the tick at which they began
-        self._own_s = 0.0  # what recording takes is not the step's
-        self._ends_s = [self._now()]
+        self._ends_s = [self._tape.meter.now()]
         self._operation: int | None = None  # that saves in the present tick
         self._needs: list[tuple[float, RowKey, float]] = []
 
-    def _now(self) -> float:
-        return self._tape.meter.settle() - self._own_s - self._tape.meter.waited_s
+    def _transient_bytes(self) -> float:
+        self._tape.meter.compare()
+        return self._peak.beyond()
 
     @property
     def _tick(self) -> int:
@@ -107,7 +106,7 @@ class Recording:
 
     def _turn(self) -> int:
         """End a tick; return its number."""
-        self._ends_s.append(self._now())
+        self._ends_s.append(self._tape.meter.now())
         self._forward_bytes.append(self._transient_bytes())
         self._operation = None
         return self._tick - 1
@@ -121,7 +120,6 @@ class Recording:
     def left(self, call: Call, output: object) -> None:
         """Record a call that has ended: the end of a tick."""
         tick = self._turn()
-        now_s = self._ends_s[-1]
         first = self._first.pop(id(call), tick)
         for storage in _storages(output):
             self._made[storage_number(storage)] = tick
@@ -140,7 +138,6 @@ class Recording:
             block = self.blocks.setdefault(call.path, _Block(first, tick, inputs, 0, True))
             block.n_calls += 1
             block.again = block.again and any(True for _ in tensors_in(call.inputs)) and output is not None
-        self._own_s += self._now() - now_s
 
     def packed(self, handle: Handle, tensor: torch.Tensor) -> None:
         """Record a saved tensor; the operations of one call have a tick each, as their rows are not needed at once."""
@@ -160,15 +157,13 @@ class Recording:
 
     def parting(self, saved: Saved) -> None:
         """Record what a storage can be computed from, and that callers have held it until now."""
-        now_s = self._now()
         if saved.key in self.rows:
             row, begins = self.rows[saved.key], self._operation in {None, operation()}
             row.source, row.free_tick = self._recipes.source_of(saved), self._tick - begins
-        self._own_s += self._now() - now_s
 
     def unpacked(self, saved: Saved) -> None:
         """Record that a storage is needed for the first time."""
-        self._needs.append((self._now(), saved.key, self._transient_bytes()))
+        self._needs.append((self._tape.meter.now(), saved.key, self._transient_bytes()))
 
     def input_bytes(self, path: str, inside: Collection[RowKey]) -> int:
         """Return the bytes of a block's inputs that no row holds but those within it."""
@@ -177,7 +172,7 @@ class Recording:
 
     def ticks(self) -> Columns:
         """Return the seconds of each tick, forward and backward, waits for copies left out; and transient bytes."""
-        now_s, n_ticks = self._now(), len(self._ends_s)
+        now_s, n_ticks = self._tape.meter.now(), len(self._ends_s)
         began_s = self._needs[0][0] if self._needs else now_s
         forward_s = [max(b - a, 0.0) for a, b in zip(self._ends_s, [*self._ends_s[1:], began_s], strict=True)]
         backward_s, backward_bytes = [0.0] * n_ticks, [0.0] * n_ticks

@@ -4,6 +4,7 @@ import ctypes
 import random
 from collections.abc import Collection
 from hashlib import sha256
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from drlnb.runtime.swapping.torch_private import storage_number, storages_in, su
 __all__ = [
     "DevicePeak",
     "StepState",
+    "allocated",
     "budget_problem",
     "device_of",
     "fix_malloc",
@@ -100,6 +102,21 @@ def device_of(module: torch.nn.Module) -> torch.device:
     return devices.pop()
 
 
+class Allocated(NamedTuple):
+    """Bytes that torch's allocator of a device has handed out: now, and at most since the last reset; 0 on the CPU."""
+
+    now_bytes: int
+    peak_bytes: int
+
+
+def allocated(device: torch.device) -> Allocated:
+    """Ask the allocator; ``torch.cuda.memory_allocated`` sorts all of its statistics at each call, for .1 ms."""
+    if device.type != "cuda":
+        return Allocated(0, 0)
+    found = torch.cuda.memory_stats_as_nested_dict(device).get("allocated_bytes", {}).get("all", {})
+    return Allocated(int(found.get("current", 0)), int(found.get("peak", 0)))
+
+
 class DevicePeak:
     """The most bytes that are allocated on a device; 0 on the CPU, whose allocator does not count.
 
@@ -110,30 +127,39 @@ class DevicePeak:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._most = device, 0
+        self._device, self._most, self._fixed_bytes, self._beyond = device, 0, 0, 0
 
     def _latest(self) -> int:
         """Return the most since this was last called."""
         if self._device.type != "cuda":
             return 0
-        latest = int(torch.cuda.max_memory_allocated(self._device))
+        latest = allocated(self._device).peak_bytes
         torch.cuda.reset_peak_memory_stats(self._device)
         self._most = max(self._most, latest)
         return latest
 
-    def restart(self) -> None:
-        """Begin anew."""
+    def restart(self, fixed_bytes: int) -> None:
+        """Begin anew, with so many bytes there that stay."""
         self._latest()
-        self._most = 0
+        self._most, self._fixed_bytes, self._beyond = 0, fixed_bytes, 0
 
     def read(self) -> int:
         """Return the most since it began."""
         self._latest()
         return self._most
 
-    def beyond(self, n_bytes: int) -> float:
-        """Return by how much the most since it was last asked exceeds what is known of; 0 if it does not."""
-        return float(max(0, self._latest() - n_bytes))
+    def counted(self, n_bytes: int) -> None:
+        """Learn how many bytes were counted beside the fixed ones since this was last called; told of each change."""
+        self._beyond = max(self._beyond, self._latest() - self._fixed_bytes - n_bytes)
+
+    def skip(self) -> None:
+        """Leave out what was on the device since :meth:`counted`."""
+        self._latest()
+
+    def beyond(self) -> float:
+        """Return by how much the most since this was last asked has exceeded what was counted at that time."""
+        beyond, self._beyond = self._beyond, 0
+        return float(beyond)
 
 
 class StepState:

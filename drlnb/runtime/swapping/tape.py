@@ -10,6 +10,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -146,8 +147,16 @@ class Tape:
         self._ahead.clear()
         self._order = list(self._needed) or self._order
 
+    def own_time(self) -> AbstractContextManager[None]:
+        """Return what leaves out of a recorded step's time what we do in it."""
+        return nullcontext() if self.watch is None else self.meter.untimed()
+
     def pack(self, tensor: torch.Tensor) -> Handle | Kept:
         """Adopt a tensor that autograd saves."""
+        with self.own_time():
+            return self._packed_as(tensor)
+
+    def _packed_as(self, tensor: torch.Tensor) -> Handle | Kept:
         if self.heard is not None:
             self.heard(tensor)
         storage = self._ours(tensor)
@@ -269,6 +278,10 @@ class Tape:
         """Give a tensor back to autograd: any number of times, in any order, in any thread."""
         if isinstance(handle, tuple):
             return given_back(handle)
+        with self.own_time():
+            return self._given_back(handle)
+
+    def _given_back(self, handle: Handle) -> torch.Tensor:
         handle.guard.check()
         self._turn()
         saved = handle.saved

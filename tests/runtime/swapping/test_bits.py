@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from drlnb.planning.swapping.profile import ACTIONS, BLOCK, DERIVE, KEEP, SQUEEZE, SWAP
+from drlnb.runtime.swapping.blocks.state import fingerprints
 from drlnb.runtime.swapping.engine import FIRST_STEPS
 from drlnb.runtime.swapping.memory import fixed_bytes
 from tests.runtime.swapping.nets import NETS, differing, images, made, plain_step, state
@@ -62,6 +63,42 @@ def compare(name, action, tier, kind, n_steps=2):
             assert differing(state(plain), state(net)) == []
         assert step.n_unknown == 0
         assert swap._meter.n_bytes == 0
+
+
+def test_what_a_block_is_called_with_is_known_to_its_plan():
+    """The output of one block is the input of the next: what nobody but the two has, is no new storage."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(mlp(), mlp()), torch.randn(4, 8)
+    with swapper(net) as swap:
+        profile = swap.profile(lambda n: net(x).sum().backward(), batches=(4,))
+        plan = everywhere(profile, BLOCK)
+        assert plan.blocks == ("0", "1")
+        swap.apply(plan)
+        with swap.step() as step:
+            net(x).sum().backward()
+    assert (step.n_unknown, step.plan_key) == (0, plan.key)
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+
+
+def test_a_fingerprint_tells_every_byte_and_its_place():
+    """Of data of any length: whatever byte is changed, or changes places with another one, the sums are others."""
+    data = torch.arange(3 * 4096 + 5).to(torch.uint8)
+    for n_bytes in (1, 5, 4096, 4097, len(data)):
+        whole = data[:n_bytes]
+        sums = fingerprints(whole)
+        assert sums.shape == (-(-n_bytes // 4096), 2)
+        assert torch.equal(sums, fingerprints(torch.cat([data[:1], whole])[1:])), "wherever it lies"
+        for i in {0, n_bytes // 2, n_bytes - 1}:
+            for bit in range(8):
+                other = whole.clone()
+                other[i] ^= 1 << bit
+                assert (fingerprints(other) != sums).sum() == 2, "both sums of one row"
+    rows = data[: 2 * 4096].view(2, 4096)
+    rows[1, 0] = 7
+    assert not torch.equal(fingerprints(rows.flatten()), fingerprints(rows.flip(0).flatten()))
 
 
 @pytest.mark.thorough

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import warnings
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from torch.nn.modules import module as module_hooks
 from drlnb import swap
 from drlnb.planning.swapping.profile import BLOCK, DERIVE, KEEP, SQUEEZE, SWAP, SwapLink, SwapPlan
 from drlnb.rl.networks.extractors import impala_layers
-from drlnb.runtime.swapping import derive, engine, measure, tape
+from drlnb.runtime.swapping import derive, engine, measure, memory, tape
 from drlnb.runtime.swapping.client.choose import OwnChooser
 from drlnb.runtime.swapping.driven import Driven
 from drlnb.runtime.swapping.engine import FIRST_STEPS
@@ -669,11 +670,74 @@ def test_what_a_step_needs_beside_its_rows_is_recorded_by_tick(monkeypatch):
     assert kept.peak_bytes > FIXED_BYTES + 1e9
 
 
+class _Allocator:
+    """Counts as that of a CUDA device does."""
+
+    def __init__(self, monkeypatch):
+        self.now_bytes = self.peak_bytes = 0
+        monkeypatch.setattr(memory, "allocated", lambda device: memory.Allocated(self.now_bytes, self.peak_bytes))
+        monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", self.reset)
+
+    def reset(self, device):
+        self.peak_bytes = self.now_bytes
+
+    def add(self, n_bytes):
+        self.now_bytes += n_bytes
+        self.peak_bytes = max(self.peak_bytes, self.now_bytes)
+
+
+def test_bytes_are_compared_with_those_that_were_counted_when_they_were_there(monkeypatch):
+    """A saved storage that leaves within a tick is nobody's transient bytes; nor are those of what is left out."""
+    allocator, meter, peak = _Allocator(monkeypatch), Meter(), DevicePeak(torch.device("cuda"))
+    allocator.add(1000)
+    peak.restart(fixed_bytes=1000)
+    meter.beside = peak
+    storage = torch.UntypedStorage(5000)
+    allocator.add(5000)
+    weakref.finalize(storage, allocator.add, -5000)
+    held = Held(meter, storage)
+    del storage
+    assert peak.beyond() == 5000, "before it was counted"
+    allocator.add(200)
+    del held
+    assert (allocator.now_bytes, meter.n_bytes) == (1200, 0)
+    allocator.add(100)
+    allocator.add(-300)
+    with meter.aside():
+        allocator.add(7000)
+        allocator.add(-7000)
+    meter.compare()
+    assert (peak.beyond(), peak.beyond()) == (300, 0)
+    assert peak.read() == 8000
+
+
+def test_the_time_of_a_tick_is_the_modules_own(monkeypatch):
+    """Whatever the hooks do in a recorded step takes seconds that no step takes without a recording."""
+    clock = [0.0]
+
+    class Slow(nn.Linear):
+        def forward(self, x):
+            clock[0] += 1.0
+            return super().forward(x)
+
+    def part(tape, *, with_all=False):
+        clock[0] += 100.0
+
+    monkeypatch.setattr("drlnb.runtime.swapping.tiers.base.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(tape.Tape, "part", part)
+    net = nn.Sequential(Slow(4, 4), nn.Tanh(), Slow(4, 4), nn.Tanh())
+    with swapper(net) as swapped:
+        profile = swapped.profile(lambda n: net(torch.ones(n, 4)).sum().backward(), batches=(2,))
+    assert sum(tick.forward_s[1] * 2 for tick in profile.ticks) == pytest.approx(2.0)
+    assert sum(tick.backward_s[1] for tick in profile.ticks) == 0.0
+
+
 def test_the_cpu_counts_no_transients():
     """Its allocator tells nobody what it holds."""
     peak = DevicePeak(torch.device("cpu"))
-    peak.restart()
-    assert (peak.read(), peak.beyond(0)) == (0, 0.0)
+    peak.restart(0)
+    peak.counted(0)
+    assert (peak.read(), peak.beyond()) == (0, 0.0)
 
 
 def test_each_batch_is_recorded_thrice_and_the_middle_second_of_each_tick_counts(monkeypatch):

@@ -53,6 +53,7 @@ class Blocks:
         self._passed: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
         self._failed: dict[str, str] = {}
         self._n_trials: defaultdict[str, int] = defaultdict(int)
+        self._small: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)  # manners in which too little goes
         self._warned: set[str] = set()
         self._saved: list[object] = []  # what the outermost trial's forward pass has saved so far, by its bits
         self._inside: list[Former] = []  # the same, as tensors
@@ -90,7 +91,9 @@ class Blocks:
         known = {path: each for path, each in self._module.named_modules() if path}
         if missing := [path for path in plan if path not in known]:
             raise ValueError(f"block {missing[0]!r} is no submodule")
-        chosen = {path: known[path] for path in (known if tries else plan) if can_be_asked(known[path])}
+        with self._tape.meter.aside():
+            new = {path for path, each in known.items() if tries and not self._is_settled(path, manner(each))}
+        chosen = {path: each for path, each in known.items() if path in {*new, *plan} and can_be_asked(each)}
         self._failed |= {path: "its forward pass is not its class's" for path in plan if path not in chosen}
         self._own, self._saved = set(storages_of(self._module)[0]), []
         calls = {each: functools.partial(self._call, path, each, path in plan) for path, each in chosen.items()}
@@ -118,19 +121,24 @@ class Blocks:
         if how in self._passed[path] and path not in self._failed:
             if planned:
                 return checkpointed(path, module, forward, self._tape, args, kwargs)
-        elif self._n_trials[path] < _TRIALS and graph_task() == -1:
+        elif not self._is_settled(path, how) and graph_task() == -1:
             return self._tried(path, module, forward, (args, kwargs))
         return forward(*args, **kwargs)
+
+    def _is_settled(self, path: str, how: tuple[object, ...]) -> bool:
+        """Return whether a trial would say nothing new."""
+        passed = how in self._passed[path] and path not in self._failed
+        return passed or how in self._small[path] or self._n_trials[path] >= _TRIALS
 
     # -- trials ------------------------------------------------------------------------------------------------------
 
     def _tried(self, path: str, module: nn.Module, forward: Forward, given: _Arguments) -> object:
         """Make a forward pass, and then once more what can be seen of it."""
         meter, how = self._tape.meter, manner(module)
-        began_s, before = meter.settle(), _state(module, given)
-        random, first, n_inside, n_saved = _random(module), len(self._saved), len(self._inside), self._tape.n_saved
-        self._statistics |= _statistics(module)
-        meter.waited_s += meter.settle() - began_s  # no tick's
+        with meter.aside():
+            before, random = _state(module, given), _Random(meter.device)
+            self._statistics |= _statistics(module)
+        first, n_inside, n_saved = len(self._saved), len(self._inside), self._tape.n_saved
         outer, self._tape.heard = self._tape.heard, self._hear
         try:
             out = forward(*given[0], **given[1])
@@ -141,24 +149,23 @@ class Blocks:
         if outer is None:
             self._saved, self._inside = [], []
         if self._tape.n_saved - n_saved < _LEAST_SAVED:
+            self._small[path].add(how)
             return out
-        began_s = meter.settle()
         self._n_trials[path] += 1
         self._failed.pop(path, None)
-        problem = before if isinstance(before, str) else _changed(before, module, given)
-        if problem or (problem := self._differing(module, forward, given, random, saved, out)):
-            self._failed[path] = problem
-        else:
-            self._passed[path].add(how)
-            self._watch(path, Then(path, module), [*self._formerly(given), *inside], out)
-        meter.waited_s += meter.settle() - began_s
+        with meter.aside():
+            problem = before if isinstance(before, str) else _changed(before, module, given)
+            if problem or (problem := self._differing(module, forward, given, random, saved, out)):
+                self._failed[path] = problem
+            else:
+                self._passed[path].add(how)
+                self._watch(path, Then(path, module), [*self._formerly(given), *inside], out)
         return out
 
     def _hear(self, tensor: torch.Tensor) -> None:
-        began_s = self._tape.meter.settle()
-        self._saved.append(self._said(tensor))
-        self._inside += self._formerly(tensor)
-        self._tape.meter.waited_s += self._tape.meter.settle() - began_s
+        with self._tape.meter.aside():
+            self._saved.append(self._said(tensor))
+            self._inside += self._formerly(tensor)
 
     def _formerly(self, value: object) -> list[Former]:
         return [
@@ -208,13 +215,14 @@ class Blocks:
         """See whether something is written between the forward and the backward pass that has to be there again."""
 
         def look(_: object) -> None:
-            if then.changed():
-                self._failed[path] = "its parameters, buffers or surroundings change before its backward pass"
-            elif not all(each.is_unwritten for each in tensors):
-                self._failed[path] = "what it is called with, or saves, is written before its backward pass"
-            else:
-                return
-            self._n_trials[path] = _TRIALS
+            with self._tape.meter.aside():
+                problem = ""
+                if then.changed():
+                    problem = "its parameters, buffers or surroundings change before its backward pass"
+                elif not all(each.is_unwritten for each in tensors):
+                    problem = "what it is called with, or saves, is written before its backward pass"
+            if problem:
+                self._failed[path], self._n_trials[path] = problem, _TRIALS
 
         before_backward(out, look)
 
@@ -250,10 +258,13 @@ def _changed(before: _State, module: nn.Module, given: _Arguments) -> str:
 
 
 class _Random:
-    """Torch's random numbers before a forward pass."""
+    """Torch's random numbers before a forward pass: those of the CPU and of the device that a model is on.
 
-    def __init__(self, device: torch.device) -> None:
-        self._devices = [device] if device.type == "cuda" else []
+    Not of a submodule's own device: dropout has no parameter that would tell.
+    """
+
+    def __init__(self, device: torch.device | None) -> None:
+        self._devices = [device] if device is not None and device.type == "cuda" else []
         self._states = [torch.cuda.get_rng_state(each) for each in self._devices]
         self._own = torch.get_rng_state()
 
@@ -265,8 +276,3 @@ class _Random:
             for device, state in zip(self._devices, self._states, strict=True):
                 torch.cuda.set_rng_state(state, device)
             yield
-
-
-def _random(module: nn.Module) -> _Random:
-    of = next(module.parameters(), None)
-    return _Random(torch.device("cpu") if of is None else of.device)

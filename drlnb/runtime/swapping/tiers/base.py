@@ -5,7 +5,8 @@ import threading
 import time
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -18,6 +19,16 @@ _KEPT = 0.98
 _ALIGNED = 4096
 
 
+class Beside(Protocol):
+    """Knows what the device has beside the bytes that a meter counts."""
+
+    def counted(self, n_bytes: int) -> None:
+        """Learn how many bytes were counted since this was last called."""
+
+    def skip(self) -> None:
+        """Leave out what was on the device since then."""
+
+
 class Meter:
     """Bytes of saved storages that are on the device because of us, and the most there were; and the device's time."""
 
@@ -27,16 +38,54 @@ class Meter:
         self.limit_bytes = math.inf
         #: Since :meth:`restart`.
         self.peak_bytes = 0
+        #: Compares it with what the device has, while a step is recorded.
+        self.beside: Beside | None = None
         #: How long steps have waited for copies, or for what is computed again, in all.
         self.waited_s = 0.0
+        self._stopped_s: float | None = None
         self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
 
     def add(self, n_bytes: int) -> None:
         """Count bytes in, or out if negative."""
         with self._lock:
+            self.compare()
             self.n_bytes += n_bytes
             if self.n_bytes > self.peak_bytes:
                 self.peak_bytes = self.n_bytes
+
+    def compare(self) -> None:
+        """Have the bytes compared with those on the device, before either changes."""
+        if self.beside is not None:
+            self.beside.counted(self.n_bytes)
+
+    def now(self) -> float:
+        """Return the seconds that steps have computed, without waits and without what is :meth:`untimed`."""
+        return self.settle() - self.waited_s if self._stopped_s is None else self._stopped_s
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Have the steps' time stand still while the context is open."""
+        if self._stopped_s is not None:
+            yield
+            return
+        began_s, waited_s = self.settle(), self.waited_s
+        self._stopped_s = began_s - waited_s
+        try:
+            yield
+        finally:
+            self._stopped_s = None
+            self.waited_s = waited_s + self.settle() - began_s
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Leave what is done while the context is open out of the steps' time, and out of what is compared."""
+        with self.untimed():
+            self.compare()
+            try:
+                yield
+            finally:
+                if self.beside is not None:
+                    self.beside.skip()
 
     def follow(self, storage: torch.UntypedStorage) -> None:
         """Count a storage until nobody has it any more."""
@@ -56,10 +105,10 @@ class Meter:
             torch.cuda.current_stream(self.device) if self.device is not None and self.device.type == "cuda" else None
         )
 
-    def restart(self) -> None:
-        """Begin a new peak."""
+    def restart(self, beside: Beside | None = None) -> None:
+        """Begin a new peak, and have changes compared with what the device has, if that is given."""
         with self._lock:
-            self.peak_bytes = self.n_bytes
+            self.peak_bytes, self.beside = self.n_bytes, beside
 
 
 class Rate:
@@ -88,6 +137,7 @@ class Held:
         meter.add(self._n_bytes)
 
     def __del__(self) -> None:
+        del self.storage  # first: nobody may count it among what is there beside the counted
         self._meter.add(-self._n_bytes)
 
 

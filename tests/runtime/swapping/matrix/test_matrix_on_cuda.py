@@ -36,6 +36,8 @@ def on_cuda(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_default_device("cuda")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    with suppress(ImportError):  # compiling shows a bar, which would have a thread for the life of the process
+        monkeypatch.setattr("tqdm.tqdm.monitor_interval", 0)
     yield
     torch.use_deterministic_algorithms(False)
     torch.set_default_device(None)
