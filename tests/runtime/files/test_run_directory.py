@@ -73,7 +73,7 @@ def test_states_come_from_status_json_and_else_from_the_journal(run):
         "machine": "round",
         "config": {},
         "origin": "measured",
-        "format": 4,
+        "format": 5,
     }
     lines = [header | {"version": "0"}, {"k": "c", "r": "EndTask", "state": "stopped", "reason": "asked for"}]
     for attempt, n_lines in ((2, 2), (10, 1)):
