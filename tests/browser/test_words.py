@@ -47,7 +47,6 @@ METRICS = "__import__('drlnb.fleet.rows.tables').fleet.rows.tables.table_rows(ru
 WRONG = (
     ("env", "", "choose an environment"),
     ("env", "no such thing", "no such thing"),
-    ("env", "nowhere.at.all:" + "Thing" * 60 + "-v0", "nowhere"),
     ("seeds", "", "seeds are missing"),
     ("seeds", "-1", "'-1'"),
     ("seeds", "many", "'many'"),
