@@ -174,11 +174,6 @@ test("a line of steps has the area of its steps, at any zoom", () => {
   assert.ok(far.length <= 2 * 480, "no more than two points per pixel");
   assert.equal(new Set(near.map(([, v]) => Math.round(v))).size, 2, "steps that can be seen are steps");
 });
-test("a zoom between two steps shows what they came to", () => {
-  const one = stroked([0, 10, 20], [1, 3, 3], [12, 14], { mean: null, lent: 0 });
-  assert.deepEqual(one.drawing.within([5, 15]), { values: { mean: null, lent: 2 }, text: "in the mean slots lent 2" });
-  assert.deepEqual(one.points.map(([, v]) => v), [one.points[0][1], one.points[0][1]]);
-});
 // Of n hosts: one more gets its part with each moment, and the first one is lost at half time.
 function followed(n, parts = []) {
   const series = "·↓✓✕→R".split("").map((letter, i) => ({ name: `state ${i}`, letter, colour: `#00000${i}`, hatch: i === 5 ? "x" : "" }));
