@@ -118,7 +118,7 @@ def test_bare_workers_are_named_and_left_alone_and_drlnb_leaves_with_its_last_fl
         }
         with drlnb.Fleet(client, slots=1) as again:
             assert len([text for text in again.notices if "has no drlnb" in text]) == 3
-            assert again.probe("CartPole-v1")["action_space"]["n"] == 2
+            assert again.pool.link.probe_env("CartPole-v1")["action_space"]["n"] == 2
     check_laws(tmp_path / "r")
 
 
@@ -171,7 +171,7 @@ def test_a_cluster_that_scales_from_no_worker_is_waited_for(tmp_path, capsys):
         with Client(process.stdout.readline().strip(), set_as_default=False) as client:
             with drlnb.Fleet(client, slots=1) as fleet:
                 assert fleet.pool.n_nodes == 1
-                assert fleet.probe("CartPole-v1")["action_space"]["n"] == 2
+                assert fleet.pool.link.probe_env("CartPole-v1")["action_space"]["n"] == 2
             assert "no worker is there yet: waiting up to 600 s for the cluster to scale" in capsys.readouterr().err
             wait_until(lambda: not client.ncores(), "the cluster has scaled down again")
         process.communicate("\n", timeout=30.0)
