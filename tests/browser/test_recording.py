@@ -52,14 +52,15 @@ def test_torn_journals_are_told(notebook, tmp_path):
     folder = _recorded(notebook.path.parent) / "journal"
     (torn,), (cut,) = folder.glob("task-y-*.jsonl"), folder.glob("broker-*.jsonl")
     lines = torn.read_text(encoding="utf-8").splitlines(keepends=True)
-    torn.write_text("".join(lines[:60]) + lines[60][:20] + "\n" + "".join(lines[61:]), encoding="utf-8")
+    at = next(i for i, line in enumerate(lines) if i >= 60 and len(line) > 40)
+    torn.write_text("".join([*lines[:at], lines[at][:20], "\n", *lines[at + 1 :]]), encoding="utf-8")
     cut.write_text(cut.read_text(encoding="utf-8")[:-30], encoding="utf-8")
     notebook.open([PLAY])
     notebook.run_all()
     desk = Desk(notebook, 0)
     message = desk.message(torn.name)
     notebook.screenshot(tmp_path / "torn.png")
-    assert f"{len(lines) - 60} rows" in message.inner_text()
+    assert f"{len(lines) - at} rows" in message.inner_text()
     assert "1 row is missing" in desk.message(cut.name).inner_text()
     assert desk.tasks.get_by_test_id("row").count() == 3
     desk.wait_bars(20)
