@@ -41,8 +41,7 @@ class SwapMachine(Machine[Swapping]):
     ----------
     config
         ``planner``: name of the planner; ``memory_budget_bytes``: what a step may use, None: any number;
-        ``seed`` of searches; ``pins``; ``never``: why no step can
-        be swapped.
+        ``seed`` of searches; ``pins``; ``never``: why no step can be swapped.
     build
         Returns a planner by its name.
 
@@ -211,7 +210,7 @@ def _plan_found(state: Swapping, event: words.SwapPlanFound, out: Out) -> None:
     if not any(state.fits(name) for name in state.plans):  # predictions may be wrong: the smallest peaks are measured
         least = sorted([name for name in state.plans if name not in state.overflowed], key=state.danger)
         # What all takes is known: where it is not the least, it is not run above the budget for a trial.
-        state.candidates = [name for name in least if name is least[0] or state.plans[name].key is not None][:_MEASURED]
+        state.candidates = [name for name in least if name == least[0] or state.plans[name].key is not None][:_MEASURED]
     next_trial(state, out)
 
 

@@ -728,6 +728,7 @@ def test_the_time_of_a_tick_is_the_modules_own(monkeypatch):
     net = nn.Sequential(Slow(4, 4), nn.Tanh(), Slow(4, 4), nn.Tanh())
     with swapper(net) as swapped:
         profile = swapped.profile(lambda n: net(torch.ones(n, 4)).sum().backward(), batches=(2,))
+        assert swapped._tape.stall_s == 0.0, "no hook is a wait"
     assert sum(tick.forward_s[1] * 2 for tick in profile.ticks) == pytest.approx(2.0)
     assert sum(tick.backward_s[1] for tick in profile.ticks) == 0.0
 

@@ -42,6 +42,7 @@ class Meter:
         self.beside: Beside | None = None
         #: How long steps have waited for copies, or for what is computed again, in all.
         self.waited_s = 0.0
+        self._untimed_s = 0.0
         self._stopped_s: float | None = None
         self._lock = threading.RLock()  # a collected object may be counted out while the same thread counts one in
 
@@ -60,7 +61,7 @@ class Meter:
 
     def now(self) -> float:
         """Return the seconds that steps have computed, without waits and without what is :meth:`untimed`."""
-        return self.settle() - self.waited_s if self._stopped_s is None else self._stopped_s
+        return self.settle() - self.waited_s - self._untimed_s if self._stopped_s is None else self._stopped_s
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -68,13 +69,12 @@ class Meter:
         if self._stopped_s is not None:
             yield
             return
-        began_s, waited_s = self.settle(), self.waited_s
-        self._stopped_s = began_s - waited_s
+        self._stopped_s = stopped_s = self.now()
         try:
             yield
         finally:
             self._stopped_s = None
-            self.waited_s = waited_s + self.settle() - began_s
+            self._untimed_s += self.now() - stopped_s  # waits in it stay waits
 
     @contextmanager
     def aside(self) -> Iterator[None]:
