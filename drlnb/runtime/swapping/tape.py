@@ -146,6 +146,8 @@ class Tape:
                 saved.ticket.forget()
         self._ahead.clear()
         self._order = list(self._needed) or self._order
+        if not self._is_aside():
+            self.looks.part()  # nothing parts any more before the next step: autocast's casts have gone by now
 
     def own_time(self) -> AbstractContextManager[None]:
         """Return what leaves out of a recorded step's time what we do in it."""

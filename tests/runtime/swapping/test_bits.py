@@ -79,6 +79,23 @@ def test_what_a_block_is_called_with_is_known_to_its_plan():
     assert (step.n_unknown, step.plan_key) == (0, plan.key)
 
 
+def test_casts_of_parameters_are_let_go_of_with_the_step_that_made_them():
+    """A block that is made again saves what autocast keeps until it ends: as long as that, and no longer."""
+    torch.manual_seed(0)
+    net, x = nn.Sequential(mlp(), mlp()), torch.randn(4, 8)
+
+    def training_step():
+        with torch.autocast("cpu", torch.bfloat16):
+            net(x).float().sum().backward()
+
+    with swapper(net) as swap:
+        swap.apply(everywhere(swap.profile(lambda n: training_step(), batches=(4,)), BLOCK))
+        for _ in range(2):
+            with swap.step():
+                training_step()
+            assert swap._meter.n_bytes == 0
+
+
 def mlp():
     return nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
 
