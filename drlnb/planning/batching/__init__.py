@@ -2,7 +2,7 @@
 
 from drlnb.planning.batching.planner import BATCHING, BatchPlan, BatchReport, BatchView, Equal
 from drlnb.planning.batching.proportional import Proportional
-from drlnb.planning.batching.shares import env_shares
+from drlnb.planning.batching.shares import env_shares, learner_shares
 from drlnb.planning.batching.split import Member, Split, plan_split
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Proportional",
     "Split",
     "env_shares",
+    "learner_shares",
     "plan_split",
 ]
 
