@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from drlnb.planning.batching import BATCHING
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
@@ -16,24 +15,15 @@ from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 from tests.faults import seeded_faults
-from tests.learners import InTurn
 
 #: A gradient takes a second, all else nothing that counts.
 COSTS = Costs(collect_s=0.01, compute_s=4.0, finish_s=0.5, publish_s=0.001, collect_cv=0.0, service_cv=0.0)
 
 
-@pytest.fixture(autouse=True)
-def in_turn(monkeypatch):
-    """Register the plan of two learners, and of three, for these tests."""
-    for n in (2, 3):
-        monkeypatch.setitem(BATCHING._entries, f"in-turn-{n}", (lambda n=n: InTurn(n), {}))
-
-
 def run(n_learners, *, n_slots=2, n_tasks=1, n_collectors=4, n_rounds=5, hold="round", **more):
-    batching = "equal" if n_learners == 1 else f"in-turn-{n_learners}"
     return run_tasks(
         range(n_tasks), n_slots=n_slots, n_rounds=n_rounds, n_collectors=n_collectors, hold=hold, seed=1, costs=COSTS,
-        validate=True, config={"planners": {"hold": hold, "batching": batching}}, **more,
+        validate=True, config={"n_learners": n_learners}, **more,
     )  # fmt: skip
 
 
@@ -92,9 +82,9 @@ def test_a_task_that_wants_more_slots_than_there_are_fails_and_the_others_go_on(
     greedy, modest = (
         Task(
             clock, pool, Workload(COSTS, seed=1, task=0, n_collectors=3), node="n0", validate=True,
-            config={"task": name, "planners": {"batching": batching}, **shape},
+            config={"task": name, "n_learners": n_learners, **shape},
         )
-        for name, batching in (("greedy", "in-turn-3"), ("modest", "in-turn-2"))
+        for name, n_learners in (("greedy", 3), ("modest", 2))
     )  # fmt: skip
     greedy.open()
     modest.open()

@@ -1,10 +1,12 @@
 """Size each collector's share by the measured speed of its node, so that all finish at about the same time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from drlnb.planning.batching.planner import BatchPlan, BatchView
+from drlnb.planning.batching.split import Member, real_shares
 
-__all__ = ["Proportional"]
+__all__ = ["Proportional", "by_largest_remainder"]
 
 #: No collector makes less than this share of the algorithm's `n_steps` (short fragments lean on the value net), nor
 #: more than its inverse.
@@ -32,6 +34,29 @@ class Proportional:
         step_s = [pace * n for pace, n in zip(paces, view.n_envs, strict=True)]
         steps = _rounded(_level(view, step_s, low, high), view, low, high)
         return BatchPlan(n_steps=steps or equal)
+
+
+def by_largest_remainder(n_units: int, members: Sequence[Member], *, allow_idle: bool = True) -> tuple[int, ...]:
+    """Split units in proportion to the members' speeds; what is left over goes to the largest remainders, ties by id.
+
+    Overheads are not looked at.
+
+    Raises
+    ------
+    InfeasibleSplit, ValueError
+        As of :func:`~drlnb.planning.batching.split.plan_split`.
+
+    Examples
+    --------
+    >>> by_largest_remainder(10, [Member(id="a", speed_hz=2), Member(id="b", speed_hz=1)])
+    (7, 3)
+    """
+    shares = real_shares(n_units, [replace(each, overhead_s=0.0) for each in members], allow_idle=allow_idle)
+    sizes = [int(share) for share in shares]
+    order = sorted(range(len(sizes)), key=lambda i: (sizes[i] - shares[i], members[i].id))
+    for i in order[: n_units - sum(sizes)]:
+        sizes[i] += 1
+    return tuple(sizes)
 
 
 def _level(view: BatchView, step_s: Sequence[float], low: int, high: int) -> list[float]:
