@@ -22,7 +22,7 @@ def test_two_slots_learn_bitwise_as_one(tmp_path):
     """
     parameters = {}
     with drlnb.Fleet(slots=2, n_workers=1) as fleet:
-        for name, planners in (("one", None), ("two", {"batching": InTurn(2)})):
+        for name, planners in (("one", None), ("two", {"collect": InTurn(2)})):
             run = fleet.train(drlnb.Task("CartPole-v1", name="a", **TASK), out=tmp_path / name, planners=planners)
             run.wait(timeout_s=120)
             assert run.tasks["a"].state == "done"
@@ -31,7 +31,7 @@ def test_two_slots_learn_bitwise_as_one(tmp_path):
             if name == "one":
                 greedy = fleet.train(
                     drlnb.Task("CartPole-v1", name="greedy", **TASK), out=tmp_path / "greedy",
-                    planners={"batching": InTurn(3)},
+                    planners={"collect": InTurn(3)},
                 )  # fmt: skip
         with pytest.raises(TrainingFailed, match="would wait for ever: it wants 3 slots at once, and 2 may serve it"):
             greedy.wait(timeout_s=60)
