@@ -19,7 +19,7 @@ def test_numpy_values_are_those_of_torch():
 
 
 def _fixed(values):
-    """A network of one input that gives these values whatever it sees."""
+    """Return a network of one input that gives these values whatever it sees."""
     network = nn.Linear(1, len(values))
     with torch.no_grad():
         network.weight.zero_()
