@@ -24,15 +24,18 @@ _QUORUM = 6
 _OF_EQUAL, _OF_OPTIMUM = 0.41, 1.07
 #: M2: mean splits of a burst -> most of the optimum, least share of the optimum's samples per second.
 _BURSTS = {5.0: (1.11, 0.87), 20.0: (1.09, 0.91), 100.0: (1.08, 0.92)}
+_TWELVE = MIXED + MIXED[:4]
 #: M3: most of jump-reset's time.
 _NO_HARM = 1.02
-_Least = tuple[float | None, float | None]
-#: M4: title of a contention -> its settings; how much faster than jump-reset at least, in full and with a quorum: of
-#: ddqn, of auto (None: no bar).
+_Least = tuple[float | None, ...]
+#: M4: title of a contention -> its settings; how much faster than jump-reset at least, in full and, if that is
+#: measured, with a quorum: of ddqn, of auto (None: no bar).  Training had none of the periods, and no twelve members.
 _FORESEEN: Mapping[str, tuple[Mapping[str, object], _Least, _Least]] = {
     "held-out": ({"family": "periodic", "periods": (10, 13)}, (1.5, 1.08), (None, None)),
     "beyond": ({"family": "periodic", "periods": (17, 19, 21)}, (None, None), (1.5, None)),
     "correlated": ({"family": "correlated"}, (1.25, 1.01), (None, None)),
+    "held-out-12": ({"family": "periodic", "periods": (10, 13), "speeds": _TWELVE}, (1.5,), (None,)),
+    "correlated-12": ({"family": "correlated", "speeds": _TWELVE}, (1.25,), (None,)),
 }
 #: M6: most milliseconds of a plan for eight members.
 _PLAN_MS = 0.5
@@ -109,14 +112,15 @@ def harm(effort: SimulatedBatching) -> Iterator[Row]:
 # ------------------------------------------------------------------ M4
 def foreseen(effort: SimulatedBatching) -> Iterator[Row]:
     """Compare planners where contention has a pattern (M4)."""
+    gangs = (("waiting for all", "", Gang()), ("waiting for 6 of 8", "-q6", Gang(quorum=_QUORUM)))
     for words, (contention, of_ddqn, of_auto) in _FORESEEN.items():
-        for k, gang in enumerate((Gang(), Gang(quorum=_QUORUM))):
+        for (waiting, suffix, gang), *least in zip(gangs, of_ddqn, of_auto, strict=False):
             runs = _compared(effort, ["jump-reset", "seasonal", "ddqn", "auto"], gang, **contention)
-            least = {"ddqn": of_ddqn[k], "auto": of_auto[k], "seasonal": None}
-            waiting = "waiting for 6 of 8" if k else "waiting for all"
-            for planner, at_least in least.items():
-                name = f"m4-{words}{'-q6' if k else ''}-{planner}"
-                yield from _faster(name, f"{planner}, {words}, {waiting}", runs, planner, at_least)
+            for planner, at_least in zip(("ddqn", "auto", "seasonal"), (*least, None), strict=True):
+                name, title = f"m4-{words}{suffix}-{planner}", f"{planner}, {words}, {waiting}"
+                yield from _faster(name, title, runs, planner, at_least)
+            title = f"mean split over the optimum: jump-reset, {words}, {waiting}"
+            yield _row(f"m4-{words}{suffix}-jump-reset-optimum", title, _of_optimum(runs, "jump-reset"), "x")
 
 
 def _faster(name: str, words: str, runs: _Compared, planner: str, at_least: float | None) -> Iterator[Row]:
