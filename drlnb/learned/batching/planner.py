@@ -60,6 +60,8 @@ class Ddqn:
     """
 
     name = "ddqn"
+    #: Sums of numpy depend on the processor: a replay reads the plans from the journal.
+    exact = False
 
     def __init__(self, network: Network | None = None) -> None:
         self._network = network

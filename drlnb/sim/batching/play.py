@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import drlnb.learned.batching  # noqa: F401  # its planners have names, too
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
 from drlnb.planning.batching.gather import Gathering, Late, quorum_problem
 from drlnb.planning.batching.steps import Step, play_split
