@@ -117,9 +117,11 @@ _ALL = (
             "bursts": batching.bursts,
             "harm": batching.harm,
             "foreseen": batching.foreseen,
+            "trained": batching.trained,
             "plan": batching.plan,
         },
         SimulatedBatching,
+        unasked=lambda effort: effort.names,
     ),
     Bench(
         "distribution",

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from drlnb.learned.batching.network import ACTIONS, Array
 from drlnb.rl.objectives.losses import dqn_loss, td_target
 
-__all__ = ["Batch", "Episode", "loss_of", "new_network", "train", "weights_of"]
+__all__ = ["Batch", "Episode", "Weights", "loss_of", "new_network", "train", "weights_of"]
 
+#: Name of a weight -> array.
 Weights = dict[str, npt.NDArray[np.float32]]
 
 _HIDDEN = 96
