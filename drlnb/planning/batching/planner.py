@@ -115,6 +115,8 @@ def _learners_problem(view: BatchView, learners: Sequence[object]) -> str:
             return f"the learner of collector {collector} must be a whole number >= 0, got {learner!r}"
     if len(set(learners)) > 1 and not view.divisible:
         return "this task's gradient cannot be computed in parts, so all shares need the same learner"
+    if len(set(learners)) > view.n_learners:
+        return f"learners names {len(set(learners))} learners, and this task has n_learners = {view.n_learners}"
     return ""
 
 

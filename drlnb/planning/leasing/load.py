@@ -62,7 +62,7 @@ class LoadBook:
         self.holds.append(held_s)
         median = sorted(self.holds)
         self.quantum_s = median[len(median) // 2]
-        book.turn = lease.turn + held_s * lease.n_slots
+        book.turn = lease.turn + held_s * len(lease.slots)
 
     def gone(self, task: str) -> None:
         """Forget the duty of a task that has ended."""

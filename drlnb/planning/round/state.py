@@ -142,7 +142,7 @@ class RoundState:
     worked: dict[str, Worked] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
     paces: dict[int, list[float]] = field(default_factory=dict)
-    #: Slot -> seconds per share that it computed in the latest rounds, oldest first.
+    #: Slot -> seconds per share that it computed in the latest rounds, oldest first, but for its process's first one.
     slot_paces: dict[str, list[float]] = field(default_factory=dict)
     #: Collector -> seconds that it acted in the present round.
     collect_s: dict[int, float] = field(default_factory=dict)
