@@ -119,7 +119,7 @@ def _begin_round(state: RoundState, out: Out) -> None:
             planner=planner,
             collectors=view.collectors,
             n_steps=steps,
-            learners=tuple(learners),
+            learners=tuple(plan.learners),
         )
     )
 

@@ -70,10 +70,13 @@ class InTurn:
 
 
 @pytest.mark.parametrize(
-    ("own", "name", "learners"), [({}, "proportional", (0, 1)), ({"collect": InTurn()}, "own:in-turn", (7, 5))]
+    ("own", "name", "learners"), [({}, "proportional", ()), ({"collect": InTurn()}, "own:in-turn", (7, 5))]
 )
 def test_shares_are_dealt_to_learners_by_the_plan_or_evenly(own, name, learners):
-    """A plan that does not say who computes what is dealt over the task's learners; each asks for a slot."""
+    """A plan that does not say who computes what is dealt over the task's learners; each asks for a slot.
+
+    The journal holds what the plan says: a replay asks a recorded plan, and must deal as it was dealt.
+    """
     master = Master(own, planners={"collect": name}, streams=True, n_learners=3)
     planned = only(BatchPlanned, master.at_version_1(*NODES))
     assert planned.learners == learners
