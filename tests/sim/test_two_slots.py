@@ -78,7 +78,7 @@ def test_a_task_of_more_learners_than_slots_makes_do_with_those_that_there_are()
     assert [len(lease.grant.slots) for lease in lent] == [2] * 5
     assert [lease.end.computed_s for lease in lent] == [pytest.approx((2.5, 2.0), abs=0.01)] * 5
     (unmet,) = pool.host.stream.of(leasing.RequestUnmet)
-    assert unmet.text == "task sim0 computes on 2 of its 3 slots: no more are up"
+    assert unmet.text == "task sim0 computes on 2 of its 3 slots for now: no more can be lent"
     assert replay(task.streams[0]).difference is None
     assert replay(pool.host.stream).difference is None
 

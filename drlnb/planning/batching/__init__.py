@@ -7,7 +7,7 @@ from drlnb.planning.batching.jump_reset import JumpReset
 from drlnb.planning.batching.planner import BATCHING, COLLECT, BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.proportional import Proportional
 from drlnb.planning.batching.seasonal import Seasonal
-from drlnb.planning.batching.shares import env_shares, learner_shares
+from drlnb.planning.batching.shares import env_shares
 from drlnb.planning.batching.split import Member, Split, plan_split
 from drlnb.planning.batching.static import Static
 
@@ -28,7 +28,6 @@ __all__ = [
     "collect_members",
     "collect_steps",
     "env_shares",
-    "learner_shares",
     "plan_split",
 ]
 

@@ -22,7 +22,7 @@ def deal(state: RoundState, out: Out) -> None:
     the first slot gets its first ones, and so on.  Whoever computes a batch, the sum has the same bits.
     """
     hold, learners = state.hold, learners_left(state)
-    if len(hold.slots) > 1 and not state.fixed:
+    if len(hold.slots) > 1 and not state.learners:
         sizes = zip(hold.slots, _planned(state, tuple(learners), out), strict=True)
         dealt = [slot for slot, n in sizes for _ in range(n)]
         hold.shares = dict(zip(learners, dealt, strict=True))
