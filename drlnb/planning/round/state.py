@@ -134,8 +134,8 @@ class RoundState:
     evaluator: int | None = None
     #: Collector -> steps per environment that it makes in the round that has begun; of the slot's own data, its steps.
     n_steps: dict[int, int] = field(default_factory=dict)
-    #: Collector -> the learner that computes its share, where the plan of collectors says it: slots are dealt in the order
-    #: of these numbers.
+    #: Collector -> the learner that computes its share, where the plan of collectors says it: slots are dealt in their
+    #: order.
     learners: dict[int, int] = field(default_factory=dict)
     #: Slot -> what it was given of the round's gradient by plans, and has done.
     worked: dict[str, Worked] = field(default_factory=dict)
