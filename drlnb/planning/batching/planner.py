@@ -8,7 +8,7 @@ from drlnb.planning.batching.split import Member
 from drlnb.planning.registry import Answer, PlannerKind, plan_of
 from drlnb.records.columns.batching import BatchPlanned, SplitPlanned
 
-__all__ = ["BATCHING", "COLLECT", "BatchPlan", "BatchReport", "BatchView", "Role"]
+__all__ = ["BATCHING", "COLLECT", "BatchPlan", "BatchReport", "BatchView", "Role", "one_learner"]
 
 #: Who takes the shares: collectors act, learners compute an update of the parameters.
 Role = Literal["collect", "update"]
@@ -115,12 +115,21 @@ def _learners_problem(view: BatchView, learners: Sequence[object]) -> str:
             return f"the learner of collector {collector} must be a whole number >= 0, got {learner!r}"
     if len(set(learners)) > 1 and not view.divisible:
         return "this task's gradient cannot be computed in parts, so all shares need the same learner"
+    if len(set(learners)) > view.n_learners:
+        return f"learners names {len(set(learners))} learners, and this task has n_learners = {view.n_learners}"
     return ""
 
 
 def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
     """Return the plan that a journal holds."""
     return plan_of(BatchPlan, answer.next(BatchPlanned if view.role == "collect" else SplitPlanned))
+
+
+def one_learner(name: str) -> str:
+    """Return why a task of one learner has no use for a planner of learners."""
+    return (
+        f"{name} shares a gradient among learners, and one computes it all; for steps of collectors: batching.collect"
+    )
 
 
 #: The decision how much of an update each learner computes.

@@ -90,6 +90,18 @@ def test_several_learners_need_gradients_at_arrival():
         Master(n_learners=2)
 
 
+def test_a_planner_of_learners_is_refused_where_there_is_one():
+    """It would be accepted and never asked; what it was until now is named."""
+    master = Master(n_rounds=4)
+    master.at_version_1(*NODES)
+    refused = only(RequestRefused, master.set("batching.planner", "proportional"))
+    assert refused.reason == (
+        "proportional shares a gradient among learners, and one computes it all; for steps of collectors: "
+        "batching.collect"
+    )
+    assert master.machine.state.next_names == {}
+
+
 def test_a_planner_of_placement_counts_from_the_next_placement_on():
     """It rides on the question."""
     master = Master(n_rounds=4)
