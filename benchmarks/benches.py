@@ -117,6 +117,7 @@ _ALL = (
             "bursts": batching.bursts,
             "harm": batching.harm,
             "foreseen": batching.foreseen,
+            "unseen": batching.unseen,
             "trained": batching.trained,
             "plan": batching.plan,
         },

@@ -118,7 +118,7 @@ class SimulatedBatching(_Simulated):
     @property
     def names(self) -> Sequence[str]:
         """The groups that train no network."""
-        return ("static", "bursts", "harm", "foreseen", "plan")
+        return ("static", "bursts", "harm", "foreseen", "unseen", "plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

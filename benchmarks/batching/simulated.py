@@ -19,7 +19,7 @@ from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Outcome, simulate_batchin
 from drlnb.sim.batching.traces import MIXED, Contention
 from drlnb.sim.report import Comparison, compare
 
-__all__ = ["bursts", "foreseen", "harm", "plan", "static", "trained"]
+__all__ = ["bursts", "foreseen", "harm", "plan", "static", "trained", "unseen"]
 
 #: Whom a split of eight waits for.
 _QUORUM = 6
@@ -121,8 +121,18 @@ def harm(effort: SimulatedBatching) -> Iterator[Row]:
 # ------------------------------------------------------------------ M4
 def foreseen(effort: SimulatedBatching) -> Iterator[Row]:
     """Compare planners where contention has a pattern (M4)."""
+    yield from _foreseen(effort, "held-out", "correlated")
+
+
+def unseen(effort: SimulatedBatching) -> Iterator[Row]:
+    """Compare planners at periods and with members beyond those of training (M4)."""
+    yield from _foreseen(effort, "beyond", "held-out-12", "correlated-12")
+
+
+def _foreseen(effort: SimulatedBatching, *titles: str) -> Iterator[Row]:
     gangs = (("waiting for all", "", Gang()), ("waiting for 6 of 8", "-q6", Gang(quorum=_QUORUM)))
-    for words, (contention, of_ddqn, of_auto) in _FORESEEN.items():
+    for words in titles:
+        contention, of_ddqn, of_auto = _FORESEEN[words]
         for (waiting, suffix, gang), *least in zip(gangs, of_ddqn, of_auto, strict=False):
             runs = _compared(effort, ["jump-reset", "seasonal", "ddqn", "auto"], gang, **contention)
             for planner, at_least in zip(("ddqn", "auto", "seasonal"), (*least, None), strict=True):

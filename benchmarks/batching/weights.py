@@ -24,10 +24,13 @@ __all__ = ["FAMILIES", "FIRST_SEED", "MEMBERS", "PERIODS", "SPLITS", "Foreseen",
 
 #: Splits of all training, and of one episode.
 SPLITS, EPISODE = 24_000, 600
-#: Members; families by weight; periods, mean splits of a memoryless burst, what is left of a speed.
+#: Members of an episode.
 MEMBERS = (6, 8, 10)
+#: Families by weight.
 FAMILIES = {"static": 1, "memoryless": 2, "periodic": 2, "correlated": 2}
+#: Splits of a period.
 PERIODS = (8, 9, 11, 12, 14, 15, 16)
+#: Mean splits of a memoryless burst, and what is left of a speed: limits of what is drawn.
 DWELL, SLOW = (2.0, 50.0), (0.25, 0.5)
 #: Traces of training have seeds from here on.
 FIRST_SEED = 1_000_000
