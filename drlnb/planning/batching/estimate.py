@@ -6,6 +6,7 @@ not move it.  ``speed_hz`` is what the planner's own rule makes of the measureme
 performance parameter `p`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, cast
@@ -13,7 +14,7 @@ from typing import TypedDict, cast
 from drlnb.planning.batching.planner import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.split import Member, plan_split
 
-__all__ = ["Estimate", "Memory", "Rule", "followed", "planned_by", "remembered", "speeds"]
+__all__ = ["Estimate", "Estimating", "Memory", "Rule", "followed", "planned_by", "remembered", "speeds"]
 
 #: Most splits without a share after which a member gets its least share once, to be measured.
 _LONGEST_WAIT = 31
@@ -50,6 +51,26 @@ class Estimate(TypedDict):
 Memory = dict[str, Estimate]
 #: Returns a speed from the one before, a measurement, and whether that one rests on few samples.
 Rule = Callable[[float, float, bool], float]
+
+
+class Estimating(ABC):
+    """Splits by what is remembered of the members' speeds; what that is follows from the rule of each planner."""
+
+    #: By the long-run speeds.
+    by_long = False
+
+    def plan(self, view: BatchView) -> BatchPlan:
+        """Return the units of each member."""
+        return planned_by(view, speeds(view, long=self.by_long))
+
+    def observe(self, memory: object, report: BatchReport) -> Memory:
+        """Return what is remembered after a report."""
+        return followed(memory, report, self.moved)
+
+    @staticmethod
+    @abstractmethod
+    def moved(speed_hz: float, measured_hz: float, is_few: bool) -> float:
+        """Return a speed after a measurement, which may rest on few samples."""
 
 
 def remembered(memory: object) -> Memory:
