@@ -49,3 +49,6 @@ def test_the_page_quotes_the_results():
     lines = list(tables({row["id"]: row for row in report["rows"]}))
     assert len(lines) == 2 + 3 + 4 + 8
     assert [line for line in lines if line not in text] == []
+    others = [row["value"] for row in report["rows"] if "-seed-" in row["id"]]
+    assert all(f"{value:.2f}" in text for value in others)
+    assert len(others) == 4
