@@ -104,10 +104,11 @@ def settings_lines(specs: Sequence[RlWork], defaults: Mapping[str, object]) -> l
         changed = {key: value for key, value in first.hyperparameters.items() if defaults.get(key) != value}
         names = ", ".join(spec.name for spec in group)
         seeds = ", ".join(str(spec.seed) for spec in group)
+        learners = f"{first.n_learners} learners, " if first.n_learners > 1 else ""
         lines += [
             f"{names}: {first.origin}",
             f"    {first.total_timesteps:,} steps, {first.n_envs} environments, {first.n_collectors} collectors, "
-            f"seed {seeds}",
+            f"{learners}seed {seeds}",
             "    differs from Stable-Baselines3's defaults: "
             + (", ".join(f"{key}={value}" for key, value in changed.items()) or "nothing"),
             *(f"    {remark}" for remark in settings_of(first).remarks(first.n_envs)),

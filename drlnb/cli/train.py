@@ -26,6 +26,7 @@ _OPTIONS: Mapping[str, str] = {
     "n_timesteps": "--total-timesteps",
     "n_envs": "--n-envs",
     "n_collectors": "--collectors",
+    "n_learners": "--learners",
     "eval_episodes": "--eval-episodes",
     "eval_max_steps": "--eval-max-steps",
     "memory_budget": "--swap-budget",
@@ -132,6 +133,7 @@ def _tasks(args: argparse.Namespace) -> "list[Task]":
             seed=seed,
             n_envs=args.n_envs,
             n_collectors=args.collectors,
+            n_learners=args.learners,
             eval_episodes=args.eval_episodes,
             eval_max_steps=args.eval_max_steps,
             memory_budget=args.swap_budget,
@@ -194,6 +196,8 @@ _TRACK = "send scalars to tensorboard, wandb (offline unless WANDB_MODE says els
 _ENV_TIMEOUT = "seconds that environments may take for one step, or to be made (default 60; none: all time)"
 _EVAL_EPISODES = f"episodes that are played when a task's budget is made (default {EVAL_EPISODES}; 0: none)"
 _EVAL_MAX_STEPS = f"steps after which an episode of an evaluation is cut (default {EVAL_MAX_STEPS})"
+_COLLECTORS = "collector processes per task (default 2, or as many as learners, at most n_envs)"
+_LEARNERS = "slots that compute a task's gradient side by side (default 1); more need --hyper n_epochs=1"
 _ACTIONS = ("error", "resume", "restart", "overwrite")
 _ON_EXISTING = "what to do with a run that is in DIR: error (default), resume, restart (keep it as DIR-1), overwrite"
 #: How ``drlnb train`` is called.
@@ -205,7 +209,8 @@ COMMAND = Command(
         option("--algo", choices=ALGORITHMS, help="algorithm (default ppo; with --zoo what the file's name says)"),
         option("--zoo", metavar="FILE", type=Path, help=_ZOO),
         *CLUSTER,
-        taking("--collectors", "N", LIMITS["n_collectors"], "collector processes per task (default min(2, n_envs))"),
+        taking("--collectors", "N", LIMITS["n_collectors"], _COLLECTORS),
+        taking("--learners", "K", LIMITS["n_learners"], _LEARNERS, 1),
         taking("--n-envs", "N", LIMITS["n_envs"], "environments per task, over all collectors"),
         taking("--total-timesteps", "N", LIMITS["total_timesteps"], "environment steps per task"),
         taking("--eval-episodes", "N", LIMITS["eval_episodes"], _EVAL_EPISODES, EVAL_EPISODES),

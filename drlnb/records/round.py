@@ -241,6 +241,8 @@ class RequestSlot(Command):
     round: int
     #: Slots that are lent together, or none of them.
     n_slots: int = 1
+    #: Slots that do where no more of them are up; 0: all.
+    n_least: int = 0
     #: The lease will be given away on demand.
     yields: bool = False
 

@@ -29,6 +29,7 @@ LIMITS: Mapping[str, Kind] = {
     "total_timesteps": count(1, 10**15),
     "n_envs": count(1, 100_000),
     "n_collectors": count(1, 1000),
+    "n_learners": count(1, 64),
     "seed": count(0, 2**32 - 1),
     "eval_episodes": count(0, 100_000),
     "eval_max_steps": count(1, 10**15),
@@ -67,6 +68,8 @@ class WorkSpec:
     priority: int = 0
     #: Bytes that a gradient step may use on its device; None: any number, nothing is swapped.
     memory_budget_bytes: int | None = None
+    #: Slots that compute its gradient side by side, at least 1; fewer where no more are up.
+    n_learners: int = 1
     #: Curves of one group are drawn with a band over seeds.
     group: str | None = None
     #: Same spec, same machine type, same bits: sums have one order, whatever arrives first.
@@ -143,6 +146,14 @@ class RlWork(WorkSpec):
         WorkSpec.__post_init__(self)  # `super()` knows no dataclass that was made anew for its slots
         if self.n_collectors > self.n_envs:
             raise ValueError(f"n_collectors must be <= n_envs = {self.n_envs}, got {self.n_collectors}")
+        if self.n_learners > self.n_collectors:
+            wanted = f"n_collectors={self.n_learners}" + (f" and n_envs={self.n_learners}") * (
+                self.n_envs < self.n_learners
+            )
+            raise ValueError(
+                f"n_learners must be <= n_collectors = {self.n_collectors}, got {self.n_learners}: a learner computes "
+                f"what whole collectors made, so it needs {wanted}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

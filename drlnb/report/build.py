@@ -171,6 +171,7 @@ def _configuration(run: Plain, specs: Sequence[Plain]) -> str:
             "steps": words.count(int(spec.get("total_timesteps", 0))),
             "environments": spec.get("n_envs", ""),
             "collectors": spec.get("n_collectors", ""),
+            "learners": spec.get("n_learners", ""),
             "group": spec.get("group") or "-",
         }
         for spec in specs

@@ -88,6 +88,12 @@ def test_settings_say_their_origin_and_what_differs():
     ]
 
 
+def test_several_learners_are_said():
+    """Beside the collectors; one learner is what everybody has."""
+    gang = RlWork(name="a", env="a", algo="gpf", total_timesteps=5000, n_envs=2, n_collectors=2, n_learners=2)
+    assert settings_lines([gang], {})[1] == "    5,000 steps, 2 environments, 2 collectors, 2 learners, seed 0"
+
+
 def test_the_table_shows_dashes_for_what_is_not_known():
     """One head, one line per task."""
     row = {"name": "a", "timesteps": 1000, "ep_rew_mean": 20.04, "eval_mean_reward": None, "seconds": 61.0}

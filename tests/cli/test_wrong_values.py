@@ -16,6 +16,8 @@ WRONG = {
     "train A --seed -1": "argument --seed: must be a whole number in 0..4294967295, got '-1'",
     "train A --seed 1 --seeds 0-1": "argument --seeds: not allowed with argument --seed",
     "train A --collectors 0": "argument --collectors: must be a whole number in 1..1000, got '0'",
+    "train A --learners 0": "argument --learners: must be a whole number in 1..64, got '0'",
+    "train A --learners 65": "argument --learners: must be a whole number in 1..64, got '65'",
     "train A --n-envs 1.5": "argument --n-envs: must be a whole number in 1..100000, got '1.5'",
     "train A --total-timesteps inf":
         "argument --total-timesteps: must be a whole number in 1..1000000000000000, got 'inf'",
@@ -80,6 +82,16 @@ REFUSED = {
     "train A --eval-episodes 9 --hyper eval_episodes=3":
         "eval_episodes is not a hyper-parameter; give it as --eval-episodes",
     "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
+    "train A --hyper n_learners=2": "n_learners is not a hyper-parameter; give it as --learners",
+    "train A --learners 2":
+        "n_learners must be <= n_collectors = 1, got 2: a learner computes what whole collectors made, so it needs "
+        "n_collectors=2 and n_envs=2",
+    "train A --learners 2 --n-envs 2":
+        "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
+        "computed at arrival with n_epochs=1 and batch_size=4096",
+    "train A --algo dqn --learners 2 --n-envs 2":
+        "n_learners must be 1 for dqn here, got 2: each of its gradient steps needs the one before; several seeds use "
+        "several slots",
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
     "train A --hyper memory_budget=1GiB": "memory_budget is not a hyper-parameter; give it as --swap-budget",
     "train A --set swapping.planner=all": "swapping.planner is a planner: planners={'swapping': 'all'}",

@@ -26,6 +26,9 @@ def test_defaults():
         ("total_timesteps", 0, "1..1000000000000000"),
         ("n_envs", 0, "1..100000"),
         ("n_collectors", 0, "1..1000"),
+        ("n_learners", 0, "1..64"),
+        ("n_learners", 65, "1..64"),
+        ("n_learners", True, "1..64"),
         ("seed", -1, "0..4294967295"),
         ("n_envs", 2.0, "1..100000"),
         ("seed", True, "0..4294967295"),
@@ -43,6 +46,14 @@ def test_every_collector_has_an_environment():
     """More collectors than environments make no sense."""
     with pytest.raises(ValueError, match="n_collectors must be <= n_envs = 4, got 5"):
         spec(n_collectors=5)
+
+
+def test_every_learner_has_a_collector():
+    """A learner computes what whole collectors made; what is missing is named, environments where they are, too."""
+    assert spec(n_collectors=2, n_learners=2).n_learners == 2
+    for n_envs, needed in ((4, "n_collectors=3"), (2, "n_collectors=3 and n_envs=3")):
+        with pytest.raises(ValueError, match=f"n_learners must be <= n_collectors = 2, got 3: .* it needs {needed}$"):
+            spec(n_envs=n_envs, n_collectors=2, n_learners=3)
 
 
 def test_deterministic_is_a_flag():

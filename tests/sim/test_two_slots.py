@@ -1,39 +1,24 @@
 """A lease of two slots on the virtual clock: both work, and a task asks for no more slots than it has work for."""
 
-import math
-
 import pytest
 
-from drlnb.planning.batching import BATCHING
-from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
-from drlnb.sim.costs import Costs, Workload
-from drlnb.sim.driver import Clock
+from drlnb.sim.costs import Costs
+from drlnb.sim.faults import Fault
 from drlnb.sim.leases import leases
 from drlnb.sim.training.fleet import run_tasks
-from drlnb.sim.training.pool import Pool
-from drlnb.sim.training.task import Task
 from tests.faults import seeded_faults
-from tests.learners import InTurn
 
 #: A gradient takes a second, all else nothing that counts.
 COSTS = Costs(collect_s=0.01, compute_s=4.0, finish_s=0.5, publish_s=0.001, collect_cv=0.0, service_cv=0.0)
 
 
-@pytest.fixture(autouse=True)
-def in_turn(monkeypatch):
-    """Register the plan of two learners, and of three, for these tests."""
-    for n in (2, 3):
-        monkeypatch.setitem(BATCHING._entries, f"in-turn-{n}", (lambda n=n: InTurn(n), {}))
-
-
 def run(n_learners, *, n_slots=2, n_tasks=1, n_collectors=4, n_rounds=5, hold="round", **more):
-    batching = "equal" if n_learners == 1 else f"in-turn-{n_learners}"
     return run_tasks(
         range(n_tasks), n_slots=n_slots, n_rounds=n_rounds, n_collectors=n_collectors, hold=hold, seed=1, costs=COSTS,
-        validate=True, config={"planners": {"hold": hold, "batching": batching}}, **more,
+        validate=True, config={"n_learners": n_learners}, **more,
     )  # fmt: skip
 
 
@@ -84,21 +69,40 @@ def test_whatever_dies_every_update_is_made_of_all_gradients(hold, seed):
         assert any(all(seconds > 0 for seconds in getattr(end, "computed_s", (0,))) for end in whole)
 
 
-def test_a_task_that_wants_more_slots_than_there_are_fails_and_the_others_go_on():
-    """One line with the reason; the pool lends to the other task as if there had been nothing."""
-    clock = Clock()
-    pool = Pool(clock, slots={"s0": "n0", "s1": "n0"}, nodes=("n0",), settings=LeasingSettings(), validate=True)
-    shape = {"n_envs": 3, "n_collectors": 3, "n_steps": 8, "total_timesteps": 3 * 3 * 8, "streams": True}
-    greedy, modest = (
-        Task(
-            clock, pool, Workload(COSTS, seed=1, task=0, n_collectors=3), node="n0", validate=True,
-            config={"task": name, "planners": {"batching": batching}, **shape},
-        )
-        for name, batching in (("greedy", "in-turn-3"), ("modest", "in-turn-2"))
-    )  # fmt: skip
-    greedy.open()
-    modest.open()
-    clock.run(math.inf)
-    assert (greedy.end.state, modest.end.state) == ("failed", "done")
-    assert greedy.end.reason == "task greedy would wait for ever: it wants 3 slots at once, and 2 may serve it"
+def test_a_task_of_more_learners_than_slots_makes_do_with_those_that_there_are():
+    """Three learners on two slots, as after a resume on fewer: two shares and one, and that is said once."""
+    pool, (task,) = run(3)
+    assert task.end.state == "done"
+    assert finished(task) == dict.fromkeys(range(1, 6), (0, 1, 2, 3))
+    lent = [lease for lease in leases(pool.host.stream) if lease.grant.round]
+    assert [len(lease.grant.slots) for lease in lent] == [2] * 5
+    assert [lease.end.computed_s for lease in lent] == [pytest.approx((3.5, 1.0), abs=0.01)] * 5
+    (unmet,) = pool.host.stream.of(leasing.RequestUnmet)
+    assert unmet.text == "task sim0 computes on 2 of its 3 slots: no more are up"
+    assert replay(task.streams[0]).difference is None
+    assert replay(pool.host.stream).difference is None
+
+
+@pytest.mark.parametrize("hold", ["round", "yield", "last"])
+def test_a_round_goes_on_without_a_slot_that_died_and_the_next_ones_have_it_again(hold):
+    """The slot is away for 40 s, some ten rounds: they compute on the other one, and nobody waits for it.
+
+    A gradient that had been computed beside the lead is not computed again in the round where the slot died.
+    """
+    struck = Fault(kind="slot", t=11.0, index=1, down_s=40.0)
+    pool, (task,) = run(2, n_rounds=30, hold=hold, faults=[struck], n_nodes=1)
+    assert task.end.state == "done"
+    assert finished(task) == dict.fromkeys(range(1, 31), (0, 1, 2, 3))
+    sizes = [len(lease.grant.slots) for lease in leases(pool.host.stream) if lease.grant.round]
+    away = sizes.index(1), len(sizes) - sizes[::-1].index(1)
+    assert set(sizes[: away[0]]) == set(sizes[away[1] :]) == {2}
+    assert set(sizes[slice(*away)]) == {1}
+    assert 5 <= away[1] - away[0] <= 12
+    assert max(lease.grant.waited_s for lease in leases(pool.host.stream)) < 2.0
+    kept = set()
+    for computed in task.streams[0].of(words.GradientComputed):
+        assert (computed.round, computed.collector) not in kept, "what lies at the master is not computed again"
+        kept |= {(computed.round, computed.collector)} if computed.key else set()
+    assert kept
+    assert replay(task.streams[0]).difference is None
     assert replay(pool.host.stream).difference is None

@@ -20,7 +20,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.records.kinds import kind_problems
 from drlnb.records.settings import SECONDS
 from drlnb.records.spec import RlWork, WorkSpec, read_work
-from drlnb.rl.algorithms.registry import settings_of
+from drlnb.rl.algorithms.registry import learners_problem, settings_of
 from drlnb.rl.envs.wrappers import check_wrappers
 from drlnb.rl.heads import Head, bounds
 from drlnb.rl.rows import part_spaces
@@ -108,7 +108,7 @@ def unusable(spec: RunSpec) -> list[str]:
             problems.append(str(error))
     for task in spec.tasks:
         budget = BUDGETS.problem("memory_budget_bytes", task.memory_budget_bytes)
-        theirs = [PRIORITIES.problem("priority", task.priority), budget]
+        theirs = [PRIORITIES.problem("priority", task.priority), budget, learners_problem(task)]
         if isinstance(task, RlWork):
             theirs += [*check_wrappers(task.env_wrappers), _space_problem(task)]
         problems += [f"task {task.name}: {problem}" for problem in theirs if problem]

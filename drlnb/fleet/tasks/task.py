@@ -15,6 +15,7 @@ from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, RlWork
 from drlnb.records.units import read_bytes
+from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.wrappers import read_wrappers
 from drlnb.rl.zoo.entries import read_entry, resolve_entry
@@ -28,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 #: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
 _ARGUMENTS = (
-    *("seed", "n_collectors", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name"),
+    *("seed", "n_collectors", "n_learners", "priority", "group", "env_kwargs", "env_wrappers", "deterministic", "name"),
     *("eval_episodes", "eval_max_steps", "memory_budget"),
 )
 
@@ -53,7 +54,11 @@ class Task:
     n_envs
         Environments over all collectors; None: the tuned number.
     n_collectors
-        Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
+        Collector processes, at most `n_envs`; None: two, as many as `n_learners` if those are more, or `n_envs`.
+    n_learners
+        Slots that compute a round's gradient side by side, in one lease: at most `n_collectors`, since each takes what
+        whole collectors made.  Its bits do not depend on it.  More than one needs gradients that are computed as
+        experience arrives: ``n_epochs=1`` and a `batch_size` of the whole round.
     priority
         Whole number; of the tasks that wait for a slot the highest comes first, and waiting makes up for a lower one.
     memory_budget
@@ -99,6 +104,7 @@ class Task:
         seed: int = 0,
         n_envs: int | None = None,
         n_collectors: int | None = None,
+        n_learners: int = 1,
         priority: int = 0,
         memory_budget: str | int | None = None,
         group: str | None = None,
@@ -114,8 +120,9 @@ class Task:
         problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
         if good and isinstance(env, str) and not _ID.fullmatch(env):
             problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
-        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors, "seed": seed}
-        given = {key: value for key, value in counts.items() if value is not None or key == "seed"}
+        counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors}
+        given = {key: value for key, value in counts.items() if value is not None}
+        given |= {"n_learners": n_learners, "seed": seed}
         problems += filter(None, [LIMITS[key].problem(key, value) for key, value in given.items()])
         if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
@@ -138,6 +145,7 @@ class Task:
             resolved,
             name=name,
             n_collectors=n_collectors,
+            n_learners=n_learners,
             env_kwargs=dict(by_name("env_kwargs", env_kwargs)),
             env_wrappers=wrappers,
             deterministic=deterministic,
@@ -234,6 +242,7 @@ def complete_spec(
     *,
     name: str | None = None,
     n_collectors: int | None = None,
+    n_learners: int = 1,
     **others: Any,
 ) -> RlWork:
     """Return the spec of a task, as JSON gives it back: so it is the same wherever it travels.
@@ -247,7 +256,9 @@ def complete_spec(
     name
         None: made of the environment's.
     n_collectors
-        None: :data:`DEFAULT_COLLECTORS`, or as many as there are environments.
+        None: :data:`DEFAULT_COLLECTORS`, or as many as there are learners or environments.
+    n_learners
+        As of :class:`Task`.
     **others
         Other fields.
 
@@ -256,18 +267,23 @@ def complete_spec(
     ConfigError
         If a field is wrong.
     """
+    if n_collectors is None:
+        n_collectors = min(max(DEFAULT_COLLECTORS, n_learners), resolved.n_envs)
     try:
         spec = RlWork(
             name=name or file_safe(env),
             env=env,
             env_factory=factory,
             algo=algo,
-            n_collectors=min(DEFAULT_COLLECTORS, resolved.n_envs) if n_collectors is None else n_collectors,
+            n_collectors=n_collectors,
+            n_learners=n_learners,
             **resolved._asdict(),
             **others,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if problem := learners_problem(spec):
+        raise ConfigError(problem)
     for key, value in {
         "env_kwargs": spec.env_kwargs,
         "env_wrappers": spec.env_wrappers,

@@ -2,9 +2,9 @@
 
 from drlnb.planning.batching.planner import BATCHING, BatchPlan, BatchReport, BatchView, Equal
 from drlnb.planning.batching.proportional import Proportional
-from drlnb.planning.batching.shares import env_shares
+from drlnb.planning.batching.shares import env_shares, learner_shares
 
-__all__ = ["BATCHING", "BatchPlan", "BatchReport", "BatchView", "Equal", "Proportional", "env_shares"]
+__all__ = ["BATCHING", "BatchPlan", "BatchReport", "BatchView", "Equal", "Proportional", "env_shares", "learner_shares"]
 
 BATCHING.register("equal", Equal)
 BATCHING.register("proportional", Proportional)

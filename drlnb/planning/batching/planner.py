@@ -24,6 +24,8 @@ class BatchView:
     sample_s: tuple[float | None, ...]
     #: The gradient of each share can be computed apart from the others': on a slot of its own.
     divisible: bool = True
+    #: Learners that the task may have at once: the slots of a lease.
+    n_learners: int = 1
     #: What the planner remembers of the rounds before, as it returned it from ``observe``; None at first.
     memory: object = None
 
@@ -38,7 +40,8 @@ class BatchPlan:
     """Steps per environment of each collector, and who computes its gradient, in the order of the view."""
 
     n_steps: tuple[int, ...]
-    #: Number of the learner of each collector's share: a lease has a slot for each learner.  Empty: one learner.
+    #: Number of the learner of each collector's share: a lease has a slot for each learner.  Empty: the shares are
+    #: dealt evenly to as many as the task may have (:func:`~drlnb.planning.batching.shares.learner_shares`).
     learners: tuple[int, ...] = ()
 
 
@@ -86,6 +89,8 @@ def _learners_problem(view: BatchView, learners: tuple[int, ...]) -> str:
             return f"the learner of collector {collector} must be a whole number >= 0, got {learner!r}"
     if len(set(learners)) > 1 and not view.divisible:
         return "this task's gradient cannot be computed in parts, so all shares need the same learner"
+    if len(set(learners)) > view.n_learners:
+        return f"learners names {len(set(learners))} learners, and this task has n_learners = {view.n_learners}"
     return ""
 
 

@@ -30,14 +30,15 @@ def laws(ledger: Ledger) -> Iterator[tuple[bool, str]]:
 
 def _of_requests(ledger: Ledger) -> Iterator[tuple[bool, str]]:
     pending = [lease for lease in ledger.open.values() if lease.state == "pending"]
-    n_free = [(lease, sum(slot.state == "free" for slot in ledger.usable(lease))) for lease in pending]
-    yield all(n < lease.n_slots for lease, n in n_free), "nobody waits while a slot is free"
-    never = [ledger.why_never(lease.task, lease.n_slots, lease.allowed) for lease in pending]
+    n_free = [(lease.kind, sum(slot.state == "free" for slot in ledger.usable(lease.kind))) for lease in pending]
+    yield all(n < ledger.n_due(kind) for kind, n in n_free), "nobody waits while a slot is free"
+    never = [ledger.why_never(lease.task, lease.kind) for lease in pending]
     yield not any(never), "nobody waits for what can never be"
     yield all(not lease.slots for lease in pending), "a waiting request holds nothing"
     yield ledger.gang is None or ledger.open.get(ledger.gang) in pending, "the gang that slots are kept for waits"
     live = ledger.live.values()
-    yield all(len(lease.slots) == lease.n_slots for lease in live), "a lease holds all of its slots"
+    whole = [lease.kind.n_least <= len(lease.slots) <= lease.n_slots for lease in live]
+    yield all(whole), "a lease holds all of its slots, or what does where no more are up"
     yield all(not lease.allowed or set(lease.slots) <= set(lease.allowed) for lease in live), "only allowed slots"
     floors = {name: book.floor for name, book in ledger.tasks.items()}
     yield all(lease.attempt >= floors[lease.task] for lease in ledger.open.values()), "no attempt that is over is open"

@@ -1,12 +1,12 @@
 """Hold what is lent to whom and who waits: the state of a lease table, and its indices."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
-from drlnb.planning.leasing.queueing import Waiting
+from drlnb.planning.leasing.queueing import Kind, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.base import shared
 from drlnb.records.columns.leasing import SendGrant
@@ -117,19 +117,25 @@ class Ledger:
         """Return the answer to the requester of a granted lease."""
         return SendGrant(fence=self.fence_of(lease.token), demand=lease.asked, **shared(lease, SendGrant))
 
-    def usable(self, lease: Lease) -> Iterator[Slot]:
-        """Yield the slots that exist and may serve a request."""
-        for name in lease.allowed or self.slots:
+    def usable(self, kind: Kind) -> Iterator[Slot]:
+        """Yield the slots that exist and may serve a kind of requests."""
+        for name in kind.allowed or self.slots:
             slot = self.slots.get(name)
             if slot is not None and slot.lendable:
                 yield slot
 
-    def why_never(self, task: str, n_slots: int, allowed: Iterable[str]) -> str:
-        """Return why so many of some slots (none: of any) can never be lent together; empty if they can, or may."""
-        n_known = len(set(self.opened).intersection(allowed or self.opened))
-        if n_slots <= n_known or not self.opened:
+    def n_due(self, kind: Kind) -> int:
+        """Return how many slots a request gets: all that it wants, or those that exist if they are fewer and do."""
+        if kind.n_slots == kind.n_least:
+            return kind.n_slots
+        return max(kind.n_least, min(kind.n_slots, sum(1 for _ in self.usable(kind))))
+
+    def why_never(self, task: str, kind: Kind) -> str:
+        """Return why a task's request of a kind can never be met; empty if it can, or may."""
+        n_known = len(set(self.opened).intersection(kind.allowed or self.opened))
+        if kind.n_least <= n_known or not self.opened:
             return ""
-        return f"task {task} would wait for ever: it wants {n_slots} slots at once, and {n_known} may serve it"
+        return f"task {task} would wait for ever: it wants {kind.n_least} slots at once, and {n_known} may serve it"
 
     def holds_version(self, lease: Lease, slot: str) -> bool:
         """Return whether a slot holds the parameters that a request's round begins with."""

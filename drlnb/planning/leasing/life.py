@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
+from drlnb.planning.leasing.queueing import Kind
 
 __all__ = ["LEASE_LIFE", "SLOT_LIFE", "SLOT_STATES", "Lease", "Slot", "TaskBook"]
 
@@ -82,6 +83,8 @@ class Lease:
     node: str
     asked_t: float
     n_slots: int = 1
+    #: Slots that do where no more of them are up; 0: all.
+    n_least: int = 0
     #: Priority that the request names; one that a user gave to the task goes before it.
     priority: int = 0
     #: Slots that may serve it; empty: any.
@@ -117,9 +120,9 @@ class Lease:
         return self.granted_t - self.asked_t
 
     @property
-    def kind(self) -> tuple[tuple[str, ...], int]:
+    def kind(self) -> Kind:
         """What may serve the request, and how much of it."""
-        return self.allowed, self.n_slots
+        return Kind(self.allowed, self.n_slots, self.n_least or self.n_slots)
 
 
 @dataclass(slots=True)
@@ -134,6 +137,8 @@ class TaskBook:
     priority: int | None = None
     #: Slot -> (version of the parameters that it holds, its executor epoch).
     resident: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Slots that its latest lease lacked, because no more were up.
+    n_lacking: int = 0
     #: Latest holds, in slot seconds per slot.
     holds: deque[float] = field(default_factory=lambda: deque(maxlen=_HOLDS))
     #: Their 95th percentile, None before the first.

@@ -35,6 +35,8 @@ class LoadBook:
     #: Task -> mean duty of its latest rounds, and the sum of these.
     duty: dict[str, float] = field(default_factory=dict)
     duty_sum: float = 0.0
+    #: Tasks whose latest round asked for several slots, and how many: theory knows no such ones, and says nothing.
+    gangs: dict[str, int] = field(default_factory=dict)
     #: The latest estimate's tasks, slots and duty, and its event time.
     estimated: tuple[int, int, float] | None = None
     estimated_t: float = 0.0
@@ -44,7 +46,12 @@ class LoadBook:
         if lease.round == book.round:
             return
         span_s = lease.asked_t - book.round_t - book.waited_s
-        if book.round > 0 and lease.round == book.round + 1 and 0.0 < book.computed_s < span_s:
+        if lease.n_slots > 1:
+            self.gone(task)
+            self.gangs[task] = lease.n_slots
+        elif task in self.gangs:
+            del self.gangs[task]  # the round that ends was of several slots
+        elif book.round > 0 and lease.round == book.round + 1 and 0.0 < book.computed_s < span_s:
             book.duties.append(book.computed_s / span_s)
             duty = sum(book.duties) / len(book.duties)
             self.duty_sum += duty - self.duty.get(task, 0.0)
@@ -62,17 +69,18 @@ class LoadBook:
         self.holds.append(held_s)
         median = sorted(self.holds)
         self.quantum_s = median[len(median) // 2]
-        book.turn = lease.turn + held_s * lease.n_slots
+        book.turn = lease.turn + held_s * len(lease.slots)
 
     def gone(self, task: str) -> None:
         """Forget the duty of a task that has ended."""
         self.duty_sum -= self.duty.pop(task, 0.0)
+        self.gangs.pop(task, None)
 
     def estimate(self, t: float, n_slots: int) -> LoadEstimated | None:
         """Return what theory expects, if the load is not that of the last estimate, at most once per second."""
         n_tasks = len(self.duty)
         too_soon = self.estimated is not None and t < self.estimated_t + _EVERY_S
-        if too_soon or not n_tasks or not n_slots:
+        if too_soon or not n_tasks or not n_slots or self.gangs:
             return None
         d = self.duty_sum / n_tasks
         now = (n_tasks, n_slots, round(d, _DIGITS))

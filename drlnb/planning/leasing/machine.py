@@ -109,8 +109,8 @@ def _queued(ledger: Ledger, request_id: str, out: Out) -> None:
         return
     ask_holders(ledger, lease, out)
     if lease.n_slots > 1 or lease.allowed:
-        n_allowed = sum(1 for _ in ledger.usable(lease))
-        if n_allowed < lease.n_slots:
+        n_allowed = sum(1 for _ in ledger.usable(lease.kind))
+        if n_allowed < lease.kind.n_least:
             unmet = records.RequestUnmet(
                 request_id=request_id, task=lease.task, n_slots=lease.n_slots, n_allowed=n_allowed
             )

@@ -14,7 +14,7 @@ from drlnb.planning.leasing.life import Lease
 from drlnb.planning.leasing.queueing import Kind
 from drlnb.planning.leasing.steps import drop, grant, move
 from drlnb.records.base import Record
-from drlnb.records.columns.leasing import AskYield, RequestRefused, SlotsReserved
+from drlnb.records.columns.leasing import AskYield, RequestRefused, RequestUnmet, SlotsReserved
 
 __all__ = ["PLACE_LOST", "ask_holders", "pump"]
 
@@ -44,9 +44,8 @@ def ask_holders(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
 
 # -------------------------------------------------------------------- grants
 def _fits(ledger: Ledger, kind: Kind) -> bool:
-    allowed, n_slots = kind
-    n_free = sum(name in ledger.free for name in allowed) if allowed else len(ledger.free)
-    return n_free >= n_slots
+    n_free = sum(name in ledger.free for name in kind.allowed) if kind.allowed else len(ledger.free)
+    return n_free >= kind.n_least and n_free >= ledger.n_due(kind)
 
 
 def _grant(ledger: Ledger, lease: Lease, out: list[Record], slots: tuple[str, ...] = ()) -> None:
@@ -58,12 +57,22 @@ def _grant(ledger: Ledger, lease: Lease, out: list[Record], slots: tuple[str, ..
         return
     slots = slots or _choose(ledger, lease)
     demand = any(
-        not allowed or not set(allowed).isdisjoint(slots)
-        for allowed, n_slots in ledger.queue.kinds
-        if ledger.queue.n(allowed, n_slots) > (lease.kind == (allowed, n_slots))
+        not kind.allowed or not set(kind.allowed).isdisjoint(slots)
+        for kind in ledger.queue.kinds
+        if ledger.queue.n(kind) > (lease.kind == kind)
     )
+    _count_lacking(ledger, lease, len(slots), out)
     resident = settings.residency and all(ledger.holds_version(lease, name) for name in slots)
     grant(ledger, lease, slots, out, demand=demand, resident=resident)
+
+
+def _count_lacking(ledger: Ledger, lease: Lease, n_lent: int, out: list[Record]) -> None:
+    """Remember how many slots a lease lacks, and say so if it is not as many as the one before lacked."""
+    book, n_lacking = ledger.tasks[lease.task], lease.n_slots - n_lent
+    if n_lacking and n_lacking != book.n_lacking:
+        which = {"request_id": lease.request_id, "task": lease.task}
+        out.append(RequestUnmet(**which, n_slots=lease.n_slots, n_allowed=n_lent, waits=False))
+    book.n_lacking = n_lacking
 
 
 def _choose(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
@@ -81,7 +90,7 @@ def _choose(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
     free = [name for name in lease.allowed or ledger.free if name in ledger.free]
     first = next((name for name in preferred if name in free), None) or min(free, key=rank)
     rest = sorted(set(free) - {first}, key=lambda name: (name not in preferred, rank(name)))
-    return (first, *rest[: lease.n_slots - 1])
+    return (first, *rest[: ledger.n_due(lease.kind) - 1])
 
 
 # -------------------------------------------------------------------- reservations
@@ -95,11 +104,11 @@ def _reserve(ledger: Ledger, out: list[Record]) -> None:
                 move(ledger, ledger.slots[name], "unreserve")
         if gang is None:
             return
-        n_before = len(ledger.reserved)
-        free = sorted((slot for slot in ledger.usable(gang) if slot.state == "free"), key=lambda slot: slot.name)
-        for slot in free[: gang.n_slots - n_before]:
+        n_before, n_due = len(ledger.reserved), ledger.n_due(gang.kind)
+        free = sorted((slot for slot in ledger.usable(gang.kind) if slot.state == "free"), key=lambda slot: slot.name)
+        for slot in free[: n_due - n_before]:
             move(ledger, slot, "reserve")
-        if len(ledger.reserved) < gang.n_slots:
+        if len(ledger.reserved) < n_due:
             if len(ledger.reserved) > n_before:
                 out.append(_reserved(ledger, gang))
             return
@@ -120,18 +129,18 @@ def _gang(ledger: Ledger) -> Lease | None:
     """Return the gang that slots are kept for: the one so far while it can be served, else the first that is due."""
     known = ledger.open.get(ledger.gang or "")
     heads = [known] if known is not None else []
-    gangs = [ledger.open[request_id] for request_id in ledger.queue.heads(lambda kind: kind[1] > 1)]
+    gangs = [ledger.open[request_id] for request_id in ledger.queue.heads(lambda kind: kind.n_slots > 1)]
     heads += [lease for lease in gangs if ledger.t - lease.asked_t >= ledger.settings.reserve_after_s]
     for lease in heads:
-        if sum(1 for _ in ledger.usable(lease)) >= lease.n_slots:
+        if sum(1 for _ in ledger.usable(lease.kind)) >= lease.kind.n_least:
             return lease
     return None
 
 
 def _start(ledger: Ledger, gang: Lease) -> float | None:
     """Return when the gang is expected to have its slots, by the 95th percentile of the holds; None if unknown."""
-    ends = sorted(_free_at(ledger, slot.token) for slot in ledger.usable(gang) if slot.state == "granted")
-    missing = gang.n_slots - len(ledger.reserved)
+    ends = sorted(_free_at(ledger, slot.token) for slot in ledger.usable(gang.kind) if slot.state == "granted")
+    missing = ledger.n_due(gang.kind) - len(ledger.reserved)
     if len(ends) < missing or ends[missing - 1] == float("inf"):
         return None
     return ends[missing - 1]

@@ -6,11 +6,19 @@ not block.
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 __all__ = ["Kind", "Waiting"]
 
-#: The set of slots that may serve a request, and how many it wants.
-Kind = tuple[tuple[str, ...], int]
+
+class Kind(NamedTuple):
+    """What a request wants."""
+
+    #: The slots that may serve it; empty: any.
+    allowed: tuple[str, ...]
+    #: How many of them it wants, and how many do where no more are up.
+    n_slots: int
+    n_least: int
 
 
 class Waiting:
@@ -36,9 +44,9 @@ class Waiting:
         """The kinds of the requests that wait."""
         return tuple(self._lines)
 
-    def n(self, allowed: tuple[str, ...], n_slots: int) -> int:
+    def n(self, kind: Kind) -> int:
         """Return how many requests of a kind wait."""
-        return len(self._lines.get((allowed, n_slots), ()))
+        return len(self._lines.get(kind, ()))
 
     def put(self, request_id: str, kind: Kind, rank: float, number: int) -> None:
         """Enter a request, or move it to another rank; `number` is that of its arrival."""

@@ -22,12 +22,14 @@ def slot_requested(ledger: Ledger, event: records.SlotRequested, out: list[Recor
         _repeated(ledger, known, out)
     elif problem := _problem(event, book, known):
         refuse(out, event.request_id, problem)
-    elif never := ledger.why_never(event.task, event.n_slots, event.allowed):
-        out.append(records.RequestRefused(subject=event.request_id, reason=never, final=True))
     else:
-        _raise_floor(ledger, book, event.attempt, f"superseded by attempt {event.attempt}", out)
         asked = shared(event, Lease) | {"asked_t": event.t, "allowed": tuple(sorted(set(event.allowed)))}
-        ask(ledger, Lease(**asked))
+        lease = Lease(**asked)
+        if never := ledger.why_never(lease.task, lease.kind):
+            out.append(records.RequestRefused(subject=event.request_id, reason=never, final=True))
+            return
+        _raise_floor(ledger, book, event.attempt, f"superseded by attempt {event.attempt}", out)
+        ask(ledger, lease)
 
 
 def _problem(event: records.SlotRequested, book: TaskBook, known: Lease | None) -> str:
@@ -42,6 +44,8 @@ def _problem(event: records.SlotRequested, book: TaskBook, known: Lease | None) 
         return f"another request of round {event.round} is open"
     if event.n_slots < 1:
         return f"n_slots must be >= 1, got {event.n_slots}"
+    if not 0 <= event.n_least <= event.n_slots:
+        return f"n_least must be in 0..n_slots = {event.n_slots}, got {event.n_least}"
     return PRIORITIES.problem("task.priority", event.priority)
 
 

@@ -75,7 +75,7 @@ def drop(ledger: Ledger, lease: Lease) -> None:
 
 def end_hopeless(ledger: Ledger, lease: Lease, out: list[Record], never: str = "") -> None:
     """Refuse a waiting request for good if it can never be met, or for the reason that is given."""
-    if never := never or ledger.why_never(lease.task, lease.n_slots, lease.allowed):
+    if never := never or ledger.why_never(lease.task, lease.kind):
         drop(ledger, lease)
         out.append(records.RequestRefused(subject=lease.request_id, reason=never, final=True))
 

@@ -3,7 +3,7 @@
 A task without collectors publishes nothing: its next round begins with a request for a slot.
 """
 
-from drlnb.planning.batching import BATCHING, BatchView
+from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, learner_shares
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import Batch, middle
 from drlnb.planning.machine import Out
@@ -98,11 +98,13 @@ def _begin_round(state: RoundState, out: Out) -> None:
         nodes=tuple(member.node or "" for member in members.values()),
         sample_s=tuple(middle(state.paces.get(i, [])) for i in members),
         divisible=state.config["streams"],
+        n_learners=state.config["n_learners"],
         memory=state.memories.get(state.names["batching"]),
     )
     plan = BATCHING.ask(state.planner(BATCHING), view)
     state.n_steps = dict(zip(members, plan.n_steps, strict=True))
-    state.learners = dict(zip(members, plan.learners, strict=False))
+    learners = plan.learners or _dealt(view, plan)
+    state.learners = dict(zip(members, learners, strict=False))
     planner = state.planner(BATCHING).name
     out.append(
         batching.BatchPlanned(
@@ -110,9 +112,16 @@ def _begin_round(state: RoundState, out: Out) -> None:
             planner=planner,
             collectors=view.collectors,
             n_steps=tuple(plan.n_steps),
-            learners=tuple(plan.learners),
+            learners=tuple(learners),
         )
     )
+
+
+def _dealt(view: BatchView, plan: BatchPlan) -> tuple[int, ...]:
+    """Deal whole shares evenly to the task's learners, where the plan does not say who computes them."""
+    if view.n_learners == 1:
+        return ()
+    return learner_shares([n * k for n, k in zip(view.n_envs, plan.n_steps, strict=True)], view.n_learners)
 
 
 def evaluate(state: RoundState, out: Out) -> None:

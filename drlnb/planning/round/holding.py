@@ -63,7 +63,15 @@ def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
     yields = state.yields and state.n_bytes > 0
     n_slots = len(set(learners_left(state).values()))
-    out.append(words.RequestSlot(request_id=request_id, round=state.round, n_slots=n_slots, yields=yields))
+    out.append(
+        words.RequestSlot(
+            request_id=request_id,
+            round=state.round,
+            n_slots=n_slots,
+            n_least=1 if n_slots > 1 else 0,  # whoever computes a share, its bits are the same
+            yields=yields,
+        )
+    )
     if state.is_complete or not state.n_bytes:
         enter(state, "waiting", out)
 

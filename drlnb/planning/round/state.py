@@ -51,6 +51,7 @@ ROUND_DEFAULTS: Facts = {
     "max_collector_errors": 3,  # in a row, with a traceback or at one step: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
+    "n_learners": 1,  # slots of a lease that compute side by side: whole shares of the collectors are dealt to them
     "switch_limit_frac": LeasingSettings().switch_limit_frac,  # of a batch's compute: what a switch may cost for that
     "replay": False,  # off-policy: experience goes into a ring, minibatches of it to the slot
     "max_replay_losses": 5,  # of the ring, under one master
@@ -196,10 +197,12 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
     Raises
     ------
     ValueError
-        If there is no planner of a name.
+        If there is no planner of a name, or several learners cannot share the task's gradient.
     """
     names = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
     config = {**ROUND_DEFAULTS, **config, "planners": names}
+    if config["n_learners"] > 1 and not config["streams"]:
+        raise ValueError(f"n_learners = {config['n_learners']} need gradients that are computed at arrival (streams)")
     if not config["n_collectors"]:  # nobody plays an episode
         config |= {"n_eval_episodes": 0, "eval_freq": 0}
     shares = env_shares(config["n_envs"], config["n_collectors"]) if config["n_collectors"] else ()

@@ -40,6 +40,8 @@ class SlotRequested(Event):
     node: str
     #: Slots wanted: all of them or none.
     n_slots: int = 1
+    #: Slots that do where no more of them are up; 0: all.
+    n_least: int = 0
     #: Steps ahead of the others; each is worth ``age_quantum_s`` of waiting.
     priority: int = 0
     #: Slots that may serve it; empty: any.
@@ -175,17 +177,21 @@ class SlotClosed(Decision):
 
 
 class RequestUnmet(Decision):
-    """A request cannot be satisfied by the slots that exist now; it waits."""
+    """A request cannot be satisfied by the slots that exist now: it waits, or makes do with them."""
 
     request_id: str
     task: str
     n_slots: int
     #: Slots that exist and may serve it.
     n_allowed: int
+    #: It waits; else it was lent those that exist.
+    waits: bool = True
 
     @property
     def text(self) -> str:
         """What that means, in words for the user."""
+        if not self.waits:
+            return f"task {self.task} computes on {self.n_allowed} of its {self.n_slots} slots: no more are up"
         wants = "a slot" if self.n_slots == 1 else f"{self.n_slots} slots at once"
         return f"task {self.task} waits: it wants {wants}, and {self.n_allowed} may serve it now"
 

@@ -5,11 +5,12 @@ A collector asks for an actor and never loads torch; the host of a learner asks 
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import ALGORITHMS, RlWork
+from drlnb.records.spec import ALGORITHMS, RlWork, WorkSpec
 from drlnb.rl.networks.policies import check_spaces
 
 if TYPE_CHECKING:
@@ -18,7 +19,16 @@ if TYPE_CHECKING:
     from drlnb.rl.algorithms.replay import Replay
     from drlnb.rl.settings.checks import Settings
 
-__all__ = ["check_fit", "make_actor", "make_learner", "make_replay", "off_policy", "settings_class", "settings_of"]
+__all__ = [
+    "check_fit",
+    "learners_problem",
+    "make_actor",
+    "make_learner",
+    "make_replay",
+    "off_policy",
+    "settings_class",
+    "settings_of",
+]
 
 
 class Algorithm(NamedTuple):
@@ -79,6 +89,16 @@ def check_fit(spec: RlWork) -> None:
     check_spaces(spec)
     if spec.algo != "ppo":  # PPO takes all that the probe lets through
         make_actor(spec)
+
+
+def learners_problem(spec: WorkSpec, **changed: object) -> str:
+    """Return why a task, some of its settings changed, cannot have its learners, and the way out; empty if it can."""
+    if spec.n_learners == 1:
+        return ""
+    if isinstance(spec, RlWork):
+        why = replace(settings_of(spec), **changed).whole_round(spec.n_envs)
+        return why and f"n_learners must be 1 for {spec.algo} here, got {spec.n_learners}: {why}"
+    return f"n_learners must be 1 for supervised work, got {spec.n_learners}: its steps are computed on one slot"
 
 
 def make_actor(spec: RlWork) -> "Actor":

@@ -14,7 +14,7 @@ from drlnb.records.base import Facts, Row
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.settings import parse_text
 from drlnb.records.spec import RlWork, WorkSpec
-from drlnb.rl.algorithms.registry import settings_class
+from drlnb.rl.algorithms.registry import learners_problem, settings_class
 from drlnb.rl.networks.activations import named
 from drlnb.rl.schedules import sampled
 from drlnb.rl.settings.checks import POLICY_KWARGS, WHOLE, Settings
@@ -234,4 +234,6 @@ def live_value(spec: WorkSpec, key: str, value: object) -> object:
         raise ConfigError(f"{key}: {error}") from None
     if problem := kind.check_value(name, plain):
         raise ConfigError(PREFIX + problem)
+    if problem := learners_problem(spec, **{name: plain}):
+        raise ConfigError(f"{key} = {plain!r} cannot be: {problem}")
     return plain

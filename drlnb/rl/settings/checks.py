@@ -226,6 +226,10 @@ class Settings(Declared, ABC):
         return False
 
     @abstractmethod
+    def whole_round(self, n_envs: int) -> str:
+        """Return why one slot must have the whole round, and the way out; empty if several may share its gradient."""
+
+    @abstractmethod
     def round_steps(self) -> int:
         """Return the vector steps of one round: steps per environment between two updates."""
 
@@ -288,6 +292,22 @@ class OnPolicySettings(Settings):
         """
         whole = self.batch_size is None or self.batch_size >= self.n_steps * n_envs
         return self.n_epochs == 1 and whole
+
+    def whole_round(self, n_envs: int) -> str:
+        """Return that minibatches are of the whole round, and which settings make it one batch; else nothing.
+
+        Examples
+        --------
+        >>> OnPolicySettings(n_steps=8, n_epochs=1, batch_size=16).whole_round(4)
+        'its minibatches are drawn from the whole round; gradients are computed at arrival with batch_size=32'
+        """
+        if self.streams(n_envs):
+            return ""
+        needed = [] if self.n_epochs == 1 else ["n_epochs=1"]
+        if self.batch_size is not None and self.batch_size < self.n_steps * n_envs:
+            needed.append(f"batch_size={self.n_steps * n_envs}")
+        with_ = " and ".join(needed)
+        return f"its minibatches are drawn from the whole round; gradients are computed at arrival with {with_}"
 
     def round_steps(self) -> int:
         """Return the vector steps of one round."""

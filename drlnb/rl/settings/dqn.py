@@ -75,6 +75,10 @@ class DqnSettings(Settings):
         """Return the vector steps of one round."""
         return self.train_freq * self.periods_per_round
 
+    def whole_round(self, n_envs: int) -> str:
+        """Return that a round's gradient steps follow one another."""
+        return "each of its gradient steps needs the one before; several seeds use several slots"
+
     def n_gradient_steps(self, n_transitions: int) -> int:
         """Return the gradient steps of a round that made so many transitions, once learning has started.
 

@@ -104,7 +104,7 @@ def numbers(metrics: Facts) -> dict[str, float]:
 
 
 #: What is shown of a task beside its hyper-parameters.
-_SHOWN = ("env", "algo", "seed", "total_timesteps", "n_envs", "n_collectors")
+_SHOWN = ("env", "algo", "seed", "total_timesteps", "n_envs", "n_collectors", "n_learners")
 
 
 def _settings(spec: Facts) -> Facts:

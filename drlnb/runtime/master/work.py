@@ -17,7 +17,8 @@ _UNSWAPPED = (
 def rounds_of(spec: WorkSpec) -> Plain:
     """Return what a task's work says of the configuration of its round machine."""
     if isinstance(spec, FitWork):
-        return {"n_envs": 0, "n_collectors": 0, "n_steps": spec.round_steps, "can_respawn": True}
+        made = {"n_envs": 0, "n_collectors": 0, "n_steps": spec.round_steps, "can_respawn": True}
+        return made | {"n_learners": spec.n_learners}
     assert isinstance(spec, RlWork)
     settings = settings_of(spec)
     return {
@@ -27,6 +28,7 @@ def rounds_of(spec: WorkSpec) -> Plain:
         "n_eval_episodes": spec.eval_episodes,
         "replay": off_policy(spec.algo),
         "streams": settings.streams(spec.n_envs),
+        "n_learners": spec.n_learners,
         "can_respawn": bool(spec.can_snapshot),
         "unswapped": "" if is_module(spec) else _UNSWAPPED,
     }

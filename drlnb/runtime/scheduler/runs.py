@@ -117,7 +117,9 @@ class Runs:
             # Its journal may show its end before its masters report it.
             if not await becomes(lambda: former.state != "running", _END_S):
                 raise RunLocked(f"run {run} goes on: attach to it instead")
-        self._refuse_too_many(spec["tasks"])
+        self._refuse_too_many(tasks := spec["tasks"])
+        if not spec.get("resume"):  # a run that goes on makes do with the slots that there are
+            self._refuse_learners(tasks)
         taken = await look(spec["out"])
         if (now := self.live.get(run)) is not None and now.state == "running":
             return  # the same message has come again meanwhile
@@ -148,6 +150,17 @@ class Runs:
                 f"{len(tasks)} tasks need about {needs:,} open files, the nodes here may have {sum(limits):,}: "
                 "raise their hard limit (ulimit -Hn), add nodes, or train fewer at once"
             )
+
+    def _refuse_learners(self, tasks: Sequence[Plain]) -> None:
+        """Refuse more learners than the pool has slots, unless later workers may bring more."""
+        pool = self.broker.nodes.pool
+        n = len(pool.slot_names)
+        wanted = {str(task["name"]): int(task.get("n_learners", 1)) for task in tasks}
+        too_many = [
+            f"task {name}: n_learners = {k}, but the pool has {n}" for name, k in wanted.items() if k > max(n, 1)
+        ]
+        if too_many and not pool.can_grow:
+            raise ConfigError(f"{'; '.join(too_many)}: ask for fewer learners, or for a fleet with more slots")
 
     def _go_beyond(self, run: str, out: str, taken: set[str]) -> None:
         """Refuse a directory that another live run uses; raise coming fences above those that are journalled there."""

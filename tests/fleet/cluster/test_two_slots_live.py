@@ -6,8 +6,7 @@ import drlnb
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
-from drlnb.records.errors import TrainingFailed
-from tests.learners import InTurn
+from drlnb.records.errors import ConfigError
 
 pytestmark = pytest.mark.cluster
 
@@ -18,23 +17,23 @@ TASK = {"algo": "gpf", "n_envs": 4, "n_collectors": 4, "n_steps": 32, "n_epochs"
 def test_two_slots_learn_bitwise_as_one(tmp_path):
     """Collectors' fragments go to two slots in turn; every lease of a round had work for both of them.
 
-    A task that wants three slots of the two fails meanwhile, in one line; a user's loop works on both, too.
+    A task that wants three slots of the two is refused, in one line; a user's loop works on both, too.
     """
     parameters = {}
     with drlnb.Fleet(slots=2, n_workers=1) as fleet:
-        for name, planners in (("one", None), ("two", {"batching": InTurn(2)})):
-            run = fleet.train(drlnb.Task("CartPole-v1", name="a", **TASK), out=tmp_path / name, planners=planners)
+        for n_learners, name in ((1, "one"), (2, "two")):
+            task = drlnb.Task("CartPole-v1", name="a", n_learners=n_learners, **TASK)
+            run = fleet.train(task, out=tmp_path / name)
             run.wait(timeout_s=120)
             assert run.tasks["a"].state == "done"
             latest = (run.out / "checkpoints" / "a" / "LATEST").read_text()
             parameters[name] = (run.out / "checkpoints" / "a" / latest / "model.safetensors").read_bytes()
-            if name == "one":
-                greedy = fleet.train(
-                    drlnb.Task("CartPole-v1", name="greedy", **TASK), out=tmp_path / "greedy",
-                    planners={"batching": InTurn(3)},
-                )  # fmt: skip
-        with pytest.raises(TrainingFailed, match="would wait for ever: it wants 3 slots at once, and 2 may serve it"):
-            greedy.wait(timeout_s=60)
+        with pytest.raises(ConfigError) as error:
+            fleet.train(drlnb.Task("CartPole-v1", name="greedy", n_learners=3, **TASK), out=tmp_path / "greedy")
+        assert str(error.value) == (
+            "task greedy: n_learners = 3, but the pool has 2: ask for fewer learners, or for a fleet with more slots"
+        )
+        assert not (tmp_path / "greedy").exists()
         with fleet.lease(2, name="mine") as lease:
             assert lease.run(lambda: sum(range(100_000)) > 0) == [True, True]
         (loop,) = [one for one in fleet.journal().of(leasing.LeaseReleased) if one.task.endswith("/mine")]

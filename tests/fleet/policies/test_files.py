@@ -1,6 +1,7 @@
 """A model becomes one file and comes back; what is damaged or foreign is told in one line."""
 
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,6 +41,12 @@ def test_a_model_is_one_file(tmp_path, spec, trained, given, written):
         assert found.state.buffer.tobytes() == trained.state.buffer.tobytes()
         assert (found.n_rounds, found.n_timesteps, found.episodes) == (2, 128, trained.episodes)
         assert (found.envs, found.replay) == (None, None)
+
+
+def test_a_model_of_several_learners_goes_on_with_one(tmp_path, spec, trained):
+    """Settings that it is given later may need that, and how many there are has no effect on bits."""
+    one = replace(spec, n_collectors=2)
+    assert load_model(save_model(tmp_path / "m", replace(one, n_learners=2), trained))[0] == one
 
 
 def test_a_model_is_a_folder_if_that_is_meant(tmp_path, spec, trained):

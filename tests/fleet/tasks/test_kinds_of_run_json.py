@@ -23,8 +23,8 @@ TASK_KINDS = {
     **{key: {TEXT, NONE} for key in ("env_factory", "group")},
     **{key: {MAPPING} for key in ("env_kwargs", "hyperparameters")},
     **{key: {MAPPING, NONE} for key in ("eval_source", "observation_space", "action_space")},
-    **{key: {NUMBER} for key in ("total_timesteps", "seed", "n_envs", "n_collectors", "priority")},
-    **{key: {NUMBER} for key in ("eval_episodes", "eval_max_steps")},
+    **{key: {NUMBER} for key in ("total_timesteps", "seed", "n_envs", "n_collectors", "n_learners")},
+    **{key: {NUMBER} for key in ("eval_episodes", "eval_max_steps", "priority")},
     "env_wrappers": {LIST},
     "memory_budget_bytes": {NUMBER, NONE},
     "deterministic": {FLAG},
@@ -125,3 +125,13 @@ def test_a_resume_refuses_what_nobody_can_have_asked_for(read, at, value, said):
     """Before a cluster is started."""
     (problem,) = unusable(read(at, value))
     assert said in problem
+
+
+def test_a_resume_refuses_learners_that_cannot_share_a_gradient(read, whole):
+    """Rounds of epochs; the way out is named."""
+    gang = {**whole["tasks"][0], "n_collectors": 2, "n_learners": 2}
+    (problem,) = unusable(read(("tasks", 0), gang))
+    assert problem == (
+        "task a: n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients "
+        "are computed at arrival with n_epochs=1 and batch_size=64"
+    )

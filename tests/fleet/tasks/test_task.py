@@ -65,6 +65,27 @@ def test_one_environment_has_one_collector():
         ({"eval_episodes": -1}, "eval_episodes must be a whole number in 0..100000, got -1"),
         ({"eval_max_steps": 0}, "eval_max_steps must be a whole number in 1..1000000000000000, got 0"),
         ({"n_collectors": 9}, "n_collectors must be <= n_envs = 8, got 9"),
+        ({"n_learners": 0}, "n_learners must be a whole number in 1..64, got 0"),
+        (
+            {"algo": "gpf", "n_epochs": 1, "n_learners": 9, "n_envs": 8},
+            "n_learners must be <= n_collectors = 8, got 9: a learner computes what whole collectors made, so it needs "
+            "n_collectors=9 and n_envs=9",
+        ),
+        (
+            {"n_learners": 2},
+            "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
+            "computed at arrival with n_epochs=1",
+        ),
+        (
+            {"n_learners": 2, "n_steps": 64},
+            "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
+            "computed at arrival with n_epochs=1 and batch_size=512",
+        ),
+        (
+            {"algo": "dqn", "n_learners": 2, "n_envs": 2},
+            "n_learners must be 1 for dqn here, got 2: each of its gradient steps needs the one before; several seeds "
+            "use several slots",
+        ),
         ({"n_step": 3}, "unknown hyper-parameter 'n_step'; did you mean 'n_steps'?"),
         ({"name": "a/b"}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 'a/b'"),
         ({"algo": "sac"}, f"algo must be one of {', '.join(ALGORITHMS)}, got 'sac'"),
@@ -75,6 +96,14 @@ def test_a_wrong_setting_is_named_with_its_value(wrong, message):
     with pytest.raises(ConfigError) as error:
         Task("CartPole-v1", **wrong)
     assert str(error.value) == message
+
+
+def test_learners_bring_the_collectors_that_they_need():
+    """Two where nothing is said, as many as learners, as many as environments; what is given counts."""
+    gang = {"algo": "gpf", "n_epochs": 1}
+    sizes = ({"n_learners": 1}, {"n_learners": 2}, {"n_learners": 4}, {"n_learners": 2, "n_collectors": 8})
+    specs = [Task("CartPole-v1", **gang, **size).spec for size in sizes]
+    assert [(spec.n_learners, spec.n_collectors) for spec in specs] == [(1, 2), (2, 2), (4, 4), (2, 8)]
 
 
 @pytest.mark.parametrize("env", ["a:b:c", "my module:A-v0", "A-v0 ", ":A-v0", "A-v0:"])

@@ -69,11 +69,11 @@ def test_wrong_wishes_are_one_clear_line(journal, key, value, task, said):
     assert said in str(error.value)
 
 
-def test_only_gangs_feel_for_how_long_slots_are_kept(journal, monkeypatch):
+def test_only_gangs_feel_for_how_long_slots_are_kept(journal):
     """Tasks of one slot are told why not; tasks of two get a figure."""
     with pytest.raises(ConfigError, match="none of these tasks asks for several slots"):
         preview(journal, "leasing.reserve_after_s", 1.0, tasks=TASKS)
-    assert 0.5 < preview(gangs(monkeypatch, "yield"), "leasing.reserve_after_s", 0.1, tasks=TASKS).speedup < 2.0
+    assert 0.5 < preview(gangs("yield"), "leasing.reserve_after_s", 0.1, tasks=TASKS).speedup < 2.0
 
 
 def test_too_little_recorded_is_said():

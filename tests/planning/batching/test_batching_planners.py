@@ -116,6 +116,7 @@ class Own:
             BatchPlan(n_steps=(1, 1), learners=(0, -1)),
             "the learner of collector 1 must be a whole number >= 0, got -1",
         ),
+        (BatchPlan(n_steps=(1, 1), learners=(4, 7)), "learners names 2 learners, and this task has n_learners = 1"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(plan, problem):

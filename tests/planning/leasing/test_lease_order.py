@@ -4,6 +4,7 @@ import pytest
 from pool_words import (
     cancelled,
     grant,
+    idled,
     of,
     only,
     polled,
@@ -231,6 +232,60 @@ def test_what_can_never_be_lent_is_refused_and_the_others_go_on(make_table):
     table.handle(requested("gang", t=3.0, n_slots=2))
     assert table.handle(SlotsOpened(t=3.5, slots=("n0/cpu0", "n0/cpu1"))) == (), "it may be met"
     assert len(only(LeaseGranted, table.handle(slot_added("n0/cpu1", t=4.0))).slots) == 2
+
+
+def test_a_gang_makes_do_with_fewer_slots_only_where_no_more_are_up(make_table):
+    """It waits for one that another task holds, not for one that died; that is said once, until the slot is back."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    gang = {"n_slots": 2, "n_least": 1}
+    a = grant(table, requested("a", t=0.0))
+    assert not of(LeaseGranted, table.handle(requested("gang", t=1.0, **gang))), "the other one is up, and held"
+    lent = only(LeaseGranted, table.handle(returned(a.fence, t=2.0)))
+    assert len(lent.slots) == 2
+    table.handle(slot_failed("n0/cpu0", t=3.0))  # its lease is over; the survivor drains, and is waited for
+    assert not of(LeaseGranted, table.handle(requested("gang", t=4.0, round=2, **gang)))
+    out = table.handle(idled("n0/cpu1", t=5.0, fence=lent.fence))
+    lent = only(LeaseGranted, out)
+    assert lent.slots == ("n0/cpu1",)
+    unmet = only(RequestUnmet, out)
+    assert (unmet.n_slots, unmet.n_allowed, unmet.waits) == (2, 1, False)
+    assert unmet.text == "task gang computes on 1 of its 2 slots: no more are up"
+    out = table.handle(returned(lent.fence, t=6.0)) + table.handle(requested("gang", t=6.0, round=3, **gang))
+    assert len(only(LeaseGranted, out).slots) == 1
+    assert not of(RequestUnmet, out), "it has been said"
+    table.handle(slot_added("n0/cpu0", t=7.0, epoch=2))
+    table.handle(returned(only(LeaseGranted, out).fence, t=8.0))
+    assert len(grant(table, requested("gang", t=9.0, round=4, **gang)).slots) == 2
+
+
+def test_a_gang_that_waits_is_served_when_the_slot_that_it_lacks_dies(make_table):
+    """The one that is free serves it then; with less than it needs it waits, and says so."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    grant(table, requested("a", t=0.0))
+    table.handle(requested("gang", t=1.0, n_slots=2, n_least=1))
+    (held,) = [name for name, slot in table.snapshot()["slots"].items() if slot["state"] == "granted"]
+    assert len(only(LeaseGranted, table.handle(slot_failed(held, t=2.0))).slots) == 1
+    out = table.handle(requested("more", t=3.0, n_slots=3, n_least=2))
+    assert only(RequestUnmet, out).text == "task more waits: it wants 3 slots at once, and 1 may serve it now"
+
+
+def test_slots_are_kept_for_a_gang_that_makes_do(make_table):
+    """As many as are up: it runs with the last of them, without the one that died meanwhile."""
+    table = make_table(["n0/cpu0", "n0/cpu1", "n0/cpu2"])
+    holders = [grant(table, requested(task, t=0.0)) for task in "abc"]
+    table.handle(requested("gang", t=1.0, n_slots=3, n_least=1))
+    table.handle(requested("d", t=2.0))
+    assert only(SlotsReserved, table.handle(returned(holders[0].fence, t=40.0))).slots == holders[0].slots
+    assert not of(LeaseGranted, table.handle(slot_failed(holders[1].slots[0], t=41.0)))
+    lent = only(LeaseGranted, table.handle(returned(holders[2].fence, t=42.0)))
+    assert (lent.task, set(lent.slots)) == ("gang", {*holders[0].slots, *holders[2].slots})
+
+
+@pytest.mark.parametrize("n_least", [-1, 3])
+def test_what_does_is_at_most_what_is_wanted(make_table, n_least):
+    """The limits are named."""
+    refused = only(RequestRefused, make_table(["n0/a"]).handle(requested("a", t=0.0, n_slots=2, n_least=n_least)))
+    assert refused.reason == f"n_least must be in 0..n_slots = 2, got {n_least}"
 
 
 def test_a_lease_is_not_ended_by_seconds_of_other_slots(make_table):

@@ -280,6 +280,21 @@ def test_the_load_is_estimated_from_what_the_table_sees(make_table):
     assert only(LoadEstimated, table.handle(stopped("b", t=30.0))).n_tasks == 1
 
 
+def test_nothing_is_expected_of_a_load_with_gangs(make_table):
+    """The theory is of tasks with one slot each: silence while a task asks for two, and again once it is gone."""
+    table = make_table(["n0/a", "n0/b"])
+    said = [record for k in range(1, 4) for record in of(LoadEstimated, one_round(table, "a", 4.0 * k, k))]
+    assert [record.n_tasks for record in said] == [1]
+    for k in range(1, 4):
+        t = 16.0 + 4.0 * k
+        asked = table.handle(requested("gang", t=t, round=k, n_slots=2))
+        fence = only(LeaseGranted, asked).fence
+        given = table.handle(returned(fence, t=t + 1.0, computed_s=(0.5, 1.0)))
+        other = one_round(table, "b", t + 2.0, k)
+        assert not of(LoadEstimated, [*asked, *given, *other])
+    assert only(LoadEstimated, table.handle(stopped("gang", t=40.0))).n_tasks == 2
+
+
 def test_the_longest_hold_follows_the_tasks_own_holds(make_table):
     """A task that has held for 20 s may hold for 8 x 20 s; one that was never here for 120 s."""
     table = make_table(["n0/a"])

@@ -28,7 +28,7 @@ from pool_words import (
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, SLOT_STATES, Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook, bound, expected_load
-from drlnb.planning.leasing.queueing import Waiting
+from drlnb.planning.leasing.queueing import Kind, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.steps import expire, move, release
 from drlnb.planning.leasing.steps import grant as lend
@@ -254,7 +254,7 @@ def test_a_slot_that_is_closed_comes_back_when_it_is_opened(closed_in, make_tabl
 
 
 # ------------------------------------------------------------------ the order of those who wait
-KINDS = [((), 1), ((), 2), (("n0/a",), 1), (("n0/a", "n1/a"), 1)]
+KINDS = [Kind((), 1, 1), Kind((), 2, 2), Kind((), 2, 1), Kind(("n0/a",), 1, 1), Kind(("n0/a", "n1/a"), 1, 1)]
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.none() | st.sampled_from(KINDS), st.integers(0, 3)), max_size=60))
@@ -278,7 +278,7 @@ def test_a_queue_is_a_sorted_list(steps):
         assert set(queue.kinds) == {kind for kind, _, _ in there.values()}
         for wanted in KINDS:
             mine = [each for each in order if there[each][0] == wanted]
-            assert queue.n(*wanted) == len(mine)
+            assert queue.n(wanted) == len(mine)
             assert queue.first(lambda each, wanted=wanted: each == wanted) == next(iter(mine), None)
         heads = {there[each][0]: each for each in reversed(order)}
         assert queue.heads(lambda each: True) == sorted(heads.values(), key=order.index)
@@ -312,7 +312,7 @@ def test_the_bound_never_falls_with_another_task(d, n_slots):
 def test_holds_are_remembered_as_ordered_samples(holds):
     """The 95th percentile is the smallest of the latest 32 that is not below 95 % of them; the quantum their median."""
     load, book = LoadBook(), TaskBook()
-    lease = Lease(request_id="a-1", task="a", attempt=1, round=1, node="m", asked_t=0.0)
+    lease = Lease(request_id="a-1", task="a", attempt=1, round=1, node="m", asked_t=0.0, slots=("n0/a",))
     for held_s in holds:
         load.ended(book, lease, held_s, 0.0)
     latest = sorted(holds[-32:])

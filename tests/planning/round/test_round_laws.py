@@ -54,6 +54,7 @@ class Peer:
                 eval_freq=n_collectors * self.rng.choice([0, 8, 12]),
                 eval_keep_best=True,
                 streams=streams,
+                n_learners=max(1, seed % 4),
                 switch_limit_frac=0.2 if seed % 3 else 1e6,  # switches here are dear, and who yields must not mind
                 planners=planners,
             ),

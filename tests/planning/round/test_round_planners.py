@@ -60,6 +60,33 @@ def test_a_planner_of_batching_counts_from_the_next_round_on():
     assert {plan.planner for plan in of(BatchPlanned, to_next_round(master)[1])} == {"proportional"}
 
 
+class InTurn:
+    """Deals two collectors to three learners by numbers of its own."""
+
+    name = "in-turn"
+
+    def plan(self, view):
+        return BatchPlan(n_steps=(view.n_steps,) * 2, learners=(7, 5))
+
+
+@pytest.mark.parametrize(
+    ("own", "name", "learners"), [({}, "proportional", (0, 1)), ({"batching": InTurn()}, "own:in-turn", (7, 5))]
+)
+def test_shares_are_dealt_to_learners_by_the_plan_or_evenly(own, name, learners):
+    """A plan that does not say who computes what is dealt over the task's learners; each asks for a slot."""
+    master = Master(own, planners={"batching": name}, streams=True, n_learners=3)
+    planned = only(BatchPlanned, master.at_version_1(*NODES))
+    assert planned.learners == learners
+    asked = of(words.RequestSlot, [*master.arrived(0), *master.arrived(1)])
+    assert [request.n_slots for request in asked] == [2]
+
+
+def test_several_learners_need_gradients_at_arrival():
+    """A machine of rounds of epochs does not take them: it would leave slots without work."""
+    with pytest.raises(ValueError, match=r"n_learners = 2 need gradients that are computed at arrival"):
+        Master(n_learners=2)
+
+
 def test_a_planner_of_placement_counts_from_the_next_placement_on():
     """It rides on the question."""
     master = Master(n_rounds=4)

@@ -341,6 +341,7 @@ def test_defaults():
         "max_collector_errors": 3,
         "max_executor_deaths": 3,
         "streams": False,
+        "n_learners": 1,
         "switch_limit_frac": 0.2,
         "replay": False,
         "max_replay_losses": 5,

@@ -1,6 +1,7 @@
 """A change of a running task's setting is checked before anything is sent."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,16 @@ def test_good_values_become_plain_data(algo, key, given, sent):
     """Numbers of numpy and functions too."""
     value = live_value(task(algo), key, given)
     assert (value, type(value)) == (sent, type(sent))
+
+
+def test_several_learners_keep_gradients_that_are_computed_at_arrival():
+    """A second pass over the round would leave all slots but one without work."""
+    gang = replace(task("gpf"), n_envs=2, n_collectors=2, n_learners=2, hyperparameters={"n_epochs": 1})
+    assert live_value(gang, "rl.learning_rate", 0.5) == 0.5
+    assert live_value(gang, "rl.n_epochs", 1) == 1
+    said = "rl.n_epochs = 3 cannot be: n_learners must be 1 for gpf here, got 2: its minibatches are drawn from the "
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}whole round; .* computed at arrival with n_epochs=1$"):
+        live_value(gang, "rl.n_epochs", 3)
 
 
 @pytest.mark.parametrize(

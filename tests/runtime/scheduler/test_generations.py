@@ -119,6 +119,31 @@ def test_more_tasks_than_the_nodes_may_open_files_for_are_refused(tmp_path, limi
     play(scene, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("made", "refused"), [({}, True), ({"can_grow": True}, False), ({"resume": True}, False), ({"n_slots": 3}, False)]
+)
+def test_more_learners_than_the_pool_has_slots_are_refused(tmp_path, made, refused):
+    """In one line with both numbers, unless later workers may bring more; a run that goes on makes do."""
+
+    async def scene(cluster):
+        pool = cluster.broker.nodes.pool
+        pool.given = {"n0": {f"n0/cpu{k}": {} for k in range(made.get("n_slots", 2))}}
+        pool.shared, pool.counted = made.get("can_grow", False), False
+        tasks = [{"name": "a", "n_learners": 3}, {"name": "b"}]
+        spec = cluster.spec(tasks=tasks, resume=made.get("resume", False))
+        if refused:
+            with pytest.raises(ConfigError) as error:
+                await cluster.runs.run_create("r", spec)
+            assert str(error.value) == (
+                "task a: n_learners = 3, but the pool has 2: ask for fewer learners, or for a fleet with more slots"
+            )
+        else:
+            await cluster.runs.run_create("r", spec)
+        assert ("r" in cluster.runs.live) != refused
+
+    play(scene, tmp_path)
+
+
 # ------------------------------------------------------------------ which streams a run has
 def test_the_status_names_every_stream_of_the_run_with_its_length(tmp_path):
     """Those of former attempts and lives, too: whatever is deleted later is missed."""

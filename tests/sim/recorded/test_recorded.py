@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from drlnb.planning.batching import BATCHING
 from drlnb.records.journal import Journal
 from drlnb.sim.costs import Costs
 from drlnb.sim.leases import leases
@@ -14,7 +13,6 @@ from drlnb.sim.recorded import play
 from drlnb.sim.recorded.play import load_of, pools_of, recorded_tasks, simulate_recorded, slots_of
 from drlnb.sim.recorded.settings import Rules
 from drlnb.sim.training.fleet import run_tasks
-from tests.learners import InTurn
 
 COSTS = Costs(collect_s=1.0, compute_s=0.5, finish_s=0.05, publish_s=0.01, collect_cv=0.5)
 
@@ -36,20 +34,19 @@ def played(journal, *, hold, n_slots=1):
     return recorded, now
 
 
-def gangs(monkeypatch, hold):
+def gangs(hold):
     """Return the journal of three tasks that ask for two of three slots together."""
-    monkeypatch.setitem(BATCHING._entries, "in-turn-2", (lambda: InTurn(2), {}))
-    costs, planners = replace(COSTS, compute_s=1.5, switch_s=0.3), {"hold": hold, "batching": "in-turn-2"}
+    costs = replace(COSTS, compute_s=1.5, switch_s=0.3)
     pool, tasks = run_tasks(
-        range(3), n_slots=3, n_rounds=30, n_collectors=4, hold=hold, seed=5, costs=costs, config={"planners": planners}
+        range(3), n_slots=3, n_rounds=30, n_collectors=4, hold=hold, seed=5, costs=costs, config={"n_learners": 2}
     )
     return Journal(streams={host.stream.header.stream: host.stream for host in (pool.host, *[t.host for t in tasks])})
 
 
 @pytest.mark.parametrize("hold", ["round", "last", "yield"])
-def test_leases_of_two_slots_are_played_as_they_were(monkeypatch, hold):
+def test_leases_of_two_slots_are_played_as_they_were(hold):
     """Slots compute side by side, and each is held: rounds within 3 %, waits and held share within 5 %."""
-    journal = gangs(monkeypatch, hold)
+    journal = gangs(hold)
     recorded, now = played(journal, hold=hold, n_slots=3)
     lent = list(leases(pools_of(journal)[0]))
     whole = sum(lease.held_s for lease in lent) / (3 * max(lease.ended_t for lease in lent))
