@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from benchmarks.batching import simulated as batching
 from benchmarks.distribution import handover, hops, network, staleness
 from benchmarks.efforts import (
     CASES,
@@ -12,6 +13,7 @@ from benchmarks.efforts import (
     Returns,
     Runtime,
     Seats,
+    SimulatedBatching,
     SimulatedLeasing,
     SimulatedWarmup,
     Swapping,
@@ -107,6 +109,18 @@ _ALL = (
         live=_WARMUP_LIVE,
     ),
     _WARMUP_LIVE,
+    Bench(
+        "batching",
+        "Split samples among unequal members by each planner, in simulation, beside the best that could be known.",
+        {
+            "static": batching.static,
+            "bursts": batching.bursts,
+            "harm": batching.harm,
+            "foreseen": batching.foreseen,
+            "plan": batching.plan,
+        },
+        SimulatedBatching,
+    ),
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",

@@ -16,6 +16,7 @@ __all__ = [
     "Returns",
     "Runtime",
     "Seats",
+    "SimulatedBatching",
     "SimulatedLeasing",
     "SimulatedWarmup",
     "Swapping",
@@ -106,6 +107,13 @@ class SimulatedWarmup(_Simulated):
     """How much ``python -m benchmarks warmup`` simulates: rounds per run, of which a tenth does not count."""
 
     rounds: int = option(400, "rounds per simulated run", least=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedBatching(_Simulated):
+    """How much ``python -m benchmarks batching`` simulates."""
+
+    splits: int = option(2000, "splits per simulated run", least=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

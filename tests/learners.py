@@ -38,5 +38,5 @@ class Learns:
     def observe(self, memory, report):
         if report.round == self.fails:
             raise ValueError("no\nidea")
-        by_pace = sorted(zip(report.collect_s, report.collectors, strict=True))
+        by_pace = sorted(zip(report.compute_s, map(int, report.members), strict=True))
         return {"n_rounds": 1 + (memory or {"n_rounds": 0})["n_rounds"], "fast": by_pace[0][1], "slow": by_pace[-1][1]}

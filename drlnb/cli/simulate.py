@@ -1,11 +1,12 @@
 """``drlnb simulate WHAT``: run the same machines on a virtual clock."""
 
 import argparse
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 
 from drlnb.cli.parser import Command, Option, either, option, reading, seed_list, taking
-from drlnb.records.settings import count, size
+from drlnb.records.settings import count, parse_text, size
 
 __all__ = ["COMMAND"]
 
@@ -29,6 +30,19 @@ _HOLD = {"choices": ["round", "yield", "last"], "default": "yield", "metavar": "
 _FAULTS = "what goes wrong per hour, as holder=20,frozen=20,executor=10,slot=5,collector=30 (default nothing)"
 _P95 = "95%% quantile of a start (default: measured for the mode)"
 _SEEDS = {"type": seed_list, "metavar": "LIST"}
+
+
+def _numbers(name: str, kind: Callable[[str], float], default: str, help: str) -> Option:
+    """Return an option that takes numbers by comma."""
+
+    def numbers(text: str) -> tuple[float, ...]:
+        try:
+            return tuple([kind(word) for word in text.split(",")])
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be numbers by comma, got {text!r}") from None
+
+    return option(name, type=numbers, default=default, metavar="LIST", help=f"{help} (default {default})")
+
 
 _TRAIN = (
     _number("--tasks", "T", 4, "tasks"),
@@ -109,6 +123,26 @@ _SWAPPING = (
     _number("--seed", "S", 0, "of searches", least=0),
     _JSON,
 )
+_BATCHING = (
+    option("--planners", default="all", metavar="LIST", help="batching planners by comma, or all (default)"),
+    option(
+        "--family",
+        default="static",
+        metavar="NAME",
+        help="of contention: static (default), memoryless, periodic, correlated",
+    ),
+    _numbers(
+        "--speeds", float, "200,200,200,160,120,100,70,50", "samples per second of each member that nothing slows"
+    ),
+    _number("--batch", "B", 512, "samples of a split", dest="n_units"),
+    option("--quorum", type=parse_text, default=1.0, metavar="X", help="members waited for: a share (1.0), or a count"),
+    option("--late", default="cut", metavar="NAME", help="what becomes of the others: cut (default) or drop"),
+    _number("--splits", "N", 2000, "splits", dest="n_splits"),
+    _number("--dwell", "N", 20.0, "mean splits of a memoryless burst"),
+    _numbers("--periods", int, "10,13", "splits of the members' periods"),
+    option("--seeds", **_SEEDS, default=[0], help="of the speeds: 0-4 or 1,5 (default 0)"),
+    _JSON,
+)
 
 
 def _run(module: str, args: argparse.Namespace) -> int:
@@ -123,6 +157,7 @@ _KINDS = {
     "distribution": ("which way parameters take to hosts", "distribution", _DISTRIBUTION),
     "swapping": ("what leaves the device's memory during a training step", "swapping", _SWAPPING),
     "warmup": ("when collectors start", "warmup", _WARMUP),
+    "batching": ("how many samples each member takes", "batching", _BATCHING),
 }
 #: How ``drlnb simulate`` is called.
 COMMAND = Command(

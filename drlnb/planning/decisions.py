@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from drlnb.planning.batching import BATCHING
+from drlnb.planning.batching import BATCHING, COLLECT
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing import HOLD
 from drlnb.planning.placement import PLACEMENT
@@ -15,7 +15,7 @@ __all__ = ["KINDS", "kind_of"]
 
 #: Decision -> its kind.
 KINDS: Mapping[str, AnyKind] = {
-    kind.decision: kind for kind in (HOLD, WARMUP, BATCHING, SWAPPING, DISTRIBUTION, PLACEMENT)
+    kind.decision: kind for kind in (HOLD, WARMUP, BATCHING, COLLECT, SWAPPING, DISTRIBUTION, PLACEMENT)
 }
 
 

@@ -1,10 +1,11 @@
-"""Register planners of the six decisions and build them from their names, such as ``relay:m=4``.
+"""Register planners of each decision and build them from their names, such as ``relay:m=4``.
 
 A planner looks at a view and returns a plan.  Each room describes its decision by a :class:`PlannerKind`: what a plan
 must be, and how it is read back from a journal.  Machines are given planners; they build none.
 """
 
 import contextlib
+import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -140,6 +141,12 @@ class PlannerKind(Generic[View, Plan]):
         self._gone: dict[str, str] = {}
         #: Name -> how its planners are made, and the types of their parameters.
         self._entries: dict[str, tuple[Callable[..., Planner[View, Plan]], Parameters]] = {}
+
+    def also(self, decision: str, default: str) -> "PlannerKind[View, Plan]":
+        """Return another decision of the same planners, those to come, too, with a default of its own."""
+        kind = copy.copy(self)
+        kind.decision, kind.default = decision, default
+        return kind
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
-from drlnb.planning.batching import BATCHING
+from drlnb.planning.batching import BATCHING, COLLECT
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -65,6 +65,7 @@ def _own(kind: Kind) -> Setting:
 SETTINGS: Mapping[str, Setting] = {
     **{f"{room.ROOM}.{name}": setting for room in _ROOMS for name, setting in room.declared().items()},
     "batching.planner": _planned(BATCHING),
+    "batching.collect": _planned(COLLECT),
     "distribution.plan": _planned(DISTRIBUTION),
     "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
     "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),

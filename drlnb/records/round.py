@@ -34,7 +34,7 @@ class TaskOpened(Event):
     settings: Facts = field(default_factory=dict)
     #: What is known of its steps' memory, as of :class:`WriteCheckpoint`; None: nothing.
     swapping: Facts | None = None
-    #: What planners of batching remember, by their names.
+    #: What planners of batching remember, by decision and name.
     memories: Facts = field(default_factory=dict)
 
 
@@ -334,7 +334,7 @@ class WriteCheckpoint(Command):
     unfinished: bool = False
     #: Snapshot of the machine that plans what is swapped; None: there is no budget.
     swapping: Facts | None = None
-    #: What planners of batching remember, by their names: plain data.
+    #: What planners of batching remember, by decision and name: plain data.
     memories: Facts = field(default_factory=dict)
 
 

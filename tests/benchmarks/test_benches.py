@@ -53,6 +53,8 @@ def nothing_measured(monkeypatch):
         ("warmup", ["--rows", "ahead"], "unknown row 'ahead'"),
         ("warmup-live", ["--repeats", "0"], ">= 1, got 0"),
         ("warmup-live", ["--rounds", "1"], ">= 2, got 1"),
+        ("batching", ["--splits", "19"], "--splits must be >= 20, got 19"),
+        ("batching", ["--rows", "burst"], r"unknown row 'burst'; did you mean 'bursts'\?"),
         ("gpu", ["--seconds", "0.5"], ">= 1, got 0.5"),
         ("swapping", ["--phase", "2"], "--phase and --mode need --device cuda"),
         ("swapping", ["--mode", "tf32"], "--phase and --mode need --device cuda"),
@@ -72,10 +74,11 @@ def test_every_group_leads_to_a_function():
     for bench in BENCHES.values():
         assert all(map(callable, bench.groups.values()))
     assert list(BENCHES) == [
-        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "distribution",
-        "swapping", "gpu",
+        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
+        "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
+    assert set(BENCHES["batching"].groups) == {"static", "bursts", "harm", "foreseen", "plan"}
     assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload", "handover", "pack", "staleness"}
     assert set(BENCHES["runtime"].groups) == {
         "hops", "handover", "overhead", "overhead-train", "startup", "reclaim", "failover", "first-step",

@@ -33,7 +33,7 @@ class Mine({base}):
 ROOMS = {
     "leasing": ("HOLD", "planners", "Once", '"mine", True'),
     "warmup": ("WARMUP", "planner", "object", ""),
-    "batching": ("BATCHING", "planner", "Equal", ""),
+    "batching": ("BATCHING", "equal", "Equal", ""),
     "swapping": ("SWAPPING", "planner", "NoSwap", ""),
     "distribution": ("DISTRIBUTION", "planner", "Fixed", '"star"'),
     "placement": ("PLACEMENT", "planner", "FirstPlacement", ""),

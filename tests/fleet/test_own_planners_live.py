@@ -97,7 +97,7 @@ def _planners(run, kind):
 
 def test_own_planners_train_and_replay(fleet, tmp_path):
     """Given as objects and as a class; the journal names them, and holds what a replay needs."""
-    own = {"distribution": Backwards, "batching": Uneven(), "placement": AtHome()}
+    own = {"distribution": Backwards, "collect": Uneven(), "placement": AtHome()}
     run = fleet.train(_task("a"), out=tmp_path / "r", planners=own)
     run.wait(timeout_s=240)
     assert run.tasks["a"].state == "done"
@@ -153,9 +153,9 @@ def test_a_planner_that_raises_as_a_slot_fails_ends_its_task_and_no_other(fleet,
 
 def test_a_planner_that_fails_ends_its_run_and_no_other(fleet, tmp_path):
     """One line names planner, round and what is wrong."""
-    bad = fleet.train(_task("bad"), out=tmp_path / "bad", planners={"batching": Uneven(fails=3)})
+    bad = fleet.train(_task("bad"), out=tmp_path / "bad", planners={"collect": Uneven(fails=3)})
     good = fleet.train(_task("good"), out=tmp_path / "good", planners={"placement": "pack"})
-    reason = "round 3: batching planner own:uneven: n_steps of collector 0 must be a whole number >= 1, got 0"
+    reason = "round 3: collect planner own:uneven: n_steps of collector 0 must be a whole number >= 1, got 0"
     with pytest.raises(TrainingFailed, match=f"task bad failed: {reason}"):
         bad.wait(timeout_s=240)
     good.wait(timeout_s=240)
@@ -170,7 +170,7 @@ def test_an_entry_point_trains(tmp_path, monkeypatch):
     (package / "planners_of_mine-1.dist-info").mkdir(parents=True)
     (package / "planners_of_mine-1.dist-info" / "METADATA").write_text("Name: planners_of_mine\nVersion: 1\n")
     (package / "planners_of_mine-1.dist-info" / "entry_points.txt").write_text(
-        "[drlnb.planners]\nbatching.most = planners_of_mine:Most\n"
+        "[drlnb.planners]\ncollect.most = planners_of_mine:Most\n"
     )
     (package / "planners_of_mine.py").write_text(
         "from drlnb.planning.batching import BatchPlan\n"
@@ -182,7 +182,7 @@ def test_an_entry_point_trains(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(package)
     monkeypatch.setenv("PYTHONPATH", str(package), prepend=":")
     with drlnb.Fleet(slots=1) as fleet:
-        run = fleet.train(_task("a"), out=tmp_path / "r", planners={"batching": "most:n=64"})
+        run = fleet.train(_task("a"), out=tmp_path / "r", planners={"collect": "most:n=64"})
         run.wait(timeout_s=240)
         assert run.tasks["a"].state == "done"
         assert {(plan.planner, plan.n_steps) for plan in run.journal().of(BatchPlanned)} == {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.batching import BATCHING, BatchView, env_shares
+from drlnb.planning.batching import BATCHING, COLLECT, BatchView, Member, collect_members, collect_steps, env_shares
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionView, command
 from drlnb.planning.leasing.planners import HOLD, HoldView
@@ -17,7 +17,7 @@ from drlnb.planning.registry import Answer, PlannerFailed, PlannerKind, Planners
 from drlnb.planning.swapping import SWAPPING, SwapPlan, SwapView, facts
 from drlnb.planning.warmup import WARMUP, WarmupPlan, WarmupView
 from drlnb.records.base import Record, shared
-from drlnb.records.columns.batching import BatchPlanned
+from drlnb.records.columns.batching import BatchPlanned, SplitPlanned
 from drlnb.records.columns.distribution import DistributionPlanned
 from drlnb.records.columns.leasing import HoldPlanned
 from drlnb.records.columns.placement import PlacementPlanned, SendPlacement
@@ -55,14 +55,28 @@ def holds(draw):
 def batches(draw):
     shares = env_shares(*sorted(draw(st.tuples(st.integers(1, 9), st.integers(1, 9))), reverse=True))
     nodes = tuple(draw(st.sampled_from(NAMES)) for _ in shares)
+    n_steps, n_envs = draw(st.integers(1, 64)), tuple(map(len, shares))
+    sample_s = [draw(st.none() | st.floats(1e-6, 1.0)) for _ in shares]
     return BatchView(
         round=draw(st.integers(1, 9)),
-        n_steps=draw(st.integers(1, 64)),
+        role="collect",
+        n_units=n_steps * len(shares),
+        members=collect_members(range(len(shares)), n_envs, sample_s, n_steps=n_steps),
+        n_steps=n_steps,
         collectors=tuple(range(len(shares))),
-        n_envs=tuple(map(len, shares)),
+        n_envs=n_envs,
         nodes=nodes,
-        sample_s=tuple(draw(st.none() | st.floats(1e-6, 1.0)) for _ in shares),
     )
+
+
+@st.composite
+def splits(draw):
+    slots = draw(
+        st.lists(st.sampled_from([f"{node}/gpu{k}" for node in NAMES for k in range(2)]), min_size=1, unique=True)
+    )
+    members = tuple(Member(id=slot, speed_hz=draw(st.floats(1e-3, 1e3))) for slot in slots)
+    n_units = draw(st.integers(1, 64))
+    return BatchView(round=draw(st.integers(1, 9)), role="update", n_units=n_units, members=members)
 
 
 def versions():
@@ -104,7 +118,8 @@ def histories(draw):
 
 VIEWS = {
     HOLD: holds(),
-    BATCHING: batches(),
+    BATCHING: splits(),
+    COLLECT: batches(),
     SWAPPING: st.builds(
         SwapView,
         round=st.integers(1, 9),
@@ -125,7 +140,11 @@ def journalled(kind, view, plan):
     if kind is HOLD:
         return [HoldPlanned(round=1, planner="p", **shared(plan, HoldPlanned))]
     if kind is BATCHING:
-        return [BatchPlanned(round=view.round, planner="p", collectors=view.collectors, n_steps=plan.n_steps)]
+        members = tuple(each.id for each in view.members)
+        return [SplitPlanned(round=view.round, planner="p", members=members, **shared(plan, SplitPlanned))]
+    if kind is COLLECT:
+        steps = collect_steps(view, plan)
+        return [BatchPlanned(round=view.round, planner="p", collectors=view.collectors, n_steps=steps)]
     if kind is SWAPPING:
         plan_of = None if plan.key is None else facts(plan)
         return [SwapPlanned(round=view.round, planner="p", plan_key=plan.key, plan=plan_of)]
@@ -173,6 +192,8 @@ def test_a_plan_comes_back_from_its_journal(kind, name):
         if kind is WARMUP:  # one time for all is what a record holds
             again, plan = (replace(each, offsets_s=(), filtered=(), since="") for each in (again, plan))
             again, plan = (replace(each, expected_wait_s=None, expected_idle_s=None) for each in (again, plan))
+        if kind is COLLECT:  # what a record holds is the steps
+            again, plan = (collect_steps(view, each) for each in (again, plan))
         assert again == plan
         if kind is not HOLD:  # where nothing is held, things are kept as they are
             with pytest.raises(PlannerFailed):
@@ -198,11 +219,11 @@ def test_a_slot_is_asked_for_once_and_given_back_only_on_demand(view, name):
         assert view.n_queued == 0
 
 
-@given(batches(), st.sampled_from(BATCHING.names))
+@given(batches(), st.sampled_from(COLLECT.names))
 def test_a_round_has_as_many_samples_however_they_are_shared(view, name):
     """And nobody makes less than a fourth or more than four times the algorithm's steps."""
-    steps = BATCHING.ask(BATCHING.build(name), view).n_steps
-    assert sum(n * k for n, k in zip(view.n_envs, steps, strict=True)) == view.n_samples
+    steps = collect_steps(view, COLLECT.ask(COLLECT.build(name), view))
+    assert sum(n * k for n, k in zip(view.n_envs, steps, strict=True)) == view.n_steps * sum(view.n_envs)
     assert all(view.n_steps <= 4 * k and k <= 4 * view.n_steps for k in steps)
 
 

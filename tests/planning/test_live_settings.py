@@ -34,7 +34,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
     rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
-    others |= {"batching.planner", "distribution.plan", "placement.planner"}
+    others |= {"batching.planner", "batching.collect", "distribution.plan", "placement.planner"}
     others |= {f"swapping.{name}" for name in ("planner", "memory_budget_bytes", "pin")}
     assert set(SETTINGS) == rooms | others
 

@@ -1,86 +1,112 @@
-"""Plan how many steps each collector of a round makes; `equal` is Stable-Baselines3's rule."""
+"""Plan how many units of work each member takes: collectors of a round's steps, learners of its gradient."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from drlnb.planning.batching.split import Member
 from drlnb.planning.registry import Answer, PlannerKind, plan_of
-from drlnb.records.columns.batching import BatchPlanned
+from drlnb.records.columns.batching import BatchPlanned, SplitPlanned
 
-__all__ = ["BATCHING", "BatchPlan", "BatchReport", "BatchView", "Equal"]
+__all__ = ["BATCHING", "COLLECT", "BatchPlan", "BatchReport", "BatchView", "Role"]
+
+#: Who takes the shares: collectors act, learners compute an update of the parameters.
+Role = Literal["collect", "update"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchView:
-    """The collectors of one round, on all nodes; the sequences stand beside each other."""
+    """Units of work, and the members that share them; sequences stand beside each other."""
 
     round: int
-    #: Steps per environment that the algorithm asks for.
-    n_steps: int
-    collectors: tuple[int, ...]
+    role: Role
+    #: Units to share: of collectors their steps per environment, all together; of learners of a task with environments
+    #: the collectors' shares, each of which stays whole; else samples.
+    n_units: int
+    #: Collectors, or the slots of a lease; their speeds are the medians of what was measured lately, and alike before.
+    members: tuple[Member, ...]
+    #: What the planner remembers, as it returned it from ``observe``; None at first.
+    memory: object = None
+
+    #: Of collectors: steps per environment that the algorithm asks for.
+    n_steps: int = 0
+    collectors: tuple[int, ...] = ()
     #: Environments of each collector.
-    n_envs: tuple[int, ...]
+    n_envs: tuple[int, ...] = ()
     #: Node of each collector.
-    nodes: tuple[str, ...]
-    #: Seconds per sample on each collector's node, as measured last; None where nothing has been measured.
-    sample_s: tuple[float | None, ...]
+    nodes: tuple[str, ...] = ()
     #: The gradient of each share can be computed apart from the others': on a slot of its own.
     divisible: bool = True
     #: Learners that the task may have at once: the slots of a lease.
     n_learners: int = 1
-    #: What the planner remembers of the rounds before, as it returned it from ``observe``; None at first.
-    memory: object = None
-
-    @property
-    def n_samples(self) -> int:
-        """Samples of the round: steps x environments."""
-        return self.n_steps * sum(self.n_envs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchPlan:
-    """Steps per environment of each collector, and who computes its gradient, in the order of the view."""
+    """The units of each member, in the order of the view; for collectors their own steps may stand instead."""
 
-    n_steps: tuple[int, ...]
+    #: Units of each member; their sum is the view's.
+    sizes: tuple[int, ...] = ()
+    #: Units per second that each one is expected to make; empty: nobody has been measured.
+    speeds_hz: tuple[float, ...] = ()
+    #: Steps per environment of each collector, whatever their sum.
+    n_steps: tuple[int, ...] = ()
     #: Number of the learner of each collector's share: a lease has a slot for each learner.  Empty: the shares are
-    #: dealt evenly to as many as the task may have (:func:`~drlnb.planning.batching.shares.learner_shares`).
+    #: dealt to as many as the task may have when their lease is there.
     learners: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """What a round that has been learned from took; the sequences stand beside each other."""
+    """What became of a plan; sequences stand beside each other."""
 
     round: int
-    collectors: tuple[int, ...]
-    #: Steps per environment that each collector was given.
-    n_steps: tuple[int, ...]
-    #: Seconds that each one acted, and that its gradient took; None where they were not measured.
-    collect_s: tuple[float | None, ...]
+    #: Ids of the members, as in the view.
+    members: tuple[str, ...]
+    #: Units that each one was given, and that it has done, as far as it has answered.
+    sizes: tuple[int, ...]
+    n_done: tuple[float, ...]
+    #: Seconds that it worked on these; None: it has not answered.
     compute_s: tuple[float | None, ...]
-
-
-class Equal:
-    """Each collector makes the algorithm's own `n_steps`: what Stable-Baselines3 does."""
-
-    name = "equal"
-
-    def plan(self, view: BatchView) -> BatchPlan:
-        """Return the same number for all."""
-        return BatchPlan(n_steps=(view.n_steps,) * len(view.collectors))
+    #: Seconds from its order to its answer; None: not measured.
+    elapsed_s: tuple[float | None, ...]
+    #: Seconds from the beginning until nobody was waited for any more.
+    duration_s: float
+    #: Samples of a unit.
+    unit_samples: float = 1.0
 
 
 def _problem(view: BatchView, plan: object) -> str:
     """Return why a plan does not fit to its view; empty if it does."""
     if not isinstance(plan, BatchPlan):
         return f"a plan must be a BatchPlan, got {plan!r}"
-    if len(plan.n_steps) != len(view.collectors):
-        return f"n_steps must be {len(view.collectors)} numbers, one per collector, got {len(plan.n_steps)}"
-    for collector, steps in zip(view.collectors, plan.n_steps, strict=True):
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            return f"n_steps of collector {collector} must be a whole number >= 1, got {steps!r}"
-    return _learners_problem(view, plan.learners)
+    if view.role == "update" or not plan.n_steps:
+        return _sizes_problem(view, plan.sizes)
+    return _counts_problem("n_steps", "collector", view.collectors, plan.n_steps, least=1) or _learners_problem(
+        view, plan.learners
+    )
 
 
-def _learners_problem(view: BatchView, learners: tuple[int, ...]) -> str:
+def _sizes_problem(view: BatchView, sizes: Sequence[object]) -> str:
+    """Return why the units of members do not fit; empty if they do."""
+    least = 1 if view.role == "collect" else 0
+    if problem := _counts_problem("sizes", "member", [each.id for each in view.members], sizes, least=least):
+        return problem
+    total = sum(n for n in sizes if isinstance(n, int))
+    return "" if total == view.n_units else f"sizes must sum to {view.n_units}, got {total}"
+
+
+def _counts_problem(what: str, whose: str, names: Sequence[object], counts: Sequence[object], *, least: int) -> str:
+    """Return why counts of members do not fit; empty if they do."""
+    if len(counts) != len(names):
+        return f"{what} must be {len(names)} numbers, one per {whose}, got {len(counts)}"
+    for name, n in zip(names, counts, strict=True):
+        if not isinstance(n, int) or isinstance(n, bool) or n < least:
+            return f"{what} of {whose} {name} must be a whole number >= {least}, got {n!r}"
+    return ""
+
+
+def _learners_problem(view: BatchView, learners: Sequence[object]) -> str:
     """Return why shares cannot be computed by these learners; empty if they can."""
     if len(learners) not in {0, len(view.collectors)}:
         return f"learners must be {len(view.collectors)} numbers, one per collector, or none, got {len(learners)}"
@@ -96,10 +122,12 @@ def _learners_problem(view: BatchView, learners: tuple[int, ...]) -> str:
 
 def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
     """Return the plan that a journal holds."""
-    return plan_of(BatchPlan, answer.next(BatchPlanned))
+    return plan_of(BatchPlan, answer.next(BatchPlanned if view.role == "collect" else SplitPlanned))
 
 
-#: The decision how much each collector samples.
+#: The decision how much of an update each learner computes.
 BATCHING: PlannerKind[BatchView, BatchPlan] = PlannerKind(
-    "batching", "equal", problem=_problem, recorded=_recorded, reports=True
+    "batching", "jump-reset", problem=_problem, recorded=_recorded, reports=True
 )
+#: The decision how much each collector samples: by the same planners.
+COLLECT = BATCHING.also("collect", "equal")

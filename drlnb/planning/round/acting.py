@@ -3,7 +3,9 @@
 A task without collectors publishes nothing: its next round begins with a request for a slot.
 """
 
-from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, learner_shares
+from collections.abc import Sequence
+
+from drlnb.planning.batching import COLLECT, BatchView, collect_members, collect_steps, learner_shares
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import Batch, middle
 from drlnb.planning.machine import Out
@@ -89,39 +91,44 @@ def _begin(state: RoundState) -> None:
 def _begin_round(state: RoundState, out: Out) -> None:
     """Size every collector's share: the round's first ones are woken now."""
     _begin(state)
-    members = state.crew.members
+    members, n_steps = state.crew.members, state.config["n_steps"]
+    n_envs = tuple([len(member.env_indices) for member in members.values()])
+    sample_s = [middle(state.paces.get(i, [])) for i in members]
     view = BatchView(
         round=state.version,
-        n_steps=state.config["n_steps"],
+        role="collect",
+        n_units=n_steps * len(members),
+        members=collect_members(tuple(members), n_envs, sample_s, n_steps=n_steps),
+        memory=state.memories.get(state.memory_of(COLLECT)),
+        n_steps=n_steps,
         collectors=tuple(members),
-        n_envs=tuple(len(member.env_indices) for member in members.values()),
-        nodes=tuple(member.node or "" for member in members.values()),
-        sample_s=tuple(middle(state.paces.get(i, [])) for i in members),
+        n_envs=n_envs,
+        nodes=tuple([member.node or "" for member in members.values()]),
         divisible=state.config["streams"],
         n_learners=state.config["n_learners"],
-        memory=state.memories.get(state.names["batching"]),
     )
-    plan = BATCHING.ask(state.planner(BATCHING), view)
-    state.n_steps = dict(zip(members, plan.n_steps, strict=True))
-    learners = plan.learners or _dealt(view, plan)
-    state.learners = dict(zip(members, learners, strict=False))
-    planner = state.planner(BATCHING).name
+    plan = COLLECT.ask(state.planner(COLLECT), view)
+    steps = collect_steps(view, plan)
+    state.n_steps = dict(zip(members, steps, strict=True))
+    learners = plan.learners or _dealt(view, steps)
+    state.learners, state.fixed = dict(zip(members, learners, strict=False)), bool(plan.learners)
+    planner = state.planner(COLLECT).name
     out.append(
         batching.BatchPlanned(
             round=state.version,
             planner=planner,
             collectors=view.collectors,
-            n_steps=tuple(plan.n_steps),
+            n_steps=steps,
             learners=tuple(learners),
         )
     )
 
 
-def _dealt(view: BatchView, plan: BatchPlan) -> tuple[int, ...]:
+def _dealt(view: BatchView, steps: Sequence[int]) -> tuple[int, ...]:
     """Deal whole shares evenly to the task's learners, where the plan does not say who computes them."""
     if view.n_learners == 1:
         return ()
-    return learner_shares([n * k for n, k in zip(view.n_envs, plan.n_steps, strict=True)], view.n_learners)
+    return learner_shares([n * k for n, k in zip(view.n_envs, steps, strict=True)], view.n_learners)
 
 
 def evaluate(state: RoundState, out: Out) -> None:

@@ -20,7 +20,7 @@ _TRIAL = "checkpoint"
 _PLANNERS = {
     key: KINDS[setting.decision]
     for key, setting in SETTINGS.items()
-    if setting.decision in {"batching", "distribution", "hold", "placement", "swapping"}
+    if setting.decision in {"batching", "collect", "distribution", "hold", "placement", "swapping"}
 }
 
 

@@ -1,9 +1,9 @@
 """Compute on a slot: the lease, gradients and new parameters, the commit under the lease, the return."""
 
-from drlnb.planning.batching import BATCHING, BatchReport
 from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
-from drlnb.planning.round.holding import ask_for_slot, consider, learners_left, send_batches, work
+from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
+from drlnb.planning.round.learners import computed, deal, observe
 from drlnb.planning.round.moves import drop, end, enter
 from drlnb.planning.round.state import RoundState
 from drlnb.records import round as words
@@ -23,19 +23,12 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
     hold.granted(event.fence, event.slots, event.waited_s, demand=event.demand, t=event.t)
     state.progress.granted(event.t, waited_s=event.waited_s, resident=event.resident)
     if state.n_bytes:
-        _deal(state)
+        deal(state, out)
         _restore_gradients(state, event.fence, tuple(hold.done), out)
         send_batches(state, out)
     else:
         enter(state, "computing", out)
         out.append(words.InitialiseParameters(fence=event.fence, slot=hold.lead, swap=state.swap.state.order))
-
-
-def _deal(state: RoundState) -> None:
-    """Deal the slots of the lease to the learners that have work left, in their order."""
-    learners, slots = learners_left(state), state.hold.slots
-    rank = {learner: k for k, learner in enumerate(sorted(set(learners.values())))}
-    state.hold.shares = {i: slots[rank[learner] % len(slots)] for i, learner in learners.items()}
 
 
 def refuse_lease(event: words.LeaseReceived, out: Out) -> None:
@@ -74,7 +67,7 @@ def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out
     hold = state.hold
     if event.fence != hold.fence or event.collector in hold.staged or not hold.sent.get(event.collector):
         return  # made under a lease that was lost: void; or reported twice
-    state.compute_s[event.collector] = event.elapsed_s
+    computed(state, event)
     before_s = hold.busy_s
     hold.computed(event.collector, event.elapsed_s, t=event.t, key=event.key)
     state.progress.update_s += hold.busy_s - before_s  # slots compute side by side
@@ -117,6 +110,7 @@ def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> Non
 
 def _void(state: RoundState, reason: str, out: Out) -> None:
     state.hold.lost()
+    state.worked.clear()  # who was lost was not slow
     state.progress.ended(state.t)
     if not state.hold.done:
         state.progress.update_s = 0.0
@@ -153,27 +147,11 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
     next_round(state, event.t, out, made_round=made_round)
 
 
-def _observe(state: RoundState) -> None:
-    """Report the round to the planner of batching, and keep what it remembers of it."""
-    planner, collectors = state.planner(BATCHING), tuple(state.n_steps)
-    report = BatchReport(
-        round=state.version,
-        collectors=collectors,
-        n_steps=tuple(state.n_steps.values()),
-        collect_s=tuple(state.collect_s.get(i) for i in collectors),
-        compute_s=tuple(state.compute_s.get(i) for i in collectors),
-    )
-    name = state.names["batching"]
-    memory = BATCHING.observe(planner, state.memories.get(name), report)
-    state.memories = {} if memory is None else {name: memory}
-    state.collect_s, state.compute_s = {}, {}
-
-
 def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
     round_, progress = state.version, state.progress
     if made_round and state.crew.members:
-        _observe(state)
+        observe(state)
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
     used = state.hold.next_round()
     state.fragments.clear()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from drlnb.planning.batching import BATCHING, env_shares
+from drlnb.planning.batching import BATCHING, COLLECT, env_shares
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION
@@ -20,7 +20,7 @@ from drlnb.records.base import Facts
 from drlnb.records.spec import EVAL_EPISODES
 from drlnb.records.units import read_bytes
 
-__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "fresh_state"]
+__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "Worked", "fresh_state"]
 
 #: Stands for a collector where a batch comes from the replay ring, or its data is the slot's own.
 RING = -1
@@ -57,6 +57,17 @@ ROUND_DEFAULTS: Facts = {
     "max_replay_losses": 5,  # of the ring, under one master
     "n_replay_losses": 0,  # so far
 }
+
+
+@dataclass(slots=True, kw_only=True)
+class Worked:
+    """What a slot computed of a round's gradient."""
+
+    #: Batches that it was given by plans.
+    n_planned: int = 0
+    #: Samples that it has computed, and the seconds that this took.
+    n_samples: int = 0
+    compute_s: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,12 +136,17 @@ class RoundState:
     n_steps: dict[int, int] = field(default_factory=dict)
     #: Collector -> the learner that computes its share: their slots in a lease are dealt in the order of their numbers.
     learners: dict[int, int] = field(default_factory=dict)
+    #: The plan itself said who computes what: it is not planned again when the lease is there.
+    fixed: bool = False
+    #: Slot -> what it was given of the round's gradient by plans, and has done.
+    worked: dict[str, Worked] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
     paces: dict[int, list[float]] = field(default_factory=dict)
-    #: Collector -> seconds that it acted in the present round, and that its gradient took.
+    #: Slot -> seconds per share that it computed in the latest rounds, oldest first.
+    slot_paces: dict[str, list[float]] = field(default_factory=dict)
+    #: Collector -> seconds that it acted in the present round.
     collect_s: dict[int, float] = field(default_factory=dict)
-    compute_s: dict[int, float] = field(default_factory=dict)
-    #: Name of a planner of batching -> what it remembers, as plain data.
+    #: What a planner of batching remembers, as plain data, by :meth:`memory_of`.
     memories: dict[str, object] = field(default_factory=dict)
     #: Off-policy: the round's fragments, by collector.
     fragments: dict[int, Batch] = field(default_factory=dict)
@@ -140,6 +156,10 @@ class RoundState:
     def planner(self, kind: PlannerKind[View, Plan]) -> Planner[View, Plan]:
         """Return the planner of a decision, as the present round has it."""
         return self.planners.make(kind, self.names[kind.decision])
+
+    def memory_of(self, kind: AnyKind) -> str:
+        """Return under what name is kept what a decision's planner remembers."""
+        return f"{kind.decision}:{self.names[kind.decision]}"
 
     @property
     def yields(self) -> bool:
@@ -224,7 +244,7 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
         hold=Hold(streams=config["streams"], switch_limit_frac=config["switch_limit_frac"]),
         crew=Crew.of(shares),
     )
-    kinds: tuple[AnyKind, ...] = (HOLD, BATCHING, DISTRIBUTION)
+    kinds: tuple[AnyKind, ...] = (HOLD, BATCHING, COLLECT, DISTRIBUTION)
     for kind in kinds:
         state.planner(kind)  # a wrong name is refused now
     return state

@@ -1,4 +1,4 @@
-"""Define the records of batching: how many samples each collector makes in a round (the batching patent)."""
+"""Define the records of batching: how much each collector samples, and each learner computes (the batching patent)."""
 
 from drlnb.records.base import Decision
 
@@ -13,6 +13,18 @@ class BatchPlanned(Decision):
     n_steps: tuple[int, ...]
     #: The learner of each one's share; empty: one learner computes all of them.
     learners: tuple[int, ...] = ()
+
+
+class SplitPlanned(Decision):
+    """How much of a round's gradient each slot of a lease computes."""
+
+    round: int
+    planner: str
+    #: Slots and, beside them, how many of the collectors' shares each one computes.
+    members: tuple[str, ...]
+    sizes: tuple[int, ...]
+    #: Shares per second that each one was expected to make; empty: nobody has been measured.
+    speeds_hz: tuple[float, ...] = ()
 
 
 class RoundClosed(Decision):

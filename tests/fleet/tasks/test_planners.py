@@ -36,8 +36,8 @@ def test_patent_is_all_rules_of_the_patents():
 @pytest.mark.parametrize("planner", [Direct, Direct()])
 def test_an_object_or_a_class_is_a_planner(planner):
     """It travels as text; the others are the defaults."""
-    rules = chosen({"distribution": planner, "batching": "proportional"})
-    assert rules.names == chosen().names | {"distribution": "own:direct", "batching": "proportional"}
+    rules = chosen({"distribution": planner, "collect": "proportional"})
+    assert rules.names == chosen().names | {"distribution": "own:direct", "collect": "proportional"}
     assert list(rules.own) == ["distribution"]
     assert unpack(rules.own["distribution"]).name == "direct"
 
@@ -71,9 +71,9 @@ class Hears:
 
 
 @pytest.mark.parametrize("planner", [Hears, Hears()])
-@pytest.mark.parametrize("decision", sorted(set(KINDS) - {"batching"}))
+@pytest.mark.parametrize("decision", sorted(set(KINDS) - {"batching", "collect"}))
 def test_what_would_learn_and_is_sent_no_reports_is_refused(decision, planner):
-    """Not passed over in silence: nothing would ever call its ``observe``; batching does."""
+    """Not passed over in silence: nothing would ever call its ``observe``; for learners and collectors it is called."""
     problem = (
         f"{decision} planner hears has observe(memory, report), which nobody would call: "
         f"planners of {decision} are sent no reports, their views hold what was measured"
@@ -81,7 +81,8 @@ def test_what_would_learn_and_is_sent_no_reports_is_refused(decision, planner):
     with pytest.raises(ConfigError) as error:
         chosen({decision: planner})
     assert str(error.value) == problem
-    assert chosen({"batching": planner}).names["batching"] == "own:hears"
+    for hears in ("batching", "collect"):
+        assert chosen({hears: planner}).names[hears] == "own:hears"
 
 
 def test_a_planner_that_cannot_travel_is_refused():

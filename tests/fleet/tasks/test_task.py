@@ -146,7 +146,8 @@ def test_planners_default_to_those_that_exist():
     assert chosen().names == {
         "hold": "yield",
         "warmup": "saa",
-        "batching": "equal",
+        "batching": "jump-reset",
+        "collect": "equal",
         "swapping": "auto",
         "distribution": "auto",
         "placement": "first",
@@ -154,9 +155,9 @@ def test_planners_default_to_those_that_exist():
     assert chosen({"hold": "last"}).names["hold"] == "last"
 
 
-@pytest.mark.parametrize("decision", ["hold", "warmup", "batching", "swapping", "distribution", "placement"])
+@pytest.mark.parametrize("decision", ["hold", "warmup", "batching", "collect", "swapping", "distribution", "placement"])
 def test_an_unknown_planner_is_refused_with_the_known_ones(decision):
-    """Each of the six decisions knows its planners."""
+    """Each of the decisions knows its planners."""
     with pytest.raises(ConfigError, match=f"{chosen().names[decision]}.*got 'clever'"):
         chosen({decision: "clever"})
 

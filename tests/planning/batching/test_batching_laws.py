@@ -5,7 +5,7 @@ import itertools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from drlnb.planning.batching import BATCHING, BatchView
+from drlnb.planning.batching import COLLECT, BatchView, collect_members, collect_steps
 
 #: Paces of nodes in seconds per sample: a float holds each, and its products with small whole numbers, exactly.
 PACES = st.sampled_from([2.0**-k * m for k in range(3, 8) for m in (1, 3, 5)])
@@ -15,13 +15,14 @@ def planned(paces, n_envs, n_steps):
     n = len(paces)
     view = BatchView(
         round=1,
+        role="collect",
+        n_units=n_steps * n,
+        members=collect_members(range(n), n_envs, paces, n_steps=n_steps),
         n_steps=n_steps,
         collectors=tuple(range(n)),
         n_envs=tuple(n_envs),
-        nodes=tuple(f"n{i}" for i in range(n)),
-        sample_s=tuple(paces),
     )
-    return BATCHING.ask(BATCHING.build("proportional"), view).n_steps
+    return collect_steps(view, COLLECT.ask(COLLECT.build("proportional"), view))
 
 
 def longest(paces, n_envs, steps):
@@ -30,8 +31,8 @@ def longest(paces, n_envs, steps):
 
 
 def every_plan(n_envs, n_steps):
-    """All whole numbers of steps within a quarter and four times `n_steps` that make as many samples."""
-    bounds = range(max(1, -(-n_steps // 4)), 4 * n_steps + 1)
+    """All whole numbers of steps from a quarter, 4 at least, to four times `n_steps` that make as many samples."""
+    bounds = range(min(n_steps, max(4, -(-n_steps // 4))), 4 * n_steps + 1)
     wanted = n_steps * sum(n_envs)
     for steps in itertools.product(bounds, repeat=len(n_envs)):
         if sum(n * k for n, k in zip(n_envs, steps, strict=True)) == wanted:

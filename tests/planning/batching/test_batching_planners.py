@@ -6,25 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drlnb.planning.batching import BATCHING, BatchPlan, BatchView, env_shares
+from drlnb.planning.batching import COLLECT, BatchPlan, BatchView, collect_members, collect_steps, env_shares
 from drlnb.planning.registry import Answer, PlannerFailed
 from drlnb.records.columns.batching import BatchPlanned
 
 
 def view(*sample_s, n_steps=128, n_envs=None):
     n = len(sample_s)
+    n_envs = n_envs or (1,) * n
     return BatchView(
         round=3,
+        role="collect",
+        n_units=n_steps * n,
+        members=collect_members(range(n), n_envs, sample_s, n_steps=n_steps),
         n_steps=n_steps,
         collectors=tuple(range(n)),
-        n_envs=n_envs or (1,) * n,
+        n_envs=n_envs,
         nodes=tuple(f"n{i}" for i in range(n)),
-        sample_s=sample_s,
     )
 
 
 def steps(name, seen):
-    return BATCHING.ask(BATCHING.build(name), seen).n_steps
+    return collect_steps(seen, COLLECT.ask(COLLECT.build(name), seen))
 
 
 def test_equal_gives_everyone_the_algorithms_steps():
@@ -57,6 +60,8 @@ def test_proportional_follows_the_measured_speed(seen, expected):
 def test_proportional_keeps_equal_steps_where_nobody_can_give():
     """3 and 4 environments, 21 samples: the slow node is at its bound of 1, and 18 samples are no multiple of 4."""
     assert steps("proportional", view(1.0, 0.001, n_steps=3, n_envs=(3, 4))) == (3, 3)
+    # 35 samples: the slow ones at their bound of 4 make 16, and 19 are no multiple of 3
+    assert steps("proportional", view(1.0, 1.0, 0.001, n_steps=5, n_envs=(2, 2, 3))) == (5, 5, 5)
 
 
 def test_proportional_trades_steps_between_two_sizes():
@@ -121,22 +126,22 @@ class Own:
 )
 def test_a_plan_that_does_not_fit_is_refused(plan, problem):
     """The collector is named."""
-    with pytest.raises(PlannerFailed, match=f"batching planner own: {problem}"):
-        BATCHING.ask(Own(plan), view(0.1, 0.1))
+    with pytest.raises(PlannerFailed, match=f"collect planner own: {problem}"):
+        COLLECT.ask(Own(plan), view(0.1, 0.1))
 
 
 def test_what_cannot_be_computed_in_parts_has_one_learner():
     """Epochs over all batches, a replay ring; the same learner for all is no part."""
     whole = replace(view(0.1, 0.1), divisible=False)
-    assert BATCHING.ask(Own(BatchPlan(n_steps=(1, 1), learners=(3, 3))), whole).learners == (3, 3)
+    assert COLLECT.ask(Own(BatchPlan(n_steps=(1, 1), learners=(3, 3))), whole).learners == (3, 3)
     with pytest.raises(
         PlannerFailed, match="gradient cannot be computed in parts, so all shares need the same learner"
     ):
-        BATCHING.ask(Own(BatchPlan(n_steps=(1, 1), learners=(0, 1))), whole)
+        COLLECT.ask(Own(BatchPlan(n_steps=(1, 1), learners=(0, 1))), whole)
 
 
 def test_a_plan_comes_back_from_the_journal():
     """From the decision's record."""
     planned = BatchPlanned(round=3, planner="own", collectors=(0, 1), n_steps=(5, 7))
-    assert BATCHING.recorded(view(0.1, 0.1), Answer([planned])) == BatchPlan(n_steps=(5, 7))
-    assert BATCHING.recorded(view(0.1, 0.1), Answer()) is None
+    assert COLLECT.recorded(view(0.1, 0.1), Answer([planned])) == BatchPlan(n_steps=(5, 7))
+    assert COLLECT.recorded(view(0.1, 0.1), Answer()) is None

@@ -3,7 +3,7 @@
 import pytest
 from round_words import N_STEPS, Master, of, only
 
-from drlnb.planning.batching import BATCHING, BatchReport
+from drlnb.planning.batching import COLLECT, BatchReport
 from drlnb.planning.registry import PlannerFailed
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
@@ -22,9 +22,9 @@ def stream(master):
 
 def trained(planner, monkeypatch, *, own, n_rounds=5, **more):
     """Return a master whose second collector is slower, after some rounds, and what was planned for each."""
-    monkeypatch.setitem(BATCHING._entries, "learns", (lambda: planner, {}))
-    planners = {"hold": "round", "batching": "own:learns" if own else "learns"}
-    master = Master({"batching": planner} if own else None, n_rounds=99, planners=planners, **more)
+    monkeypatch.setitem(COLLECT._entries, "learns", (lambda: planner, {}))
+    planners = {"hold": "round", "collect": "own:learns" if own else "learns"}
+    master = Master({"collect": planner} if own else None, n_rounds=99, planners=planners, **more)
     master.at_version_1()
     for _ in range(n_rounds):
         master.arrived(0, collect_s=1.0)
@@ -58,9 +58,9 @@ def test_what_it_remembers_is_in_the_checkpoint_and_comes_back(monkeypatch):
     master.say(words.CheckpointAsked)
     master.to_commit()
     saved = only(words.WriteCheckpoint, master.records).memories
-    assert saved == {"learns": {"n_rounds": 3, "fast": 0, "slow": 1}}
+    assert saved == {"collect:learns": {"n_rounds": 3, "fast": 0, "slow": 1}}
     for name, moved in (("learns", 3), ("equal", 0)):
-        again = Master(n_rounds=99, planners={"hold": "round", "batching": name})
+        again = Master(n_rounds=99, planners={"hold": "round", "collect": name})
         again.say(
             words.TaskOpened, attempt=2, version=4, n_rounds=3, n_timesteps=48, elapsed_s=1.0, episodes=(), n_bytes=100,
             memories=saved,
@@ -79,7 +79,7 @@ def test_one_that_cannot_learn_ends_its_task_in_one_line(own, monkeypatch):
     assert len(planned) == 2
     end = only(words.EndTask, master.records)
     name = "own:learns" if own else "learns"
-    line = f"round 2: batching planner {name} raised ValueError as it learned: no idea"
+    line = f"round 2: collect planner {name} raised ValueError as it learned: no idea"
     assert (end.state, end.reason) == ("failed", line)
     assert replay(stream(master)).difference is None
 
@@ -89,9 +89,11 @@ def test_what_it_remembers_is_plain_data(memory):
     """Anything else would be lost with the process."""
     planner = Learns()
     planner.observe = lambda *_: memory
-    report = BatchReport(round=1, collectors=(0,), n_steps=(1,), collect_s=(1.0,), compute_s=(1.0,))
-    with pytest.raises(PlannerFailed, match=r"batching planner learns raised .* as it learned: .*JSON"):
-        BATCHING.observe(planner, None, report)
+    report = BatchReport(
+        round=1, members=("0",), sizes=(1,), n_done=(1,), compute_s=(1.0,), elapsed_s=(None,), duration_s=1.0
+    )
+    with pytest.raises(PlannerFailed, match=r"collect planner learns raised .* as it learned: .*JSON"):
+        COLLECT.observe(planner, None, report)
     planner.observe = lambda *_: {"a": (1, 2)}
-    assert BATCHING.observe(planner, None, report) == {"a": [1, 2]}, "as a snapshot gives it back"
-    assert BATCHING.observe(InTurn(), "kept", report) == "kept", "who does not learn changes nothing"
+    assert COLLECT.observe(planner, None, report) == {"a": [1, 2]}, "as a snapshot gives it back"
+    assert COLLECT.observe(InTurn(), "kept", report) == "kept", "who does not learn changes nothing"

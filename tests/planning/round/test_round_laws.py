@@ -35,7 +35,7 @@ class Peer:
         self.rng = random.Random(seed)
         planners, streams = {"hold": hold, "distribution": "chain" if seed % 2 else "star"}, seed % 4 > 0
         if streams:  # their gradients can be computed by one, two or three learners
-            planners["batching"] = "own:in-turn"
+            planners["collect"] = "own:in-turn"
         self.machine = RoundMachine(
             round_config(
                 can_respawn=True,
@@ -58,7 +58,7 @@ class Peer:
                 switch_limit_frac=0.2 if seed % 3 else 1e6,  # switches here are dear, and who yields must not mind
                 planners=planners,
             ),
-            Planners({"batching": InTurn(seed % 4)}),
+            Planners({"collect": InTurn(seed % 4)}),
         )
         self.kind = False
         #: Whether slots are wanted when they are granted, now and then; else always, and only once they are held.

@@ -96,7 +96,8 @@ def sums(numbers):
     ("key", "good", "bad"),
     [
         ("leasing.hold", "last", "never"),
-        ("batching.planner", "proportional", "half"),
+        ("batching.collect", "proportional", "half"),
+        ("batching.planner", "ewma", "half"),
         ("distribution.plan", "chain", "ring"),
         ("placement.planner", "pack", "anywhere"),
     ],
@@ -105,9 +106,8 @@ def test_a_planner_is_changed_for_the_next_round_or_refused(key, good, bad):
     """The present round keeps its own; what is refused changes nothing, and names the planners that there are."""
     master = Master()
     master.at_version_1()
-    decision = {"leasing.hold": "hold", "batching.planner": "batching", "distribution.plan": "distribution"}.get(
-        key, "placement"
-    )
+    decisions = {"leasing.hold": "hold", "batching.planner": "batching", "batching.collect": "collect"}
+    decision = {**decisions, "distribution.plan": "distribution"}.get(key, "placement")
     before = master.machine.state.names[decision]
     refused = only(RequestRefused, master.set(key, bad))
     assert refused.subject == key
@@ -121,7 +121,7 @@ def test_a_planner_is_changed_for_the_next_round_or_refused(key, good, bad):
     assert (state.names[decision], state.next_names) == (good, {})
 
 
-@pytest.mark.parametrize("decision", ["hold", "batching", "swapping", "distribution", "warmup"])
+@pytest.mark.parametrize("decision", ["hold", "batching", "collect", "swapping", "distribution", "warmup"])
 def test_a_wrong_planner_is_refused_before_the_first_event(decision):
     """Its decision is named."""
     with pytest.raises(ValueError, match=r"planner must be one of|unknown|planner"):

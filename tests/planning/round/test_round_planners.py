@@ -52,11 +52,11 @@ def test_the_network_is_measured_once_a_planner_uses_it():
     assert not of(MeasureLink, after)
 
 
-def test_a_planner_of_batching_counts_from_the_next_round_on():
+def test_a_planner_of_collectors_counts_from_the_next_round_on():
     """Named in that round's plan."""
     master = Master(n_rounds=4)
     assert {plan.planner for plan in of(BatchPlanned, master.at_version_1(*NODES))} == {"equal"}
-    master.set("batching.planner", "proportional")
+    master.set("batching.collect", "proportional")
     assert {plan.planner for plan in of(BatchPlanned, to_next_round(master)[1])} == {"proportional"}
 
 
@@ -70,11 +70,11 @@ class InTurn:
 
 
 @pytest.mark.parametrize(
-    ("own", "name", "learners"), [({}, "proportional", (0, 1)), ({"batching": InTurn()}, "own:in-turn", (7, 5))]
+    ("own", "name", "learners"), [({}, "proportional", (0, 1)), ({"collect": InTurn()}, "own:in-turn", (7, 5))]
 )
 def test_shares_are_dealt_to_learners_by_the_plan_or_evenly(own, name, learners):
     """A plan that does not say who computes what is dealt over the task's learners; each asks for a slot."""
-    master = Master(own, planners={"batching": name}, streams=True, n_learners=3)
+    master = Master(own, planners={"collect": name}, streams=True, n_learners=3)
     planned = only(BatchPlanned, master.at_version_1(*NODES))
     assert planned.learners == learners
     asked = of(words.RequestSlot, [*master.arrived(0), *master.arrived(1)])
@@ -103,7 +103,7 @@ def test_a_planner_of_placement_counts_from_the_next_placement_on():
             "chian",
             "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree",
         ),
-        ("batching.planner", "equal:m=2", "batching planner equal takes no parameter, got 'm'"),
+        ("batching.collect", "equal:m=2", "collect planner equal takes no parameter, got 'm'"),
         ("placement.planner", 7, "placement planner must be one of first, pack, got '7'"),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_unknown_planner_is_refused_and_nothing_changes(key, value, reason):
     assert only(DistributionPlanned, to_next_round(master)[0]).planner == "auto"
 
 
-@pytest.mark.parametrize("decision", ["batching", "swapping", "distribution"])
+@pytest.mark.parametrize("decision", ["batching", "collect", "swapping", "distribution"])
 def test_a_round_without_its_planner_cannot_be_made(decision):
     """The known ones are named."""
     with pytest.raises(ValueError, match=f"{decision} planner must be one of .*, got 'mine'"):
@@ -138,10 +138,10 @@ def broken(view):
 
 #: Decision -> a planner of a user's own that serves, one that does not, and what is wrong with its plan.
 OWN = {
-    "batching": (
+    "collect": (
         lambda view: BatchPlan(n_steps=tuple(view.n_steps + i for i in view.collectors)),
         lambda view: BatchPlan(n_steps=(0,) * len(view.collectors)),
-        "round 1: batching planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
+        "round 1: collect planner own:mine: n_steps of collector 0 must be a whole number >= 1, got 0",
     ),
     "swapping": (
         lambda view: having(SwapPlan.keeping(view.profile), {("l0", 0): SWAP}),
@@ -171,7 +171,7 @@ def test_a_users_planner_plans_and_is_replayed_from_the_journal(decision):
     if decision == "swapping":
         master.feed(SwapProfileTaken, profile=facts(OF), n_samples=1)
     to_next_round(master)
-    kind = {"batching": BatchPlanned, "swapping": SwapPlanned, "distribution": DistributionPlanned}[decision]
+    kind = {"collect": BatchPlanned, "swapping": SwapPlanned, "distribution": DistributionPlanned}[decision]
     assert {record.planner for record in of(kind, master.records)} == {"own:mine"}
     with pytest.raises(ValueError, match=f"this task has no {decision} planner 'own:mine'"):
         RoundMachine(master.machine.config)

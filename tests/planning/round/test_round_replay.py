@@ -215,7 +215,7 @@ class OffPolicyPeer(Peer):
 
     def __init__(self, seed, *, hold, n_collectors):
         super().__init__(seed, hold=hold, n_collectors=n_collectors)
-        planners = {**self.machine.config["planners"], "batching": "equal"}
+        planners = {**self.machine.config["planners"], "collect": "equal"}
         config = {**self.machine.config, "planners": planners, "streams": False, "n_learners": 1, "replay": True}
         self.machine = RoundMachine(config)
         self.drawn = set()

@@ -319,8 +319,8 @@ def test_defaults():
     """The defaults of a round are behaviour: a checkpoint each 10 rounds, 20 restarts, 3 deaths, no ring."""
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
-            "hold": "yield", "warmup": "saa", "batching": "equal", "swapping": "auto", "distribution": "auto",
-            "placement": "first",
+            "hold": "yield", "warmup": "saa", "batching": "jump-reset", "collect": "equal", "swapping": "auto",
+            "distribution": "auto", "placement": "first",
         },
         "warmup": {},
         "swapping": {},
@@ -353,7 +353,7 @@ def test_defaults():
 
 def test_the_shares_of_a_round_are_planned_once_for_all_nodes():
     """Two nodes get the version one after the other; the plan is made at the first wake, by what was measured."""
-    master = Master(n_collectors=2, n_rounds=9, planners={"hold": "round", "batching": "proportional"})
+    master = Master(n_collectors=2, n_rounds=9, planners={"hold": "round", "collect": "proportional"})
     master.at_version_1("n0", "n1")
     for collector, collect_s in ((0, 4.0), (1, 12.0)):
         master.arrived(collector, collect_s=collect_s)

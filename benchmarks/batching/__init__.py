@@ -1,0 +1,1 @@
+"""Batching: what the planners of shares give, on simulated members."""

@@ -1,0 +1,155 @@
+"""Compare planners of shares in simulation (M1 to M4), beside who knows each split's speeds before it.
+
+Every planner meets the same contention per seed; a sample is one seed.  The networks were trained on other seeds, other
+periods and other numbers of members: see :mod:`benchmarks.batching.weights`.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from benchmarks.efforts import SimulatedBatching
+from benchmarks.frame.rows import Bar, Row, pair_up
+from drlnb.planning.batching import Member, plan_split
+from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Outcome, simulate_batching
+from drlnb.sim.batching.traces import MIXED, Contention
+from drlnb.sim.report import Comparison, compare
+
+__all__ = ["bursts", "foreseen", "harm", "plan", "static"]
+
+#: Whom a split of eight waits for.
+_QUORUM = 6
+#: M1: most of equal's time, most of the optimum.
+_OF_EQUAL, _OF_OPTIMUM = 0.41, 1.07
+#: M2: mean splits of a burst -> most of the optimum, least share of the optimum's samples per second.
+_BURSTS = {5.0: (1.11, 0.87), 20.0: (1.09, 0.91), 100.0: (1.08, 0.92)}
+_TWELVE = MIXED + MIXED[:4]
+#: M3: most of jump-reset's time.
+_NO_HARM = 1.02
+_Least = tuple[float | None, ...]
+#: M4: title of a contention -> its settings; how much faster than jump-reset at least, in full and, if that is
+#: measured, with a quorum: of ddqn, of auto (None: no bar).  Training had none of the periods, and no twelve members.
+_FORESEEN: Mapping[str, tuple[Mapping[str, object], _Least, _Least]] = {
+    "held-out": ({"family": "periodic", "periods": (10, 13)}, (1.5, 1.08), (None, None)),
+    "beyond": ({"family": "periodic", "periods": (17, 19, 21)}, (None, None), (1.5, None)),
+    "correlated": ({"family": "correlated"}, (1.25, 1.01), (None, None)),
+    "held-out-12": ({"family": "periodic", "periods": (10, 13), "speeds": _TWELVE}, (1.5,), (None,)),
+    "correlated-12": ({"family": "correlated", "speeds": _TWELVE}, (1.25,), (None,)),
+}
+#: M6: most milliseconds of a plan for eight members.
+_PLAN_MS = 0.5
+_PLANS = 400
+#: Student's t, 95 %, by the number of samples.
+_STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
+
+_row = partial(Row, origin="simulated")
+_Compared = dict[str, Comparison[Outcome]]
+
+
+def _compared(effort: SimulatedBatching, planners: Sequence[str], gang: Gang, **contention: object) -> _Compared:
+    """Return what came out for each planner, and for the clairvoyant one, on the same contention."""
+    traces = [Contention(seed=seed, n_splits=effort.splits, **contention) for seed in effort.seeds]  # type: ignore[arg-type]
+    run = partial(simulate_batching, gang=gang)
+    return {each.planner: each for each in compare([*planners, CLAIRVOYANT], traces, run)}
+
+
+def _of_optimum(runs: _Compared, planner: str, figure: str = "split_s") -> list[float]:
+    """Return a figure of a planner over the clairvoyant one's without a quorum, by seed."""
+    return [a / b for a, b in zip(runs[planner].samples(figure), runs[CLAIRVOYANT].samples(figure), strict=True)]
+
+
+# ------------------------------------------------------------------ M1
+def static(effort: SimulatedBatching) -> Iterator[Row]:
+    """Compare planners where members differ, and nothing else happens (M1)."""
+    runs = _compared(effort, ["equal", "static", "ewma", "jump-reset", "ddqn"], Gang(), family="static")
+    for planner in ("static", "ewma", "jump-reset", "ddqn"):
+        barred = planner in {"jump-reset", "ddqn"}
+        name, words = f"m1-{planner}", "eight unequal members"
+        paired = pair_up(runs[planner].samples("split_s"), runs["equal"].samples("split_s"))
+        bar = Bar("ratio", _OF_EQUAL) if barred else None
+        yield _row(name, f"{planner}: mean split, {words}", against="the same members under equal", bar=bar, **paired)
+        title, bar = f"{planner}: mean split over the optimum, {words}", Bar("value", _OF_OPTIMUM) if barred else None
+        yield _row(f"{name}-optimum", title, _of_optimum(runs, planner), "x", bar=bar)
+
+
+# ------------------------------------------------------------------ M2
+def bursts(effort: SimulatedBatching) -> Iterator[Row]:
+    """Compare jump-reset with the optimum under bursts of chance, waiting for six of eight (M2)."""
+    for dwell, (most, least) in _BURSTS.items():
+        contention: dict[str, object] = {"family": "memoryless", "dwell": dwell}
+        full = _compared(effort, ["ewma", "jump-reset"], Gang(), **contention)
+        some = _compared(effort, ["ewma", "jump-reset"], Gang(quorum=_QUORUM), **contention)
+        for planner in ("ewma", "jump-reset"):
+            is_default = planner == "jump-reset"
+            name, words = f"m2-dwell{dwell:g}-{planner}", f"{planner}, bursts of {dwell:g} splits"
+            title = f"mean split over the optimum, {words}, waiting for all"
+            yield _row(f"{name}-full", title, _of_optimum(full, planner), "x")
+            title, bar = f"mean split over the optimum, {words}, waiting for 6 of 8", Bar("value", most)
+            yield _row(name, title, _of_optimum(some, planner), "x", bar=bar if is_default else None)
+            title, bar = f"samples/s over the optimum's, {words}, waiting for 6 of 8", Bar("value", at_least=least)
+            shares = _of_optimum(some, planner, "samples_hz")
+            yield _row(f"{name}-samples", title, shares, "x", bar=bar if is_default else None)
+            title = f"share of samples not used, {words}, waiting for 6 of 8"
+            yield _row(f"{name}-lost", title, some[planner].samples("lost_frac"), "")
+
+
+# ------------------------------------------------------------------ M3
+def harm(effort: SimulatedBatching) -> Iterator[Row]:
+    """Show what learned planners cost where nothing can be foreseen (M3)."""
+    cases: dict[str, dict[str, object]] = {"static": {"family": "static"}}
+    cases |= {f"memoryless, bursts of {dwell:g}": {"family": "memoryless", "dwell": dwell} for dwell in _BURSTS}
+    for words, contention in cases.items():
+        runs = _compared(effort, ["jump-reset", "seasonal", "ddqn", "auto"], Gang(), **contention)
+        name = "m3-" + words.replace(", bursts of ", "-")
+        for planner in ("auto", "ddqn", "seasonal"):
+            paired = pair_up(runs[planner].samples("split_s"), runs["jump-reset"].samples("split_s"))
+            bar = Bar("ratio", _NO_HARM) if planner == "auto" else None
+            title = f"{planner}: mean split, {words}"
+            yield _row(f"{name}-{planner}", title, against="jump-reset on the same contention", bar=bar, **paired)
+
+
+# ------------------------------------------------------------------ M4
+def foreseen(effort: SimulatedBatching) -> Iterator[Row]:
+    """Compare planners where contention has a pattern (M4)."""
+    gangs = (("waiting for all", "", Gang()), ("waiting for 6 of 8", "-q6", Gang(quorum=_QUORUM)))
+    for words, (contention, of_ddqn, of_auto) in _FORESEEN.items():
+        for (waiting, suffix, gang), *least in zip(gangs, of_ddqn, of_auto, strict=False):
+            runs = _compared(effort, ["jump-reset", "seasonal", "ddqn", "auto"], gang, **contention)
+            for planner, at_least in zip(("ddqn", "auto", "seasonal"), (*least, None), strict=True):
+                name, title = f"m4-{words}{suffix}-{planner}", f"{planner}, {words}, {waiting}"
+                yield from _faster(name, title, runs, planner, at_least)
+            title = f"mean split over the optimum: jump-reset, {words}, {waiting}"
+            yield _row(f"m4-{words}{suffix}-jump-reset-optimum", title, _of_optimum(runs, "jump-reset"), "x")
+
+
+def _faster(name: str, words: str, runs: _Compared, planner: str, at_least: float | None) -> Iterator[Row]:
+    """Yield how much faster than jump-reset a planner is, and what is certain of it."""
+    mine, base = runs[planner].samples("split_s"), runs["jump-reset"].samples("split_s")
+    factors = [b / a for a, b in zip(mine, base, strict=True)]
+    bar = None if at_least is None else Bar("value", at_least=at_least)
+    yield _row(name, f"times faster than jump-reset: {words}", factors, "x", bar=bar)
+    if at_least is not None and (n := len(factors)) > 1:
+        mean = math.fsum(factors) / n
+        spread = math.sqrt(math.fsum((f - mean) ** 2 for f in factors) / (n - 1))
+        low = mean - _STUDENT[n] * spread / math.sqrt(n)
+        title = f"lower end of the 95 % interval of the mean: {words}"
+        yield _row(f"{name}-low", title, (low,), "x", bar=Bar("value", at_least=1.0))
+
+
+# ------------------------------------------------------------------ M6
+def plan(effort: SimulatedBatching) -> Iterator[Row]:
+    """Time one plan of sizes for 8 and for 64 members (M6)."""
+    for n in (8, 64):
+        speeds = (MIXED * n)[:n]
+        took_ms = []
+        for k in range(_PLANS):
+            members = [
+                Member(id=f"m{i}", speed_hz=speed * (1 + 0.01 * ((7 * i + k) % 5)), overhead_s=0.01)
+                for i, speed in enumerate(speeds)
+            ]
+            began = time.perf_counter()
+            plan_split(512 * n // 8, members)
+            took_ms.append((time.perf_counter() - began) * 1e3)
+        bar = Bar("value", _PLAN_MS) if n == len(MIXED) else None
+        yield Row(f"m6-plan-{n}", f"sizes of {n} members' shares from their speeds", took_ms, "ms", bar=bar)

@@ -1,0 +1,22 @@
+"""Batching planners that look ahead: `ddqn`, a network; `auto`, whichever of three would have been fastest lately."""
+
+from drlnb.learned.batching.planner import Ddqn
+from drlnb.planning.batching import BATCHING
+from drlnb.planning.batching.guard import ShadowGuard
+from drlnb.planning.batching.jump_reset import JumpReset
+from drlnb.planning.batching.seasonal import Seasonal
+
+__all__ = ["Auto", "Ddqn"]
+
+
+class Auto(ShadowGuard):
+    """Follows whichever of `jump-reset`, `seasonal` and `ddqn` would have been fastest lately."""
+
+    name = "auto"
+
+    def __init__(self) -> None:
+        super().__init__((JumpReset(), Seasonal(), Ddqn()))
+
+
+BATCHING.register("ddqn", Ddqn)
+BATCHING.register("auto", Auto)

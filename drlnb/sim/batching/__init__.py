@@ -1,0 +1,1 @@
+"""Compare planners of batching on simulated members."""

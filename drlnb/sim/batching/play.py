@@ -1,0 +1,145 @@
+"""Play the splits of a gang under any planner, in lock step with a trace of its members' speeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import drlnb.learned.batching  # noqa: F401  # its planners have names, too
+from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
+from drlnb.planning.batching.gather import Gathering, Late, quorum_problem
+from drlnb.planning.batching.steps import Step, play_split
+from drlnb.planning.registry import Planner
+from drlnb.records.errors import ConfigError
+from drlnb.records.settings import ANYTHING, Declared, choice, count, setting
+from drlnb.sim.batching.traces import Contention
+
+__all__ = ["CLAIRVOYANT", "Gang", "Outcome", "simulate_batching"]
+
+#: Name of the planner that knows the speeds of a split before it, as a simulator alone can.
+CLAIRVOYANT = "clairvoyant"
+#: Seconds of a share beside its samples, and of a split's messages.
+_OVERHEAD_S, _COMM_S = 0.010, 0.020
+_MOST_UNITS = 1_000_000
+
+_Planner = Planner[BatchView, BatchPlan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang(Declared):
+    """What a gang does in each split: how many samples, and whom it waits for."""
+
+    n_units: int = setting(512, count(1, _MOST_UNITS))
+    #: Members that are waited for: a fraction of those that have a share, or a count.
+    quorum: float = setting(1.0, ANYTHING)
+    #: What becomes of the others.
+    late: Late = setting("cut", choice("cut", "drop"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the splits of a trace came to under a planner."""
+
+    planner: str
+    seed: int
+    #: Mean seconds of a split, with its messages.
+    split_s: float
+    #: Samples used per second.
+    samples_hz: float
+    #: Share of the samples that were planned and not used.
+    lost_frac: float
+
+
+class _Clairvoyant:
+    """Splits by the speeds that members are about to have."""
+
+    name = CLAIRVOYANT
+
+    def __init__(self, trace: Contention) -> None:
+        self._trace = trace
+
+    def plan(self, view: BatchView) -> BatchPlan:
+        """Return the best whole shares of the split that comes."""
+        members = _with_speeds(view.members, self._trace, view.round)
+        sizes = tuple(n for _, n in plan_split(view.n_units, members).sizes)
+        return BatchPlan(sizes=sizes, speeds_hz=tuple(each.speed_hz for each in members))
+
+
+def simulate_batching(trace: Contention, planner: str, gang: Gang | None = None) -> Outcome:
+    """Play all splits of a trace.
+
+    A member that is cut begins its next share when its chunk ends; one that is dropped has none before it is done.
+    Planners see the true speed of every share, late or not, once the split is over.
+
+    Parameters
+    ----------
+    trace
+        Speeds of the members, which begin with a probe: planners know what each one makes unslowed.
+    planner
+        Name of a planner of :data:`~drlnb.planning.batching.BATCHING`, or :data:`CLAIRVOYANT`.
+    gang
+        Samples of each split and whom it waits for; None: the defaults.
+
+    Raises
+    ------
+    ConfigError
+        If so many members cannot be waited for.
+    """
+    gang = gang or Gang()
+    if problem := quorum_problem(gang.quorum, len(trace.speeds)):
+        raise ConfigError(problem)
+    asked: _Planner = _Clairvoyant(trace) if planner == CLAIRVOYANT else BATCHING.build(planner)
+    gathering = Gathering(quorum=gang.quorum, late=gang.late)
+    whole = [Member(id=str(i), speed_hz=hz, overhead_s=_OVERHEAD_S) for i, hz in enumerate(trace.speeds)]
+    # What a probe says of each member alone, nobody else being there.
+    memory = BATCHING.observe(asked, None, _report(-1, (gang.n_units,) * len(whole), whole, 0.0))
+    #: Seconds of each member's last share that are left when a split begins.
+    busy_s = [0.0] * len(whole)
+    total_s, n_used = 0.0, 0
+    for split in range(trace.n_splits):
+        members = [each for each in whole if gang.late == "cut" or not busy_s[int(each.id)]]
+        view = BatchView(round=split, role="update", n_units=gang.n_units, members=tuple(members), memory=memory)
+        plan = BATCHING.ask(asked, view)
+        true = _with_speeds(members, trace, split)
+        begun = [replace(each, overhead_s=each.overhead_s + busy_s[int(each.id)]) for each in true]
+        step = _step(plan, members, begun, gathering)
+        busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
+        for each, free_s in zip(members, step.free_s, strict=True):
+            busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
+        memory = BATCHING.observe(asked, memory, _report(split, plan.sizes, true, step.duration_s))
+        total_s, n_used = total_s + step.duration_s, n_used + step.n_used
+    return Outcome(
+        planner=planner,
+        seed=trace.seed,
+        split_s=total_s / trace.n_splits,
+        samples_hz=n_used / total_s,
+        lost_frac=1.0 - n_used / (gang.n_units * trace.n_splits),
+    )
+
+
+def _with_speeds(members: Sequence[Member], trace: Contention, split: int) -> list[Member]:
+    """Return members with the speeds that they have in a split."""
+    speeds = trace.speeds_hz[split]
+    return [replace(each, speed_hz=float(speeds[int(each.id)])) for each in members]
+
+
+def _step(plan: BatchPlan, known: Sequence[Member], true: Sequence[Member], gathering: Gathering) -> Step:
+    """Return what a planned split takes."""
+    planned_hz = plan.speeds_hz or [each.speed_hz for each in known]
+    shares = zip(plan.sizes, planned_hz, known, strict=True)
+    predicted_s = max(each.overhead_s + n / hz for n, hz, each in shares if n)
+    return play_split(
+        plan.sizes, true, gathering=gathering, planned_hz=planned_hz, predicted_s=predicted_s, comm_s=_COMM_S
+    )
+
+
+def _report(split: int, sizes: Sequence[int], true: Sequence[Member], duration_s: float) -> BatchReport:
+    """Return what a planner learns from: how long each share took, or would have taken to its end."""
+    worked = [n / each.speed_hz if n else None for n, each in zip(sizes, true, strict=True)]
+    return BatchReport(
+        round=split,
+        members=tuple([each.id for each in true]),
+        sizes=tuple(sizes),
+        n_done=tuple(sizes),
+        compute_s=tuple(worked),
+        elapsed_s=tuple([None if s is None else s + _OVERHEAD_S for s in worked]),
+        duration_s=duration_s,
+    )
