@@ -18,7 +18,10 @@ ON_EXISTING = ("error", "resume", "restart", "overwrite")
 #: Fields of a task that may differ when a run goes on: the budget, where it runs, and what is not the caller's word.
 # A function's text changes with every edit of its cell, so an environment's name and spaces are compared, and the new
 # text is taken.
-_TAKEN = ("total_timesteps", "n_collectors", "env_factory", "eval_episodes", "eval_max_steps", "program", "round_steps")
+_TAKEN = (
+    *("total_timesteps", "n_collectors", "env_factory", "eval_episodes", "eval_max_steps"),
+    *("program", "data", "round_steps"),
+)
 _MAY_DIFFER = {*_TAKEN, "priority", "origin", "observation_space", "action_space", "can_snapshot"}
 
 
