@@ -13,7 +13,6 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import NAME
 from drlnb.fleet.training import Training
-from drlnb.fleet.trainings import going_on
 from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import POSITIVE, fitting, optional, quoted
@@ -37,9 +36,7 @@ _NOT_HERE = ("batching", "distribution", "placement", "warmup")
 
 
 class _Fleet(Protocol):
-    """What starts and knows runs."""
-
-    trainings: list[Training]
+    """What starts runs."""
 
     def begin(
         self, spec: RunSpec, out: str | Path, on_existing: str, start: None = None, files: Files | None = None
@@ -152,13 +149,12 @@ def fit(
         n_samples=n_samples,
         batch_size=batch_size,
         optimizer=f"{display_name(optimizer)}({', '.join(f'{key}={quoted(value)}' for key, value in kwargs.items())})",
+        evaluates=evaluate is not None,
         max_grad_norm=None if max_grad_norm is None else float(max_grad_norm),
         total_timesteps=n_steps,
         seed=seed,
         memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
     )
-    if (run := going_on(self.trainings, (work,), rules.names, out)) is not None:
-        return run
     spec = run_spec((work,), rules, env_timeout_s=None, settings=settings)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 

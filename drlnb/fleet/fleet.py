@@ -210,12 +210,13 @@ class Fleet:
         """
         specs, rules = task_specs(tasks), chosen(planners)
         sinks = sinks_of(track)  # wrong ones are refused before anything starts
-        training = going_on(self.trainings, specs, rules.names, out)
+        training = going_on(self.trainings, specs, rules.names, out) if faces.notebook() else None
         if training is None:
             spec = run_spec(specs, rules, env_timeout_s=env_timeout_s, settings=settings)
             training = self.begin(spec, out or default_out(), on_existing)
-        elif followed(training.watch).tracking.active:
-            sinks = []
+        else:
+            say(f"{training!r} goes on at {self.address}: attached (run.stop() ends it)")
+            sinks = [] if followed(training.watch).tracking.active else sinks
         if sinks:
             training.track(sinks)
         return training

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Files", "States", "known_run", "launch", "same_work"]
 
-#: Task -> state; and name -> content.
+#: Task -> state.
 States: TypeAlias = Mapping[str, Trained]
+#: Name -> content, of supervised work.
 Files: TypeAlias = Mapping[str, bytes]
 
 

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from drlnb.fleet import faces
 from drlnb.fleet.launch import same_work
 from drlnb.fleet.steering import change
 from drlnb.fleet.training import Training
@@ -23,7 +22,7 @@ STOP_S = 60.0
 def going_on(
     trainings: Iterable[Training], specs: Sequence[WorkSpec], planners: Mapping[str, str], out: str | Path | None
 ) -> Training | None:
-    """Return, in a notebook, the run that goes on with just these tasks and planners; None if there is none.
+    """Return the run that goes on with just these tasks and planners, None if there is none.
 
     Parameters
     ----------
@@ -34,11 +33,10 @@ def going_on(
     out
         Its directory; None: any.
     """
-    for training in trainings if faces.notebook() else ():
+    for training in trainings:
         here = out is None or Path(out).expanduser().absolute() == training.out
         alive = not training.ended and not training.watch.closed
         if here and alive and training.planners == planners and same_work(training.specs.values(), specs):
-            faces.say(f"{training!r} goes on: attached (run.stop() ends it)")
             return training
     return None
 

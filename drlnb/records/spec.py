@@ -36,7 +36,7 @@ LIMITS: Mapping[str, Kind] = {
     "n_samples": count(0, 10**15),
     "batch_size": count(0, 10**15),
 }
-_KINDS: Mapping[str, Kind] = {**LIMITS, "deterministic": FLAG, "algo": choice(*ALGORITHMS)}
+_KINDS: Mapping[str, Kind] = {**LIMITS, "deterministic": FLAG, "evaluates": FLAG, "algo": choice(*ALGORITHMS)}
 
 #: Fields of a task that say how its environments are made.
 SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
@@ -168,8 +168,10 @@ class FitWork(WorkSpec):
     optimizer: str = ""
     #: Norm to which the gradient of each step is clipped; None: it is not.
     max_grad_norm: float | None = None
+    #: Whether the module is evaluated at the end of each epoch: rounds end there, too.
+    evaluates: bool = False
     #: Most steps of the optimiser in a round, at least 1: parameters are committed, and the slot is given back, after
-    #: them, after about two seconds of them, and at the end of each epoch.
+    #: them, or after about two seconds of them.
     round_steps: int = 10_000
 
     @property

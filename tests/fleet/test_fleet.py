@@ -172,7 +172,7 @@ def test_a_cell_that_trains_may_be_run_twice(own, capsys):
     assert fleet.train([task(0), task(1)]) is run
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith(f"drlnb: <Training {run.id} running: ")
-    assert said.endswith("goes on: attached (run.stop() ends it)")
+    assert said.endswith("goes on at tcp://nowhere:1: attached (run.stop() ends it)")
     assert fleet.train([task(2)]) is not run
     assert fleet.train([task(0), task(1)], planners={"hold": "last"}) is not run
     assert len(fleet.trainings) == 3

@@ -82,7 +82,9 @@ def pack_work(module: object, data: object, others: Mapping[str, object]) -> tup
             raise ConfigError(
                 "the module holds the data set, which would go with each of its copies: take it out of it"
             )
-        program.write(" or ".join(others), others)
+        program.write("names", tuple(others))
+        for name, value in others.items():
+            program.write(name, value)
         of_data.write(f"dataset {display_name(data)}", data)
         if of_data.n_named:
             raise ConfigError(
@@ -93,7 +95,7 @@ def pack_work(module: object, data: object, others: Mapping[str, object]) -> tup
 
 def read_module(path: Path) -> object:
     """Return the module of a program as it was before it was trained; raises as :func:`read_data`."""
-    return _read(path, 1, None)[0]
+    return _read(path, None, n=1)[0]
 
 
 def read_program(path: Path, data: object) -> tuple[object, Mapping[str, object]]:
@@ -106,9 +108,9 @@ def read_program(path: Path, data: object) -> tuple[object, Mapping[str, object]
     data
         What :func:`read_data` returned.
     """
-    module, others = _read(path, 2, data)
-    assert isinstance(others, Mapping)
-    return module, others
+    module, names, *values = _read(path, data)
+    assert isinstance(names, tuple)
+    return module, dict(zip(names, values, strict=True))
 
 
 def read_data(path: Path) -> object:
@@ -119,14 +121,18 @@ def read_data(path: Path) -> object:
     ConfigError
         If the file cannot be read here, or needs a module that cannot be imported here.
     """
-    return _read(path, 1, None)[0]
+    return _read(path, None)[0]
 
 
-def _read(path: Path, n: int, data: object) -> list[object]:
+def _read(path: Path, data: object, n: int | None = None) -> list[object]:
+    """Return the first `n` objects of a file, None: all."""
+    read: list[object] = []
     try:
         with path.open("rb") as file:
-            reader = _Unpickler(file, data)
-            return [reader.load() for _ in range(n)]
+            reader, size = _Unpickler(file, data), path.stat().st_size
+            while file.tell() < size and len(read) != n:
+                read.append(reader.load())
+        return read
     except OSError as error:
         said = f"{path} cannot be read ({error.strerror}): use a run directory that all nodes share"
     except Exception as error:  # noqa: BLE001 - unpickling runs foreign code, which may raise anything

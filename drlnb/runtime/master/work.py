@@ -27,7 +27,7 @@ def located(spec: WorkSpec, out: Path) -> WorkSpec:
 def rounds_of(spec: WorkSpec) -> Plain:
     """Return what a task's work says of the configuration of its round machine."""
     if isinstance(spec, FitWork):
-        sizes = {"n_steps": spec.round_steps, "epoch_steps": spec.epoch_steps}
+        sizes = {"n_steps": spec.round_steps, "epoch_steps": spec.epoch_steps if spec.evaluates else 0}
         return {"n_envs": 0, "n_collectors": 0, **sizes, "can_respawn": True}
     assert isinstance(spec, RlWork)
     settings = settings_of(spec)
