@@ -117,9 +117,12 @@ _ALL = (
             "bursts": batching.bursts,
             "harm": batching.harm,
             "foreseen": batching.foreseen,
+            "unseen": batching.unseen,
+            "trained": batching.trained,
             "plan": batching.plan,
         },
         SimulatedBatching,
+        unasked=lambda effort: effort.names,
     ),
     Bench(
         "distribution",

@@ -115,6 +115,11 @@ class SimulatedBatching(_Simulated):
 
     splits: int = option(2000, "splits per simulated run", least=20)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The groups that train no network."""
+        return ("static", "bursts", "harm", "foreseen", "unseen", "plan")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasingLive:

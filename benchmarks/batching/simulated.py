@@ -9,14 +9,17 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from benchmarks.batching import weights
 from benchmarks.efforts import SimulatedBatching
 from benchmarks.frame.rows import Bar, Row, pair_up
+from drlnb.learned.batching import Ddqn
+from drlnb.learned.batching.network import Network
 from drlnb.planning.batching import Member, plan_split
 from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Outcome, simulate_batching
 from drlnb.sim.batching.traces import MIXED, Contention
 from drlnb.sim.report import Comparison, compare
 
-__all__ = ["bursts", "foreseen", "harm", "plan", "static"]
+__all__ = ["bursts", "foreseen", "harm", "plan", "static", "trained", "unseen"]
 
 #: Whom a split of eight waits for.
 _QUORUM = 6
@@ -37,6 +40,8 @@ _FORESEEN: Mapping[str, tuple[Mapping[str, object], _Least, _Least]] = {
     "held-out-12": ({"family": "periodic", "periods": (10, 13), "speeds": _TWELVE}, (1.5,), (None,)),
     "correlated-12": ({"family": "correlated", "speeds": _TWELVE}, (1.25,), (None,)),
 }
+#: Seeds of networks that are trained to be compared with the shipped one, of seed 0.
+_OTHER_SEEDS = (1, 2)
 #: M6: most milliseconds of a plan for eight members.
 _PLAN_MS = 0.5
 _PLANS = 400
@@ -47,11 +52,15 @@ _row = partial(Row, origin="simulated")
 _Compared = dict[str, Comparison[Outcome]]
 
 
+def _traces(effort: SimulatedBatching, **contention: object) -> list[Contention]:
+    """Return the contention of each seed."""
+    return [Contention(seed=seed, n_splits=effort.splits, **contention) for seed in effort.seeds]  # type: ignore[arg-type]
+
+
 def _compared(effort: SimulatedBatching, planners: Sequence[str], gang: Gang, **contention: object) -> _Compared:
     """Return what came out for each planner, and for the clairvoyant one, on the same contention."""
-    traces = [Contention(seed=seed, n_splits=effort.splits, **contention) for seed in effort.seeds]  # type: ignore[arg-type]
     run = partial(simulate_batching, gang=gang)
-    return {each.planner: each for each in compare([*planners, CLAIRVOYANT], traces, run)}
+    return {each.planner: each for each in compare([*planners, CLAIRVOYANT], _traces(effort, **contention), run)}
 
 
 def _of_optimum(runs: _Compared, planner: str, figure: str = "split_s") -> list[float]:
@@ -112,8 +121,18 @@ def harm(effort: SimulatedBatching) -> Iterator[Row]:
 # ------------------------------------------------------------------ M4
 def foreseen(effort: SimulatedBatching) -> Iterator[Row]:
     """Compare planners where contention has a pattern (M4)."""
+    yield from _foreseen(effort, "held-out", "correlated")
+
+
+def unseen(effort: SimulatedBatching) -> Iterator[Row]:
+    """Compare planners at periods and with members beyond those of training (M4)."""
+    yield from _foreseen(effort, "beyond", "held-out-12", "correlated-12")
+
+
+def _foreseen(effort: SimulatedBatching, *titles: str) -> Iterator[Row]:
     gangs = (("waiting for all", "", Gang()), ("waiting for 6 of 8", "-q6", Gang(quorum=_QUORUM)))
-    for words, (contention, of_ddqn, of_auto) in _FORESEEN.items():
+    for words in titles:
+        contention, of_ddqn, of_auto = _FORESEEN[words]
         for (waiting, suffix, gang), *least in zip(gangs, of_ddqn, of_auto, strict=False):
             runs = _compared(effort, ["jump-reset", "seasonal", "ddqn", "auto"], gang, **contention)
             for planner, at_least in zip(("ddqn", "auto", "seasonal"), (*least, None), strict=True):
@@ -135,6 +154,19 @@ def _faster(name: str, words: str, runs: _Compared, planner: str, at_least: floa
         low = mean - _STUDENT[n] * spread / math.sqrt(n)
         title = f"lower end of the 95 % interval of the mean: {words}"
         yield _row(f"{name}-low", title, (low,), "x", bar=Bar("value", at_least=1.0))
+
+
+def trained(effort: SimulatedBatching) -> Iterator[Row]:
+    """Train networks under other seeds than the shipped one's, and compare each as it is (M4)."""
+    networks = {f"seed {seed}": Ddqn(Network(weights.trained(seed))) for seed in _OTHER_SEEDS}
+    for words in ("held-out", "correlated"):
+        traces = _traces(effort, **_FORESEEN[words][0])
+        runs = {each.planner: each for each in compare(["jump-reset"], traces, simulate_batching)}
+        for name, planner in networks.items():
+            outcomes = [simulate_batching(trace, planner) for trace in traces]
+            title = f"ddqn trained under {name}, {words}, waiting for all"
+            row = f"m4-{words}-{name.replace(' ', '-')}"
+            yield from _faster(row, title, runs | {name: Comparison(name, outcomes)}, name, None)
 
 
 # ------------------------------------------------------------------ M6

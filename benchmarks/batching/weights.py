@@ -16,18 +16,21 @@ import drlnb.learned.batching
 from drlnb.learned.batching.features import features
 from drlnb.learned.batching.network import Array
 from drlnb.learned.batching.planner import histories, lived
-from drlnb.learned.batching.train import train
+from drlnb.learned.batching.train import Weights, train
 from drlnb.planning.batching import BatchReport
 from drlnb.sim.batching.traces import Contention
 
-__all__ = ["FAMILIES", "FIRST_SEED", "MEMBERS", "PERIODS", "SPLITS", "Foreseen", "episodes", "main"]
+__all__ = ["FAMILIES", "FIRST_SEED", "MEMBERS", "PERIODS", "SPLITS", "Foreseen", "episodes", "main", "trained"]
 
 #: Splits of all training, and of one episode.
 SPLITS, EPISODE = 24_000, 600
-#: Members; families by weight; periods, mean splits of a memoryless burst, what is left of a speed.
+#: Members of an episode.
 MEMBERS = (6, 8, 10)
+#: Families by weight.
 FAMILIES = {"static": 1, "memoryless": 2, "periodic": 2, "correlated": 2}
+#: Splits of a period.
 PERIODS = (8, 9, 11, 12, 14, 15, 16)
+#: Mean splits of a memoryless burst, and what is left of a speed: limits of what is drawn.
 DWELL, SLOW = (2.0, 50.0), (0.25, 0.5)
 #: Traces of training have seeds from here on.
 FIRST_SEED = 1_000_000
@@ -93,14 +96,18 @@ def episodes(seed: int) -> Iterator[Foreseen]:
         yield Foreseen(drawn(rng))
 
 
+def trained(seed: int) -> Weights:
+    """Return the weights of a network of this seed."""
+    return train(episodes(seed), SPLITS, seed)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Train a network and write it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batching.weights", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the network and of training (default 0)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder (default: the package's)")
     args = parser.parse_args(argv)
-    weights = train(episodes(args.seed), SPLITS, args.seed)
-    np.savez_compressed(args.out / "ddqn.npz", **weights)  # type: ignore[arg-type]  # no array is called allow_pickle
+    np.savez_compressed(args.out / "ddqn.npz", **trained(args.seed))  # type: ignore[arg-type]  # no array is called allow_pickle
     made = {
         "made_by": "python -m benchmarks.batching.weights",
         "seed": args.seed,

@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    import drlnb.learned  # noqa: F401  # its planners have names, too
     from drlnb.planning.replay import replay
     from drlnb.records.journal import Journal
     from drlnb.runtime.files.run_directory import RunDir

@@ -31,10 +31,18 @@ class Recorded(Generic[View, Plan]):
         Of the planner that made the plans.
     answer
         Returns the journal's answer to the present event.
+    planner
+        Who remembers as it did, if it can be had: memories are in checkpoints.
     """
 
-    def __init__(self, kind: PlannerKind[View, Plan], name: str, answer: Callable[[], Answer]) -> None:
-        self.name, self._kind, self._answer = name, kind, answer
+    def __init__(
+        self,
+        kind: PlannerKind[View, Plan],
+        name: str,
+        answer: Callable[[], Answer],
+        planner: Planner[View, Plan] | None = None,
+    ) -> None:
+        self.name, self._kind, self._answer, self._planner = name, kind, answer, planner
         self.yields = self.replans = True
 
     @property
@@ -58,7 +66,7 @@ class Recorded(Generic[View, Plan]):
         return plan
 
     def observe(self, memory: object, report: object) -> object:
-        """Remember nothing: its plans are recorded.
+        """Return what its planner remembers; nothing of a user's own, whose plans alone are recorded.
 
         Raises
         ------
@@ -69,11 +77,15 @@ class Recorded(Generic[View, Plan]):
         failed = ended is not None and f"planner {self.name} raised" in ended.reason
         if ended is not None and failed and LEARNING in ended.reason:
             raise FailedBefore(ended.reason)
-        return memory
+        return memory if self._planner is None else self._kind.observe(self._planner, memory, report)
 
 
 class RecordedPlanners(Planners):
-    """The planners of a replay: what is in no registry gives back the plans of the journal."""
+    """The planners of a replay: those that cannot be asked again give back the plans of the journal.
+
+    That are a user's own, and those that say ``exact = False``: sums of numpy depend on the processor, and a plan hangs
+    on them.  What the latter remember is made again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,4 +93,7 @@ class RecordedPlanners(Planners):
         self.answer = Answer()
 
     def _new(self, kind: PlannerKind[View, Plan], name: str) -> Planner[View, Plan]:
-        return Recorded(kind, name, lambda: self.answer) if name.startswith(OWN) else kind.build(name)
+        planner = None if name.startswith(OWN) else kind.build(name)
+        if planner is None or not getattr(planner, "exact", True):
+            return Recorded(kind, name, lambda: self.answer, planner)
+        return planner

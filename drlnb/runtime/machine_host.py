@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.machine import AnyMachine
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.round.machine import RoundMachine

@@ -47,6 +47,11 @@ class Comparison(Generic[R]):
         """Return the mean of a figure over the workloads."""
         return float(np.mean(self.samples(name)))
 
+    def spread(self, name: str) -> Row:
+        """Return between which ends a figure lies."""
+        samples = self.samples(name)
+        return {"kind": "min..max", "low": min(samples), "high": max(samples), "n": len(samples)}
+
 
 def compare(planners: Iterable[str], workloads: Sequence[W], run: Callable[[W, str], R]) -> tuple[Comparison[R], ...]:
     """Run planners on the same workloads.

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.settings import SETTINGS
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, COLLECT, BatchView, Member, collect_members, collect_steps, env_shares
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, LEARNER, DistributionView, command

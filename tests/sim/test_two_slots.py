@@ -70,15 +70,16 @@ def test_whatever_dies_every_update_is_made_of_all_gradients(hold, seed):
 
 
 def test_a_task_of_more_learners_than_slots_makes_do_with_those_that_there_are():
-    """Three learners on two slots, as after a resume on fewer: two shares and one, and that is said once."""
+    """Three learners on two slots, as after a resume on fewer: both have work, and that is said once."""
     pool, (task,) = run(3)
     assert task.end.state == "done"
     assert finished(task) == dict.fromkeys(range(1, 6), (0, 1, 2, 3))
     lent = [lease for lease in leases(pool.host.stream) if lease.grant.round]
     assert [len(lease.grant.slots) for lease in lent] == [2] * 5
-    assert [lease.end.computed_s for lease in lent] == [pytest.approx((3.5, 1.0), abs=0.01)] * 5
+    assert all(min(lease.end.computed_s) >= 1.0 for lease in lent)
+    assert [lease.computed_s for lease in lent] == [pytest.approx(4.5, abs=0.01)] * 5
     (unmet,) = pool.host.stream.of(leasing.RequestUnmet)
-    assert unmet.text == "task sim0 computes on 2 of its 3 slots: no more are up"
+    assert unmet.text == "task sim0 computes on 2 of its 3 slots for now: no more can be lent"
     assert replay(task.streams[0]).difference is None
     assert replay(pool.host.stream).difference is None
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from drlnb.fleet.plain import Plain, by_name
 from drlnb.fleet.tasks.planners import Chosen
+from drlnb.planning.batching import BATCHING, one_learner
 from drlnb.planning.decisions import kind_of
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.registry import OWN
@@ -152,11 +153,17 @@ def run_spec(
     Raises
     ------
     ConfigError
-        If `env_timeout_s` is neither None nor a number of seconds > 0, or a setting is unknown or wrong beside the
-        others that are given.
+        If `env_timeout_s` is neither None nor a number of seconds > 0, a setting is unknown or wrong beside the
+        others that are given, or there are no learners that the planner of learners could serve.
     """
     if env_timeout_s is not None and SECONDS.problem("env_timeout_s", env_timeout_s):
         raise ConfigError(f"env_timeout_s must be {SECONDS.words}, or None, got {env_timeout_s!r}")
+    shared = planners.names[BATCHING.decision]
+    if shared not in {BATCHING.default, "equal"} and all(spec.n_learners == 1 for spec in specs):
+        raise ConfigError(
+            f"planners={{'batching': {shared!r}}}: no task has n_learners above 1: {one_learner(shared)}, "
+            f"planners={{'collect': {shared!r}}}"
+        )
     now = datetime.datetime.now().astimezone()
     return RunSpec(
         run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",

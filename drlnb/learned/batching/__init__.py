@@ -13,6 +13,7 @@ class Auto(ShadowGuard):
     """Follows whichever of `jump-reset`, `seasonal` and `ddqn` would have been fastest lately."""
 
     name = "auto"
+    exact = False
 
     def __init__(self) -> None:
         super().__init__((JumpReset(), Seasonal(), Ddqn()))

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 __all__ = ["ACTIONS", "Array", "Network", "shipped"]
 
+#: Floats of the learned planners.
 Array = npt.NDArray[np.float64]
 
 #: What the network chooses from: the factor by which a member's next speed differs from its long-run one.

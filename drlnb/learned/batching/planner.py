@@ -11,7 +11,7 @@ from drlnb.learned.batching.features import WINDOW, features
 from drlnb.learned.batching.network import Array, Network, shipped
 from drlnb.planning.batching import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.estimate import Memory, followed, planned_by, speeds
-from drlnb.planning.batching.jump_reset import moved
+from drlnb.planning.batching.jump_reset import JumpReset
 
 __all__ = ["Ddqn", "History", "histories", "lived"]
 
@@ -30,7 +30,7 @@ class History(TypedDict):
 def lived(memory: object, report: BatchReport) -> History:
     """Return what is remembered after a report."""
     known = _remembered(memory)
-    members = followed(known["members"], report, moved)
+    members = followed(known["members"], report, JumpReset.moved)
     newest = {name: math.log(members[name]["latest"]) for name in report.members if name in members}
     z = {name: [*known["z"].get(name, ()), round(newest.get(name, 0.0), _DIGITS)][-WINDOW:] for name in members}
     return {"members": members, "z": z}
@@ -60,6 +60,8 @@ class Ddqn:
     """
 
     name = "ddqn"
+    #: Sums of numpy depend on the processor: a replay reads the plans from the journal.
+    exact = False
 
     def __init__(self, network: Network | None = None) -> None:
         self._network = network

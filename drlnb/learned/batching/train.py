@@ -16,19 +16,17 @@ from torch import Tensor, nn
 from drlnb.learned.batching.network import ACTIONS, Array
 from drlnb.rl.objectives.losses import dqn_loss, td_target
 
-__all__ = ["Batch", "Episode", "loss_of", "new_network", "train", "weights_of"]
+__all__ = ["Batch", "Episode", "Weights", "loss_of", "new_network", "train", "weights_of"]
 
+#: Name of a weight -> array.
 Weights = dict[str, npt.NDArray[np.float32]]
 
-_HIDDEN = 96
 _LEARNING_RATE = 1e-3
 _BATCH = 256
 #: Splits before the first update, splits per update, and updates per copy to the target network.
 _WARM_UP, _EVERY, _COPY_EVERY = 200, 2, 400
 #: The chance of a random action falls from 1 to the least over this share of the splits.
 _EXPLORE_FRAC, _LEAST_EPSILON = 0.6, 0.03
-#: Rows that the replay memory begins with; it doubles when it is full.
-_ROWS = 1024
 
 
 class Batch(NamedTuple):
@@ -42,6 +40,25 @@ class Batch(NamedTuple):
     reward: Tensor
     #: 1 after the last split of an episode, else 0.
     end: Tensor
+
+
+def new_network(n_features: int, n_hidden: int = 96) -> nn.Sequential:
+    """Return an untrained network: a value per action."""
+    hidden = nn.Linear(n_hidden, n_hidden)
+    first, last = nn.Linear(n_features, n_hidden), nn.Linear(n_hidden, len(ACTIONS))
+    return nn.Sequential(first, nn.ReLU(), hidden, nn.ReLU(), last)
+
+
+def weights_of(network: nn.Module) -> Weights:
+    """Return a network's weights by name, as :class:`~drlnb.learned.batching.network.Network` takes them."""
+    return {name: value.detach().numpy().copy() for name, value in network.state_dict().items()}
+
+
+def loss_of(online: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
+    """Return the loss of double Q-learning: the next action is the online network's, its value the target network's."""
+    with torch.no_grad():
+        wanted = td_target(batch.reward, batch.end, target(batch.then), gamma, next_q_online=online(batch.then))
+    return dqn_loss(online(batch.seen), batch.action.long(), wanted)
 
 
 class Episode(Protocol):
@@ -59,26 +76,8 @@ class Episode(Protocol):
         ...
 
 
-def new_network(n_features: int) -> nn.Sequential:
-    """Return an untrained network: a value per action."""
-    hidden = nn.Linear(_HIDDEN, _HIDDEN)
-    return nn.Sequential(nn.Linear(n_features, _HIDDEN), nn.ReLU(), hidden, nn.ReLU(), nn.Linear(_HIDDEN, len(ACTIONS)))
-
-
-def weights_of(network: nn.Module) -> Weights:
-    """Return a network's weights by name, as :class:`~drlnb.learned.batching.network.Network` takes them."""
-    return {name: value.detach().numpy().copy() for name, value in network.state_dict().items()}
-
-
-def loss_of(online: nn.Module, target: nn.Module, batch: Batch, gamma: float) -> Tensor:
-    """Return the loss of double Q-learning: the next action is the online network's, its value the target network's."""
-    with torch.no_grad():
-        wanted = td_target(batch.reward, batch.end, target(batch.then), gamma, next_q_online=online(batch.then))
-    return dqn_loss(online(batch.seen), batch.action.long(), wanted)
-
-
 class _Memory:
-    """All transitions so far."""
+    """All transitions so far, in arrays that double when they are full."""
 
     def __init__(self) -> None:
         self._rows: list[npt.NDArray[np.float32]] = []
@@ -88,7 +87,7 @@ class _Memory:
         """Append the rows of a split, in the order of :class:`Batch`."""
         n = len(columns[0])
         if not self._rows:
-            self._rows = [np.zeros((_ROWS, *column.shape[1:]), np.float32) for column in columns]
+            self._rows = [np.zeros((1024, *column.shape[1:]), np.float32) for column in columns]
         if self._n + n > len(self._rows[0]):
             self._rows = [np.concatenate([rows, np.zeros_like(rows)]) for rows in self._rows]
         for rows, column in zip(self._rows, columns, strict=True):

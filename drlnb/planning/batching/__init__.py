@@ -4,10 +4,10 @@ from drlnb.planning.batching.collect import collect_members, collect_steps
 from drlnb.planning.batching.equal import Equal
 from drlnb.planning.batching.ewma import Ewma
 from drlnb.planning.batching.jump_reset import JumpReset
-from drlnb.planning.batching.planner import BATCHING, COLLECT, BatchPlan, BatchReport, BatchView
+from drlnb.planning.batching.planner import BATCHING, COLLECT, BatchPlan, BatchReport, BatchView, one_learner
 from drlnb.planning.batching.proportional import Proportional
 from drlnb.planning.batching.seasonal import Seasonal
-from drlnb.planning.batching.shares import env_shares, learner_shares
+from drlnb.planning.batching.shares import env_shares
 from drlnb.planning.batching.split import Member, Split, plan_split
 from drlnb.planning.batching.static import Static
 
@@ -28,7 +28,7 @@ __all__ = [
     "collect_members",
     "collect_steps",
     "env_shares",
-    "learner_shares",
+    "one_learner",
     "plan_split",
 ]
 

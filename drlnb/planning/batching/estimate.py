@@ -6,6 +6,7 @@ not move it.  ``speed_hz`` is what the planner's own rule makes of the measureme
 performance parameter `p`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, cast
@@ -13,10 +14,10 @@ from typing import TypedDict, cast
 from drlnb.planning.batching.planner import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.split import Member, plan_split
 
-__all__ = ["Estimate", "Memory", "Rule", "followed", "planned_by", "remembered", "speeds"]
+__all__ = ["Estimate", "Estimating", "Memory", "Rule", "followed", "planned_by", "remembered", "speeds"]
 
-#: Splits without a share after which a member gets its least share once, to be measured.
-_PROBE_AFTER = 31
+#: Most splits without a share after which a member gets its least share once, to be measured.
+_LONGEST_WAIT = 31
 #: Below this fraction of the long-run speed a member is slowed down by others, and its own speed is unknown.
 _CONTENDED_FRAC = 0.6
 #: By how much the long-run speed follows a measurement, and one of a member that is slowed down.  The first ones are
@@ -38,8 +39,10 @@ class Estimate(TypedDict):
     overhead_s: float
     #: Splits in which it was measured.
     n_measured: int
-    #: Splits since its last share.
+    #: Splits since its last share, and after how many it gets its least one: twice as many each time that it had none
+    #: again, so one bad measurement costs a split, and a member that stays slow hardly anything.
     n_idle: int
+    n_wait: int
     #: Latest speed over the long-run one; of a member that did not answer the most that it may have been.
     latest: float
 
@@ -48,6 +51,26 @@ class Estimate(TypedDict):
 Memory = dict[str, Estimate]
 #: Returns a speed from the one before, a measurement, and whether that one rests on few samples.
 Rule = Callable[[float, float, bool], float]
+
+
+class Estimating(ABC):
+    """Splits by what is remembered of the members' speeds; what that is follows from the rule of each planner."""
+
+    #: By the long-run speeds.
+    by_long = False
+
+    def plan(self, view: BatchView) -> BatchPlan:
+        """Return the units of each member."""
+        return planned_by(view, speeds(view, long=self.by_long))
+
+    def observe(self, memory: object, report: BatchReport) -> Memory:
+        """Return what is remembered after a report."""
+        return followed(memory, report, self.moved)
+
+    @staticmethod
+    @abstractmethod
+    def moved(speed_hz: float, measured_hz: float, is_few: bool) -> float:
+        """Return a speed after a measurement, which may rest on few samples."""
 
 
 def remembered(memory: object) -> Memory:
@@ -86,6 +109,7 @@ def _measured(before: Estimate | None, hz: float, overhead_s: float | None, rule
             "overhead_s": overhead_s or 0.0,
             "n_measured": 1,
             "n_idle": 0,
+            "n_wait": 1,
             "latest": 1.0,
         }
     long_hz, old_s, n_measured = before["long_hz"], before["overhead_s"], before["n_measured"] + 1
@@ -96,6 +120,7 @@ def _measured(before: Estimate | None, hz: float, overhead_s: float | None, rule
         "overhead_s": old_s if overhead_s is None else old_s + _OVERHEAD * (overhead_s - old_s),
         "n_measured": n_measured,
         "n_idle": 0,
+        "n_wait": min(2 * before["n_wait"], _LONGEST_WAIT) if before["n_idle"] else 1,
         "latest": hz / long_hz,
     }
 
@@ -151,7 +176,9 @@ def planned_by(view: BatchView, speeds_hz: Sequence[float]) -> BatchPlan:
 def _probes(view: BatchView, members: Sequence[Member], known: Mapping[str, Estimate]) -> dict[str, int]:
     """Return the members that have had no share for long, with their least one, if that leaves work to the others."""
     due = {
-        each.id: max(1, each.n_min) for each in members if each.id in known and known[each.id]["n_idle"] >= _PROBE_AFTER
+        each.id: max(1, each.n_min)
+        for each in members
+        if each.id in known and known[each.id]["n_idle"] >= known[each.id]["n_wait"]
     }
     left = view.n_units - sum(due.values())
     most = sum(left if each.n_max is None else each.n_max for each in members if each.id not in due)

@@ -64,7 +64,7 @@ class ShadowGuard:
         """Return what is remembered after a report: who leads, each planner's record, and what each one remembers."""
         known = self._remembered(memory)
         records, weight = known["records"], known["weight"]
-        if known["memories"][0] is not None:  # else nobody has had anything to plan by
+        if known["memories"][0] is not None and any(report.sizes):  # else nobody had anything to plan by, or to plan
             plans = [self._shadow(i, known, report) for i in range(len(self._planners))]
             members = _measured(report, plans[known["leader"]])
             taken = [math.log(play_split(plan.sizes, members).duration_s) for plan in plans]

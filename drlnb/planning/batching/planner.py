@@ -8,7 +8,7 @@ from drlnb.planning.batching.split import Member
 from drlnb.planning.registry import Answer, PlannerKind, plan_of
 from drlnb.records.columns.batching import BatchPlanned, SplitPlanned
 
-__all__ = ["BATCHING", "COLLECT", "BatchPlan", "BatchReport", "BatchView", "Role"]
+__all__ = ["BATCHING", "COLLECT", "BatchPlan", "BatchReport", "BatchView", "Role", "one_learner"]
 
 #: Who takes the shares: collectors act, learners compute an update of the parameters.
 Role = Literal["collect", "update"]
@@ -123,6 +123,13 @@ def _learners_problem(view: BatchView, learners: Sequence[object]) -> str:
 def _recorded(view: BatchView, answer: Answer) -> BatchPlan | None:
     """Return the plan that a journal holds."""
     return plan_of(BatchPlan, answer.next(BatchPlanned if view.role == "collect" else SplitPlanned))
+
+
+def one_learner(name: str) -> str:
+    """Return why a task of one learner has no use for a planner of learners."""
+    return (
+        f"{name} shares a gradient among learners, and one computes it all; for steps of collectors: batching.collect"
+    )
 
 
 #: The decision how much of an update each learner computes.

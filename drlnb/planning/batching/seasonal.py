@@ -4,19 +4,10 @@ from dataclasses import replace
 from typing import TypedDict, cast
 
 from drlnb.planning.batching.estimate import Memory, followed, planned_by, speeds
-from drlnb.planning.batching.jump_reset import moved
+from drlnb.planning.batching.jump_reset import JumpReset
 from drlnb.planning.batching.planner import BatchPlan, BatchReport, BatchView
 
 __all__ = ["Seasonal"]
-
-#: Latest splits that are looked at, and the periods that are tried, in splits.
-_WINDOW, _PERIODS = 64, range(4, 33)
-#: A member is slow below this fraction of its long-run speed: exp(-0.5).
-_SLOW = 0.61
-#: Slow splits without which nothing is said, and the least score of a period that is believed.
-_LEAST_SEEN, _LEAST_SCORE = 4, 0.6
-#: Weight of the latest slow split in how slow they are.
-_WEIGHT = 0.2
 
 
 class _Season(TypedDict):
@@ -32,6 +23,16 @@ class _Season(TypedDict):
 class _Remembered(TypedDict):
     members: Memory
     seasons: dict[str, _Season]
+
+
+#: Latest splits that are looked at, and the periods that are tried, in splits.
+_WINDOW, _PERIODS = 64, range(4, 33)
+#: A member is slow below this fraction of its long-run speed: exp(-0.5).
+_SLOW = 0.61
+#: Slow splits without which nothing is said, and the least score of a period that is believed.
+_LEAST_SEEN, _LEAST_SCORE = 4, 0.6
+#: Weight of the latest slow split in how slow they are.
+_WEIGHT = 0.2
 
 
 class Seasonal:
@@ -52,7 +53,7 @@ class Seasonal:
     def observe(self, memory: object, report: BatchReport) -> _Remembered:
         """Return what is remembered after a report."""
         known = _remembered(memory)
-        members = followed(known["members"], report, moved)
+        members = followed(known["members"], report, JumpReset.moved)
         seasons = {
             name: _after(known["seasons"].get(name), each["latest"])
             if name in report.members

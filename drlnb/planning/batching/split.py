@@ -13,13 +13,11 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drlnb.records.errors import InfeasibleSplit
 
 __all__ = ["Member", "Split", "plan_split", "real_shares"]
-
-#: By how many of its last digits a level may be wrong.
-_LAST_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +123,7 @@ def real_shares(n_units: int, members: Sequence[Member], *, allow_idle: bool = T
 
 
 # ---------------------------------------------------------------------- whole units
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """A member in quanta: bounds and speed of its share, if it has one."""
 
     id: str
@@ -178,7 +175,8 @@ def _rounded(n: int, parts: Sequence[_Part]) -> list[int]:
     depend on how its last digits were rounded.
     """
     level_s = _level_s(n, parts)
-    margins = [1 + _LAST_DIGITS * math.ulp(level_s) * part.speed_hz for part in parts]
+    # a unit, and what the last digits of the level may hide
+    margins = [1 + 8 * math.ulp(level_s) * part.speed_hz for part in parts]
     shares = [
         max(part.n_min, math.floor(part.share(level_s) - margin)) for part, margin in zip(parts, margins, strict=True)
     ]

@@ -1,20 +1,17 @@
 """Split units by the members' long-run speeds, whatever slows them down now."""
 
-from drlnb.planning.batching.estimate import Memory, followed, planned_by, speeds
-from drlnb.planning.batching.planner import BatchPlan, BatchReport, BatchView
+from drlnb.planning.batching.estimate import Estimating
 
 __all__ = ["Static"]
 
 
-class Static:
+class Static(Estimating):
     """Expects each member at its long-run speed."""
 
     name = "static"
+    by_long = True
 
-    def plan(self, view: BatchView) -> BatchPlan:
-        """Return the units of each member."""
-        return planned_by(view, speeds(view, long=True))
-
-    def observe(self, memory: object, report: BatchReport) -> Memory:
-        """Return what is remembered after a report."""
-        return followed(memory, report, lambda speed_hz, measured_hz, is_few: measured_hz)
+    @staticmethod
+    def moved(speed_hz: float, measured_hz: float, is_few: bool) -> float:
+        """Return the latest measurement: it is not planned by."""
+        return measured_hz

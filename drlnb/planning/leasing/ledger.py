@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.leasing.life import Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook
-from drlnb.planning.leasing.queueing import Kind, Waiting
+from drlnb.planning.leasing.queueing import RequestKind, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.base import shared
 from drlnb.records.columns.leasing import SendGrant
@@ -117,20 +117,20 @@ class Ledger:
         """Return the answer to the requester of a granted lease."""
         return SendGrant(fence=self.fence_of(lease.token), demand=lease.asked, **shared(lease, SendGrant))
 
-    def usable(self, kind: Kind) -> Iterator[Slot]:
+    def usable(self, kind: RequestKind) -> Iterator[Slot]:
         """Yield the slots that exist and may serve a kind of requests."""
         for name in kind.allowed or self.slots:
             slot = self.slots.get(name)
             if slot is not None and slot.lendable:
                 yield slot
 
-    def n_due(self, kind: Kind) -> int:
+    def n_due(self, kind: RequestKind) -> int:
         """Return how many slots a request gets: all that it wants, or those that exist if they are fewer and do."""
         if kind.n_slots == kind.n_least:
             return kind.n_slots
         return max(kind.n_least, min(kind.n_slots, sum(1 for _ in self.usable(kind))))
 
-    def why_never(self, task: str, kind: Kind) -> str:
+    def why_never(self, task: str, kind: RequestKind) -> str:
         """Return why a task's request of a kind can never be met; empty if it can, or may."""
         n_known = len(set(self.opened).intersection(kind.allowed or self.opened))
         if kind.n_least <= n_known or not self.opened:

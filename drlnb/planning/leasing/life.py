@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drlnb.planning.codec import TRANSIENT
-from drlnb.planning.leasing.queueing import Kind
+from drlnb.planning.leasing.queueing import RequestKind
 
 __all__ = ["LEASE_LIFE", "SLOT_LIFE", "SLOT_STATES", "Lease", "Slot", "TaskBook"]
 
@@ -120,9 +120,9 @@ class Lease:
         return self.granted_t - self.asked_t
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> RequestKind:
         """What may serve the request, and how much of it."""
-        return Kind(self.allowed, self.n_slots, self.n_least or self.n_slots)
+        return RequestKind(self.allowed, self.n_slots, self.n_least or self.n_slots)
 
 
 @dataclass(slots=True)

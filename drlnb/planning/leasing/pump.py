@@ -11,7 +11,7 @@ the gang could start.  One gang at a time, so that no two wait for each other's 
 
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease
-from drlnb.planning.leasing.queueing import Kind
+from drlnb.planning.leasing.queueing import RequestKind
 from drlnb.planning.leasing.steps import drop, grant, move
 from drlnb.records.base import Record
 from drlnb.records.columns.leasing import AskYield, RequestRefused, RequestUnmet, SlotsReserved
@@ -43,7 +43,7 @@ def ask_holders(ledger: Ledger, lease: Lease, out: list[Record]) -> None:
 
 
 # -------------------------------------------------------------------- grants
-def _fits(ledger: Ledger, kind: Kind) -> bool:
+def _fits(ledger: Ledger, kind: RequestKind) -> bool:
     n_free = sum(name in ledger.free for name in kind.allowed) if kind.allowed else len(ledger.free)
     return n_free >= kind.n_least and n_free >= ledger.n_due(kind)
 

@@ -8,10 +8,10 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-__all__ = ["Kind", "Waiting"]
+__all__ = ["RequestKind", "Waiting"]
 
 
-class Kind(NamedTuple):
+class RequestKind(NamedTuple):
     """What a request wants."""
 
     #: The slots that may serve it; empty: any.
@@ -29,9 +29,9 @@ class Waiting:
     """
 
     def __init__(self) -> None:
-        #: Kind -> rank, number of the arrival and request, in their order.
-        self._lines: dict[Kind, list[tuple[float, int, str]]] = {}
-        self._at: dict[str, tuple[Kind, tuple[float, int, str]]] = {}
+        #: RequestKind -> rank, number of the arrival and request, in their order.
+        self._lines: dict[RequestKind, list[tuple[float, int, str]]] = {}
+        self._at: dict[str, tuple[RequestKind, tuple[float, int, str]]] = {}
 
     def __iter__(self) -> Iterator[str]:
         return (request_id for _, _, request_id in sorted(place for _, place in self._at.values()))
@@ -40,15 +40,15 @@ class Waiting:
         return len(self._at)
 
     @property
-    def kinds(self) -> Sequence[Kind]:
+    def kinds(self) -> Sequence[RequestKind]:
         """The kinds of the requests that wait."""
         return tuple(self._lines)
 
-    def n(self, kind: Kind) -> int:
+    def n(self, kind: RequestKind) -> int:
         """Return how many requests of a kind wait."""
         return len(self._lines.get(kind, ()))
 
-    def put(self, request_id: str, kind: Kind, rank: float, number: int) -> None:
+    def put(self, request_id: str, kind: RequestKind, rank: float, number: int) -> None:
         """Enter a request, or move it to another rank; `number` is that of its arrival."""
         self.drop(request_id)
         self._at[request_id] = kind, (rank, number, request_id)
@@ -63,12 +63,12 @@ class Waiting:
             if not line:
                 del self._lines[kind]
 
-    def heads(self, wanted: Callable[[Kind], bool]) -> list[str]:
+    def heads(self, wanted: Callable[[RequestKind], bool]) -> list[str]:
         """Return the first request of each kind that is wanted, in their order."""
         return [
             request_id for _, _, request_id in sorted(line[0] for kind, line in self._lines.items() if wanted(kind))
         ]
 
-    def first(self, fits: Callable[[Kind], bool]) -> str | None:
+    def first(self, fits: Callable[[RequestKind], bool]) -> str | None:
         """Return the first request whose kind fits, or None if there is none."""
         return next(iter(self.heads(fits)), None)

@@ -3,9 +3,7 @@
 A task without collectors publishes nothing: its next round begins with a request for a slot.
 """
 
-from collections.abc import Sequence
-
-from drlnb.planning.batching import COLLECT, BatchView, collect_members, collect_steps, learner_shares
+from drlnb.planning.batching import COLLECT, BatchView, collect_members, collect_steps
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.hold import Batch, middle
 from drlnb.planning.machine import Out
@@ -119,8 +117,7 @@ def _begin_round(state: RoundState, out: Out) -> None:
     plan = COLLECT.ask(state.planner(COLLECT), view)
     steps = collect_steps(view, plan)
     state.n_steps = dict(zip(members, steps, strict=True))
-    learners = plan.learners or _dealt(view, steps)
-    state.learners, state.fixed = dict(zip(members, learners, strict=False)), bool(plan.learners)
+    state.learners = dict(zip(members, plan.learners, strict=False))
     planner = state.planner(COLLECT).name
     out.append(
         batching.BatchPlanned(
@@ -128,16 +125,9 @@ def _begin_round(state: RoundState, out: Out) -> None:
             planner=planner,
             collectors=view.collectors,
             n_steps=steps,
-            learners=tuple(learners),
+            learners=tuple(plan.learners),
         )
     )
-
-
-def _dealt(view: BatchView, steps: Sequence[int]) -> tuple[int, ...]:
-    """Deal whole shares evenly to the task's learners, where the plan does not say who computes them."""
-    if view.n_learners == 1:
-        return ()
-    return learner_shares([n * k for n, k in zip(view.n_envs, steps, strict=True)], view.n_learners)
 
 
 def evaluate(state: RoundState, out: Out) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from drlnb.planning.batching import BATCHING, one_learner
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish, wake
@@ -150,6 +151,9 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
         state.hold.switch_limit_frac = float(event.value)
     elif event.key in _PLANNERS:
         kind = _PLANNERS[event.key]
+        if kind is BATCHING and state.config["n_learners"] == 1:
+            out.append(RequestRefused(subject=event.key, reason=one_learner(str(event.value))))
+            return
         try:
             state.next_names[kind.decision] = state.planners.make(kind, str(event.value)).name
         except ValueError as error:

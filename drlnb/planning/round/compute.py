@@ -99,6 +99,7 @@ def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> Non
     """Try again under another lease, unless the batch itself seems to kill executors."""
     if event.fence != state.hold.fence:
         return
+    state.slot_paces.pop(event.slot, None)  # another process is cold again
     state.n_executor_deaths += 1
     if state.n_executor_deaths >= state.config["max_executor_deaths"]:
         end(state, "failed", f"the executor died {state.n_executor_deaths} times in one round: {event.reason}", out)

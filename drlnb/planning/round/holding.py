@@ -77,9 +77,14 @@ def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
 
 
 def learners_left(state: RoundState) -> dict[int, int]:
-    """Return the learner of each batch whose gradient is not kept yet; of nothing left, the one that finishes."""
+    """Return the learner of each batch whose gradient is not kept yet; of nothing left, the one that finishes.
+
+    Where the plan of collectors does not say it, there are as many as the task may have, and the shares of each are
+    planned once the slots of the lease are known.
+    """
     left = [i for i in state.crew.members if i not in state.hold.done] if state.n_bytes else []
-    return {i: state.learners.get(i, 0) for i in left} or {RING: 0}
+    n_learners = state.config["n_learners"]
+    return {i: state.learners.get(i, k % n_learners) for k, i in enumerate(left)} or {RING: 0}
 
 
 def work(state: RoundState, fence: Fence, slot: str) -> Row:

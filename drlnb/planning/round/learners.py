@@ -22,7 +22,7 @@ def deal(state: RoundState, out: Out) -> None:
     the first slot gets its first ones, and so on.  Whoever computes a batch, the sum has the same bits.
     """
     hold, learners = state.hold, learners_left(state)
-    if len(hold.slots) > 1 and not state.fixed:
+    if len(hold.slots) > 1 and not state.learners:
         sizes = zip(hold.slots, _planned(state, tuple(learners), out), strict=True)
         dealt = [slot for slot, n in sizes for _ in range(n)]
         hold.shares = dict(zip(learners, dealt, strict=True))
@@ -69,8 +69,12 @@ def observe(state: RoundState) -> None:
     steps = tuple(state.n_steps.values())
     acted = tuple([state.collect_s.get(i) for i in collectors])
     reports = {COLLECT: _report(state, tuple(map(str, collectors)), steps, steps, acted)}
-    # Who has computed nothing of what it was given had its lease end before: it was not slow.
+    # Who has computed nothing of what it was given had its lease end before: it was not slow.  Nor is a process whose
+    # first batches took longer than all to come.
     slots = {slot: each for slot, each in state.worked.items() if each.n_samples or not each.n_planned}
+    cold = slots.keys() - state.slot_paces.keys()
+    state.slot_paces |= {slot: [] for slot in slots if slot in cold}
+    slots = {slot: each for slot, each in slots.items() if slot not in cold}
     if slots:
         unit = sum(batch.n_samples for batch in state.arrived.values()) / len(state.arrived)
         sizes = tuple([each.n_planned for each in slots.values()])
@@ -79,7 +83,7 @@ def observe(state: RoundState) -> None:
         reports[BATCHING] = _report(state, tuple(slots), sizes, n_done, compute_s, unit_samples=unit)
         for slot, n, seconds in zip(slots, n_done, compute_s, strict=True):
             if seconds:
-                state.slot_paces[slot] = [*state.slot_paces.get(slot, ()), seconds / n][-_PACES:]
+                state.slot_paces[slot] = [*state.slot_paces[slot], seconds / n][-_PACES:]
     for kind, report in reports.items():
         _learn(state, kind, report)
     state.collect_s = {}

@@ -138,16 +138,15 @@ class RoundState:
     evaluator: int | None = None
     #: Collector -> steps per environment that it makes in the round that has begun; of the slot's own data, its steps.
     n_steps: dict[int, int] = field(default_factory=dict)
-    #: Collector -> the learner that computes its share: their slots in a lease are dealt in the order of their numbers.
+    #: Collector -> the learner that computes its share, where the plan of collectors says it: slots are dealt in their
+    #: order.
     learners: dict[int, int] = field(default_factory=dict)
-    #: The plan itself said who computes what: it is not planned again when the lease is there.
-    fixed: bool = False
     #: Slot -> what it was given of the round's gradient by plans, and has done.
     worked: dict[str, Worked] = field(default_factory=dict)
     #: Collector -> seconds per sample in the latest rounds on its present node, oldest first; of the slot's own data,
     #: seconds per step.
     paces: dict[int, list[float]] = field(default_factory=dict)
-    #: Slot -> seconds per share that it computed in the latest rounds, oldest first.
+    #: Slot -> seconds per share that it computed in the latest rounds, oldest first, but for its process's first one.
     slot_paces: dict[str, list[float]] = field(default_factory=dict)
     #: Collector -> seconds that it acted in the present round.
     collect_s: dict[int, float] = field(default_factory=dict)

@@ -11,7 +11,7 @@ class BatchPlanned(Decision):
     #: Collector ids and, beside them, their steps per environment.
     collectors: tuple[int, ...]
     n_steps: tuple[int, ...]
-    #: The learner of each one's share; empty: one learner computes all of them.
+    #: The learner of each one's share; empty: nobody has said it, and shares are dealt when their lease is there.
     learners: tuple[int, ...] = ()
 
 

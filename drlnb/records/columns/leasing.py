@@ -191,7 +191,8 @@ class RequestUnmet(Decision):
     def text(self) -> str:
         """What that means, in words for the user."""
         if not self.waits:
-            return f"task {self.task} computes on {self.n_allowed} of its {self.n_slots} slots: no more are up"
+            lent = f"{self.n_allowed} of its {self.n_slots} slots"
+            return f"task {self.task} computes on {lent} for now: no more can be lent"
         wants = "a slot" if self.n_slots == 1 else f"{self.n_slots} slots at once"
         return f"task {self.task} waits: it wants {wants}, and {self.n_allowed} may serve it now"
 

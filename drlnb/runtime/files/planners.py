@@ -3,6 +3,7 @@
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.registry import AnyKind, AnyPlanner
 from drlnb.records.errors import ConfigError, nearest
 

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import OWN
 from drlnb.planning.settings import SETTINGS, as_config, begun_with, owner, setting_problem, unknown_setting

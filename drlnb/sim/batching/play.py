@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import drlnb.learned.batching  # noqa: F401  # its planners have names, too
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
 from drlnb.planning.batching.gather import Gathering, Late, quorum_problem
 from drlnb.planning.batching.steps import Step, play_split
-from drlnb.planning.registry import Planner
+from drlnb.planning.registry import AnyPlanner
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import ANYTHING, Declared, choice, count, setting
 from drlnb.sim.batching.traces import Contention
@@ -19,8 +19,6 @@ CLAIRVOYANT = "clairvoyant"
 #: Seconds of a share beside its samples, and of a split's messages.
 _OVERHEAD_S, _COMM_S = 0.010, 0.020
 _MOST_UNITS = 1_000_000
-
-_Planner = Planner[BatchView, BatchPlan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,7 @@ class _Clairvoyant:
         return BatchPlan(sizes=sizes, speeds_hz=tuple(each.speed_hz for each in members))
 
 
-def simulate_batching(trace: Contention, planner: str, gang: Gang | None = None) -> Outcome:
+def simulate_batching(trace: Contention, planner: str | AnyPlanner, gang: Gang | None = None) -> Outcome:
     """Play all splits of a trace.
 
     A member that is cut begins its next share when its chunk ends; one that is dropped has none before it is done.
@@ -74,7 +72,7 @@ def simulate_batching(trace: Contention, planner: str, gang: Gang | None = None)
     trace
         Speeds of the members, which begin with a probe: planners know what each one makes unslowed.
     planner
-        Name of a planner of :data:`~drlnb.planning.batching.BATCHING`, or :data:`CLAIRVOYANT`.
+        A planner, or the name of one of :data:`~drlnb.planning.batching.BATCHING`, or :data:`CLAIRVOYANT`.
     gang
         Samples of each split and whom it waits for; None: the defaults.
 
@@ -86,7 +84,9 @@ def simulate_batching(trace: Contention, planner: str, gang: Gang | None = None)
     gang = gang or Gang()
     if problem := quorum_problem(gang.quorum, len(trace.speeds)):
         raise ConfigError(problem)
-    asked: _Planner = _Clairvoyant(trace) if planner == CLAIRVOYANT else BATCHING.build(planner)
+    asked = planner
+    if isinstance(asked, str):
+        asked = _Clairvoyant(trace) if asked == CLAIRVOYANT else BATCHING.build(asked)
     gathering = Gathering(quorum=gang.quorum, late=gang.late)
     whole = [Member(id=str(i), speed_hz=hz, overhead_s=_OVERHEAD_S) for i, hz in enumerate(trace.speeds)]
     # What a probe says of each member alone, nobody else being there.
@@ -107,7 +107,7 @@ def simulate_batching(trace: Contention, planner: str, gang: Gang | None = None)
         memory = BATCHING.observe(asked, memory, _report(split, plan.sizes, true, step.duration_s))
         total_s, n_used = total_s + step.duration_s, n_used + step.n_used
     return Outcome(
-        planner=planner,
+        planner=asked.name,
         seed=trace.seed,
         split_s=total_s / trace.n_splits,
         samples_hz=n_used / total_s,

@@ -14,6 +14,16 @@ from drlnb.sim.report import Comparison, chosen_names, compare, figure_row, prin
 __all__ = ["main"]
 
 
+#: Column of the table -> how a row's figures are written there.
+_COLUMNS = {
+    "split s": "{value:.3f}",
+    f"v {CLAIRVOYANT}": "{ratio:.3f}",
+    "samples/s": "{samples_hz:.0f}",
+    "of its": "{samples_ratio:.3f}",
+    "lost": "{lost_frac:.2%}",
+}
+
+
 def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate batching``, print what came out and return 0; ConfigError if an option is out of its range.
 
@@ -53,14 +63,13 @@ def _title(trace: Contention, gang: Gang, seeds: list[int]) -> str:
 
 def _row(each: Comparison[Outcome], best: Comparison[Outcome]) -> dict[str, Any]:
     """Return what came out for one planner, beside who knows each split's speeds before it."""
-    splits_s = each.samples("split_s")
     return figure_row(
         each.planner,
         "mean split, s",
         each.mean("split_s"),
         CLAIRVOYANT,
         best.mean("split_s"),
-        {"kind": "min..max", "low": min(splits_s), "high": max(splits_s), "n": len(splits_s)},
+        each.spread("split_s"),
         **{name: each.mean(name) for name in ("samples_hz", "lost_frac")},
         samples_ratio=each.mean("samples_hz") / best.mean("samples_hz"),
     )
@@ -68,14 +77,4 @@ def _row(each: Comparison[Outcome], best: Comparison[Outcome]) -> dict[str, Any]
 
 def _table(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
     """Return the rows as they are printed."""
-    return [
-        {
-            "planner": row["id"],
-            "split s": f"{row['value']:.3f}",
-            f"v {CLAIRVOYANT}": f"{row['ratio']:.3f}",
-            "samples/s": f"{row['samples_hz']:.0f}",
-            "of its": f"{row['samples_ratio']:.3f}",
-            "lost": f"{row['lost_frac']:.2%}",
-        }
-        for row in rows
-    ]
+    return [{"planner": row["id"]} | {name: form.format(**row) for name, form in _COLUMNS.items()} for row in rows]

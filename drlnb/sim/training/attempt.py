@@ -7,6 +7,7 @@ its collectors and executors do goes on meanwhile; their answers reach a dead on
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.planning.round.machine import RoundMachine
 from drlnb.records import round as words

@@ -61,14 +61,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _row(each: Comparison[Outcome], base: Comparison[Outcome]) -> dict[str, Any]:
     """Return what came out for one planner, beside the cost of the one that it is compared with."""
-    costs = each.samples("cost_s")
     return figure_row(
         each.planner,
         "rho wait + idle per worker and round, s",
         each.mean("cost_s"),
         base.planner,
         base.mean("cost_s"),
-        {"kind": "min..max", "low": min(costs), "high": max(costs), "n": len(costs)},
+        each.spread("cost_s"),
         **{name: each.mean(name) for name in ("wait_s", "idle_s", "hit_frac")},
     )
 

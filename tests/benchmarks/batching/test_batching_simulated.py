@@ -83,7 +83,9 @@ def test_what_is_foreseen_is_told_with_its_interval(known):
     assert (row.value, row.holds) == (pytest.approx((1 / 0.7 + 2) / 2), True)
     assert low.value == pytest.approx((1 / 0.7 + 2) / 2 - 12.71 * (2 - 1 / 0.7) / 2)
     assert low.holds is False
-    assert rows["m4-beyond-auto"].holds is False
+    unseen = {row.id: row for row in simulated.unseen(EFFORT)}
+    assert unseen["m4-beyond-auto"].holds is False
+    assert unseen["m4-held-out-12-ddqn"].holds
     assert rows["m4-held-out-seasonal"].bar is None
 
 

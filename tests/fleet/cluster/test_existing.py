@@ -72,6 +72,12 @@ def test_resume_keeps_the_run_and_takes_over_what_may_differ(out):
     assert RunSpec.read(run) == spec("r1", **asked)
 
 
+def test_a_run_may_go_on_with_more_learners(out):
+    """Bits do not depend on them."""
+    prepare(out, spec(n_learners=2), "resume")
+    assert RunDir(out).read_spec()["tasks"][0]["n_learners"] == 2
+
+
 def test_what_a_probe_found_is_no_difference():
     """A run that is resumed has not been probed yet; a task may come back with another priority."""
     probed = {"can_snapshot": True, "observation_space": {"kind": "box"}, "action_space": {"kind": "discrete", "n": 2}}

@@ -1,13 +1,17 @@
 """Planners are chosen by name, by entry point, or given as objects of the user's own."""
 
+from dataclasses import replace
+
 import pytest
 
 from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.run_spec import run_spec
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, star
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import unpack
 from drlnb.runtime.ipc.pickling import unpack_planners
+from tests.fleet.conftest import small_task
 
 
 class Direct:
@@ -83,6 +87,22 @@ def test_what_would_learn_and_is_sent_no_reports_is_refused(decision, planner):
     assert str(error.value) == problem
     for hears in ("batching", "collect"):
         assert chosen({hears: planner}).names[hears] == "own:hears"
+
+
+def test_a_planner_of_learners_needs_a_task_that_has_several():
+    """It would be taken and never asked: one line says what serves collectors, where it was once the same word."""
+    one = small_task()
+    with pytest.raises(ConfigError) as error:
+        run_spec([one], chosen({"batching": "proportional"}))
+    assert str(error.value) == (
+        "planners={'batching': 'proportional'}: no task has n_learners above 1: proportional shares a gradient among "
+        "learners, and one computes it all; for steps of collectors: batching.collect, "
+        "planners={'collect': 'proportional'}"
+    )
+    two = replace(one, n_learners=2, n_collectors=2, n_envs=2)
+    assert run_spec([one, two], chosen({"batching": "proportional"})).planners["batching"] == "proportional"
+    for planners in ({"batching": "equal"}, {"batching": "jump-reset"}, {"collect": "proportional"}, "patent"):
+        assert run_spec([one], chosen(planners)).tasks == (one,)
 
 
 def test_a_planner_that_cannot_travel_is_refused():

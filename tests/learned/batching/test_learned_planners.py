@@ -120,6 +120,25 @@ def test_the_shipped_network_foresees_what_has_a_pattern(family, found):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    "root",
+    [
+        "drlnb.fleet.tasks.run_spec",
+        "drlnb.runtime.machine_host",
+        "drlnb.runtime.scheduler.plugin",
+        "drlnb.sim.training.attempt",
+        "drlnb.sim.recorded.settings",
+        "drlnb.sim.batching.play",
+    ],
+)
+def test_who_makes_planners_knows_their_names(root):
+    """Each in an interpreter of its own: door, master, broker and simulators."""
+    code = f"import {root}; from drlnb.planning.settings import setting_problem as wrong\n"
+    code += "assert not wrong('batching.planner', 'ddqn') and not wrong('batching.collect', 'auto')"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.thorough
 def test_inference_loads_no_torch():
     """A master, a simulation or a scheduler plans without it."""
     code = (

@@ -147,17 +147,20 @@ def test_who_was_slower_already_is_not_made_faster_by_silence():
 
 
 @pytest.mark.parametrize("name", LEARNING)
-def test_who_had_no_share_for_32_splits_gets_one_unit(name):
-    """Trap 7: without a share there is no recovery; the others share the rest."""
+def test_trap_7_who_had_no_share_for_long_gets_one_unit(name):
+    """Trap 7: without a share there is no recovery; the others share the rest, and it waits longer each time."""
     planner = BATCHING.build(name)
     memory = BATCHING.observe(planner, None, report([50, 50], [1.0, 1.0], elapsed_s=[1.0, 9.0]))
-    assert BATCHING.ask(planner, view(memory=memory)).sizes == (100, 0)
-    for _ in range(31):
-        assert BATCHING.ask(planner, view(memory=memory)).sizes == (100, 0)
-        memory = BATCHING.observe(planner, memory, report([100, 0], [2.0, None]))
+    for n_without in (1, 2, 4, 8, 16, 31, 31):
+        for _ in range(n_without):
+            assert BATCHING.ask(planner, view(memory=memory)).sizes == (100, 0)
+            memory = BATCHING.observe(planner, memory, report([100, 0], [2.0, None]))
+        assert BATCHING.ask(planner, view(memory=memory)).sizes == (99, 1)
+        memory = BATCHING.observe(planner, memory, report([99, 1], [2.0, 0.02]))
+    # a share right after another one: what kept it out is over
+    memory = BATCHING.observe(planner, memory, report([50, 50], [1.0, 1.0], elapsed_s=[1.0, 9.0]))
+    memory = BATCHING.observe(planner, memory, report([100, 0], [2.0, None]))
     assert BATCHING.ask(planner, view(memory=memory)).sizes == (99, 1)
-    memory = BATCHING.observe(planner, memory, report([99, 1], [2.0, 0.02]))
-    assert BATCHING.ask(planner, view(memory=memory)).sizes == (100, 0)
     # one unit alone goes to who is faster; bounds of the others come first
     for _ in range(32):
         memory = BATCHING.observe(planner, memory, report([100, 0], [2.0, None]))

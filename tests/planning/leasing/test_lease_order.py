@@ -249,7 +249,7 @@ def test_a_gang_makes_do_with_fewer_slots_only_where_no_more_are_up(make_table):
     assert lent.slots == ("n0/cpu1",)
     unmet = only(RequestUnmet, out)
     assert (unmet.n_slots, unmet.n_allowed, unmet.waits) == (2, 1, False)
-    assert unmet.text == "task gang computes on 1 of its 2 slots: no more are up"
+    assert unmet.text == "task gang computes on 1 of its 2 slots for now: no more can be lent"
     out = table.handle(returned(lent.fence, t=6.0)) + table.handle(requested("gang", t=6.0, round=3, **gang))
     assert len(only(LeaseGranted, out).slots) == 1
     assert not of(RequestUnmet, out), "it has been said"

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 from lease_indices import LeaseTable
 from pool_words import grant, of, requested, returned, slot_added
 
-from drlnb.planning.leasing.queueing import Kind, Waiting
+from drlnb.planning.leasing.queueing import RequestKind, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.records.columns.leasing import LeaseGranted
 
-ANY = Kind((), 1, 1)
-PAIR = Kind((), 2, 2)
-ONE = Kind(("n0/a",), 1, 1)
+ANY = RequestKind((), 1, 1)
+PAIR = RequestKind((), 2, 2)
+ONE = RequestKind(("n0/a",), 1, 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)), max_size=200))
@@ -65,7 +65,7 @@ def test_requests_wait_by_rank_and_by_arrival():
     assert queue.first(lambda kind: kind != PAIR) == "a"
     assert queue.first(lambda kind: kind == ONE) == "d"
     assert queue.heads(lambda kind: kind != PAIR) == ["a", "d"]
-    assert (queue.n(ANY), queue.n(PAIR), queue.n(Kind((), 7, 7))) == (2, 1, 0)
+    assert (queue.n(ANY), queue.n(PAIR), queue.n(RequestKind((), 7, 7))) == (2, 1, 0)
     queue.drop("a")
     queue.drop("never")
     queue.put("d", ONE, 0.5, 3)

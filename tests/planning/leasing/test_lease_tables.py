@@ -28,7 +28,7 @@ from pool_words import (
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import LEASE_LIFE, SLOT_LIFE, SLOT_STATES, Lease, Slot, TaskBook
 from drlnb.planning.leasing.load import LoadBook, bound, expected_load
-from drlnb.planning.leasing.queueing import Kind, Waiting
+from drlnb.planning.leasing.queueing import RequestKind, Waiting
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.leasing.steps import expire, move, release
 from drlnb.planning.leasing.steps import grant as lend
@@ -254,7 +254,13 @@ def test_a_slot_that_is_closed_comes_back_when_it_is_opened(closed_in, make_tabl
 
 
 # ------------------------------------------------------------------ the order of those who wait
-KINDS = [Kind((), 1, 1), Kind((), 2, 2), Kind((), 2, 1), Kind(("n0/a",), 1, 1), Kind(("n0/a", "n1/a"), 1, 1)]
+KINDS = [
+    RequestKind((), 1, 1),
+    RequestKind((), 2, 2),
+    RequestKind((), 2, 1),
+    RequestKind(("n0/a",), 1, 1),
+    RequestKind(("n0/a", "n1/a"), 1, 1),
+]
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.none() | st.sampled_from(KINDS), st.integers(0, 3)), max_size=60))

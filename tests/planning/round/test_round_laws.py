@@ -165,7 +165,10 @@ class Peer:
     def on_RequestSlot(self, command):
         assert command.request_id not in self.open_requests, "a request id is used once"
         self.open_requests.add(command.request_id)
-        self.later(partial(self.grant, command.request_id, command.n_slots))
+        n_slots = command.n_slots
+        if command.n_least and self.rng.random() < 0.2:  # no more are up
+            n_slots = self.rng.randint(command.n_least, n_slots)
+        self.later(partial(self.grant, command.request_id, n_slots))
 
     def grant(self, request_id, n_slots):
         self.token += 1

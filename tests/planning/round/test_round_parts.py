@@ -104,7 +104,7 @@ def sums(numbers):
 )
 def test_a_planner_is_changed_for_the_next_round_or_refused(key, good, bad):
     """The present round keeps its own; what is refused changes nothing, and names the planners that there are."""
-    master = Master()
+    master = Master(streams=True, n_learners=2)
     master.at_version_1()
     decisions = {"leasing.hold": "hold", "batching.planner": "batching", "batching.collect": "collect"}
     decision = {**decisions, "distribution.plan": "distribution"}.get(key, "placement")

@@ -70,10 +70,13 @@ class InTurn:
 
 
 @pytest.mark.parametrize(
-    ("own", "name", "learners"), [({}, "proportional", (0, 1)), ({"collect": InTurn()}, "own:in-turn", (7, 5))]
+    ("own", "name", "learners"), [({}, "proportional", ()), ({"collect": InTurn()}, "own:in-turn", (7, 5))]
 )
 def test_shares_are_dealt_to_learners_by_the_plan_or_evenly(own, name, learners):
-    """A plan that does not say who computes what is dealt over the task's learners; each asks for a slot."""
+    """A plan that does not say who computes what is dealt over the task's learners; each asks for a slot.
+
+    The journal holds what the plan says: a replay asks a recorded plan, and must deal as it was dealt.
+    """
     master = Master(own, planners={"collect": name}, streams=True, n_learners=3)
     planned = only(BatchPlanned, master.at_version_1(*NODES))
     assert planned.learners == learners
@@ -85,6 +88,18 @@ def test_several_learners_need_gradients_at_arrival():
     """A machine of rounds of epochs does not take them: it would leave slots without work."""
     with pytest.raises(ValueError, match=r"n_learners = 2 need gradients that are computed at arrival"):
         Master(n_learners=2)
+
+
+def test_a_planner_of_learners_is_refused_where_there_is_one():
+    """It would be accepted and never asked; what it was until now is named."""
+    master = Master(n_rounds=4)
+    master.at_version_1(*NODES)
+    refused = only(RequestRefused, master.set("batching.planner", "proportional"))
+    assert refused.reason == (
+        "proportional shares a gradient among learners, and one computes it all; for steps of collectors: "
+        "batching.collect"
+    )
+    assert master.machine.state.next_names == {}
 
 
 def test_a_planner_of_placement_counts_from_the_next_placement_on():

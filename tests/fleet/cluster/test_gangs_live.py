@@ -1,0 +1,92 @@
+"""Members of a gang that die in the midst of a round, and a gang that goes on with fewer slots, on real processes."""
+
+import signal
+from collections import Counter
+
+import pytest
+
+import drlnb
+from drlnb.records import round as words
+from drlnb.records.columns import leasing
+from tests.runtime.laws import check_laws
+from tests.runtime.live import titled, wait_until
+
+#: Rounds of four fragments whose gradients are computed at arrival.
+TASK = {"algo": "gpf", "n_envs": 4, "n_collectors": 4, "n_steps": 16, "n_epochs": 1, "total_timesteps": 60 * 4 * 16}
+
+
+def task(n_learners):
+    return drlnb.Task("CartPole-v1", name="a", n_learners=n_learners, eval_episodes=0, **TASK)
+
+
+def parameters(out):
+    """Return the bytes of a run's last checkpoint."""
+    folder = out / "checkpoints" / "a"
+    return (folder / (folder / "LATEST").read_text() / "model.safetensors").read_bytes()
+
+
+def held(journal):
+    """Return the lease of a round on both slots that is held now; None if there is none."""
+    lent = [lease for lease in journal.of(leasing.LeaseGranted) if lease.round and len(lease.slots) == 2]
+    over = {lease.fence for lease in journal.of(leasing.LeaseReleased, leasing.LeaseExpired)}
+    return next((lease for lease in lent[::-1] if lease.fence not in over), None)
+
+
+def kill_in_a_round(run, executors, rank):
+    """Stop a member, wait until the other one has computed its part of a round, kill it; return that part's events."""
+    slot = wait_until(lambda: held(run.journal()), "a lease of two slots").slots[rank]
+
+    looks = Counter()
+
+    def done_by_the_other():
+        """Return what the other slot has answered under a lease under which nothing happens any more."""
+        journal = run.journal()
+        lease = held(journal)
+        done = [one for one in journal.of(words.GradientComputed) if lease and one.fence == lease.fence]
+        theirs = [one for one in done if one.slot != slot]
+        looks[lease and lease.fence, len(done)] += len(theirs) == 2
+        return theirs if looks.most_common(1)[0][1] >= 20 else []
+
+    executors[slot].send_signal(signal.SIGSTOP)
+    try:
+        return wait_until(done_by_the_other, "the other member's part", 30.0)
+    finally:
+        executors[slot].kill()
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_members_that_die_cost_their_own_part_and_a_resume_needs_fewer_slots(tmp_path):
+    """The lead is killed in the midst of a round, later the other member; then the run goes on with one slot.
+
+    Parameters are bit by bit those of one learner that nobody disturbed; what lay at the master was not computed again,
+    and the journal of every life replays.
+    """
+    with drlnb.Fleet(slots=2, n_workers=2) as fleet:
+        run = fleet.train(task(2), out=tmp_path / "gang")
+        parts = []
+        for rank in (0, 1):
+            both = wait_until(lambda: titled("drlnb executor", fleet.pool.handle.pid)[1:2], "two executors")
+            both += titled("drlnb executor", fleet.pool.handle.pid)[:1]
+            executors = {one.cmdline()[0].removeprefix("drlnb executor "): one for one in both}
+            parts.append(kill_in_a_round(run, executors, rank))
+            run.pause()
+            n_added = 3 + rank
+            wait_until(lambda n=n_added: len(run.journal().of(leasing.SlotAdded)) == n, "the slot's return")
+            run.resume()
+        run.stop()
+        assert run.wait(timeout_s=60)["a"].state == "stopped"
+        assert run.tasks["a"].n_timesteps < TASK["total_timesteps"]
+    with drlnb.Fleet(slots=1, n_workers=1) as fleet:
+        again = fleet.go_on(tmp_path / "gang")
+        assert again.wait(timeout_s=120)["a"].state == "done"
+        assert "computes on 1 of its 2 slots for now: no more can be lent" in " ".join(again.notices)
+        fleet.train(task(1), out=tmp_path / "alone").wait(timeout_s=120)
+    assert parameters(tmp_path / "gang") == parameters(tmp_path / "alone")
+    journal = check_laws(tmp_path / "gang")
+    computed = [(one.round, one.collector) for one in journal.of(words.GradientComputed)]
+    of_member = parts[0]  # the lead died: what the other one had computed lay at the master
+    assert all(one.key for one in of_member)
+    assert [computed.count((one.round, one.collector)) for one in of_member] == [1, 1]
+    assert not any(one.key for one in parts[1]), "of the lead nothing is sent to the master: it is computed again"
+    assert {computed.count((one.round, one.collector)) for one in parts[1]} == {2}
