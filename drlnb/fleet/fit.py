@@ -155,7 +155,7 @@ def fit(
         seed=seed,
         memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
     )
-    spec = run_spec((work,), rules, env_timeout_s=None, settings=settings)
+    spec = run_spec((work,), rules, settings=settings)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 
 

@@ -158,6 +158,7 @@ def run_spec(
     if env_timeout_s is not None and SECONDS.problem("env_timeout_s", env_timeout_s):
         raise ConfigError(f"env_timeout_s must be {SECONDS.words}, or None, got {env_timeout_s!r}")
     now = datetime.datetime.now().astimezone()
+    acting = {"env_timeout_s": env_timeout_s} if any(isinstance(spec, RlWork) for spec in specs) else {}
     return RunSpec(
         run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
         created=now.isoformat(timespec="seconds"),
@@ -165,7 +166,7 @@ def run_spec(
         planners=planners.names,
         own_planners=planners.own,
         patent=planners.patent,
-        settings={"env_timeout_s": env_timeout_s, **_scheduling(by_name("settings", settings))},
+        settings={**acting, **_scheduling(by_name("settings", settings))},
         versions=versions(),
     )
 
