@@ -163,4 +163,4 @@ def _eta_s(round_s: Floats, n_left: int, n_steps: float, *, whole: bool) -> floa
     if len(round_s) < _FEWEST or n_steps <= 0:
         return None
     n_rounds = n_left / n_steps
-    return math.ceil(n_rounds) * float(np.median(round_s)) if whole else n_rounds * float(np.mean(round_s))
+    return math.ceil(n_rounds) * float(np.median(round_s)) if whole else float(n_rounds * np.mean(round_s))
