@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drlnb.fleet.launch import Files
 from drlnb.fleet.plain import COUNT, Plain, by_name, first_line
-from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.planners import chosen, without_effect
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import NAME
 from drlnb.fleet.training import Training
@@ -31,8 +31,6 @@ _NAMED = fitting(
     "1 to 80 letters, digits, '-', '_' or '.'", lambda name: isinstance(name, str) and bool(NAME.fullmatch(name))
 )
 _NORM = optional(POSITIVE)
-#: Decisions, and rooms of settings, that are about collectors or several learners.
-_NOT_HERE = ("batching", "distribution", "placement", "warmup")
 
 
 class _Fleet(Protocol):
@@ -121,7 +119,8 @@ def fit(
         _NORM.problem("max_grad_norm", max_grad_norm),
         BUDGETS.problem("memory_budget", memory_budget),
         _NAMED.problem("name", name),
-        *_without_effect(planners, settings),
+        *without_effect(planners if isinstance(planners, Mapping) else ()),
+        *without_effect(settings if isinstance(settings, Mapping) else ()),
     ]
     if found := [problem for problem in problems if problem]:
         raise ConfigError(found)
@@ -155,7 +154,7 @@ def fit(
         seed=seed,
         memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
     )
-    spec = run_spec((work,), rules, env_timeout_s=None, settings=settings)
+    spec = run_spec((work,), rules, settings=settings)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 
 
@@ -180,14 +179,6 @@ def _wrong_parts(module: object, loss: object, optimizer: object, evaluate: obje
             yield "loss has parameters of its own, which no optimizer gets: make it a part of the module"
     if evaluate is not None and not callable(evaluate):
         yield f"evaluate must be a function of the module, got {quoted(evaluate)}"
-
-
-def _without_effect(planners: object, settings: object) -> Iterator[str]:
-    """Yield which planners and settings would have no effect: those of collectors, and of several learners."""
-    given = [*(planners if isinstance(planners, Mapping) else ()), *(settings if isinstance(settings, Mapping) else ())]
-    for key in given:
-        if str(key).partition(".")[0] in _NOT_HERE:
-            yield f"{key} has no effect on supervised work: it has one learner and no collectors"
 
 
 @contextlib.contextmanager

@@ -77,8 +77,9 @@ def _begin_steps(state: RoundState, out: Out) -> None:
     """Begin a round of a task without collectors: its one batch is so many steps on data that the slot has itself."""
     _begin(state)
     config, made = state.config, state.progress.n_timesteps
-    # Of the latest rounds the fastest one: the first has the start of libraries in it, others an evaluation.
-    pace_s = min(state.paces.get(RING, ()), default=_ROUND_S / _FIRST_STEPS)
+    # The lower median of the latest rounds: the first has the start of libraries in it, some have an evaluation.
+    paces = sorted(state.paces.get(RING, ())) or [_ROUND_S / _FIRST_STEPS]
+    pace_s = paces[(len(paces) - 1) // 2]
     n_steps = min(config["n_steps"], config["total_timesteps"] - made, max(1, int(_ROUND_S / max(pace_s, _LEAST_S))))
     if config["epoch_steps"]:
         n_steps = min(n_steps, config["epoch_steps"] - made % config["epoch_steps"])
