@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.settings import SETTINGS
 
