@@ -15,7 +15,7 @@ import numpy as np
 import drlnb.learned.batching
 from drlnb.learned.batching.features import features
 from drlnb.learned.batching.network import Array
-from drlnb.learned.batching.planner import histories, lived
+from drlnb.learned.batching.planner import after_report, histories
 from drlnb.learned.batching.train import Weights, train
 from drlnb.planning.batching import BatchReport
 from drlnb.sim.batching.traces import Contention
@@ -61,7 +61,7 @@ class Foreseen:
         self.n_splits = trace.n_splits
         self._trace, self._split = trace, 0
         self._names = tuple(str(i) for i in range(len(trace.speeds)))
-        self._memory: object = lived(None, self._report(np.array(trace.speeds)))  # what a probe says
+        self._memory: object = after_report(None, self._report(np.array(trace.speeds)))  # what a probe says
 
     def seen(self) -> Array:
         """Return the features of the splits so far."""
@@ -69,7 +69,7 @@ class Foreseen:
 
     def split(self, performance: Array) -> Array:
         """Return each member's reward for the factor of its long-run speed that it was planned at."""
-        self._memory = lived(self._memory, self._report(self._trace.speeds_hz[self._split]))
+        self._memory = after_report(self._memory, self._report(self._trace.speeds_hz[self._split]))
         self._split += 1
         over = np.log(performance) - histories(self._memory, self._names)[-1]
         reward: Array = -(OVER * np.maximum(over, 0.0) + UNDER * np.maximum(-over, 0.0))

@@ -13,7 +13,7 @@ from drlnb.planning.batching import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.estimate import Memory, followed, planned_by, speeds
 from drlnb.planning.batching.jump_reset import JumpReset
 
-__all__ = ["Ddqn", "History", "histories", "lived"]
+__all__ = ["Ddqn", "History", "after_report", "histories"]
 
 #: Digits of a z that are remembered: noise is a hundred times larger.
 _DIGITS = 4
@@ -27,7 +27,7 @@ class History(TypedDict):
     z: dict[str, list[float]]
 
 
-def lived(memory: object, report: BatchReport) -> History:
+def after_report(memory: object, report: BatchReport) -> History:
     """Return what is remembered after a report."""
     known = _remembered(memory)
     members = followed(known["members"], report, JumpReset.moved)
@@ -76,4 +76,4 @@ class Ddqn:
 
     def observe(self, memory: object, report: BatchReport) -> History:
         """Return what is remembered after a report."""
-        return lived(memory, report)
+        return after_report(memory, report)

@@ -19,7 +19,7 @@ _COLUMNS = {
     "split s": "{value:.3f}",
     f"v {CLAIRVOYANT}": "{ratio:.3f}",
     "samples/s": "{samples_hz:.0f}",
-    "of its": "{samples_ratio:.3f}",
+    "of best": "{samples_ratio:.3f}",
     "lost": "{lost_frac:.2%}",
 }
 
@@ -36,8 +36,8 @@ def main(arguments: argparse.Namespace) -> int:
         raise ConfigError(problems)
     traces = [Contention(seed=seed, **trace) for seed in arguments.seeds]
     run = partial(simulate_batching, gang=Gang(**gang))
-    *compared, best = compare([*planners, CLAIRVOYANT], traces, run)
-    rows = [_row(each, best) for each in compared]
+    compared = {each.planner: each for each in compare(dict.fromkeys([*planners, CLAIRVOYANT]), traces, run)}
+    rows = [_row(compared[name], compared[CLAIRVOYANT]) for name in planners]
     print_report(
         [_title(traces[0], Gang(**gang), arguments.seeds), *table_lines(_table(rows))],
         "simulate-batching",

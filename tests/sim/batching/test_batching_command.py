@@ -16,7 +16,7 @@ def test_a_table(capsys):
     assert err == ""
     head, columns, equal, static = out.splitlines()
     assert head == "8 members, 512 samples a split, static, quorum 1.0, late cut, 40 splits, seeds 0 (simulated)"
-    assert columns.split() == ["planner", "split", "s", "v", "clairvoyant", "samples/s", "of", "its", "lost"]
+    assert columns.split() == ["planner", "split", "s", "v", "clairvoyant", "samples/s", "of", "best", "lost"]
     assert equal.split()[0] == "equal"
     assert float(equal.split()[2]) == pytest.approx(2.63, abs=0.05)
     assert float(static.split()[2]) == pytest.approx(1.06, abs=0.02)

@@ -1,0 +1,48 @@
+"""The page on simulated batching quotes what was measured."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/batching-simulated.md"
+RESULTS = ROOT / "benchmarks/results/batching-2-cores.json"
+
+
+def _line(*cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def tables(rows):
+    """Return the lines of the page's tables that hold figures."""
+
+    def value(name, digits=2):
+        return f"{rows[name]['value']:.{digits}f}"
+
+    def ratio(name, digits=3):
+        return f"{rows[name]['ratio']:.{digits}f}"
+
+    names = ("static", "ewma", "jump-reset", "ddqn")
+    yield _line("over the optimum", *(value(f"m1-{name}-optimum", 3) for name in names))
+    yield _line("over `equal`", *(ratio(f"m1-{name}") for name in names))
+    for dwell in (5, 20, 100):
+        cells = []
+        for name in (f"m2-dwell{dwell}-ewma", f"m2-dwell{dwell}-jump-reset"):
+            lost = rows[f"{name}-lost"]["value"]
+            cells += [value(f"{name}-full"), f"{value(name)} ({value(f'{name}-samples')}, {lost:.1%})"]
+        yield _line(str(dwell), *cells)
+    for title, name in {"static": "static", **{f"bursts of {d}": f"memoryless-{d}" for d in (5, 20, 100)}}.items():
+        yield _line(title, *(ratio(f"m3-{name}-{planner}") for planner in ("seasonal", "ddqn", "auto")))
+    foreseen = {"periods of 10 and 13": "held-out", "correlated": "correlated"}
+    for title, name in foreseen.items():
+        for waiting, suffix in (("waiting for all", ""), ("waiting for 6 of 8", "-q6")):
+            measured = ("jump-reset-optimum", "seasonal", "ddqn", "auto")
+            yield _line(f"{title}, {waiting}", *(value(f"m4-{name}{suffix}-{each}") for each in measured))
+
+
+def test_the_page_quotes_the_results():
+    """Every figure of its tables is that of the file, rounded."""
+    report = json.loads(RESULTS.read_text(encoding="utf-8"))
+    text = PAGE.read_text(encoding="utf-8")
+    lines = list(tables({row["id"]: row for row in report["rows"]}))
+    assert len(lines) == 2 + 3 + 4 + 4
+    assert [line for line in lines if line not in text] == []
