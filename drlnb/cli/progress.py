@@ -30,7 +30,7 @@ def status_line(task: TaskStatus, width: int = 0) -> str:
     why = f" (last: {task.last_loss})" if task.last_loss else ""
     restarts = f", {task.n_restarts} restarts{why}" if task.n_restarts else ""
     eta = "" if task.ended else f"  ETA {duration(task.eta_s):>11}"
-    told = f"  return {_number(task.ep_rew_mean):>8}" if task.env else ""  # supervised work has none
+    told = f"  return {_number(task.ep_rew_mean):>8}" if task.env else f"  loss {_number(task.loss, '.4g'):>10}"
     return f"{task.name:<{width}}  {share:4.0%} {steps:>19}{told}{eta}  {task.doing}{restarts}"
 
 
@@ -121,8 +121,9 @@ _COLUMNS: Mapping[str, Callable[[Plain, str], str]] = {
     "task": lambda row, state: str(row["name"]),
     "state": lambda row, state: state,
     "steps": lambda row, state: f"{row['timesteps']:,}",
-    "return": lambda row, state: _number(row["ep_rew_mean"]),
-    "eval return": lambda row, state: _number(row["eval_mean_reward"]),
+    "return": lambda row, state: _number(row.get("ep_rew_mean")),
+    "eval return": lambda row, state: _number(row.get("eval_mean_reward")),
+    "loss": lambda row, state: _number(row.get("loss"), ".4g"),
     "time": lambda row, state: duration(row["seconds"]),
     "steps/s": lambda row, state: _number(row["steps_per_s"], ",.0f"),
     "restarts": lambda row, state: str(row["restarts"]),
@@ -131,7 +132,10 @@ _COLUMNS: Mapping[str, Callable[[Plain, str], str]] = {
 
 def summary_lines(summary: Plain, tasks: Mapping[str, TaskStatus]) -> list[str]:
     """Return the summary: an empty line, a table of the tasks, and a line about the slots."""
-    rows = [{head: cell(row, tasks[row["name"]].state) for head, cell in _COLUMNS.items()} for row in summary["tasks"]]
+    losses = ["loss" in row for row in summary["tasks"]]
+    nowhere = {"loss"} if not any(losses) else {"return", "eval return"} if all(losses) else set()
+    columns = {head: cell for head, cell in _COLUMNS.items() if head not in nowhere}
+    rows = [{head: cell(row, tasks[row["name"]].state) for head, cell in columns.items()} for row in summary["tasks"]]
     return ["", *table_lines(rows, n_left=2), leases_line(summary["leases"])]
 
 

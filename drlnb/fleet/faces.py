@@ -51,10 +51,8 @@ def face(name: str) -> Any:
 
 def kernel() -> Any:
     """Return the Jupyter kernel of this process, None where there is none (a script, a terminal, a worker)."""
-    if "IPython" not in sys.modules:
-        return None
-    shell = sys.modules["IPython"].get_ipython()
-    return getattr(shell, "kernel", None)
+    ask = getattr(sys.modules.get("IPython"), "get_ipython", None)  # another thread may be in the midst of importing it
+    return getattr(ask(), "kernel", None) if ask is not None else None
 
 
 def awake(last_t: float) -> float:

@@ -12,8 +12,9 @@ from drlnb.fleet import faces
 from drlnb.fleet.cluster.pool import Client, Pool, Wanted, close_at_exit, current_client
 from drlnb.fleet.cluster.user_lease import Lease, Leases
 from drlnb.fleet.faces import note, say
+from drlnb.fleet.fit import fit
 from drlnb.fleet.follower import Follower
-from drlnb.fleet.launch import known_run, launch
+from drlnb.fleet.launch import Files, States, known_run, launch
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.steering import followed
 from drlnb.fleet.tasks.planners import chosen
@@ -26,7 +27,6 @@ from drlnb.planning.settings import owner
 from drlnb.records.attributes import fixed
 from drlnb.records.errors import ConfigError, PeerError
 from drlnb.records.journal import Journal
-from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.tracking.sinks import Sink, sinks_of
 from drlnb.runtime.files.run_directory import RunDir
 from drlnb.views.folds.entries import decoded, journal_of
@@ -221,16 +221,18 @@ class Fleet:
             training.track(sinks)
         return training
 
+    fit = fit
+
     def go_on(self, out: str | Path) -> Training:
         """Go on with the run of a directory, from its last checkpoints; raises what :func:`drlnb.resume` does."""
         return self.begin(RunSpec.read(RunDir(out)), out, "resume")
 
     def begin(
-        self, spec: RunSpec, out: str | Path, on_existing: str, start: Mapping[str, Trained] | None = None
+        self, spec: RunSpec, out: str | Path, on_existing: str, start: States | None = None, files: Files | None = None
     ) -> Training:
         """Start the run of a complete spec, if it is new from a state of each task; else as of :meth:`train`."""
         whole = replace(spec, pool=self.pool.shape)
-        return self._watched(*launch(self.pool.link, whole, Path(out), on_existing, start=start))
+        return self._watched(*launch(self.pool.link, whole, Path(out), on_existing, start=start, files=files))
 
     def runs(self) -> list[Row]:
         """Return the runs that the cluster knows: id, directory, state, tasks."""

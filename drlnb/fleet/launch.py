@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from drlnb.fleet.cluster.existing import check, prepare
 from drlnb.fleet.faces import say
@@ -23,11 +23,22 @@ from drlnb.runtime.master.checkpoint_effects import write_trained
 if TYPE_CHECKING:
     from drlnb.runtime.client.link import Link
 
-__all__ = ["known_run", "launch", "same_work"]
+__all__ = ["Files", "States", "known_run", "launch", "same_work"]
+
+#: Task -> state.
+States: TypeAlias = Mapping[str, Trained]
+#: Name -> content, of supervised work.
+Files: TypeAlias = Mapping[str, bytes]
 
 
 def launch(
-    link: "Link", spec: RunSpec, out: Path, on_existing: str = "error", *, start: Mapping[str, Trained] | None = None
+    link: "Link",
+    spec: RunSpec,
+    out: Path,
+    on_existing: str = "error",
+    *,
+    start: States | None = None,
+    files: Files | None = None,
 ) -> tuple[RunDir, RunSpec]:
     """Try the environments, prepare the directory, register the run and start its masters.
 
@@ -41,6 +52,8 @@ def launch(
         As of :meth:`drlnb.fleet.fleet.Fleet.train`.
     start
         Task -> state that it goes on from in a new run; a run that is resumed has its own.
+    files
+        Name -> content, of supervised work.
 
     Returns
     -------
@@ -58,6 +71,7 @@ def launch(
         if not folder.resumed:
             undo.callback(folder.path.rmdir)
             undo.callback(folder.remove)
+        folder.add(files or {})
         for task in spec.tasks:
             if task.name in begun:
                 write_trained(folder.checkpoints / task.name, task, begun[task.name])

@@ -2,9 +2,11 @@
 
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.plain import checked_plain
+from drlnb.fleet.tasks.planners import without_effect
 from drlnb.fleet.watch import Watch, known, refuse_task, status_of
 from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
+from drlnb.records.spec import FitWork
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 
 __all__ = ["RESTARTABLE", "change", "control", "followed", "restart"]
@@ -46,6 +48,8 @@ def change(watch: Watch, key: str, value: object, task: str | None, *, try_only:
     if not specs:
         names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
         raise ConfigError(f"task {names}: nothing is left to change")
+    if all(isinstance(spec, FitWork) for spec in specs) and (problems := without_effect([key])):
+        raise ConfigError(problems)
     if owner(key):
         values = [checked_plain(key, value)]
     elif key.startswith(PREFIX):

@@ -10,13 +10,14 @@ from drlnb.fleet import faces, steering
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Row
 from drlnb.fleet.policies.files import refuse_code
-from drlnb.fleet.policies.policy import Model, load_model
+from drlnb.fleet.policies.modules import load_module
+from drlnb.fleet.policies.policy import load_model
 from drlnb.fleet.rows.tables import frame_of, from_second, table_rows
 from drlnb.fleet.watch import Watch, known, known_rl, outcome, status_of
 from drlnb.fleet.whatif.preview import Preview, preview
 from drlnb.records.attributes import fixed
 from drlnb.records.journal import Journal
-from drlnb.records.spec import WorkSpec
+from drlnb.records.spec import FitWork, WorkSpec
 from drlnb.rl.tracking.sinks import Sink
 from drlnb.views.folds.status import TaskStatus
 
@@ -244,27 +245,29 @@ class Training:
         steering.followed(self.watch).tracking.record(key, value, task=task, mean=mean)
 
     # ------------------------------------------------------------------ results
-    def load(self, task: str | None = None, *, trust: bool = False) -> Model:
-        """Return the policy of a task's newest checkpoint.
+    def load(self, task: str | None = None, *, trust: bool = False) -> Any:
+        """Return the policy of a task's newest checkpoint; of supervised work its module, in evaluation mode.
 
         Parameters
         ----------
         task
             Its name; None where the run has only one.
         trust
-            Of a recording, take a policy that was made by a function of its author's as well: using it runs their code.
+            Of a recording, take what was made by a function of its author's as well: using it runs their code.
 
         Raises
         ------
         ConfigError
-            If there is no such task, or it has no policy.
+            If there is no such task, or its module cannot be rebuilt here.
         CheckpointError
             If it has no checkpoint yet, or a recording's holds code and `trust` is not given.
         """
-        spec = known_rl(self.specs, task)
+        spec = known(self.specs, task)
         if not (trust or self.watch.live):
             refuse_code(spec.to_plain(), self.out)
-        return load_model(spec, self.watch.folder.checkpoints / spec.name)
+        if isinstance(spec, FitWork):
+            return load_module(spec, self.out)
+        return load_model(known_rl(self.specs, task), self.watch.folder.checkpoints / spec.name)
 
     def journal(self, since: float = 0.0) -> Journal:
         """Return the run's journal as it is now; of a recording, the part that has been played.

@@ -70,14 +70,14 @@ def parse_text(text: object) -> object:
 
 
 def quoted(value: object) -> str:
-    """Quote a value for a message, but not a whole pickle.
+    """Quote a value for a message, in one line and not a whole pickle.
 
     Examples
     --------
     >>> quoted("11GiB"), len(quoted("x" * 1000))
     ("'11GiB'", 203)
     """
-    text = repr(value)
+    text = re.sub(r"\s*\n\s*", " ", repr(value))
     return text if len(text) <= _LONGEST else re.sub(r"\s+", " ", text[:_LONGEST]) + "..."
 
 

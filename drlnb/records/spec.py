@@ -34,8 +34,10 @@ LIMITS: Mapping[str, Kind] = {
     "eval_episodes": count(0, 100_000),
     "eval_max_steps": count(1, 10**15),
     "round_steps": count(1, 10**15),
+    "n_samples": count(0, 10**15),
+    "batch_size": count(0, 10**15),
 }
-_KINDS: Mapping[str, Kind] = {**LIMITS, "deterministic": FLAG, "algo": choice(*ALGORITHMS)}
+_KINDS: Mapping[str, Kind] = {**LIMITS, "deterministic": FLAG, "evaluates": FLAG, "algo": choice(*ALGORITHMS)}
 
 #: Fields of a task that say how its environments are made.
 SOURCE_KEYS = ("env", "env_factory", "env_kwargs", "env_wrappers")
@@ -158,18 +160,35 @@ class RlWork(WorkSpec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitWork(WorkSpec):
-    """Supervised learning: a module of the user's, trained on batches that a function gives by step.
+    """Supervised learning: a module of the user's, trained on batches that are named by their step.
 
     It has no environments and no collectors: its rounds only compute.
     """
 
     work = "fit"
 
-    #: Function without arguments that returns ``(module, optimizer, loss, batches)``: as ``module:callable``, or itself
-    #: as text (base64 of a cloudpickle); see :mod:`drlnb.rl.algorithms.fit`.
+    #: Function without arguments that returns ``(module, optimizer, loss, batches, evaluate)``: as ``module:callable``,
+    #: or as the file of the run directory that holds it; see :mod:`drlnb.runtime.children.fit`.
     program: str
-    #: Steps of the optimiser in a round, at least 1: parameters are committed, and the slot is given back, after them.
-    round_steps: int = 100
+    #: File of the run directory that holds the data set, or its factory, of such a file; None: there is none.
+    data: str | None = None
+    #: Samples of the data set, and in a batch; 0: batches know nothing of samples, and there are no epochs.
+    n_samples: int = 0
+    batch_size: int = 0
+    #: The optimiser with its arguments, in words: a run that goes on keeps what it was begun with.
+    optimizer: str = ""
+    #: Norm to which the gradient of each step is clipped; None: it is not.
+    max_grad_norm: float | None = None
+    #: Whether the module is evaluated at the end of each epoch: rounds end there, too.
+    evaluates: bool = False
+    #: Most steps of the optimiser in a round, at least 1: parameters are committed, and the slot is given back, after
+    #: them, or after about two seconds of them.
+    round_steps: int = 10_000
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of an epoch: the last batch may be short; 0 if there are no epochs."""
+        return -(-self.n_samples // self.batch_size) if self.batch_size else 0
 
 
 def read_work(plain: Facts) -> WorkSpec:

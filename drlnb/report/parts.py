@@ -47,12 +47,26 @@ def pictures(
         views["shares"] = ("What sharing saved, and what it cost", gantt.shares(fold))
     views |= {
         "learning": ("Learning curves", learning.curves(fold, n_columns=n_columns)),
+        **_evaluated(fold, n_columns),
         "rounds": ("Where each round's time went", rounds.anatomy(fold)),
     }
     of = spread(fold)
     if of and len(of.hosts) > 1:
         views["topology"] = ("How the newest version reached the hosts", topology(of))
     return {**views, **_warmup(fold), **_swapping(fold)}
+
+
+def _evaluated(fold: Fold, n_columns: int | None) -> dict[str, tuple[str, View]]:
+    """Return the curves of what supervised work was evaluated by: nothing where none was."""
+    named = {name: None for task in fold.tasks.values() if not task.acts for name in task.metric_names()}
+    scores = [name for name in named if name.startswith("eval/")][:MAX_TASKS]
+    return {
+        f"evaluation{i}": (
+            f"Evaluations: {name.removeprefix('eval/')}",
+            learning.curves(fold, name, n_columns=n_columns),
+        )
+        for i, name in enumerate(scores)
+    }
 
 
 def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["code_in", "culprit", "display_name", "holds_code", "named_or_unpacked", "pack", "unpack"]
+__all__ = ["code_in", "culprit", "display_name", "holds_code", "named", "pack", "unpack"]
 
 #: How deep :func:`culprit` looks into objects: a closure's attribute's attribute.
 _DEPTH = 4
@@ -64,17 +64,15 @@ def unpack(text: str) -> Any:  # whatever was packed
         raise ValueError(f"cannot be rebuilt here: {type(error).__name__}: {error}") from error
 
 
-def named_or_unpacked(text: str) -> Any:  # the function
-    """Return a function that is named as ``module:callable``, or that :func:`pack` made into text.
+def named(text: str) -> Any:  # the function
+    """Return a function that is named as ``module:callable``.
 
     Raises
     ------
     ValueError
-        If it cannot be imported, or rebuilt, here.
+        If it cannot be imported here.
     """
-    module, is_name, name = text.partition(":")
-    if not is_name:
-        return unpack(text)
+    module, _, name = text.partition(":")
     try:
         return attrgetter(name)(import_module(module))
     except Exception as error:  # importing runs foreign code, which may raise anything
@@ -86,8 +84,7 @@ def code_in(task: Mapping[str, Any]) -> list[str]:
     settings = task.get("hyperparameters", {})
     parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
     pickled = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
-    program = task.get("program", ":")
-    return pickled + (["env"] if task.get("env_factory") else []) + ([] if ":" in program else ["program"])
+    return pickled + ["env"] * bool(task.get("env_factory")) + ["program"] * bool(task.get("data"))
 
 
 def holds_code(content: Mapping[str, Any]) -> bool:

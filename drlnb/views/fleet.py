@@ -14,7 +14,7 @@ from drlnb.views.drawing.payload import Array, Content, Plain
 from drlnb.views.drawing.pictures import listing, picture, shown
 from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.folds import failure
-from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.fold import Fold, acts, fold_of
 from drlnb.views.folds.grow import finite
 from drlnb.views.folds.status import STATES, TaskStatus, statuses
 from drlnb.views.folds.task import TaskFold
@@ -25,6 +25,8 @@ __all__ = ["ACTIONS", "REASONS", "tasks", "wait_quantiles"]
 _WAITS = 100
 #: Points of a sparkline: about as many as it has pixels.
 _SPARK = 40
+#: Rounds that the number of rounds is estimated from, where they differ in size.
+_LATEST = 10
 
 #: What a row says in words, beside its task's name and state.
 _TEXTS = ("failure", "cause", "restart_label")
@@ -59,7 +61,7 @@ TABLE = table(
     Column("task", "task", "name, with the letter that it has in every picture", kind="series"),
     Column("state", "state", "what the task does now", kind="name"),
     Column("rounds", "rounds", "finished rounds"),
-    Column("total", "of", "rounds of the whole budget"),
+    Column("total", "of", "rounds of the whole budget; of supervised work at the latest ones' size"),
     Column("eta", "ETA", "rounds left x median of the last 10 round times; nothing before 3", unit="s"),
     Column("ret", "return", "rollout/ep_rew_mean: mean return of the last 100 episodes"),
     Column("p50", "wait p50", "median wait for a slot over the last 100 rounds", unit="s"),
@@ -135,7 +137,7 @@ def tasks(
     body = listing(
         rows,
         TABLE,
-        _COLUMNS,
+        _COLUMNS if acts(fold) else tuple(column for column in _COLUMNS if column["key"] != "ret"),
         styles,
         row_key="task",
         texts=_TEXTS,
@@ -168,13 +170,14 @@ def _shown(fold: Fold, names: Sequence[str], specs: Plain) -> list[int]:
 def _row(fold: Fold, status: TaskStatus, spec: Plain) -> Content:
     task = fold.tasks.get(status.name)
     latest = task.latest if task is not None else None
+    config = latest.config if latest is not None else {}
     known = fold.keep(("fleet.rounds", task.name), task.n_changes, partial(_rounds, task)) if task is not None else {}
     allowed = _ALLOWED.get(status.word, ("pause", "stop")) if task is not None else ()
     detail = latest.detail if latest is not None and status.state == "failed" else ""
     return {
         "state": status.word,
         "rounds": known.get("rounds", 0),
-        "total": _total({**spec, **spec.get("hyperparameters", {}), **(latest.config if latest is not None else {})}),
+        "total": known.get("total") or _total({**spec, **spec.get("hyperparameters", {}), **config}),
         "eta": status.eta_s,
         "ret": status.ep_rew_mean,
         "p50": known.get("p50"),
@@ -193,19 +196,31 @@ def _row(fold: Fold, status: TaskStatus, spec: Plain) -> Content:
 def _rounds(task: TaskFold) -> Content:
     """Return what a task's finished rounds say; it changes once per round."""
     p50, p95 = wait_quantiles(task.metric("round/wait_lease_s")[-_WAITS:].tolist())
-    returns = finite(task.metric("rollout/ep_rew_mean"))
-    few = np.linspace(0, len(returns) - 1, min(_SPARK, len(returns))).round().astype(np.int64)
+    values = finite(task.metric("rollout/ep_rew_mean" if task.acts else "train/loss"))
+    few = np.linspace(0, len(values) - 1, min(_SPARK, len(values))).round().astype(np.int64)
     return {
         "rounds": int(np.nanmax(task.metric("round"), initial=task.latest.n_before)),
+        "total": _estimated(task),
         "p50": p50,
         "p95": p95,
-        "spark": returns[few],
+        "spark": values[few],
     }
+
+
+def _estimated(task: TaskFold) -> int:
+    """Return the rounds of supervised work, at the mean size of the latest ones; 0 of other work."""
+    made, number = (task.metric(name)[-_LATEST:] for name in ("n_timesteps", "round"))
+    if task.acts or len(made) < 2:
+        return 0
+    left = int(task.latest.config.get("total_timesteps", 0)) - float(made[-1])
+    return math.ceil(float(number[-1]) + left * float((number[-1] - number[0]) / (made[-1] - made[0])))
 
 
 def _total(config: Plain) -> int:
     """Return the rounds of the whole budget, 0 if that is not known."""
-    width = 1 if config.get("n_collectors") == 0 else int(config.get("n_envs", 0) or 0)
+    if config.get("n_collectors") == 0:
+        return 0
+    width = int(config.get("n_envs", 0) or 0)
     per_round = width * int(config.get("n_steps", 0) or 0)
     return math.ceil(int(config["total_timesteps"]) / per_round) if per_round and "total_timesteps" in config else 0
 

@@ -11,7 +11,7 @@ from drlnb.views.drawing import decimate, marks, theme, words
 from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import Lines, axis, picture
 from drlnb.views.drawing.view import Column, View, table
-from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.fold import Fold, acts, fold_of
 from drlnb.views.folds.task import TaskFold
 
 __all__ = ["Band", "band", "curves"]
@@ -93,10 +93,9 @@ def curves(
         If no task has recorded the metric although others were recorded; the message names those.
     """
     fold = fold_of(journal)
-    acts = not fold.tasks or any(task.acts for task in fold.tasks.values())
-    metric = _LOSS if metric == _RETURN and not acts else metric
+    metric = _LOSS if metric == _RETURN and not acts(fold) else metric
     known = sorted({name for task in fold.tasks.values() for name in task.metric_names()})
-    if known and metric not in known and metric != (_RETURN if acts else _LOSS):
+    if known and metric not in known and metric != (_RETURN if acts(fold) else _LOSS):
         raise ValueError(f"no metric {metric!r} in this journal; it has {', '.join(known)}")
     names = fold.task_names()
     members = _members(names, fold, groups if groups is not None else fold.groups)
@@ -120,7 +119,7 @@ def curves(
             made.add(f"{names[series]}, deterministic evaluation", series, x, y, dots=True)
     if any(line["dots"] for line in made.lines):
         notes.append("squares: mean return of deterministic evaluation episodes")
-    steps = "environment steps" if acts else "optimiser steps"
+    steps = "environment steps" if acts(fold) else "optimiser steps"
     body, facts = made.body(axis(steps), axis(metric)), {"marks": marks.in_steps(fold)}
     return picture("learning.curves", fold, _sentence(metric, last, names), TABLE, body, notes=notes, facts=facts)
 

@@ -116,3 +116,13 @@ def test_the_leases_line_shows_shares():
     unknown = leases | {"expected_utilisation": None, "expected_inflation": None}
     assert "(expected -, bound 100%)" in leases_line(unknown)
     assert leases_line(unknown).endswith("(expected - x)")
+
+
+def test_supervised_work_has_a_loss_in_place_of_returns():
+    """Neither its line nor its summary speaks of what it has not."""
+    fit = status("fit", env="", doing="computing", ep_rew_mean=None, loss=0.123456)
+    assert status_line(fit) == "fit   42%      42,240/100,000  loss     0.1235  ETA  1 min 12 s  computing"
+    leases = dict.fromkeys(("grants", "hold_planner"))
+    row = {"name": "fit", "timesteps": 42_240, "seconds": 9.0, "steps_per_s": 100.0, "restarts": 0, "loss": 0.123456}
+    head = summary_lines({"tasks": [row], "leases": leases}, {"fit": fit})[1]
+    assert head.split() == ["task", "state", "steps", "loss", "time", "steps/s", "restarts"]

@@ -1,6 +1,6 @@
 import sys
 from importlib.metadata import EntryPoint
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -83,3 +83,10 @@ def test_a_bundle_never_raises(installed, monkeypatch):
     monkeypatch.setattr(faces, "kernel", lambda: "k")
     text = faces.shown_as("desk")(Thing())["text/plain"]
     assert text.startswith("<Thing>\nno panel: MissingFace: no face 'desk' is installed")
+
+
+def test_a_library_that_is_being_imported_is_no_kernel(monkeypatch):
+    """A panel of a script imports IPython while the run's thread asks whether this is a notebook."""
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    assert faces.kernel() is None
+    assert not faces.notebook()

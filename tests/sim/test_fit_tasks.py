@@ -65,6 +65,26 @@ def test_a_pause_in_a_round_begins_it_once():
     assert [work.after_timesteps for work in stream.of(words.ComputeGradient)] == [10, 20, 30, 40, 45]
 
 
+def alone(**config):
+    """Return the steps made after each round of a task that has the slot for itself; a round computes for 8 s."""
+    clock = Clock()
+    pool = Pool(clock, slots={"n0/slot0": "n0"}, nodes=("n0",), settings=LeasingSettings())
+    work = Workload(Costs(compute_s=8.0, service_cv=0.0), seed=1, task=0, n_collectors=0)
+    task = Task(clock, pool, work, config={"task": "sim0", "planners": {}, **FIT, **config}, node="n0", validate=True)
+    task.open()
+    clock.run()
+    (stream,) = task.streams
+    assert replay(stream).difference is None
+    return [row.n_timesteps for row in stream.of(words.MetricsRecorded)]
+
+
+def test_rounds_end_with_the_epoch_and_after_about_two_seconds():
+    """Ten steps first, of .8 s: two fill two seconds, until the lower median is 4 s; and up to the end of an epoch."""
+    assert alone(n_steps=100, total_timesteps=17) == [10, 12, 14, 15, 16, 17]
+    assert alone(n_steps=100, total_timesteps=17, epoch_steps=11) == [10, 11, 13, 14, 15, 16, 17]
+    assert alone(n_steps=100, total_timesteps=13, epoch_steps=4) == [4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+
+
 def test_pictures_of_it_invent_nothing():
     """Its rounds are counted from its own steps, and its curve is the loss."""
     pool, tasks = run()

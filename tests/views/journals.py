@@ -43,9 +43,9 @@ class Run:
         )
         return self
 
-    def task(self, name, attempt=1, n_rounds=0, total=1000):
+    def task(self, name, attempt=1, n_rounds=0, total=1000, **config):
         stream = f"task-{name}-a{attempt}"
-        self.open(stream, "round", {"task": name, "n_envs": 2, "n_steps": 5, "total_timesteps": total})
+        self.open(stream, "round", {"task": name, "n_envs": 2, "n_steps": 5, "total_timesteps": total, **config})
         self.say(stream, round.TaskOpened(
             t=self.own(name, 0.0), attempt=attempt, version=0, n_rounds=n_rounds, n_timesteps=0, elapsed_s=0.0,
             episodes=(), n_bytes=0,

@@ -214,3 +214,14 @@ def test_others_of_the_pool_have_no_row():
     assert view.columns["rows"]["task"].tolist() == [1]
     assert [row[0] for row in view.rows()] == ["a"]
     assert view.value("tasks") == 1
+
+
+def test_supervised_work_by_hand():
+    """Rounds of 10, 30 and 20 of 100 steps, 2 s each: 20 steps on the mean, so 40 left take 4 s, in two rounds."""
+    run = Run().slot().task("a", total=100, n_collectors=0)
+    for n, (steps, loss) in enumerate([(10, 3.0), (40, 2.0), (60, 1.0)], 1):
+        run.metrics("a", float(n), n, steps, round__time_s=2.0, train__loss=loss)
+    view = fleet.tasks(run.journal())
+    row = row_of(view, "a")
+    assert row[2:6] == [3.0, 5.0, 4.0, None]
+    assert view.columns["spark"]["value"].tolist() == [3.0, 2.0, 1.0]

@@ -20,7 +20,7 @@ ON_EXISTING = ("error", "resume", "restart", "overwrite")
 # text is taken.
 _TAKEN = (
     *("total_timesteps", "n_collectors", "n_learners", "env_factory", "eval_episodes", "eval_max_steps"),
-    *("program", "round_steps"),
+    *("program", "data", "evaluates", "round_steps"),
 )
 _MAY_DIFFER = {*_TAKEN, "priority", "origin", "observation_space", "action_space", "can_snapshot"}
 

@@ -44,13 +44,12 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _task(task: TaskStatus) -> Row:
+    acted = {"env": task.env, "ep_rew_mean": task.ep_rew_mean, "eval_mean_reward": task.eval_mean_reward}
     return {
         "name": task.name,
-        "env": task.env,
         "seed": task.seed,
         "timesteps": task.n_timesteps,
-        "ep_rew_mean": task.ep_rew_mean,
-        "eval_mean_reward": task.eval_mean_reward,
+        **(acted if task.loss is None else {"loss": task.loss}),
         "seconds": task.elapsed_s,
         "steps_per_s": _share(task.n_timesteps, task.elapsed_s),
         "restarts": task.n_restarts,

@@ -1,6 +1,6 @@
 """Choose the planner of each decision, and pack those of the user's own for the way to where they are asked."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drlnb.fleet.plain import by_name
@@ -10,7 +10,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.planners import resolve
 
-__all__ = ["CHOICES", "Chosen", "chosen"]
+__all__ = ["CHOICES", "Chosen", "chosen", "without_effect"]
 
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
@@ -20,6 +20,10 @@ _SETS: Mapping[str, dict[str, str]] = {
 
 #: Setting -> values that it can be given while tasks run.
 CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": tuple(sorted(KINDS["hold"].names))}
+
+
+#: Decisions, and rooms of settings, that are about collectors, or several learners.
+_OF_COLLECTORS = ("batching", "distribution", "placement", "warmup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +77,15 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     if problems:
         raise ConfigError(problems)
     return Chosen(names=names, own=own)
+
+
+def without_effect(keys: Iterable[object]) -> list[str]:
+    """Return in words which of some decisions or settings would have no effect on supervised work.
+
+    Examples
+    --------
+    >>> without_effect(["hold", "warmup.rho"])
+    ['warmup.rho has no effect on supervised work: it has one learner and no collectors']
+    """
+    about = "has no effect on supervised work: it has one learner and no collectors"
+    return [f"{key} {about}" for key in keys if str(key).partition(".")[0] in _OF_COLLECTORS]

@@ -165,6 +165,7 @@ def run_spec(
             f"planners={{'collect': {shared!r}}}"
         )
     now = datetime.datetime.now().astimezone()
+    acting = {"env_timeout_s": env_timeout_s} if any(isinstance(spec, RlWork) for spec in specs) else {}
     return RunSpec(
         run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
         created=now.isoformat(timespec="seconds"),
@@ -172,7 +173,7 @@ def run_spec(
         planners=planners.names,
         own_planners=planners.own,
         patent=planners.patent,
-        settings={"env_timeout_s": env_timeout_s, **_scheduling(by_name("settings", settings))},
+        settings={**acting, **_scheduling(by_name("settings", settings))},
         versions=versions(),
     )
 

@@ -25,7 +25,7 @@ __all__ = ["Task", "complete_spec", "file_safe", "source_of", "task_specs"]
 #: An environment's id, with its module in front where it has one; names may have a namespace: ``ALE/Pong-v5``.
 _ID = re.compile(r"([\w.]+:)?[^:\s\x00-\x1f]+")
 #: Names become file names and part of stream names.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 #: Arguments of :class:`Task` that are no hyper-parameters, besides those that every entry of a file says.
 _ARGUMENTS = (
@@ -124,7 +124,7 @@ class Task:
         given = {key: value for key, value in counts.items() if value is not None}
         given |= {"n_learners": n_learners, "seed": seed}
         problems += filter(None, [LIMITS[key].problem(key, value) for key, value in given.items()])
-        if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
+        if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
         if group is not None and not isinstance(group, str):
             problems.append(f"group must be a word or None, got {group!r}")

@@ -15,6 +15,10 @@ from drlnb.records.columns import batching, warmup
 
 __all__ = ["evaluate", "go_on", "publish", "wake"]
 
+#: Seconds that a round of a task without collectors shall take, so that a kill or a stop costs little, and so does what
+#: is saved after it; steps of the first one, of which nothing is known; and least seconds that a step counts for.
+_ROUND_S, _FIRST_STEPS, _LEAST_S = 2.0, 10, 1e-6
+
 
 def publish(state: RoundState, out: Out) -> None:
     """Send the present version to the hosts that do not hold it; where nobody acts, the next round begins."""
@@ -72,7 +76,13 @@ def wake(state: RoundState, out: Out) -> None:
 def _begin_steps(state: RoundState, out: Out) -> None:
     """Begin a round of a task without collectors: its one batch is so many steps on data that the slot has itself."""
     _begin(state)
-    n_steps = min(state.config["n_steps"], state.config["total_timesteps"] - state.progress.n_timesteps)
+    config, made = state.config, state.progress.n_timesteps
+    # The lower median of the latest rounds: the first has the start of libraries in it, some have an evaluation.
+    paces = sorted(state.paces.get(RING, ())) or [_ROUND_S / _FIRST_STEPS]
+    pace_s = paces[(len(paces) - 1) // 2]
+    n_steps = min(config["n_steps"], config["total_timesteps"] - made, max(1, int(_ROUND_S / max(pace_s, _LEAST_S))))
+    if config["epoch_steps"]:
+        n_steps = min(n_steps, config["epoch_steps"] - made % config["epoch_steps"])
     state.n_steps = {RING: n_steps}
     state.hold.add(Batch(collector=RING, key="", n_samples=n_steps))
     plan_hold(state, out)

@@ -14,9 +14,6 @@ from drlnb.records.base import shared
 from drlnb.records.columns import batching, distribution, placement, warmup
 from drlnb.records.common import DeadlinePassed
 
-#: Rounds whose seconds per sample are kept of each collector.
-_PACES = 4
-
 
 # ---------------------------------------------------------------------- placement and process life
 def placement_received(state: RoundState, event: words.PlacementReceived, out: Out) -> None:
@@ -180,8 +177,7 @@ def experience_arrived(state: RoundState, event: words.ExperienceArrived, out: O
     state.crew.sent(event.collector)
     state.progress.collected(event.collector, event.queued_s + event.collect_s, event.episodes)
     state.collect_s[event.collector] = event.collect_s
-    paces = [*state.paces.get(event.collector, ()), event.collect_s / max(1, event.n_samples)]
-    state.paces[event.collector] = paces[-_PACES:]
+    state.timed(event.collector, event.collect_s, event.n_samples)
     if state.after_timesteps >= state.config["total_timesteps"]:
         state.warmup.last(event.round)
     warm(state, event, out)

@@ -5,7 +5,7 @@ from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
 from drlnb.planning.round.learners import computed, deal, observe
 from drlnb.planning.round.moves import drop, end, enter
-from drlnb.planning.round.state import RoundState
+from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
 from drlnb.records.ids import Fence
@@ -126,6 +126,8 @@ def parameters_ready(state: RoundState, event: words.ParametersReady, out: Out) 
     state.hold.committing = True
     state.hold.computed_s[0] += event.elapsed_s
     state.progress.update_s += event.elapsed_s
+    if RING in state.n_steps:
+        state.timed(RING, state.progress.update_s, state.n_steps[RING])
     state.n_bytes_next = event.n_bytes
     state.metrics = dict(event.metrics)
     out.append(words.CommitParameters(version=event.round + 1, round=event.round, fence=event.fence, key=event.key))

@@ -25,6 +25,9 @@ __all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "Worked", "f
 #: Stands for a collector where a batch comes from the replay ring, or its data is the slot's own.
 RING = -1
 
+#: Rounds whose seconds per sample are kept of each collector.
+_PACES = 4
+
 #: Longest time that environments may take for a step, or to be made, where nothing else is said, in seconds.
 ENV_TIMEOUT_S = 60.0
 
@@ -35,6 +38,7 @@ ROUND_DEFAULTS: Facts = {
     "warmup": {},  # settings of warm-up beside the planner's name
     "swapping": {},  # those of swapping: memory_budget_bytes, pin
     "seed": 0,  # of what planners of swapping choose at random
+    "epoch_steps": 0,  # without collectors: a round ends at the latest after so many steps, and their multiples
     "unswapped": "",  # why no gradient step of this task can be swapped
     "can_respawn": False,  # the environments can be snapshot, so a new process goes on where the last one was
     "checkpoint_every": 10,  # rounds ...
@@ -139,7 +143,8 @@ class RoundState:
     learners: dict[int, int] = field(default_factory=dict)
     #: Slot -> what it was given of the round's gradient by plans, and has done.
     worked: dict[str, Worked] = field(default_factory=dict)
-    #: Collector -> seconds per sample in the latest rounds on its present node, oldest first.
+    #: Collector -> seconds per sample in the latest rounds on its present node, oldest first; of the slot's own data,
+    #: seconds per step.
     paces: dict[int, list[float]] = field(default_factory=dict)
     #: Slot -> seconds per share that it computed in the latest rounds, oldest first, but for its process's first one.
     slot_paces: dict[str, list[float]] = field(default_factory=dict)
@@ -181,6 +186,10 @@ class RoundState:
         members = self.crew.members
         widths = {i: len(member.env_indices) for i, member in members.items()}
         return self.progress.n_timesteps + sum(widths.get(i, 1) * n for i, n in self.n_steps.items())
+
+    def timed(self, collector: int, seconds: float, n: int) -> None:
+        """Keep what a share of so many samples took."""
+        self.paces[collector] = [*self.paces.get(collector, ()), seconds / max(1, n)][-_PACES:]
 
     @property
     def arrived(self) -> dict[int, Batch]:

@@ -23,6 +23,7 @@ from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.checkpoints.files import LAYOUT, describe_layout
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.layout import Layout
+from drlnb.runtime.children.data_sets import DataSets
 from drlnb.runtime.children.device import Device, short
 from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model, Residency
@@ -55,6 +56,8 @@ class ExecutorChild:
         self.device = device
         self.gate = FenceGate()
         self.models = Residency()
+        #: They outlive models, which can be made again of what is sent.
+        self.data_sets = DataSets()
         self._pulse = Pulse(channel.send)
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
@@ -157,14 +160,16 @@ class ExecutorChild:
                 self.jobs.asked(header["fence"])
             case "revoked":
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
-            case "evict" if self.models.drop(header["task"]):
-                self.jobs.evicted()
+            case "evict":
+                self.data_sets.drop(header["task"])
+                if self.models.drop(header["task"]):
+                    self.jobs.evicted()
         return {"op": "noted"}
 
-    def _model(self, header: Plain) -> Model:
+    def _model(self, task: str, header: Plain) -> Model:
         spec, device = read_work(header["spec"]), self.device.name
         if isinstance(spec, FitWork):
-            return Model(FitLearner(spec, device=device))
+            return Model(FitLearner(spec, device=device, data_sets=self.data_sets, task=task))
         assert isinstance(spec, RlWork)
         return Model(make_learner(spec, device=device))
 
@@ -176,7 +181,8 @@ class ExecutorChild:
 
     def _initialise(self, header: Plain, _payload: memoryview) -> Reply:
         started = time.perf_counter()
-        model, order = self._model(header), header.get("swap")
+        task = header["task"]
+        model, order = self._model(task, header), header.get("swap")
         if (
             order
             and model.module is not None
@@ -184,7 +190,7 @@ class ExecutorChild:
         ):
             return {"op": "error", "kind": "ConfigError", "message": problem, "detail": ""}, []
         model.version = 1
-        self.models.put(header["task"], model)
+        self.models.put(task, model)
         return self._made(model, {}, started, header)
 
     def _ready(self, header: Plain, payload: memoryview) -> Model | None:
@@ -193,7 +199,7 @@ class ExecutorChild:
         model = self.models.use(task)
         with _state_of(header, payload) as state:
             if state is not None:
-                model = model or self._model(header)
+                model = model or self._model(task, header)
                 self.models.put(task, model)
                 model.sized(len(state))
                 self._make_room(task)

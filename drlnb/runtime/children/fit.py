@@ -1,8 +1,9 @@
-"""Train a module of the user's on batches that a function gives by step: the learner of supervised work.
+"""Train a module of the user's on batches that are named by their step: the learner of supervised work.
 
-A task's *program* returns ``(module, optimizer, loss, batches)``.  From step 0 on it trains as this loop does::
+A task's *program* returns ``(module, optimizer, loss, batches)``, and a fifth where the module is evaluated at the end
+of each epoch.  From step 0 on it trains as this loop does::
 
-    torch.manual_seed(seed)
+    random.seed(seed), numpy.random.seed(seed), torch.manual_seed(seed)
     module, optimizer, loss, batches = program()
     for step in range(n_steps):
         inputs, targets = batches(step)
@@ -10,13 +11,15 @@ A task's *program* returns ``(module, optimizer, loss, batches)``.  From step 0 
         loss(module(inputs), targets).backward()
         optimizer.step()
 
-Torch's random numbers are part of what is saved, those of Python and numpy are not: what `batches` gives must depend on
-nothing but its step, or a task that goes on elsewhere goes on otherwise.
+The random numbers of Python, numpy and torch are part of what is saved.
 """
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -25,18 +28,24 @@ from torch import Tensor
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, NonFinite
+from drlnb.records.settings import quoted
 from drlnb.records.spec import FitWork
 from drlnb.rl.algorithms.learner import Around, Notify, plainly
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import same_kernels
-from drlnb.rl.pickled import named_or_unpacked
+from drlnb.rl.pickled import named
 from drlnb.runtime.children.ambient import ambient, put_back
+from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of
+from drlnb.runtime.children.evaluated import evaluated
+from drlnb.runtime.children.told import told
+from drlnb.runtime.ipc.pickled_work import read_program
 
-__all__ = ["FitLearner"]
+__all__ = ["FitLearner", "as_bytes"]
 
-_T = TypeVar("_T")
 #: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
 _RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", "optimizer/", "group/"
+#: The same of the random numbers of Python and numpy, and of buffers that are no part of the module's state.
+_RANDOM_PYTHON, _RANDOM_NUMPY, _BUFFER = "random_python", "random_numpy", "buffer/"
 
 
 class FitLearner:
@@ -48,11 +57,15 @@ class FitLearner:
         The task.
     device
         A torch device.
+    data_sets
+        Those of this process; None: nobody else has any.
+    task
+        Its name among them.
 
     Raises
     ------
     ConfigError
-        If there is no such program.
+        If there is no such program, or its files cannot be read here.
     RuntimeError
         If it raises, or returns something else.
     """
@@ -60,21 +73,39 @@ class FitLearner:
     #: No actor needs to know where a parameter lies.
     layout = None
 
-    def __init__(self, spec: FitWork, *, device: str = "cpu") -> None:
+    def __init__(
+        self, spec: FitWork, *, device: str = "cpu", data_sets: DataSets | None = None, task: str = ""
+    ) -> None:
         self.spec, self.device = spec, torch.device(device)
         #: Is put around each gradient.
         self.around: Around = plainly
         self.n_steps = self._until = 0
         #: What the program set in libraries for itself (the default dtype, say); others on this slot do not have it.
         self._ambient: list[object] | None = None
-        program = named_or_unpacked(spec.program)
+        #: What :meth:`state` returned, while nothing has changed since.
+        self._saved: tuple[Facts, np.ndarray] | None = None
+        program = named(spec.program) if spec.data is None else partial(self._program, data_sets or DataSets(), task)
         with self._own():
-            torch.manual_seed(spec.seed)
-            parts = _told("program()", program)
-            if not (isinstance(parts, tuple) and len(parts) == 4 and isinstance(parts[0], torch.nn.Module)):
-                raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {_shown(parts)}")
-            self.module, self._optimizer, self._loss, self._batches = parts
+            _seed(spec.seed)
+            parts = told("program()", program)
+            if not (isinstance(parts, tuple) and len(parts) in {4, 5} and isinstance(parts[0], torch.nn.Module)):
+                raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {quoted(parts)}")
+            self.module, self._optimizer, self._loss, self._batches, *evaluate = parts
+            self._evaluate = evaluate[0] if evaluate else None
             self.module.to(self.device)
+            if isinstance(self._loss, torch.nn.Module):
+                self._loss.to(self.device)
+
+    def _program(self, data_sets: DataSets, task: str) -> tuple[object, ...]:
+        """Return what the files of the run directory hold."""
+        spec = self.spec
+        held, dataset = data_sets.of(task, Path(spec.data or ""), spec.seed)
+        _seed(spec.seed)  # whether the data set was made now or is here already
+        module, others = read_program(Path(spec.program), held)
+        make: Any = others["optimizer"]
+        assert isinstance(module, torch.nn.Module)
+        made = make(module.parameters(), **dict(others["optimizer_kwargs"]))  # type: ignore[call-overload]
+        return module, made, others["loss"], lambda step: batch_of(dataset, indices_of(spec, step)), others["evaluate"]
 
     @contextlib.contextmanager
     def _own(self) -> Iterator[None]:
@@ -120,7 +151,8 @@ class FitLearner:
         Returns
         -------
         dict
-            ``train/loss``, the mean over the round, and ``train/n_updates``, the steps since the task's first.
+            ``train/loss``, the mean over the round, ``train/n_updates``, the steps since the task's first,
+            ``train/learning_rate`` of the first group of parameters, and at the end of an epoch ``eval/...``.
 
         Raises
         ------
@@ -129,49 +161,82 @@ class FitLearner:
         RuntimeError
             If a function of the program raises, or returns what it must not; nothing is changed.
         """
-        before, first, n_steps = self.state(), self.n_steps, self._until - self.n_steps
-        losses = []
+        before, first, n_steps = self._saved or self.state(), self.n_steps, self._until - self.n_steps
+        notify, losses = on_minibatch or (lambda number, n_steps: None), list[Tensor]()
+        self._saved = None
         try:
             with self._own(), same_kernels(self.device, self.spec.deterministic):
-                for number in range(1, n_steps + 1):
-                    losses.append(self._step(self.n_steps))
-                    self.n_steps += 1
-                    if on_minibatch is not None:
-                        on_minibatch(number, n_steps)
-                values = torch.stack(losses).double()
-                if len(bad := torch.nonzero(~values.isfinite())):
-                    raise NonFinite(f"loss is {values[bad[0, 0]]} at step {first + int(bad[0, 0])}; update refused")
+                try:
+                    for number in range(1, n_steps + 1):
+                        losses.append(self._step(self.n_steps))
+                        self.n_steps += 1
+                        notify(number, n_steps)
+                except RuntimeError:
+                    self._mean(losses, first)  # what is not finite may be why
+                    raise
+                metrics = {"train/loss": self._mean(losses, first), "train/n_updates": self.n_steps}
                 if not all(bool(p.isfinite().all()) for p in self.module.parameters()):
-                    raise NonFinite(f"parameters are not finite after step {self.n_steps - 1}; update refused")
+                    raise NonFinite(f"parameters are not finite after {self._where(self.n_steps - 1)}; update refused")
+                metrics |= self._evaluated(partial(notify, n_steps, n_steps))
         except BaseException:
             self.restore(*before)
             raise
-        return {"train/loss": float(values.mean()), "train/n_updates": self.n_steps}
+        if "lr" in (group := self._optimizer.param_groups[0]):
+            metrics["train/learning_rate"] = float(group["lr"])
+        return metrics
+
+    def _mean(self, losses: list[Tensor], first: int) -> float:
+        """Return the mean of a round's losses; raise NonFinite if one is not finite, `first` being the first's step."""
+        if not losses:
+            return 0.0
+        values = torch.stack(losses).double()
+        if len(bad := torch.nonzero(~values.isfinite())):
+            raise NonFinite(f"loss is {values[bad[0, 0]]} at {self._where(first + int(bad[0, 0]))}; update refused")
+        return float(values.mean())
+
+    def _evaluated(self, alive: Callable[[], None]) -> dict[str, float]:
+        """Return what the module's evaluation says if this is the end of an epoch."""
+        epoch, rest = divmod(self.n_steps, self.spec.epoch_steps or self.n_steps + 1)
+        if self._evaluate is None or rest:
+            return {}
+        return evaluated(f"evaluate() after epoch {epoch}", self.module, self._evaluate, alive)
+
+    def _where(self, step: int) -> str:
+        """Return in words which step this is, and which samples of its epoch's order it has."""
+        if not (n_steps := self.spec.epoch_steps):
+            return f"step {step}"
+        epoch, number = divmod(step, n_steps)
+        first, size = number * self.spec.batch_size, self.spec.batch_size
+        last = min(first + size, self.spec.n_samples) - 1
+        return f"step {step} (epoch {epoch + 1}, samples {first} to {last} of its order)"
 
     def _step(self, step: int) -> Tensor:
         """Make a step; return its loss."""
-        batch = _told(f"batches({step})", self._batches, step)
+        where = self._where(step)
+        batch = told(f"batches({step})" if self.spec.data is None else f"the data set at {where}", self._batches, step)
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
-            raise RuntimeError(f"batches({step}) must return (inputs, targets), got {_shown(batch)}")
+            raise RuntimeError(f"{where}: a batch must be (inputs, targets), got {quoted(batch)}")
         inputs, targets = _on(batch[0], self.device), _on(batch[1], self.device)
 
         def compute() -> Tensor:
             self._optimizer.zero_grad()
             loss = self._loss(self.module(inputs), targets)
             if not (isinstance(loss, Tensor) and loss.ndim == 0):
-                shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else _shown(loss)
-                raise TypeError(f"loss must return a tensor without axes, got {shape}")
+                shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else quoted(loss)
+                raise TypeError(f"loss must return a tensor without axes, such as a mean, got {shape}")
             loss.backward()
             return loss.detach()
 
-        loss: Tensor = _told(f"step {step}", self.around, _length(inputs), compute)
-        _told(f"the optimizer at step {step}", self._optimizer.step)
+        loss: Tensor = told(where, self.around, _length(inputs), compute)
+        if self.spec.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.spec.max_grad_norm)
+        told(f"the optimizer at {where}", self._optimizer.step)
         return loss
 
     # ------------------------------------------------------------------------------------- what goes out and in
     def published(self) -> np.ndarray:
         """Return the module's state as the bytes of a safetensors file."""
-        return _bytes(self.module.state_dict())
+        return as_bytes(self.module.state_dict())
 
     def state(self) -> tuple[Facts, np.ndarray]:
         """Return plain data and the bytes of a safetensors file: everything needed to go on exactly."""
@@ -181,14 +246,28 @@ class FitLearner:
             tensors = {_RANDOM: torch.get_rng_state()}
             if self.device.type == "cuda":
                 tensors[_RANDOM_CUDA] = torch.cuda.get_rng_state()
+            _, of_python, *python = random.getstate()
+            of_numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - users draw from the global generator
+        tensors |= {
+            _RANDOM_PYTHON: torch.tensor(of_python),
+            _RANDOM_NUMPY: torch.tensor(of_numpy["state"]["key"].astype(np.int64)),
+        }
         tensors |= {_MODULE + name: tensor for name, tensor in self.module.state_dict().items()}
+        tensors |= {_BUFFER + name: buffer for name, buffer in self._passing().items()}
         tensors |= {_OPTIMIZER + key: value for key, value in kept.items() if isinstance(value, Tensor)}
         numbers = {key: value for key, value in kept.items() if not isinstance(value, Tensor)}
         groups = []
         for i, group in enumerate(optimizer["param_groups"]):  # a learning rate may be a tensor
             tensors |= {f"{_GROUP}{i}/{name}": value for name, value in group.items() if isinstance(value, Tensor)}
             groups.append({name: value for name, value in group.items() if not isinstance(value, Tensor)})
-        return {"n_steps": self.n_steps, "groups": groups, "numbers": numbers}, _bytes(tensors)
+        beside = [*python, of_numpy["state"]["pos"], of_numpy["has_gauss"], of_numpy["gauss"]]
+        facts = {"n_steps": self.n_steps, "groups": groups, "numbers": numbers, "random": beside}
+        self._saved = facts, as_bytes(tensors)
+        return self._saved
+
+    def _passing(self) -> dict[str, Tensor]:
+        """Return the buffers that are no part of the module's state, by name."""
+        return {name: buffer for name, buffer in self.module.named_buffers() if name not in self.module.state_dict()}
 
     def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.
@@ -207,35 +286,25 @@ class FitLearner:
         groups = [group | _below(f"{_GROUP}{i}/", tensors) for i, group in enumerate(meta["groups"])]
         optimizer = {"state": rows, "param_groups": groups}
         what = "what was saved of this task does not fit its program"
-        _told(what, self.module.load_state_dict, _below(_MODULE, tensors))
-        _told(what, self._optimizer.load_state_dict, optimizer)
+        told(what, self.module.load_state_dict, _below(_MODULE, tensors))
+        told(what, self._optimizer.load_state_dict, optimizer)
+        for name, passing in self._passing().items():
+            passing.copy_(tensors[_BUFFER + name])
         with self._own():
             torch.set_rng_state(tensors[_RANDOM])
+            normal, *others = meta["random"]
+            random.setstate((random.getstate()[0], tuple(tensors[_RANDOM_PYTHON].tolist()), normal))
+            of_numpy = tensors[_RANDOM_NUMPY].numpy().astype(np.uint32)
+            np.random.set_state(("MT19937", of_numpy, *others))  # noqa: NPY002
             if _RANDOM_CUDA in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors[_RANDOM_CUDA])
-        self.n_steps = int(meta["n_steps"])
+        self.n_steps, self._saved = int(meta["n_steps"]), None
 
 
-def _told(what: str, call: Callable[..., _T], *args: object) -> _T:
-    """Call something of the user's; say in one line what raised.
-
-    Raises
-    ------
-    RuntimeError
-        If it raised, or wanted to end this process, which others use, too.
-    """
-    try:
-        return call(*args)
-    except torch.OutOfMemoryError:  # whoever called has more room to give
-        raise
-    except (Exception, SystemExit) as error:
-        said = " ".join(str(error).split())
-        raise RuntimeError(f"{what} raised {type(error).__name__}: {said}".rstrip(": ")) from error
-
-
-def _shown(value: object) -> str:
-    """Return a value in one short line."""
-    return f"{' '.join(repr(value).split()):.80}"
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - users draw from the global generator
+    torch.manual_seed(seed)
 
 
 def _on(value: Any, device: torch.device) -> Any:
@@ -257,7 +326,7 @@ def _length(value: Any) -> int:
     return len(value) if isinstance(value, Tensor) and value.ndim else 1
 
 
-def _bytes(tensors: Mapping[str, Tensor]) -> np.ndarray:
+def as_bytes(tensors: Mapping[str, Tensor]) -> np.ndarray:
     """Return tensors as the bytes of a safetensors file; those that share memory are each written."""
     alone = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     return np.frombuffer(safetensors.torch.save(alone), np.uint8)

@@ -4,6 +4,7 @@
     status.json    state of each task, replaced as a whole
     LOCK           who runs it now: epoch, address, process and machine of the scheduler; renewed while masters live
     journal/  metrics/  checkpoints/  logs/
+    fit/           of supervised work: its program and its data set, by their content
 
 Every file is replaced by temp and rename, so a reader never sees half of one.
 """
@@ -27,8 +28,10 @@ from drlnb.runtime.files.checkpoint import put
 from drlnb.runtime.files.lock import Lock, judged
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["RunDir"]
+__all__ = ["FIT", "RunDir"]
 
+#: The folder of supervised work alone.
+FIT = "fit"
 _FOLDERS = ("journal", "metrics", "checkpoints", "logs")
 _FILES = ("run.json", "status.json", "LOCK", "report.html")
 #: Where trackers write that were given no other place.
@@ -247,6 +250,31 @@ class RunDir:
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be written: {error.strerror}") from None
 
+    def add(self, files: Mapping[str, bytes]) -> None:
+        """Write files of supervised work, which are named by their content, in place of those that are not among them.
+
+        Nobody else may read them: they hold code, and perhaps data that is not for everybody.
+
+        Raises
+        ------
+        ConfigError
+            If they cannot be written.
+        """
+        for name, content in files.items():
+            path = self.path / FIT / name
+            beside = path.with_name(f"{name}.{uuid.uuid4().hex}.part")
+            try:
+                path.parent.mkdir(exist_ok=True)
+                if not path.exists():
+                    put(beside, content, private=True)
+                    beside.replace(path)
+            except OSError as error:
+                beside.unlink(missing_ok=True)
+                raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
+        for path in (self.path / FIT).glob("*.pickle") if files else ():
+            if path.name not in files:
+                path.unlink(missing_ok=True)
+
     def foreign(self) -> Path | None:
         """Return a file that drlnb did not write here, None if there is none."""
         return next((path for path in self.files() if not _is_ours(path.relative_to(self.path))), None)
@@ -256,7 +284,7 @@ class RunDir:
         for path in sorted((folder or self.path).iterdir()):
             if path.is_dir() and not path.is_symlink():
                 inside = list(self.files(path))
-                known = path.relative_to(self.path).parts[0] in (*_FOLDERS, *_TRACKS)
+                known = path.relative_to(self.path).parts[0] in (*_FOLDERS, FIT, *_TRACKS)
                 yield from inside if inside or known else [path]
             else:
                 yield path
@@ -272,7 +300,7 @@ class RunDir:
         stranger = self.foreign()
         if stranger is not None:
             raise ConfigError(f"{stranger} was not written by drlnb; move it away before {self.path} is overwritten")
-        for folder in (*_FOLDERS, *_TRACKS):
+        for folder in (*_FOLDERS, FIT, *_TRACKS):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
         for path in self.path.iterdir():
@@ -289,6 +317,8 @@ def _is_ours(path: Path) -> bool:
         return name.endswith(".jsonl")
     if parts[0] == "metrics":
         return name.endswith((".csv", ".part"))
+    if parts[0] == FIT:
+        return ".pickle" in name
     if parts[0] == "logs":
         return ".log" in name
     if parts[0] == "checkpoints" and len(parts) == 3:

@@ -22,6 +22,7 @@ from drlnb.runtime.protocol import Payload
 
 __all__ = [
     "JobFailed",
+    "Pickler",
     "RemoteTraceback",
     "pack_call",
     "pack_error",
@@ -50,10 +51,11 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.text}"""'
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """A cloudpickle that takes tensors off their CUDA device."""
 
     def reducer_override(self, obj: Any) -> object:
+        """Return how an object is pickled, where that is not as usual."""
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) is torch.Tensor and obj.is_cuda:
             return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
@@ -87,7 +89,7 @@ def unpack_planners(texts: Mapping[str, str], decisions: Collection[str]) -> Pla
 def pack_value(value: object) -> bytes:
     """Return any picklable value as bytes."""
     with io.BytesIO() as file:
-        _Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
+        Pickler(file, protocol=pickle.HIGHEST_PROTOCOL).dump(value)
         return file.getvalue()
 
 

@@ -41,7 +41,7 @@ from drlnb.runtime.master.collector_liveness import Losses
 from drlnb.runtime.master.effects import Effects
 from drlnb.runtime.master.lease_client import LeaseClient
 from drlnb.runtime.master.row_feed import RowFeed
-from drlnb.runtime.master.work import rounds_of
+from drlnb.runtime.master.work import located, rounds_of
 from drlnb.runtime.protocol import Payload, Plain, pool_task, task_stream
 
 __all__ = ["Master"]
@@ -73,9 +73,10 @@ class Master:
         self.n_replay_losses = n_replay_losses
         self.attempt = int(attached["attempt"])
         self.ids: Plain = {"run": run, "task": task, "attempt": self.attempt}
-        self.spec_plain = dict(attached["spec"])
-        self.spec = read_work(self.spec_plain)
+        self.spec = read_work(attached["spec"])
         self.out = Path(attached["out"])
+        #: As its processes get it.
+        self.spec_plain = located(self.spec, self.out).to_plain()
         self._attached = attached
         #: Settings of the algorithm that the user changed while former attempts ran.
         self.live = dict(attached.get("live", {}))

@@ -1,11 +1,14 @@
 """Configure the rounds of a task by the work that it is."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from drlnb.records.spec import FitWork, RlWork, WorkSpec
 from drlnb.rl.algorithms.registry import off_policy, settings_of
 from drlnb.rl.networks.policies import is_module
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["rounds_of"]
+__all__ = ["located", "rounds_of"]
 
 #: Why the steps of an MLP policy are never swapped.
 _UNSWAPPED = (
@@ -14,11 +17,18 @@ _UNSWAPPED = (
 )
 
 
+def located(spec: WorkSpec, out: Path) -> WorkSpec:
+    """Return a task's spec as its executors get it: with the files of a run directory where they are."""
+    if not isinstance(spec, FitWork) or spec.data is None:
+        return spec
+    return replace(spec, program=str(out / spec.program), data=str(out / spec.data))
+
+
 def rounds_of(spec: WorkSpec) -> Plain:
     """Return what a task's work says of the configuration of its round machine."""
     if isinstance(spec, FitWork):
-        made = {"n_envs": 0, "n_collectors": 0, "n_steps": spec.round_steps, "can_respawn": True}
-        return made | {"n_learners": spec.n_learners}
+        sizes = {"n_steps": spec.round_steps, "epoch_steps": spec.epoch_steps if spec.evaluates else 0}
+        return {"n_envs": 0, "n_collectors": 0, **sizes, "n_learners": spec.n_learners, "can_respawn": True}
     assert isinstance(spec, RlWork)
     settings = settings_of(spec)
     return {

@@ -22,7 +22,7 @@ from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.folds.task import TaskFold
 from drlnb.views.folds.warmup import WarmupFold
 
-__all__ = ["Fold", "fold_of"]
+__all__ = ["Fold", "acts", "fold_of"]
 
 _Made = TypeVar("_Made")
 
@@ -243,6 +243,11 @@ class Fold:
         if self.error_s > 0:
             return (f"clocks of the streams agree within {self.error_s * 1000:.2g} ms",)
         return ()
+
+
+def acts(fold: Fold) -> bool:
+    """Whether any task of a run has environments, as far as is known."""
+    return not fold.tasks or any(task.acts for task in fold.tasks.values())
 
 
 def fold_of(source: Journal | Fold) -> Fold:

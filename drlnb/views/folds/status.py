@@ -44,7 +44,10 @@ class TaskStatus:
     ep_rew_mean: float | None = None
     #: Mean raw return of the final deterministic episodes, None before them.
     eval_mean_reward: float | None = None
-    #: Seconds until the budget is used: rounds left times the median of the last 10; None while that is not known.
+    #: Mean loss of the latest round of supervised work, None of any other and before the first.
+    loss: float | None = None
+    #: Seconds until the budget is used: rounds left times the median of the last 10 (of supervised work, whose rounds
+    #: differ in size: steps left times the mean); None while that is not known.
     eta_s: float | None = None
     #: Collectors, executors and masters of this task that were started again.
     n_restarts: int = 0
@@ -122,7 +125,8 @@ def _trained(fold: Fold, task: TaskFold, said: TaskStatus) -> TaskStatus:
     """Return a task's status with what has come of its rounds."""
     latest, made = task.latest, task.made
     total = int(latest.config.get("total_timesteps", said.total_timesteps))
-    round_s, ep_rew_mean = fold.keep(("status", task.name), task.n_changes, partial(_recent, task))
+    round_s, n_steps, ep_rew_mean, loss = fold.keep(("status", task.name), task.n_changes, partial(_recent, task))
+    n_left = max(0, total - made.n_timesteps)
     unsaved = latest.unsaved if said.state == "paused" else None
     return replace(
         said,
@@ -130,22 +134,33 @@ def _trained(fold: Fold, task: TaskFold, said: TaskStatus) -> TaskStatus:
         n_timesteps=made.n_timesteps,
         total_timesteps=total,
         ep_rew_mean=ep_rew_mean,
+        loss=loss,
         eval_mean_reward=next((e.mean_reward for _, e in reversed(task.evaluations()) if e.deterministic), None),
-        eta_s=_eta_s(round_s, max(0, total - made.n_timesteps), task.n_samples) if said.state == "running" else None,
+        eta_s=_eta_s(round_s, n_left, n_steps, whole=task.acts) if said.state == "running" else None,
         n_restarts=task.n_restarts,
         last_loss=task.last_loss,
         elapsed_s=made.elapsed_s,
     )
 
 
-def _recent(task: TaskFold) -> tuple[Floats, float | None]:
-    """Return the durations of the latest rounds, in seconds, and the latest mean return; they change once per round."""
+def _recent(task: TaskFold) -> tuple[Floats, float, float | None, float | None]:
+    """Return the durations of the latest rounds, in seconds, their steps, the latest mean return, and the latest loss.
+
+    They change once per round.  Steps are those of the latest round, or, where rounds differ in size, their mean.
+    """
     round_s, returns = (finite(task.metric(name)) for name in ("round/time_s", "rollout/ep_rew_mean"))
-    return round_s[-_ROUNDS:], float(returns[-1]) if len(returns) else None
+    round_s, last = round_s[-_ROUNDS:], float(returns[-1]) if len(returns) else None
+    if task.acts:
+        return round_s, task.n_samples, last, None
+    made, number = (np.concatenate([[0.0], task.metric(name)])[-_ROUNDS - 1 :] for name in ("n_timesteps", "round"))
+    losses = finite(task.metric("train/loss"))
+    n_steps = float(made[-1] - made[0]) / max(1.0, number[-1] - number[0])  # older rounds may have been thinned out
+    return round_s, n_steps, last, float(losses[-1]) if len(losses) else None
 
 
-def _eta_s(round_s: Floats, n_left: int, n_samples: int) -> float | None:
-    """Guess the seconds until so many steps are made, in rounds of `n_samples`."""
-    if len(round_s) < _FEWEST or n_samples <= 0:
+def _eta_s(round_s: Floats, n_left: int, n_steps: float, *, whole: bool) -> float | None:
+    """Guess the seconds until so many steps are made, in rounds of `n_steps`; `whole`: no round is shorter."""
+    if len(round_s) < _FEWEST or n_steps <= 0:
         return None
-    return math.ceil(n_left / n_samples) * float(np.median(round_s))
+    n_rounds = n_left / n_steps
+    return math.ceil(n_rounds) * float(np.median(round_s)) if whole else float(n_rounds * np.mean(round_s))

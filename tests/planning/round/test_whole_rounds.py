@@ -325,6 +325,7 @@ def test_defaults():
         "warmup": {},
         "swapping": {},
         "seed": 0,
+        "epoch_steps": 0,
         "unswapped": "",
         "can_respawn": False,
         "checkpoint_every": 10,

@@ -1,7 +1,9 @@
 """Programs of supervised work: what a user writes, good and bad."""
 
+import random
 from collections import namedtuple
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -37,8 +39,11 @@ def wide():
 def plain_loop(program, n_steps, seed=0):
     """Return the parameters after a plain PyTorch loop, by name."""
     threads, numbers = torch.get_num_threads(), torch.get_rng_state()
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     torch.set_num_threads(1)
     try:
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
         torch.manual_seed(seed)
         module, optimizer, loss, give = program()
         for step in range(n_steps):
@@ -49,6 +54,8 @@ def plain_loop(program, n_steps, seed=0):
     finally:
         torch.set_num_threads(threads)
         torch.set_rng_state(numbers)
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
     return module.state_dict()
 
 
@@ -127,6 +134,38 @@ def named():
         return Pair(inputs, -inputs), targets
 
     return module, torch.optim.Adam(module.parameters(), lr=torch.tensor(0.01)), nn.functional.mse_loss, given
+
+
+def tied():
+    """Return a module of which two layers share a parameter."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    module[1].weight = module[0].weight
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    return module, optimizer, nn.functional.mse_loss, lambda step: (torch.full((2, 4), step / 10), torch.ones(2, 4))
+
+
+class Counting(nn.Module):
+    """Has a buffer that is no part of its state."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.register_buffer("n_calls", torch.zeros(()), persistent=False)
+
+    def forward(self, inputs):
+        self.n_calls += 1
+        return self.layer(inputs) * self.n_calls
+
+
+def noisy():
+    """Its data draws from the random numbers of Python, numpy and torch, and its module counts its calls."""
+    module = Counting()
+
+    def given(step):
+        noise = torch.tensor([random.gauss(0.0, 1.0), np.random.normal(), torch.randn(()).item()])  # noqa: NPY002
+        return noise.repeat(4, 1), torch.ones(4, 1)
+
+    return module, torch.optim.Adam(module.parameters()), nn.functional.mse_loss, given
 
 
 class Alone(nn.Module):

@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from drlnb.records.columns import leasing as words_of_leasing
 from drlnb.records.common import SettingChanged
 from drlnb.records.effect import NEXT_ROUND
+from drlnb.records.journal import Journal
+from drlnb.sim.costs import Costs
+from drlnb.sim.training.fleet import run_tasks
 from drlnb.views.leasing import gantt
 from tests.views.journals import Run, runs, two_tasks
 from tests.views.wire import decode
@@ -32,6 +35,29 @@ def test_a_window_counts_what_lies_in_it():
     assert view.value("held") == pytest.approx(0.5)
     assert view.value("computing") == pytest.approx(0.5)
     assert [row[1] for row in view.rows()] == ["b"]
+
+
+def test_every_slot_of_a_gangs_lease_counts():
+    """Five rounds of four gradients of 1 s on two slots, then .5 s on the first: 2.5 s and 2 s of 2.5 s, by slot.
+
+    One lease of one slot before, .5 s, makes the first parameters; leases take 2 ms more, for messages.
+    """
+    costs = Costs(collect_s=0.01, compute_s=4.0, finish_s=0.5, publish_s=0.001, collect_cv=0.0, service_cv=0.0)
+    pool, (task,) = run_tasks(
+        range(1), n_slots=2, n_rounds=5, n_collectors=4, hold="round", seed=1, costs=costs, config={"n_learners": 2}
+    )
+    journal = Journal(streams={each.host.stream.header.stream: each.host.stream for each in (pool, task)})
+    view = gantt.gantt(journal)
+    starts, stops = (view.columns["bars"][name] for name in ("start", "stop"))
+    assert len(starts) == 1 + 2 * 5, "a bar for each slot"
+    assert (stops - starts).sum() == pytest.approx(0.502 + 10 * 2.502, abs=0.001)
+    span_s = stops.max() - starts.min()
+    assert view.value("utilisation") == pytest.approx((0.5 + 5 * 4.5) / (2 * span_s), abs=0.001)
+    work = view.columns["work"]
+    by_lane = [float((work["stop"] - work["start"])[work["lane"] == lane].sum()) for lane in (0, 1)]
+    assert by_lane == [pytest.approx(0.5 + 5 * 2.5, abs=0.001), pytest.approx(5 * 2.0, abs=0.001)]
+    assert view.notes[0].endswith("100 % after the last"), "the second slot waits .5 s for the first one's parameters"
+    assert [view.value(name) for name in ("bound", "expected")] == [None, None], "theory is of one slot a task"
 
 
 def test_sentence_of_the_first_minute():

@@ -1,0 +1,259 @@
+"""Train a PyTorch module on a data set, as a run like any other."""
+
+import contextlib
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from drlnb.fleet.launch import Files
+from drlnb.fleet.plain import COUNT, Plain, by_name, first_line
+from drlnb.fleet.tasks.planners import chosen, without_effect
+from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
+from drlnb.fleet.tasks.task import NAME
+from drlnb.fleet.training import Training
+from drlnb.planning.settings import BUDGETS
+from drlnb.records.errors import ConfigError
+from drlnb.records.settings import POSITIVE, fitting, optional, quoted
+from drlnb.records.spec import LIMITS, FitWork
+from drlnb.records.units import read_bytes
+from drlnb.rl.pickled import display_name
+from drlnb.runtime.files.run_directory import FIT
+from drlnb.runtime.ipc.pickled_work import pack_work
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["fit"]
+
+_NAMED = fitting(
+    "1 to 80 letters, digits, '-', '_' or '.'", lambda name: isinstance(name, str) and bool(NAME.fullmatch(name))
+)
+_NORM = optional(POSITIVE)
+
+
+class _Fleet(Protocol):
+    """What starts runs."""
+
+    def begin(
+        self, spec: RunSpec, out: str | Path, on_existing: str, start: None = None, files: Files | None = None
+    ) -> Training: ...
+
+
+def fit(
+    self: _Fleet,
+    module: "torch.nn.Module",
+    dataset: object,
+    loss: Callable[..., object],
+    optimizer: Callable[..., object],
+    *,
+    optimizer_kwargs: Plain | None = None,
+    batch_size: int,
+    n_epochs: int,
+    evaluate: Callable[..., object] | None = None,
+    max_grad_norm: float | None = None,
+    seed: int = 0,
+    memory_budget: str | int | None = None,
+    planners: Mapping[str, object] | str | None = None,
+    settings: Plain | None = None,
+    name: str = "fit",
+    out: str | Path | None = None,
+    on_existing: str = "error",
+) -> Training:
+    """Start to train a PyTorch module on a data set; return as soon as the run is registered.
+
+    Parameters are those of the plain loop in docs/batching.md, bit by bit on CPUs.  All that is given is copied when it
+    is called: the module stays as it is, :meth:`~drlnb.fleet.training.Training.load` returns the trained one.
+
+    Parameters
+    ----------
+    module
+        Any module, in training mode.
+    dataset
+        With ``__len__`` and ``__getitem__``, of samples ``(input, target)``; or a function or class without arguments
+        that makes one, which is called here for its length, and in each process that trains.
+    loss
+        ``(output, target) -> `` tensor without axes.
+    optimizer
+        Class, or function, that makes an optimiser of ``module.parameters()`` and `optimizer_kwargs`.
+    optimizer_kwargs
+        Its arguments.
+    batch_size
+        Samples of a step; the last step of an epoch has what is left.
+    n_epochs
+        Times that the data set is gone through, each in an order of its own.
+    evaluate
+        ``module -> {name: number}``, called after each epoch, in evaluation mode and without gradients, with the module
+        on its device: rows ``eval/NAME`` of the metrics.
+    max_grad_norm
+        Norm to which each step's gradient is clipped, as by ``torch.nn.utils.clip_grad_norm_``; None: it is not.
+    seed
+        Of the order of samples and of the random numbers of torch, numpy and Python.
+    memory_budget
+        Bytes that a step may use on its device, such as ``8GiB``; None: any number, and nothing is swapped.
+    planners, settings
+        As of :meth:`drlnb.fleet.fleet.Fleet.train`; those of collectors are refused.
+    name
+        Of the task.
+    out, on_existing
+        As of :meth:`drlnb.fleet.fleet.Fleet.train`.  The run directory holds the module and the data set, too.
+
+    Returns
+    -------
+    Training
+        A run with one task.
+
+    Raises
+    ------
+    ConfigError
+        If something of that is wrong, or cannot travel to another process; nothing was made then.
+    RunLocked, SpecMismatch
+        As of :meth:`drlnb.fleet.fleet.Fleet.train`.
+    """
+    problems = [
+        *_wrong_parts(module, loss, optimizer, evaluate),
+        COUNT.problem("batch_size", batch_size),
+        COUNT.problem("n_epochs", n_epochs),
+        LIMITS["seed"].problem("seed", seed),
+        _NORM.problem("max_grad_norm", max_grad_norm),
+        BUDGETS.problem("memory_budget", memory_budget),
+        _NAMED.problem("name", name),
+        *without_effect(planners if isinstance(planners, Mapping) else ()),
+        *without_effect(settings if isinstance(settings, Mapping) else ()),
+    ]
+    if found := [problem for problem in problems if problem]:
+        raise ConfigError(found)
+    kwargs = dict(by_name("optimizer_kwargs", optimizer_kwargs))
+    rules = chosen(planners)
+    others = {"loss": loss, "optimizer": optimizer, "optimizer_kwargs": kwargs, "evaluate": evaluate}
+    _refuse_kind(dataset)
+    program, data = pack_work(module, dataset, others)
+    with _left_alone():
+        n_samples = _length(dataset, seed, batch_size)
+        _refuse_optimizer(module, optimizer, kwargs)
+        _refuse_unsaved(module)
+    files = {
+        f"{kind}-{hashlib.sha256(content).hexdigest()[:32]}.pickle": content
+        for kind, content in (("program", program), ("data", data))
+    }
+    n_steps = n_epochs * -(-n_samples // batch_size)
+    if problem := LIMITS["total_timesteps"].problem("steps over all epochs", n_steps):
+        raise ConfigError(problem)
+    of_program, of_data = (f"{FIT}/{file}" for file in files)
+    work = FitWork(
+        name=name,
+        program=of_program,
+        data=of_data,
+        n_samples=n_samples,
+        batch_size=batch_size,
+        optimizer=f"{display_name(optimizer)}({', '.join(f'{key}={quoted(value)}' for key, value in kwargs.items())})",
+        evaluates=evaluate is not None,
+        max_grad_norm=None if max_grad_norm is None else float(max_grad_norm),
+        total_timesteps=n_steps,
+        seed=seed,
+        memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
+    )
+    spec = run_spec((work,), rules, settings=settings)
+    return self.begin(spec, out or default_out(), on_existing, files=files)
+
+
+def _wrong_parts(module: object, loss: object, optimizer: object, evaluate: object) -> Iterator[str]:
+    """Yield what is wrong with the parts of a program."""
+    import torch
+
+    if not isinstance(module, torch.nn.Module):
+        yield f"module must be a torch.nn.Module, got {quoted(module)}"
+    elif not module.training:
+        yield "module is in evaluation mode, in which nothing would be dropped out: call module.train() before"
+    elif any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
+        yield "module has lazy parameters, whose shapes nobody knows: put one batch through it before"
+    if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
+        wanted = "a class such as torch.optim.Adam, or a function that makes an optimizer"
+        yield f"optimizer must be {wanted}, got {quoted(optimizer)}"
+    if not callable(loss):
+        yield f"loss must be a function of (output, target), got {quoted(loss)}"
+    if isinstance(loss, torch.nn.Module) and isinstance(module, torch.nn.Module):
+        ours = {id(parameter) for parameter in module.parameters()}
+        if any(id(parameter) not in ours for parameter in loss.parameters()):
+            yield "loss has parameters of its own, which no optimizer gets: make it a part of the module"
+    if evaluate is not None and not callable(evaluate):
+        yield f"evaluate must be a function of the module, got {quoted(evaluate)}"
+
+
+@contextlib.contextmanager
+def _left_alone() -> Iterator[None]:
+    """Leave random numbers, and what libraries keep once per process, as they are."""
+    from drlnb.runtime.children.ambient import ambient, put_back
+
+    before = ambient()
+    try:
+        yield
+    finally:
+        put_back(before)
+
+
+def _refuse_kind(dataset: object) -> None:
+    """Raise ConfigError if samples of a data set cannot be asked for by their number."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    if isinstance(dataset, DataLoader):
+        raise ConfigError(
+            "dataset must be what the DataLoader reads (its dataset): batches are made where they are needed"
+        )
+    indexed = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, IterableDataset) or not (indexed or callable(dataset)):
+        raise ConfigError(
+            f"dataset must have __len__ and __getitem__, or be a function that makes such a one, got {quoted(dataset)}"
+        )
+
+
+def _length(dataset: object, seed: int, batch_size: int) -> int:
+    """Return the samples of a data set, or of what makes it; raise ConfigError if it cannot be trained on."""
+    from drlnb.runtime.children.data_sets import batch_of, made_of
+
+    try:
+        made = made_of(dataset, seed)
+        _refuse_kind(made)
+        n_samples = len(made)
+        batch = batch_of(made, [0]) if n_samples else ()
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"dataset cannot be read: {type(error).__name__}: {first_line(error)}") from error
+    if n_samples < batch_size:
+        raise ConfigError(f"dataset has {n_samples:,} samples, less than batch_size = {batch_size:,}")
+    if not (isinstance(batch, list | tuple) and len(batch) == 2):
+        raise ConfigError(f"each sample of dataset must be a pair (input, target), got {quoted(batch)}")
+    return n_samples
+
+
+def _refuse_optimizer(module: "torch.nn.Module", optimizer: Callable[..., object], kwargs: Plain) -> None:
+    """Raise ConfigError if what is called an optimiser makes none."""
+    import torch
+
+    try:
+        made = optimizer(module.parameters(), **kwargs)
+    except Exception as error:
+        raise ConfigError(f"optimizer cannot be made: {type(error).__name__}: {first_line(error)}") from error
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer must make a torch.optim.Optimizer, it made {quoted(made)}")
+    if any(
+        p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+        for p in inspect.signature(made.step).parameters.values()
+    ):
+        raise ConfigError(
+            f"optimizer {type(made).__name__} computes losses itself (its step has a closure): take another"
+        )
+
+
+def _refuse_unsaved(module: "torch.nn.Module") -> None:
+    """Raise ConfigError if a module's state cannot be saved."""
+    from drlnb.runtime.children.fit import as_bytes
+
+    try:
+        as_bytes(module.state_dict())
+    except Exception as error:
+        raise ConfigError(
+            f"the state of module cannot be saved: {type(error).__name__}: {first_line(error)}"
+        ) from error
