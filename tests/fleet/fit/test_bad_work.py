@@ -84,6 +84,7 @@ SGD = torch.optim.SGD(NET.parameters(), lr=0.1)
         ({"evaluate": 3}, "evaluate must be a function of the module, got 3"),
         ({"name": "a/b"}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 'a/b'"),
         ({"planners": {"warmup": "saa"}}, "warmup has no effect on supervised work"),
+        ({"planners": {"collect": "proportional"}}, "collect has no effect on supervised work"),
         ({"settings": {"warmup.rho": 2.0}}, "warmup.rho has no effect on supervised work"),
         ({"settings": {"task.priority": 2}}, "task.priority"),
         ({"planners": {"hold": "no"}}, "hold"),
