@@ -81,6 +81,7 @@ SGD = torch.optim.SGD(NET.parameters(), lr=0.1)
         ({"max_grad_norm": 0}, "max_grad_norm must be a number"),
         ({"max_grad_norm": float("nan")}, "max_grad_norm must be a number"),
         ({"memory_budget": "much"}, "memory_budget must be"),
+        ({"memory_budget": 100}, "the budget must be above the "),
         ({"evaluate": 3}, "evaluate must be a function of the module, got 3"),
         ({"name": "a/b"}, "name must be 1 to 80 letters, digits, '-', '_' or '.', got 'a/b'"),
         ({"planners": {"warmup": "saa"}}, "warmup has no effect on supervised work"),
