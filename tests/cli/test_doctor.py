@@ -37,7 +37,7 @@ def test_a_torch_that_cannot_be_imported_is_missing():
 def test_torch_is_asked_in_a_child(tmp_path):
     """It says its version, its CUDA, its devices and why there are none; what it wrote beside that is in the log."""
     facts = ask_torch(tmp_path / "log")
-    assert facts["version"] == version("torch")
+    assert facts["version"].partition("+")[0] == version("torch").partition("+")[0], "builds may say what for"
     assert bool(facts["devices"]) != bool(facts["why"])
 
 

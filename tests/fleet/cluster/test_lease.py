@@ -281,7 +281,7 @@ def test_functions_share_a_slot_with_a_task(tmp_path, capsys):
                 assert (n, lease.run(double, "again")[1]) == (1, 2), "what was kept is there, and only in this lease"
                 with pytest.raises(ZeroDivisionError) as error:
                     lease.run(lambda: 1 // 0)
-                assert "test_lease.py" in str(error.value.__cause__)
+                assert "in <lambda>" in str(error.value.__cause__), "cloudpickle leaves the file out since 3.1.3"
                 if not run.ended:
                     _waits_for_itself(run)
         assert capsys.readouterr().out == "doubled on cpu\nagain on cpu\n" * 3
