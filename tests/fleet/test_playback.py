@@ -12,7 +12,7 @@ from drlnb.fleet.playback import readable
 from drlnb.fleet.rows import row_feed
 from drlnb.records.base import Record
 from drlnb.records.errors import CheckpointError, ConfigError, JournalError
-from drlnb.records.journal import StreamOpened, line_of
+from drlnb.records.journal import JOURNAL_FORMAT, StreamOpened, line_of
 from drlnb.records.round import EndTask, MetricsRecorded, PauseAsked, TaskOpened
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.run_directory import RunDir
@@ -186,7 +186,7 @@ def test_what_cannot_be_played_is_said(tmp_path, out):
             drlnb.play(out, speed=speed)
     path = out / "journal" / "task-b-a1.jsonl"
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace('"format":5', '"format":99', 1), encoding="utf-8")
+    path.write_text(text.replace(f'"format":{JOURNAL_FORMAT}', '"format":99', 1), encoding="utf-8")
     with pytest.raises(
         JournalError, match="journal format 99, this drlnb reads 5: read it with the version that wrote it"
     ):

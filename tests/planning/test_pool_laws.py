@@ -62,7 +62,7 @@ class World(RuleBasedStateMachine):
 
     @initialize(queue=st.sampled_from(["fifo", "drr"]), residency=st.booleans())
     def begin(self, queue, residency):
-        self.settings = LeasingSettings(queue=queue, residency=residency, reserve_after_s=2.0)
+        self.settings = LeasingSettings(queue=queue, residency=residency)
         self.pool = pool_of(CheckedPool, self.settings)
         self.t, self.said, self.rounds = 0.0, [], dict.fromkeys(TASKS, 0)
         self.attempts, self.epochs, self.fences = dict.fromkeys(TASKS, 1), dict.fromkeys(SLOTS, 0), {}

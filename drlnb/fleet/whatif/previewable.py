@@ -102,8 +102,6 @@ def why_unfelt(key: str, value: object, now: Rules, played: Sequence[RecordedTas
         if now.settings.queue != "fifo":
             return f"the queue {now.settings.queue!r} does not age"
         return "" if len(given) > 1 else "all tasks have the same priority, so each ages as fast as the others"
-    if key == "leasing.reserve_after_s":
-        return "" if any(task.most_slots > 1 for task in played) else "none of these tasks asks for several slots"
     if key == "leasing.residency":
         if now.n_slots == 1:
             return "there is one slot, so none can be preferred"

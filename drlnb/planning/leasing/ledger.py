@@ -124,11 +124,15 @@ class Ledger:
             if slot is not None and slot.lendable:
                 yield slot
 
+    def n_usable(self, kind: RequestKind) -> int:
+        """Return how many slots exist and may serve a kind of requests."""
+        return sum(1 for _ in self.usable(kind))
+
     def n_due(self, kind: RequestKind) -> int:
         """Return how many slots a request gets: all that it wants, or those that exist if they are fewer and do."""
         if kind.n_slots == kind.n_least:
             return kind.n_slots
-        return max(kind.n_least, min(kind.n_slots, sum(1 for _ in self.usable(kind))))
+        return max(kind.n_least, min(kind.n_slots, self.n_usable(kind)))
 
     def why_never(self, task: str, kind: RequestKind) -> str:
         """Return why a task's request of a kind can never be met; empty if it can, or may."""

@@ -27,9 +27,6 @@ from drlnb.records.errors import ConfigError
 
 __all__ = ["PLACE_LOST", "RULES", "apply", "laws"]
 
-#: Name of the deadline after which a gang is due for a reservation; the request's id follows.
-_RESERVE = "reserve/"
-
 
 def epoch_raised(ledger: Ledger, event: records.EpochRaised, out: Out) -> None:
     """Grant under a later epoch from now on; leases that live keep their fences."""
@@ -42,8 +39,6 @@ def epoch_raised(ledger: Ledger, event: records.EpochRaised, out: Out) -> None:
 
 def deadline_passed(ledger: Ledger, event: DeadlinePassed, out: Out) -> None:
     """Expire leases that have been silent or held for too long, and drop requests that nobody polls for."""
-    if event.name.startswith(_RESERVE):
-        return  # the pump that follows sees which gang is due
     if event.name != "reap":
         raise Impossible("with no deadline but 'reap'")
     ledger.reaping = False
@@ -109,14 +104,12 @@ def _queued(ledger: Ledger, request_id: str, out: Out) -> None:
         return
     ask_holders(ledger, lease, out)
     if lease.n_slots > 1 or lease.allowed:
-        n_allowed = sum(1 for _ in ledger.usable(lease.kind))
+        n_allowed = ledger.n_usable(lease.kind)
         if n_allowed < lease.kind.n_least:
             unmet = records.RequestUnmet(
                 request_id=request_id, task=lease.task, n_slots=lease.n_slots, n_allowed=n_allowed
             )
             out.append(unmet)
-    if lease.n_slots > 1:
-        out.append(SetDeadline(name=_RESERVE + request_id, after_s=ledger.settings.reserve_after_s))
 
 
 #: The rule for each kind of event.

@@ -4,10 +4,13 @@
 asking less ``age_quantum_s`` x priority, smallest first.  ``drr``: deficit round robin, whose virtual time counts slot
 seconds: each task's next turn comes after its latest lease has been paid off; a priority step is worth a median hold.
 
-**Gangs** get all of their slots or none, and hold nothing while they wait.  One that has waited for `reserve_after_s`
-has freed slots kept for it; somebody else may use one only if, by the 95th percentile of its holds, it is back before
-the gang could start.  One gang at a time, so that no two wait for each other's slots.
+**Gangs** get all of their slots or none, and hold nothing while they wait.  One that is first in the order has free
+slots kept for it, else requests of one slot would pass it for ever; somebody behind it may use one only if, by the 95th
+percentile of its holds, it is back before the gang could start.  One gang at a time, so that no two wait for each
+other's slots.
 """
+
+from collections.abc import Collection
 
 from drlnb.planning.leasing.ledger import Ledger
 from drlnb.planning.leasing.life import Lease
@@ -26,8 +29,11 @@ def pump(ledger: Ledger, out: list[Record]) -> None:
     """Grant free slots to those who wait, in their order."""
     if not ledger.queue and not ledger.reserved:
         return
-    _reserve(ledger, out)
-    while (request_id := ledger.queue.first(lambda kind: _fits(ledger, kind))) is not None:
+    while True:
+        _reserve(ledger, out)
+        request_id = ledger.queue.first(lambda kind: _fits(ledger, kind))
+        if request_id is None:
+            break
         _grant(ledger, ledger.open[request_id], out)
     if ledger.reserved:
         _back_fill(ledger, out)
@@ -55,7 +61,7 @@ def _grant(ledger: Ledger, lease: Lease, out: list[Record], slots: tuple[str, ..
         drop(ledger, lease)
         out.append(RequestRefused(subject=lease.request_id, reason=PLACE_LOST))
         return
-    slots = slots or _choose(ledger, lease)
+    slots = slots or _choose(ledger, lease, ledger.free)
     demand = any(
         not kind.allowed or not set(kind.allowed).isdisjoint(slots)
         for kind in ledger.queue.kinds
@@ -75,11 +81,11 @@ def _count_lacking(ledger: Ledger, lease: Lease, n_lent: int, out: list[Record])
     book.n_lacking = n_lacking
 
 
-def _choose(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
-    """Return free slots for a request: holding its version, its home, on its node, longest unused."""
+def _choose(ledger: Ledger, lease: Lease, among: Collection[str]) -> tuple[str, ...]:
+    """Return slots for a request, of some: holding its version, its home, on its node, longest unused."""
     preferred: list[str] = []
     if ledger.settings.residency:
-        preferred = [slot for slot in ledger.tasks[lease.task].resident if slot in ledger.free]
+        preferred = [slot for slot in ledger.tasks[lease.task].resident if slot in among]
         preferred = [slot for slot in preferred if ledger.holds_version(lease, slot)]
         preferred += [lease.home] if lease.home else []
 
@@ -87,15 +93,15 @@ def _choose(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
         """Own node first, then the longest rest."""
         return ledger.slots[name].node != lease.node, ledger.slots[name].used_t, name
 
-    free = [name for name in lease.allowed or ledger.free if name in ledger.free]
-    first = next((name for name in preferred if name in free), None) or min(free, key=rank)
-    rest = sorted(set(free) - {first}, key=lambda name: (name not in preferred, rank(name)))
+    usable = [name for name in lease.allowed or among if name in among]
+    first = next((name for name in preferred if name in usable), None) or min(usable, key=rank)
+    rest = sorted(set(usable) - {first}, key=lambda name: (name not in preferred, rank(name)))
     return (first, *rest[: ledger.n_due(lease.kind) - 1])
 
 
 # -------------------------------------------------------------------- reservations
 def _reserve(ledger: Ledger, out: list[Record]) -> None:
-    """Keep free slots for the gang that has waited for too long; grant it when it has all."""
+    """Keep free slots for the gang whose turn it is; grant it when it has all."""
     while True:
         gang = _gang(ledger)
         if gang is None or ledger.gang != gang.request_id:
@@ -104,15 +110,15 @@ def _reserve(ledger: Ledger, out: list[Record]) -> None:
                 move(ledger, ledger.slots[name], "unreserve")
         if gang is None:
             return
-        n_before, n_due = len(ledger.reserved), ledger.n_due(gang.kind)
         free = sorted((slot for slot in ledger.usable(gang.kind) if slot.state == "free"), key=lambda slot: slot.name)
-        for slot in free[: n_due - n_before]:
-            move(ledger, slot, "reserve")
-        if len(ledger.reserved) < n_due:
-            if len(ledger.reserved) > n_before:
+        there = {*ledger.reserved, *[slot.name for slot in free]}
+        if len(there) < ledger.n_due(gang.kind):
+            for slot in free:
+                move(ledger, slot, "reserve")
+            if free:
                 out.append(_reserved(ledger, gang))
             return
-        _grant(ledger, gang, out, tuple(sorted(ledger.reserved)))
+        _grant(ledger, gang, out, _choose(ledger, gang, there))
 
 
 def _reserved(ledger: Ledger, gang: Lease) -> SlotsReserved:
@@ -126,14 +132,22 @@ def _reserved(ledger: Ledger, gang: Lease) -> SlotsReserved:
 
 
 def _gang(ledger: Ledger) -> Lease | None:
-    """Return the gang that slots are kept for: the one so far while it can be served, else the first that is due."""
+    """Return the gang that slots are kept for: the one so far while it can be served, else one that is next.
+
+    Nobody before it in the order that can be served wants any of its slots.
+    """
     known = ledger.open.get(ledger.gang or "")
-    heads = [known] if known is not None else []
-    gangs = [ledger.open[request_id] for request_id in ledger.queue.heads(lambda kind: kind.n_slots > 1)]
-    heads += [lease for lease in gangs if ledger.t - lease.asked_t >= ledger.settings.reserve_after_s]
-    for lease in heads:
-        if sum(1 for _ in ledger.usable(lease.kind)) >= lease.kind.n_least:
+    if known is not None and ledger.n_usable(known.kind) >= known.kind.n_least:
+        return known
+    if all(kind.n_slots == 1 for kind in ledger.queue.kinds):
+        return None
+    wanted = set[str]()
+    for request_id in ledger.queue.heads(lambda kind: ledger.n_usable(kind) >= kind.n_least):
+        lease = ledger.open[request_id]
+        slots = {slot.name for slot in ledger.usable(lease.kind)}
+        if lease.n_slots > 1 and not slots & wanted:
             return lease
+        wanted |= slots
     return None
 
 

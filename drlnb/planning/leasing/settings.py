@@ -40,8 +40,6 @@ class LeasingSettings(Declared):
     queue: str = setting("fifo", choice(*QUEUES))
     #: Seconds of waiting that weigh as much as one step of priority.
     age_quantum_s: float = setting(30.0, SECONDS)
-    #: Seconds after which freed slots are kept for a gang that waits.
-    reserve_after_s: float = setting(30.0, SECONDS)
     #: Share of a batch's compute above which a switch is too dear to yield for, dimensionless.
     switch_limit_frac: float = setting(0.2, NOT_NEGATIVE, owner="task")
     #: Seconds of silence after which the table takes a lease away: above a loop's hiccups, below TCP's 30 s.

@@ -93,8 +93,6 @@ class RecordedTask:
         self.costs = Costs.from_mapping({"switch_s": switch_s, **_saving(stream)})
         #: Collector and mode -> its latest starts, but for those that tell nothing.
         self._starts: defaultdict[tuple[int, str], deque[float]] = defaultdict(lambda: deque(maxlen=MOST))
-        #: The most slots that it asked for together.
-        self.most_slots = max((request.n_slots for request in stream.of(words.RequestSlot)), default=1)
         warm_t: dict[str, float] = {}
         for ready in stream.each(CollectorReady):
             if is_guide(warm_t, ready):

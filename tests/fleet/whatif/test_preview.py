@@ -11,7 +11,7 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Journal
 from drlnb.records.round import ExperienceArrived
-from tests.sim.recorded.test_recorded import gangs, journal_of
+from tests.sim.recorded.test_recorded import journal_of
 from tests.sim.recorded.test_recorded_starts import respawned
 
 TASKS = ["sim0", "sim1", "sim2"]
@@ -67,13 +67,6 @@ def test_wrong_wishes_are_one_clear_line(journal, key, value, task, said):
     with pytest.raises(ConfigError) as error:
         preview(journal, key, value, task, tasks=TASKS)
     assert said in str(error.value)
-
-
-def test_only_gangs_feel_for_how_long_slots_are_kept(journal):
-    """Tasks of one slot are told why not; tasks of two get a figure."""
-    with pytest.raises(ConfigError, match="none of these tasks asks for several slots"):
-        preview(journal, "leasing.reserve_after_s", 1.0, tasks=TASKS)
-    assert 0.5 < preview(gangs("yield"), "leasing.reserve_after_s", 0.1, tasks=TASKS).speedup < 2.0
 
 
 def test_too_little_recorded_is_said():

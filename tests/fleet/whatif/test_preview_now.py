@@ -18,7 +18,6 @@ from drlnb.sim.costs import Costs
 from drlnb.sim.recorded.play import pools_of, recorded_tasks, slots_of
 from drlnb.sim.recorded.settings import pool_settings, priorities, task_rules
 from drlnb.sim.training.fleet import run_tasks
-from tests.sim.recorded.test_recorded import gangs
 from tests.sim.recorded.test_recorded_starts import respawned
 
 TASKS = ["sim0", "sim1", "sim2"]
@@ -211,20 +210,13 @@ MATTERS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "key",
-    sorted({key for key in PREVIEWED if not key.startswith(("warmup.", "swapping."))} - {"leasing.reserve_after_s"}),
+    sorted({key for key in PREVIEWED if not key.startswith(("warmup.", "swapping."))}),
 )
 def test_every_key_that_is_played_can_matter(key):
     """Each of them changes the figures of some run; none is taken and forgotten."""
     of, changes, value, task = MATTERS[key]
     journal = functools.reduce(lambda journal, change: with_change(journal, *change), changes, journal_of(*of))
     tried = preview(journal, key, value, task, tasks=TASKS)
-    assert tried.now != tried.then
-
-
-@pytest.mark.thorough
-def test_for_how_long_slots_are_kept_matters_to_gangs(monkeypatch):
-    """Three tasks that ask for two of three slots: who has waited for long comes first."""
-    tried = preview(gangs(monkeypatch, "last"), "leasing.reserve_after_s", 0.1, tasks=TASKS)
     assert tried.now != tried.then
 
 

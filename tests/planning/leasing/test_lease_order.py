@@ -18,7 +18,6 @@ from pool_words import (
 )
 
 from drlnb.records.columns.leasing import LeaseGranted, RequestRefused, RequestUnmet, SlotsOpened, SlotsReserved
-from drlnb.records.common import DeadlinePassed, SetDeadline
 
 
 def served(table, holder, *, t=33.0, n=9, hold_s=1.0):
@@ -147,19 +146,49 @@ def test_the_discipline_changes_while_tasks_wait(make_table):
 
 # ------------------------------------------------------------------ gangs
 def test_a_gang_gets_all_of_its_slots_or_none(make_table):
-    """With one of two slots free it holds nothing, and single requests pass it until it is due."""
+    """With one of two slots free it holds nothing; the slot is kept for it, as its turn comes before that of others."""
     table = make_table(["n0/cpu0", "n0/cpu1"])
     a = grant(table, requested("a", t=0.0))
     out = table.handle(requested("gang", t=1.0, n_slots=2))
-    assert out == (SetDeadline(name="reserve/gang-1", after_s=30.0),)
-    b = grant(table, requested("b", t=2.0))
-    table.handle(returned(b.fence, t=3.0))
+    assert out == (SlotsReserved.match(request_id="gang-1", slots=("n0/cpu1",)),)
+    assert not of(LeaseGranted, table.handle(requested("b", t=2.0)))
     both = only(LeaseGranted, table.handle(returned(a.fence, t=4.0)))
     assert (both.task, both.slots, both.waited_s) == ("gang", ("n0/cpu1", "n0/cpu0"), 3.0)
+    assert only(LeaseGranted, table.handle(returned(both.fence, t=5.0, computed_s=(0.5, 0.5)))).task == "b"
+
+
+def test_a_gang_takes_its_turn_and_no_other(make_table):
+    """Whoever asked before it is served before it, and nobody behind it passes it, however many slots are freed."""
+    table = make_table(["n0/cpu0", "n0/cpu1"])
+    held = [grant(table, requested(task, t=0.0)) for task in "xy"]
+    for k, (task, n_slots) in enumerate((("before", 1), ("gang", 2), ("behind", 1), ("last", 1))):
+        table.handle(requested(task, t=1.0 + k, n_slots=n_slots))
+    before = only(LeaseGranted, table.handle(returned(held[0].fence, t=5.0)))
+    assert before.task == "before"
+    assert not of(LeaseGranted, table.handle(returned(held[1].fence, t=6.0)))
+    gang = only(LeaseGranted, table.handle(returned(before.fence, t=7.0)))
+    assert (gang.task, len(gang.slots)) == ("gang", 2)
+    assert [
+        lease.task for lease in of(LeaseGranted, table.handle(returned(gang.fence, t=8.0, computed_s=(0.5, 0.5))))
+    ] == ["behind", "last"]
+
+
+def test_a_gang_waits_for_nobody_who_wants_other_slots(make_table):
+    """Requests before it that wait for a slot which it cannot use, or for one that is gone, do not hold it up."""
+    table = make_table(["n0/cpu0", "n0/cpu1", "n0/cpu2"])
+    x, y = (
+        grant(table, requested(task, t=0.0, allowed=(slot,))) for task, slot in (("x", "n0/cpu0"), ("y", "n0/cpu2"))
+    )
+    table.handle(requested("other", t=1.0, allowed=("n0/cpu2",)))
+    table.handle(requested("gone", t=1.0, allowed=("n0/cpu9",)))
+    table.handle(requested("gang", t=2.0, n_slots=2, allowed=("n0/cpu0", "n0/cpu1")))
+    assert table.state.reserved == {"n0/cpu1"}
+    assert only(LeaseGranted, table.handle(returned(x.fence, t=3.0))).task == "gang"
+    assert only(LeaseGranted, table.handle(returned(y.fence, t=4.0))).task == "other"
 
 
 def gang_that_is_due(make_table):
-    """Return a table of two slots, both held since 2 s, and a gang that has waited since 3 s; and the two holders."""
+    """Return a table of two slots, both held since 2 s, and a gang that is next since 3 s; and the two holders."""
     table = make_table(["n0/cpu0", "n0/cpu1"])
     a = grant(table, requested("a", t=2.0))
     b = grant(table, requested("b", t=2.0))
@@ -167,11 +196,10 @@ def gang_that_is_due(make_table):
     return table, a, b
 
 
-def test_freed_slots_are_reserved_for_a_gang_that_has_waited_for_too_long(make_table):
-    """After 30 s the next slot that comes back is kept for it, though another waits; with the second it runs."""
+def test_freed_slots_are_reserved_for_a_gang_that_is_next(make_table):
+    """The next slot that comes back is kept for it, though another waits; with the second it runs."""
     table, a, b = gang_that_is_due(make_table)
     table.handle(requested("c", t=4.0))
-    assert table.handle(DeadlinePassed(t=33.0, name="reserve/gang-1")) == ()
     out = table.handle(returned(b.fence, t=34.0))
     assert only(SlotsReserved, out).slots == ("n0/cpu1",)
     assert not of(LeaseGranted, out)
@@ -184,19 +212,17 @@ def test_a_reserved_slot_is_lent_to_who_is_back_in_time(make_table):
     for task, hold_s in (("a", 10.0), ("quick", 1.0), ("slow", 20.0)):
         table.handle(returned(grant(table, requested(task, t=t)).fence, t=t + hold_s))
         t += hold_s
+    a = grant(table, requested("a", t=40.0, round=2))
     b = grant(table, requested("b", t=40.0))
-    other = grant(table, requested("other", t=40.0))
     table.handle(requested("gang", t=41.0, n_slots=2))
-    table.handle(returned(other.fence, t=42.0))
-    a = grant(table, requested("a", t=70.0, round=2))
-    table.handle(requested("slow", t=72.0, round=2))
-    table.handle(requested("quick", t=72.5, round=2))
-    out = table.handle(returned(b.fence, t=73.0))
+    table.handle(requested("slow", t=42.0, round=2))
+    table.handle(requested("quick", t=42.5, round=2))
+    out = table.handle(returned(b.fence, t=43.0))
     assert only(SlotsReserved, out).starts_in_s == 7.0
     quick = only(LeaseGranted, out)
     assert quick.task == "quick"
-    assert not of(LeaseGranted, table.handle(returned(quick.fence, t=74.0)))
-    assert only(LeaseGranted, table.handle(returned(a.fence, t=80.0))).task == "gang"
+    assert not of(LeaseGranted, table.handle(returned(quick.fence, t=44.0)))
+    assert only(LeaseGranted, table.handle(returned(a.fence, t=50.0))).task == "gang"
 
 
 def test_what_was_reserved_is_free_again_when_the_gang_goes(make_table):

@@ -15,7 +15,6 @@ def test_defaults():
         "hold": "yield",
         "queue": "fifo",
         "age_quantum_s": 30.0,
-        "reserve_after_s": 30.0,
         "switch_limit_frac": 0.2,
         "ttl_s": 10.0,
         "holder_ttl_s": 8.0,

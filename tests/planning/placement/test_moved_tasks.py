@@ -214,7 +214,7 @@ def test_slots_that_were_kept_for_a_gang_go_when_it_moves():
             pair = tuple(sorted(view.homes, key=lambda slot: (len(view.failures.get(slot, ())), slot)))[:2]
             return Placement(home=pair[0], allowed=pair, collector_nodes=(view.node,) * view.n_collectors)
 
-    pool = pool_of(Pair(), nodes=("n0", "n1", "n2", "n3"), reserve_after_s=1.0)
+    pool = pool_of(Pair(), nodes=("n0", "n1", "n2", "n3"))
     pool.handle(own("a", t=1.0, node="n3"))
     held = [grant(pool, requested(task, t=1.0, allowed=(f"n{k}/cpu0",))) for k, task in enumerate("wxyz")]
     pool.handle(requested("a", t=2.0, n_slots=2))

@@ -90,7 +90,7 @@ def test_scheduling_changes_while_tasks_train(make_bench):
         ("leasing.hold", "last", None),
     ):
         bench.link.set("r1", task=task, key=key, value=value)
-    bench.link.set_pool("leasing.reserve_after_s", 5.0)
+    bench.link.set_pool("leasing.age_quantum_s", 5.0)
     for key, value, said in (
         ("leasing.ttl_s", 1.0, "renew_s < holder_ttl_s < ttl_s must hold"),
         ("task.priority", 10**9, "task.priority must be a whole number in"),
@@ -110,7 +110,7 @@ def test_scheduling_changes_while_tasks_train(make_bench):
         ("task.priority", 2, "r1/b"),
         ("task.priority", 5, "r1/a"),
         ("leasing.age_quantum_s", 10.0, None),
-        ("leasing.reserve_after_s", 5.0, None),
+        ("leasing.age_quantum_s", 5.0, None),
     ]
     assert pool.of(leasing.RequestRefused) == ()
     (mine,) = [one for name, one in journal.streams.items() if name.startswith("task-a-")]

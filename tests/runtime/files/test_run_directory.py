@@ -5,6 +5,7 @@ import os
 import pytest
 
 from drlnb.records.errors import ConfigError, RunLocked
+from drlnb.records.journal import JOURNAL_FORMAT
 from drlnb.runtime.files.run_directory import RunDir
 
 SPEC = {"run": "r1", "tasks": [{"name": "CartPole-v1"}]}
@@ -73,7 +74,7 @@ def test_states_come_from_status_json_and_else_from_the_journal(run):
         "machine": "round",
         "config": {},
         "origin": "measured",
-        "format": 5,
+        "format": JOURNAL_FORMAT,
     }
     lines = [header | {"version": "0"}, {"k": "c", "r": "EndTask", "state": "stopped", "reason": "asked for"}]
     for attempt, n_lines in ((2, 2), (10, 1)):
