@@ -133,6 +133,7 @@ def fit(
         n_samples = _length(dataset, seed, batch_size)
         _refuse_optimizer(module, optimizer, kwargs)
         _refuse_unsaved(module)
+        budget_bytes = _budget(module, memory_budget)
     files = {
         f"{kind}-{hashlib.sha256(content).hexdigest()[:32]}.pickle": content
         for kind, content in (("program", program), ("data", data))
@@ -152,7 +153,7 @@ def fit(
         max_grad_norm=None if max_grad_norm is None else float(max_grad_norm),
         total_timesteps=n_steps,
         seed=seed,
-        memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
+        memory_budget_bytes=budget_bytes,
     )
     spec = run_spec((work,), rules, settings=settings)
     return self.begin(spec, out or default_out(), on_existing, files=files)
@@ -257,3 +258,14 @@ def _refuse_unsaved(module: "torch.nn.Module") -> None:
         raise ConfigError(
             f"the state of module cannot be saved: {type(error).__name__}: {first_line(error)}"
         ) from error
+
+
+def _budget(module: "torch.nn.Module", memory_budget: str | int | None) -> int | None:
+    """Return a budget in bytes; raise ConfigError if the module alone takes more."""
+    from drlnb.runtime.swapping.memory import budget_problem
+
+    if memory_budget is None:
+        return None
+    if problem := budget_problem(module, n_bytes := read_bytes(memory_budget)):
+        raise ConfigError(problem)
+    return n_bytes

@@ -6,6 +6,7 @@ from drlnb.fleet import follower as module
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
+from drlnb.records.spec import FitWork
 from drlnb.runtime.files.lock import Lock
 from drlnb.runtime.files.run_directory import RunDir
 from tests.fleet.conftest import ended, finished, opened
@@ -109,3 +110,25 @@ def test_a_task_that_was_started_again_elsewhere_is_watched_again(run, link):
     assert (run.ended, run.tasks["a"].state) == (False, "running")
     link.say(opened("a", 2), ended("a", attempt=2))
     assert run.wait(5)["a"].state == "done"
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("warmup.rho", "warmup.rho has no effect on supervised work: it has one learner and no collectors"),
+        ("distribution.plan", "distribution.plan has no effect on supervised work: it has one learner"),
+        ("rl.learning_rate", "rl.learning_rate is a setting of an algorithm, and task fit has none"),
+    ],
+)
+def test_supervised_work_refuses_what_would_change_nothing(link, tmp_path, key, said):
+    """A setting of collectors or of an algorithm is refused while it trains, and is not sent."""
+    spec = FitWork(name="fit", program="m:f", total_timesteps=10)
+    folder = RunDir(tmp_path / "run")
+    folder.create({"run": "r1", "tasks": [spec.to_plain()]})
+    link.known = [{"run": "r1", "state": "running", "tasks": {"fit": {"state": "running", "reason": ""}}}]
+    made = Training(Follower(link, "r1", (spec,), folder))
+    with pytest.raises(ConfigError) as caught:
+        made.set(key, 1.0)
+    made.close()
+    assert str(caught.value).startswith(said)
+    assert not link.asked

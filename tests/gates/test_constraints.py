@@ -17,7 +17,7 @@ def refusing(pins, python):
     refused = []
     for name in names:
         try:
-            wanted = metadata(name)["Requires-Python"]
+            wanted = metadata(name).get("Requires-Python")
         except PackageNotFoundError:  # of another platform, or of an extra that is not installed
             continue
         if wanted and python not in SpecifierSet(wanted):

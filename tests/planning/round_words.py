@@ -114,13 +114,13 @@ class Master:
     def lost(self, i, node="n0", reason="killed", detail="", where=""):
         return self.feed(CollectorLost, collector=i, node=node, reason=reason, detail=detail, where=where)
 
-    def granted(self, *, token=None, request_id=None, waited_s=0.0, demand=False, resident=None):
+    def granted(self, *, token=None, request_id=None, waited_s=0.0, demand=False, resident=None, slots=("n0/cpu0",)):
         self.token = token or self.token + 1
         return self.feed(
             words.LeaseReceived,
             request_id=request_id or self.machine.state.hold.request_id or "none",
             fence=fence(self.token),
-            slots=("n0/cpu0",),
+            slots=slots,
             waited_s=waited_s,
             demand=demand,
             resident=resident,

@@ -225,3 +225,13 @@ def test_supervised_work_by_hand():
     row = row_of(view, "a")
     assert row[2:6] == [3.0, 5.0, 4.0, None]
     assert view.columns["spark"]["value"].tolist() == [3.0, 2.0, 1.0]
+
+
+def test_supervised_work_collects_nothing():
+    """Between two leases a task without collectors waits for the next one."""
+    states = {}
+    for n_collectors in (0, 1):
+        run = Run().slot().task("a", n_collectors=n_collectors)
+        run.say("task-a-a1", round.PhaseEntered(phase="computing", round=1))
+        states[n_collectors] = row_of(fleet.tasks(run.journal()), "a")[1]
+    assert states == {0: "waiting for a slot", 1: "collecting"}

@@ -23,7 +23,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": tuple(sorted(KINDS["ho
 
 
 #: Decisions, and rooms of settings, that are about collectors, or several learners.
-_OF_COLLECTORS = ("batching", "distribution", "placement", "warmup")
+_OF_COLLECTORS = ("batching", "collect", "distribution", "placement", "warmup")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

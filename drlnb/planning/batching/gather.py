@@ -5,10 +5,14 @@ have a short time, the grace, to answer, too; then they are cut, so that they re
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
-__all__ = ["CUT_WAIT_S", "Gathering", "Late", "chunk_s", "quorum_problem"]
+from drlnb.planning.codec import TRANSIENT
+
+__all__ = ["CUT_WAIT_S", "Gather", "Gathering", "Late", "Part", "chunk_s", "quorum_problem"]
 
 #: What becomes of a member that is late.
 Late = Literal["cut", "drop"]
@@ -80,3 +84,194 @@ def quorum_problem(quorum: object, n_members: int) -> str:
         return ""
     count = f", or a count from 2 to {n_members}" if n_members > 1 else ""
     return f"quorum must be a fraction above 0 and up to 1.0 (all){count}, got {quorum!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Units in a row, from `first` on, that one member computes, or has computed."""
+
+    member: str
+    first: int
+    n: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Gather:
+    """The open split, and who still computes for one that is over."""
+
+    gathering: Gathering = field(metadata=TRANSIENT)
+    #: Number of the split, and its units; 0 before the first one.
+    split: int = 0
+    n_units: int = 0
+    predicted_s: float = 0.0
+    began_t: float = 0.0
+    #: Member -> the share that it has not answered yet; of this split, and of those before.
+    open: dict[str, Part] = field(default_factory=dict)
+    late: dict[str, Part] = field(default_factory=dict)
+    #: Who had a share of this split and is not lost: answered, or to answer.
+    shared: list[str] = field(default_factory=list)
+    #: Who answered first, as many as are needed, in the order of their answers.
+    first: list[str] = field(default_factory=list)
+    #: What is used, in the order of the answers.
+    parts: list[Part] = field(default_factory=list)
+    #: Reason -> units that are not used.
+    lost: dict[str, int] = field(default_factory=dict)
+    #: Units whose member was lost, for others to compute.
+    left: list[Part] = field(default_factory=list)
+    #: Time at which targets are late, once as many have answered as are needed; that of the last cut answer.
+    deadline_t: float | None = None
+    cut_t: float | None = None
+    #: Why the split is over: ``all``, ``deadline``, ``cut``, ``nobody``; empty while it is open.
+    cause: str = "none yet"
+
+    @property
+    def needed(self) -> int:
+        """Members that are waited for, of those that are not lost."""
+        return self.gathering.needed(len(self.shared))
+
+    @property
+    def targets(self) -> set[str]:
+        """Members of the split that are not among the first ones."""
+        return set(self.shared) - set(self.first)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all are waited for: then a lost member's units are computed by others, and none is left out."""
+        return self.gathering.needed(10**6) == 10**6
+
+    @property
+    def n_used(self) -> int:
+        """Units that are used so far."""
+        return sum(part.n for part in self.parts)
+
+    def begin(self, sizes: Mapping[str, int], predicted_s: float, t: float) -> tuple[Part, ...]:
+        """Begin a split; return the shares, of the members that are free.
+
+        Raises
+        ------
+        ValueError
+            If a split is open, a member has not answered a share of one before, or nobody has a share.
+        """
+        if not self.cause:
+            raise ValueError(f"split {self.split} is open")
+        if busy := [name for name, n in sizes.items() if n and name in self.late]:
+            raise ValueError(f"{busy[0]} has not answered its last share")
+        shares, at = [], 0
+        for name, n in sizes.items():
+            if n:
+                shares.append(Part(name, at, n))
+                at += n
+        if not shares:
+            raise ValueError("nobody has a share")
+        self.split, self.n_units, self.predicted_s, self.began_t = self.split + 1, at, predicted_s, t
+        self.open = {part.member: part for part in shares}
+        self.shared, self.first, self.parts, self.lost, self.left = list(self.open), [], [], {}, []
+        self.deadline_t = self.cut_t = None
+        self.cause = ""
+        return tuple(shares)
+
+    def answered(self, split: int, member: str, first: int, n_done: int, age_s: float, t: float) -> bool:
+        """Take an answer in; return whether its units are used.
+
+        An answer that comes twice changes nothing, one to a split that is over only says that its member is free.
+        """
+        if split != self.split or self.cause:
+            if (part := self.late.get(member)) and part.first == first:
+                del self.late[member]
+            return False
+        part = self.open.get(member)
+        if part is None or part.first != first:
+            return False
+        del self.open[member]
+        refused = self._refused(age_s, t)
+        n_used = 0 if refused else n_done
+        if n_used:
+            self.parts.append(Part(member, first, n_used))
+        if n_used < part.n and self.is_whole:
+            self.left.append(Part(member, first + n_used, part.n - n_used))
+        else:
+            self._lose(refused or "cut", part.n - n_used)
+        if self.deadline_t is None:
+            self.first.append(member)
+        self._look(t)
+        return not refused
+
+    def _refused(self, age_s: float, t: float) -> str:
+        """Return why an answer is not used; empty if it is: the first ones are, whatever their age."""
+        if self.deadline_t is None:
+            return ""
+        if t > self.deadline_t + CUT_WAIT_S * (self.gathering.late == "cut"):
+            return "late"
+        return "" if self.gathering.is_fresh(age_s, self.predicted_s) else "too old"
+
+    def member_lost(self, member: str, t: float) -> None:
+        """Do without a member: what it has answered counts, what it has not is left to others, or lost."""
+        self.late.pop(member, None)
+        part = self.open.pop(member, None)
+        if part is None:
+            return
+        self.shared.remove(member)
+        if self.is_whole:
+            self.left.append(part)
+        else:
+            self._lose("member lost", part.n)
+        self._look(t)
+
+    def hand_on(self, free: str) -> Part | None:
+        """Give units that were left to a member that has no share now; None if there are none, or it is busy."""
+        if self.cause or not self.left or free in self.open or free in self.late:
+            return None
+        part = self.left.pop(0)
+        part = self.open[free] = Part(free, part.first, part.n)
+        if free not in self.shared:
+            self.shared.append(free)
+        else:
+            self.first.remove(free)  # it is waited for once more
+        return part
+
+    def nobody_left(self, t: float) -> None:
+        """Give the split up: its members are gone, and nobody takes their place."""
+        if not self.cause:
+            self.parts, self.lost, self.left = [], {"nobody left": self.n_units}, []
+            self._close("nobody")
+
+    def deadline_passed(self, split: int, t: float) -> tuple[str, ...]:
+        """Close the split, or return whom to cut; a deadline of another split, or an early one, changes nothing."""
+        if split != self.split or self.cause or self.deadline_t is None or t < (self.cut_t or self.deadline_t):
+            return ()
+        if self.gathering.late == "cut" and self.cut_t is None:
+            self.cut_t = self.deadline_t + CUT_WAIT_S
+            return tuple(self.open)
+        self._close("deadline" if self.cut_t is None else "cut")
+        return ()
+
+    def _look(self, t: float) -> None:
+        """Set the deadline once enough have answered, close the split once all have."""
+        if not self.open and not self.left and self.shared:
+            self._close("all")
+        elif self.deadline_t is None and not self.is_whole and 0 < self.needed <= len(self.first):
+            self.deadline_t = t + self.gathering.grace_s(t - self.began_t)
+
+    def _close(self, cause: str) -> None:
+        for part in self.open.values():
+            if cause != "nobody":
+                self._lose("late", part.n)
+        self.late, self.open = {**self.late, **self.open}, {}
+        self.cause = cause
+
+    def _lose(self, reason: str, n: int) -> None:
+        if n:
+            self.lost[reason] = self.lost.get(reason, 0) + n
+
+    def laws(self) -> Iterator[tuple[bool, str]]:
+        """Yield whether each law of the state holds, and the law in words."""
+        ranges = sorted((part.first, part.first + part.n) for part in self.parts)
+        waiting = sum(part.n for part in [*self.open.values(), *self.left])
+        yield all(a[1] <= b[0] for a, b in pairwise(ranges)), "each unit is used once"
+        yield self.n_used + sum(self.lost.values()) + waiting == self.n_units, "units are used, lost or waited for"
+        yield not self.cause or not self.open, "who answers a split that is over is late"
+        yield bool(self.cause) or bool(self.open or self.left or not self.shared), "a split is open while somebody is"
+        yield self.open.keys().isdisjoint(self.late), "a busy member gets nothing"
+        yield self.deadline_t is None or len(self.first) >= self.needed > 0, "no deadline before enough have answered"
+        yield self.cut_t is None or self.deadline_t is not None, "nobody is cut before the deadline"
+        yield self.cause != "all" or not self.is_whole or not self.lost, "where all are waited for no unit is lost"

@@ -107,8 +107,8 @@ class RoundMachine(Machine[RoundState]):
         yield (hold.fence is None) == (not hold.slots), "fence and slots come and go together"
         yield hold.gathered <= hold.staged, "the lead has what is staged"
         yield not hold.finishing or hold.gathered == set(hold.batches), "a round is finished of all of its batches"
-        idle = set(hold.slots[1:]) - set(hold.sent.values())
-        yield not hold.finishing or not idle, "every slot of a lease was given work"
+        idle = {*hold.shares.values()} & {*hold.slots[1:]} - {*hold.sent.values()}
+        yield not hold.finishing or not idle, "every slot of a lease was given its share"
         yield all(held <= version for held in crew.hosts.values()), "no host is ahead of the task"
         acting = [member.node or "" for member in crew.members.values() if member.status == "acting"]
         yield all(crew.hosts.get(node) == version for node in acting), "a collector acts on the round's version"

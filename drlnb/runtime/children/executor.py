@@ -161,9 +161,7 @@ class ExecutorChild:
             case "revoked":
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
             case "evict":
-                self.data_sets.drop(header["task"])
-                if self.models.drop(header["task"]):
-                    self.jobs.evicted()
+                self._forget(header["task"])
         return {"op": "noted"}
 
     def _model(self, task: str, header: Plain) -> Model:
@@ -172,6 +170,12 @@ class ExecutorChild:
             return Model(FitLearner(spec, device=device, data_sets=self.data_sets, task=task))
         assert isinstance(spec, RlWork)
         return Model(make_learner(spec, device=device))
+
+    def _forget(self, task: str) -> None:
+        """Drop what is kept of a task that has ended."""
+        self.data_sets.drop(task)
+        if self.models.drop(task):
+            self.jobs.evicted()
 
     def _make_room(self, task: str) -> None:
         """Drop models of other tasks than this one, if all together take too much."""

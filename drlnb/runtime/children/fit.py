@@ -18,6 +18,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,9 @@ class FitLearner:
         spec = self.spec
         held, dataset = data_sets.of(task, Path(spec.data or ""), spec.seed)
         _seed(spec.seed)  # whether the data set was made now or is here already
-        module, others = read_program(Path(spec.program), held)
-        make: Any = others["optimizer"]
-        assert isinstance(module, torch.nn.Module)
-        made = make(module.parameters(), **dict(others["optimizer_kwargs"]))  # type: ignore[call-overload]
-        return module, made, others["loss"], lambda step: batch_of(dataset, indices_of(spec, step)), others["evaluate"]
+        module, loss, optimizer, kwargs, evaluate = read_program(Path(spec.program), held)
+        made = optimizer(module.parameters(), **kwargs)
+        return module, made, loss, lambda step: batch_of(dataset, indices_of(spec, step)), evaluate
 
     @contextlib.contextmanager
     def _own(self) -> Iterator[None]:
@@ -181,9 +180,8 @@ class FitLearner:
         except BaseException:
             self.restore(*before)
             raise
-        if "lr" in (group := self._optimizer.param_groups[0]):
-            metrics["train/learning_rate"] = float(group["lr"])
-        return metrics
+        rate = self._optimizer.param_groups[0].get("lr")
+        return metrics if rate is None else metrics | {"train/learning_rate": float(rate)}
 
     def _mean(self, losses: list[Tensor], first: int) -> float:
         """Return the mean of a round's losses; raise NonFinite if one is not finite, `first` being the first's step."""
@@ -247,11 +245,8 @@ class FitLearner:
             if self.device.type == "cuda":
                 tensors[_RANDOM_CUDA] = torch.cuda.get_rng_state()
             _, of_python, *python = random.getstate()
-            of_numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - users draw from the global generator
-        tensors |= {
-            _RANDOM_PYTHON: torch.tensor(of_python),
-            _RANDOM_NUMPY: torch.tensor(of_numpy["state"]["key"].astype(np.int64)),
-        }
+            _, of_numpy, *of_others = map(np.asarray, np.random.get_state())  # noqa: NPY002 - users draw from it
+        tensors |= {_RANDOM_PYTHON: torch.tensor(of_python), _RANDOM_NUMPY: torch.tensor(of_numpy.astype(np.int64))}
         tensors |= {_MODULE + name: tensor for name, tensor in self.module.state_dict().items()}
         tensors |= {_BUFFER + name: buffer for name, buffer in self._passing().items()}
         tensors |= {_OPTIMIZER + key: value for key, value in kept.items() if isinstance(value, Tensor)}
@@ -260,7 +255,7 @@ class FitLearner:
         for i, group in enumerate(optimizer["param_groups"]):  # a learning rate may be a tensor
             tensors |= {f"{_GROUP}{i}/{name}": value for name, value in group.items() if isinstance(value, Tensor)}
             groups.append({name: value for name, value in group.items() if not isinstance(value, Tensor)})
-        beside = [*python, of_numpy["state"]["pos"], of_numpy["has_gauss"], of_numpy["gauss"]]
+        beside = [*python, *(value.item() for value in of_others)]
         facts = {"n_steps": self.n_steps, "groups": groups, "numbers": numbers, "random": beside}
         self._saved = facts, as_bytes(tensors)
         return self._saved
@@ -278,12 +273,13 @@ class FitLearner:
             If it was that of another module, or of another kind of optimiser.
         """
         tensors = safetensors.torch.load(buffer.tobytes())
-        kept = {**meta["numbers"], **_below(_OPTIMIZER, tensors)}
+        n_steps, saved_groups, numbers, (normal, *beside) = itemgetter("n_steps", "groups", "numbers", "random")(meta)
+        kept = {**numbers, **_below(_OPTIMIZER, tensors)}
         rows: dict[int, dict[str, object]] = {}
         for key, value in kept.items():
             i, _, name = key.partition("/")
             rows.setdefault(int(i), {})[name] = value
-        groups = [group | _below(f"{_GROUP}{i}/", tensors) for i, group in enumerate(meta["groups"])]
+        groups = [group | _below(f"{_GROUP}{i}/", tensors) for i, group in enumerate(saved_groups)]
         optimizer = {"state": rows, "param_groups": groups}
         what = "what was saved of this task does not fit its program"
         told(what, self.module.load_state_dict, _below(_MODULE, tensors))
@@ -292,13 +288,12 @@ class FitLearner:
             passing.copy_(tensors[_BUFFER + name])
         with self._own():
             torch.set_rng_state(tensors[_RANDOM])
-            normal, *others = meta["random"]
             random.setstate((random.getstate()[0], tuple(tensors[_RANDOM_PYTHON].tolist()), normal))
             of_numpy = tensors[_RANDOM_NUMPY].numpy().astype(np.uint32)
-            np.random.set_state(("MT19937", of_numpy, *others))  # noqa: NPY002
+            np.random.set_state(("MT19937", of_numpy, *beside))  # noqa: NPY002
             if _RANDOM_CUDA in tensors and self.device.type == "cuda":
                 torch.cuda.set_rng_state(tensors[_RANDOM_CUDA])
-        self.n_steps, self._saved = int(meta["n_steps"]), None
+        self.n_steps, self._saved = int(n_steps), None
 
 
 def _seed(seed: int) -> None:

@@ -9,7 +9,7 @@ import io
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import culprit, display_name
@@ -67,7 +67,7 @@ def pack_work(module: object, data: object, others: Mapping[str, object]) -> tup
     data
         The data set, or what makes it.
     others
-        All else, by name.
+        All else, by name; :func:`read_program` returns it in this order.
 
     Raises
     ------
@@ -82,7 +82,6 @@ def pack_work(module: object, data: object, others: Mapping[str, object]) -> tup
             raise ConfigError(
                 "the module holds the data set, which would go with each of its copies: take it out of it"
             )
-        program.write("names", tuple(others))
         for name, value in others.items():
             program.write(name, value)
         of_data.write(f"dataset {display_name(data)}", data)
@@ -98,8 +97,8 @@ def read_module(path: Path) -> object:
     return _read(path, None, n=1)[0]
 
 
-def read_program(path: Path, data: object) -> tuple[object, Mapping[str, object]]:
-    """Return the module and all that goes with it; raises as :func:`read_data`.
+def read_program(path: Path, data: object) -> list[Any]:  # of types that only their owner knows
+    """Return the module and all that goes with it, in its order; raises as :func:`read_data`.
 
     Parameters
     ----------
@@ -108,9 +107,7 @@ def read_program(path: Path, data: object) -> tuple[object, Mapping[str, object]
     data
         What :func:`read_data` returned.
     """
-    module, names, *values = _read(path, data)
-    assert isinstance(names, tuple)
-    return module, dict(zip(names, values, strict=True))
+    return _read(path, data)
 
 
 def read_data(path: Path) -> object:

@@ -233,7 +233,8 @@ class Fold:
             if name in asking - holding:
                 states[name] = "waiting"
             elif state in {"waiting", "computing"}:
-                states[name] = "computing" if name in holding else "collecting"
+                without = "collecting" if self.tasks[name].acts else "waiting"
+                states[name] = "computing" if name in holding else without
         return states
 
     def clock_note(self) -> tuple[str, ...]:

@@ -84,6 +84,27 @@ def test_shares_are_dealt_to_learners_by_the_plan_or_evenly(own, name, learners)
     assert [request.n_slots for request in asked] == [2]
 
 
+class AllToTheFirst:
+    """Gives the first learner all shares, and the other none."""
+
+    name = "first"
+
+    def plan(self, view):
+        return BatchPlan(sizes=(view.n_units, *[0] * (len(view.members) - 1)))
+
+
+def test_a_learner_may_be_given_no_share():
+    """A slot that is so slow that the others are done before its first share is held for nothing in this round."""
+    master = Master({"batching": AllToTheFirst()}, planners={"batching": "own:first"}, streams=True, n_learners=2)
+    master.at_version_1(*NODES)
+    master.arrived(0)
+    master.arrived(1)
+    sent = of(words.ComputeGradient, master.granted(slots=("n0/cpu0", "n0/cpu1")))
+    assert {command.slot for command in sent} == {"n0/cpu0"}
+    assert master.computed(0) == ()
+    assert only(words.FinishRound, master.computed(1)).collectors == (0, 1)
+
+
 def test_several_learners_need_gradients_at_arrival():
     """A machine of rounds of epochs does not take them: it would leave slots without work."""
     with pytest.raises(ValueError, match=r"n_learners = 2 need gradients that are computed at arrival"):

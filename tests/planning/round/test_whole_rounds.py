@@ -352,8 +352,8 @@ def test_defaults():
     assert machine.state.names["hold"] == "yield"
 
 
-def test_the_shares_of_a_round_are_planned_once_for_all_nodes():
-    """Two nodes get the version one after the other; the plan is made at the first wake, by what was measured."""
+def test_2_13_the_shares_of_a_round_are_planned_once_for_all_nodes():
+    """Mechanism 2-13: in steps of environments, before the round; two nodes get the version one after the other."""
     master = Master(n_collectors=2, n_rounds=9, planners={"hold": "round", "collect": "proportional"})
     master.at_version_1("n0", "n1")
     for collector, collect_s in ((0, 4.0), (1, 12.0)):

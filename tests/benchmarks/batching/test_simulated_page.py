@@ -6,6 +6,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/batching-simulated.md"
 RESULTS = ROOT / "benchmarks/results/batching-2-cores.json"
+#: What stands behind a title -> behind the names of its rows.
+WAITING = {"": "", ", 6 of 8": "-q6"}
 
 
 def _line(*cells):
@@ -32,11 +34,12 @@ def tables(rows):
         yield _line(str(dwell), *cells)
     for title, name in {"static": "static", **{f"bursts of {d}": f"memoryless-{d}" for d in (5, 20, 100)}}.items():
         yield _line(title, *(ratio(f"m3-{name}-{planner}") for planner in ("seasonal", "ddqn", "auto")))
-    foreseen = {"periods of 10 and 13": "held-out", "correlated": "correlated"}
-    for title, name in foreseen.items():
-        for waiting, suffix in (("waiting for all", ""), ("waiting for 6 of 8", "-q6")):
-            measured = ("jump-reset-optimum", "seasonal", "ddqn", "auto")
-            yield _line(f"{title}, {waiting}", *(value(f"m4-{name}{suffix}-{each}") for each in measured))
+    foreseen = {"periods of 10 and 13": "held-out", "periods of 17, 19, 21": "beyond", "correlated": "correlated"}
+    cases = [(f"{title}{who}", f"{name}{q}") for title, name in foreseen.items() for who, q in WAITING.items()]
+    cases += [("12 members, periods of 10 and 13", "held-out-12"), ("12 members, correlated", "correlated-12")]
+    for title, name in cases:
+        measured = ("jump-reset-optimum", "seasonal", "ddqn", "auto")
+        yield _line(title, *(value(f"m4-{name}-{each}") for each in measured))
 
 
 def test_the_page_quotes_the_results():
@@ -44,5 +47,8 @@ def test_the_page_quotes_the_results():
     report = json.loads(RESULTS.read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
     lines = list(tables({row["id"]: row for row in report["rows"]}))
-    assert len(lines) == 2 + 3 + 4 + 4
+    assert len(lines) == 2 + 3 + 4 + 8
     assert [line for line in lines if line not in text] == []
+    others = [row["value"] for row in report["rows"] if "-seed-" in row["id"]]
+    assert all(f"{value:.2f}" in text for value in others)
+    assert len(others) == 4
