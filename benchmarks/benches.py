@@ -2,10 +2,12 @@
 
 from functools import partial
 
+from benchmarks.batching import live as batching_live
 from benchmarks.batching import simulated as batching
 from benchmarks.distribution import handover, hops, network, staleness
 from benchmarks.efforts import (
     CASES,
+    BatchingLive,
     Distribution,
     Gpu,
     LeasingLive,
@@ -45,6 +47,12 @@ _WARMUP_LIVE = Bench(
     "Train with collectors that come back in each way, in real processes.",
     {"starts": warmup_live.starts, "ahead": warmup_live.ahead},
     WarmupLive,
+)
+_BATCHING_LIVE = Bench(
+    "batching-live",
+    "Train with one learner and with two, in real processes and modelled time.",
+    {"gang": batching_live.gang},
+    BatchingLive,
 )
 _ALL = (
     Bench(
@@ -122,8 +130,10 @@ _ALL = (
             "plan": batching.plan,
         },
         SimulatedBatching,
+        live=_BATCHING_LIVE,
         unasked=lambda effort: effort.names,
     ),
+    _BATCHING_LIVE,
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",

@@ -9,6 +9,7 @@ from drlnb.records.errors import ConfigError
 
 __all__ = [
     "CASES",
+    "BatchingLive",
     "Distribution",
     "Gpu",
     "LeasingLive",
@@ -119,6 +120,14 @@ class SimulatedBatching(_Simulated):
     def names(self) -> Sequence[str]:
         """The groups that train no network."""
         return ("static", "bursts", "harm", "foreseen", "unseen", "plan")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingLive:
+    """How much ``python -m benchmarks batching-live`` measures."""
+
+    repeats: int = option(3, "trainings of each way", least=1)
+    rounds: int = option(30, "rounds of each that count", least=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

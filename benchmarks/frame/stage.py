@@ -21,7 +21,7 @@ from drlnb.records.journal import Journal
 from drlnb.records.spec import RlWork
 from drlnb.rl.envs.make import probe
 
-__all__ = ["Arguments", "Stage", "local_spec", "open_stage", "padded_task", "until", "virtual_devices"]
+__all__ = ["Arguments", "Stage", "local_spec", "open_stage", "padded_task", "parameters", "until", "virtual_devices"]
 
 T = TypeVar("T")
 #: Keyword arguments of :class:`Task`, hyper-parameters among them: of as many types as there are settings.
@@ -80,19 +80,19 @@ def virtual_devices(*, cuda: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_stage(n_workers: int = 1, *, cuda: bool = False) -> Iterator[Stage]:
-    """Start a fleet of so many workers with one slot, virtual or not, and wait until the slot is up."""
+def open_stage(n_workers: int = 1, *, slots: int = 1, cuda: bool = False) -> Iterator[Stage]:
+    """Start a fleet of so many workers and slots, virtual or not, and wait until the slots are up."""
     with (
         tempfile.TemporaryDirectory(prefix="drlnb-bench-", ignore_cleanup_errors=True) as folder,
         virtual_devices(cuda=cuda),
-        Fleet(slots=1, n_workers=n_workers) as fleet,
+        Fleet(slots=slots, n_workers=n_workers) as fleet,
         Client(fleet.address) as client,
     ):
 
         async def up() -> bool:
-            return any(slot["up"] for slot in (await client.scheduler.drlnb_nodes())["slots"])
+            return len([slot for slot in (await client.scheduler.drlnb_nodes())["slots"] if slot["up"]]) >= slots
 
-        client.sync(until, up, timeout_s=_SLOTS_S, awaited="the slot's executor up")
+        client.sync(until, up, timeout_s=_SLOTS_S, awaited="the slots' executors up")
         yield Stage(fleet, client, Path(folder))
 
 
@@ -110,6 +110,12 @@ async def until(ask: Callable[[], Awaitable[T | None]], *, timeout_s: float, awa
             raise TimeoutError(f"{awaited}: not within {timeout_s:g} s")
         await asyncio.sleep(0.05)
     return answer
+
+
+def parameters(out: Path, task: str) -> bytes:
+    """Return a task's newest parameters, as the file holds them."""
+    folder = out / "checkpoints" / task
+    return (folder / (folder / "LATEST").read_text() / "model.safetensors").read_bytes()
 
 
 def local_spec(task: Task) -> RlWork:

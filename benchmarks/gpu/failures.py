@@ -10,8 +10,7 @@ import torch
 
 from benchmarks.efforts import Gpu
 from benchmarks.frame.rows import Bar, Row, pair_up
-from benchmarks.frame.stage import Arguments, Stage, open_stage
-from benchmarks.leasing.live import parameters
+from benchmarks.frame.stage import Arguments, Stage, open_stage, parameters
 from drlnb.fleet.tasks.task import Task
 from drlnb.records.errors import TrainingFailed
 

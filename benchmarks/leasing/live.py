@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import psutil
 
@@ -20,13 +19,13 @@ from benchmarks.frame.journals import pool_leases, rate
 from benchmarks.frame.padded import GRADIENT_S, STEP_S
 from benchmarks.frame.processes import train_all
 from benchmarks.frame.rows import Bar, Row, in_turn, pair_up
-from benchmarks.frame.stage import Stage, local_spec, open_stage, padded_task
+from benchmarks.frame.stage import Stage, local_spec, open_stage, padded_task, parameters
 from benchmarks.runtime.turns import Hold, on_one, turns_in_scheduler, turns_in_worker
 from drlnb.planning.leasing import expected_load
 from drlnb.planning.leasing.load import bound
 from drlnb.records.journal import Journal
 
-__all__ = ["MODELLED_S", "N_TASKS", "Held", "Turn", "grants", "held", "parameters", "throughput", "throughput_rows"]
+__all__ = ["MODELLED_S", "N_TASKS", "Held", "Turn", "grants", "held", "throughput", "throughput_rows"]
 
 #: Tasks on the slot, as many as its bound carries at a duty of a quarter; and steps of a round.
 N_TASKS, _N_STEPS = 4, 16
@@ -135,12 +134,6 @@ def _turn(stage: Stage, rounds: int, name: str) -> Turn:
         real=(cpu[-1] - cpu[0]) / (N_TASKS * rounds * MODELLED_S) if cpu else 0.0,
         n_same=sum(same),
     )
-
-
-def parameters(out: Path, task: str) -> bytes:
-    """Return a task's newest parameters, as the file holds them."""
-    folder = out / "checkpoints" / task
-    return (folder / (folder / "LATEST").read_text() / "model.safetensors").read_bytes()
 
 
 def throughput_rows(turns: Sequence[Turn]) -> Iterator[Row]:

@@ -49,6 +49,7 @@ _TRAIN = (
     _number("--gpus", "K", 1, "slots"),
     _number("--rounds", "N", 100, "rounds per task"),
     _number("--collectors", "N", 2, "collectors per task"),
+    _number("--learners", "K", 1, "learners per task: slots of a lease, side by side"),
     _number("--seed", "S", 0, "of the durations", least=0),
     option("--hold", **_HOLD, help="hold planner: yield (default), round (the patent's) or last"),
     taking("--swap-budget", "SIZE", size(), "bytes that a gradient step may use, such as 1GiB (default any number)"),

@@ -24,6 +24,7 @@ from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import RlWork
+from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm"]
 
 #: What a model can be given anew beside the algorithm's settings.
-_COUNTS = ("seed", "n_envs", "n_collectors", "eval_episodes", "eval_max_steps")
+_COUNTS = ("seed", "n_envs", "n_collectors", "n_learners", "eval_episodes", "eval_max_steps")
 #: What a replay ring that has been filled was made for.
 _OF_RING = ("buffer_size", "n_envs")
 
@@ -270,13 +271,16 @@ def _set(model: Algorithm, name: str, value: object) -> None:
 def _alter(model: Algorithm, given: Row, where: str) -> None:
     """Change settings of a model that rests; they win over those that were changed while it trained."""
     n_envs, trained = model.n_envs, model.trained
-    model.spec = altered(model.spec, given, where)
+    facts = {} if trained is None else trained.state.facts
+    live = {name: value for name, value in facts.get("live", {}).items() if name not in given}
+    spec = altered(model.spec, given, where)
+    if problem := learners_problem(spec, **live):
+        raise ConfigError(problem)
+    model.spec = spec
     model._actor = model._loaded = None
     if trained is None or trained.n_rounds == 0:
         model.trained = None  # made from its seed when it is needed
         return
-    facts = trained.state.facts
-    live = {name: value for name, value in facts.get("live", {}).items() if name not in given}
     state = replace(trained.state, facts={**facts, "live": live})
     envs = trained.envs if model.n_envs == n_envs else None
     model.adopt(_republished(model.spec, replace(trained, state=state, envs=envs)))

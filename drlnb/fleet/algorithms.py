@@ -19,14 +19,12 @@ class PPO(Algorithm):
         ``"MlpPolicy"``, ``"CnnPolicy"`` (images), ``"MultiInputPolicy"`` (``Dict`` observations), or a function
         ``(observation_space, action_space, **kwargs) -> nn.Module``.
     env
-        Gymnasium id, ``module:Id-v0``, an environment made by ``gymnasium.make``, or a class or function that returns
-        one.
+        Gymnasium id, ``module:Id-v0``, an environment of ``gymnasium.make``, or a class or function that returns one.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, clip_range, clip_range_vf, normalize_advantage, \
 ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, policy_kwargs
         Settings, see :class:`drlnb.rl.settings.ppo.PpoSettings`; a schedule is a number or ``lin_x``.
     tensorboard_log
-        Folder of event files, one folder ``NAME_1``, ``NAME_2``, ... in it per budget, as in Stable-Baselines3; takes
-        the extra ``track``.
+        Folder of event files, one folder ``NAME_1``, ``NAME_2``, ... in it per budget; takes the extra ``track``.
     verbose
         1: a line of progress every `log_interval` rounds.
     seed
@@ -34,7 +32,9 @@ ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, policy_kw
     n_envs
         Environments over all collectors.
     n_collectors
-        Collector processes, at most `n_envs`; None: ``min(2, n_envs)``.
+        Collector processes, at most `n_envs`; None: two, as many as `n_learners` if those are more, or `n_envs`.
+    n_learners
+        Slots that compute a round's gradient, as of :class:`drlnb.Task`; ``local=True`` computes all of it here.
     env_kwargs
         Arguments of the environment's constructor.
     env_wrappers
@@ -75,7 +75,7 @@ class DQN(Algorithm):
 
     Parameters
     ----------
-    policy, env, tensorboard_log, verbose, seed, n_envs, n_collectors, env_kwargs, env_wrappers, fleet
+    policy, env, tensorboard_log, verbose, seed, n_envs, n_collectors, n_learners, env_kwargs, env_wrappers, fleet
         As of :class:`PPO`.
     learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps, \
 target_update_interval, exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, \
@@ -98,7 +98,7 @@ class GPF(Algorithm):
 
     Parameters
     ----------
-    policy, env, verbose, seed, n_envs, n_collectors, env_kwargs, env_wrappers, fleet, normalize
+    policy, env, verbose, seed, n_envs, n_collectors, n_learners, env_kwargs, env_wrappers, fleet, normalize
         As of :class:`PPO`.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, eps, tau1, tau2, members, expectation, q_coef, \
 vf_coef, pg_coef, reward_scale, max_grad_norm, policy_kwargs

@@ -13,7 +13,7 @@ __all__ = ["Lease", "SlotUse", "inside", "leases"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotUse:
-    """How much of some slots was used, beside what can be and what is expected."""
+    """How much of some slots was used, beside what can be."""
 
     #: Seconds computing / (slots x seconds), dimensionless.
     utilisation_frac: float
@@ -21,11 +21,8 @@ class SlotUse:
     held_frac: float
     #: The most that utilisation can be, from each task's duty measured alone on the same seed.
     bound_frac: float
-    #: What queueing theory expects of utilisation, and of inflation, for the mean duty.
-    expected_utilisation_frac: float
     #: Mean over the tasks of round time / round time alone, dimensionless.
     inflation: float
-    expected_inflation: float
 
 
 class Lease(NamedTuple):

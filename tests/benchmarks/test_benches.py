@@ -54,6 +54,9 @@ def nothing_measured(monkeypatch):
         ("warmup-live", ["--repeats", "0"], ">= 1, got 0"),
         ("warmup-live", ["--rounds", "1"], ">= 2, got 1"),
         ("batching", ["--splits", "19"], "--splits must be >= 20, got 19"),
+        ("batching", ["--rows", "gang"], "unknown row 'gang'"),
+        ("batching", ["--live-repeats", "2"], "--live-repeats needs --live"),
+        ("batching-live", ["--rounds", "1"], "--rounds must be >= 2, got 1"),
         ("batching", ["--rows", "burst"], r"unknown row 'burst'; did you mean 'bursts'\?"),
         ("gpu", ["--seconds", "0.5"], ">= 1, got 0.5"),
         ("swapping", ["--phase", "2"], "--phase and --mode need --device cuda"),
@@ -75,7 +78,7 @@ def test_every_group_leads_to_a_function():
         assert all(map(callable, bench.groups.values()))
     assert list(BENCHES) == [
         "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
-        "distribution", "swapping", "gpu",
+        "batching-live", "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
     assert set(BENCHES["batching"].groups) == {"static", "bursts", "harm", "foreseen", "unseen", "trained", "plan"}

@@ -49,6 +49,7 @@ WRONG = {
     "report": "the following arguments are required: DIR",
     "simulate train --swap-budget lots":
         "argument --swap-budget: must be a size from 1B to 8388607TiB, got 'lots'",
+    "simulate train --learners 0": "argument --learners: must be a whole number >= 1, got '0'",
     "simulate train --tasks 0": "argument --tasks: must be a whole number >= 1, got '0'",
     "simulate leasing --load 1 --tasks 2": "argument --tasks: not allowed with argument --load",
     "simulate leasing --rounds 3": "argument --rounds: must be a whole number >= 20, got '3'",

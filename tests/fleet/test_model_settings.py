@@ -106,6 +106,8 @@ def test_a_setting_given_at_load_wins_over_one_that_changed_while_the_model_trai
         ("gamma", 2, ConfigError, r"gamma must be a number from 0 to 1, got 2"),
         ("batch_size", 65, ConfigError, r"batch_size must be <= n_steps \* n_envs = 16 \* 4 = 64, got 65"),
         ("n_collectors", 5, ConfigError, "n_collectors must be <= n_envs = 4, got 5"),
+        ("n_learners", 0, ConfigError, r"n_learners must be a whole number in 1\.\.64, got 0"),
+        ("n_learners", 2, ConfigError, "n_learners must be 1 for ppo here, got 2: .*n_epochs"),
         ("policy_kwargs", {"net_arch": [9]}, LayoutMismatch, "pi.0"),
         ("policy_kwargs", {"net_arc": [8]}, ConfigError, "net_arc"),
     ],
@@ -196,3 +198,59 @@ def test_a_task_is_made_once(name, said):
     """What is assigned to a task would not be in its spec."""
     with pytest.raises(AttributeError, match=said):
         setattr(drlnb.Task("CartPole-v1"), name, 3)
+
+
+def gang(**given):
+    """Return a model whose gradients are computed as experience arrives."""
+    counts = {"n_envs": 4, "n_collectors": 2, "n_learners": 2, "seed": 3}
+    settings = {"n_steps": 16, "batch_size": 64, "n_epochs": 1, "reward_scale": 1.0}
+    return drlnb.GPF("MlpPolicy", "CartPole-v1", **{**settings, **counts, **given})
+
+
+def test_learners_are_an_argument_and_an_attribute(tmp_path):
+    """As of a task: they come with as many collectors, are kept in a file, and may be fewer from then on."""
+    assert gang(n_learners=3, n_collectors=None).n_collectors == 3
+    model = gang()
+    assert (model.n_learners, model.n_collectors, model.spec.n_learners) == (2, 2, 2)
+    path = model.save(tmp_path / "m")
+    again = drlnb.GPF.load(path)
+    assert again.n_learners == 2
+    again.n_learners = 1
+    assert again.spec.n_learners == 1
+    assert drlnb.GPF.load(path, n_learners=1, n_epochs=2).n_learners == 1
+
+
+def test_learners_do_not_change_bits_in_this_process():
+    """All of a round is computed here, with the parameters of one learner."""
+    two, one = gang().learn(192, local=True), gang(n_learners=1).learn(192, local=True)
+    assert np.array_equal(two.parameters, one.parameters)
+    assert not np.array_equal(two.parameters, gang().parameters), "it has learnt"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"n_learners": 65}, r"n_learners must be a whole number in 1\.\.64, got 65"),
+        ({"n_learners": 3}, "n_learners must be <= n_collectors = 2, got 3: .*it needs n_collectors=3$"),
+        ({"n_learners": True}, "n_learners must be a whole number"),
+        ({"n_epochs": 2}, "n_learners must be 1 for gpf here, got 2: .*n_epochs"),
+    ],
+)
+def test_learners_that_cannot_be_are_refused(given, said):
+    """By the constructor, by what is assigned, and by what is given at load; in one line."""
+    (name, value), *_ = given.items()
+    for refused in (lambda: gang(**given), lambda: setattr(gang(), name, value)):
+        with pytest.raises(ConfigError, match=said) as told:
+            refused()
+        assert len(str(told.value).splitlines()) == 1
+
+
+def test_an_update_of_epochs_that_came_while_it_trained_is_not_shared_out():
+    """The model's settings say 1 epoch, what a callback set says 2, and that goes on: its learners stay one."""
+    model = gang(n_learners=1).learn(128, Sets("n_epochs", 2), local=True)
+    with pytest.raises(ConfigError, match=r"n_learners must be 1 for gpf here, got 2: .*n_epochs"):
+        model.n_learners = 2
+    assert model.n_learners == 1
+    model.n_epochs = 1
+    model.n_learners = 2
+    assert model.n_learners == 2

@@ -64,6 +64,41 @@ def test_a_slot_is_held_for_what_is_computed_where_all_send_together(hold, held_
     assert released[1:] == pytest.approx([held_s] * 6)
 
 
+# ------------------------------------------------------------------ several learners
+@pytest.mark.parametrize("hold", ["round", "yield", "last"])
+def test_two_learners_halve_the_gradients_of_a_round_and_nothing_else(hold):
+    """3 s acting, 1 s of gradients on two slots, .5 s of update, .25 s of sending: 4.25 s, four times after .5 s.
+
+    Both slots are held for 1 s a round, of which they compute .5 and 1 s: of 2 x 17.5 s 6.5 are computed, 8.5 held (the
+    first parameters are made on one slot).  Alone it is the same, and theory knows no leases of two slots.
+    """
+    result = simulate_train(1, 2, 4, 2, hold, n_learners=2, costs=PLAIN)
+    assert round_times(result)[1:] == pytest.approx([4.25] * 3)
+    assert result.makespan_s == pytest.approx(17.5, abs=0.01)
+    assert result.utilisation_frac == pytest.approx(6.5 / 35, abs=0.001)
+    assert result.held_frac == pytest.approx(8.5 / 35, abs=0.001)
+    assert result.duty_frac == (pytest.approx(6.5 / 35, abs=0.001),)
+    assert result.bound_frac == pytest.approx(6.5 / 35, abs=0.001)
+    assert result.inflation == pytest.approx(1.0)
+    assert (result.expected_utilisation_frac, result.expected_inflation) == (None, None)
+
+
+def test_three_gangs_take_turns_on_two_slots():
+    """A lease is 2 s of gradients on two slots and .5 s of update, 1.5 s; three of them are a period of 4.5 s.
+
+    Alone a round is .5 + 1.5 + .25 = 2.25 s: twice as fast.  Of 3 slot seconds that are held 2.5 are computed.
+    """
+    busy = replace(PLAIN, collect_s=0.5, compute_s=2.0)
+    result = simulate_train(3, 2, 24, 2, "last", n_learners=2, costs=busy)
+    for i in range(3):
+        assert round_times(result, f"sim{i}")[3:-1] == pytest.approx([4.5] * 20)
+    assert result.held_frac == pytest.approx(1.0, abs=0.03)
+    assert result.utilisation_frac == pytest.approx(2.5 / 3, abs=0.03)
+    assert result.duty_frac == (pytest.approx(2.5 / (2 * 2.25), abs=0.01),) * 3
+    assert result.bound_frac == 1.0
+    assert result.inflation == pytest.approx(2.0, rel=0.03)
+
+
 # ------------------------------------------------------------------ several tasks
 @pytest.mark.thorough
 @pytest.mark.parametrize("n_tasks", [2, 3, 5])

@@ -34,6 +34,7 @@ def arguments(**changes):
         "gpus": 1,
         "rounds": 3,
         "collectors": 2,
+        "learners": 1,
         "hold": "round",
         "seed": 0,
         "swap_budget": None,
@@ -204,6 +205,38 @@ def test_the_commands_last_line_is_json(capsys, tmp_path):
         ["utilisation", "utilisation-expected", "held", "inflation"], "simulated"
     )
     assert len(Journal.read(tmp_path).streams) == 3
+
+
+def test_the_table_of_gangs_expects_nothing(capsys):
+    """Theory knows no leases of several slots: neither its column nor its row is there; the bound is."""
+    assert main(arguments(gpus=2, learners=2, json="-")) == 0
+    *table, line = capsys.readouterr().out.splitlines()
+    assert table[0] == "2 tasks, 2 slots, 3 rounds, 2 collectors each, 2 learners each, hold round, seed 0 (simulated)"
+    assert table[1].split() == ["measured", "bound"]
+    assert [len(row.split()) for row in table[2:]] == [3, 2, 2, 2, 2]
+    report = json.loads(line)
+    assert (report["expected_utilisation_frac"], report["expected_inflation"]) == (None, None)
+    assert {row["id"]: row["baseline"].split()[0] for row in report["rows"]} == {
+        "utilisation": "bound",
+        "held": "utilisation",
+        "inflation": "alone",
+    }
+
+
+def test_more_learners_than_slots_or_collectors_are_refused():
+    """Both at once, with the numbers; no such line where a number is wrong by itself."""
+    with pytest.raises(ConfigError) as caught:
+        main(arguments(learners=3))
+    assert caught.value.problems == (
+        "learners must be <= gpus = 1, got 3: each computes on a slot of its own",
+        "learners must be <= collectors = 2, got 3: each computes what whole collectors made",
+    )
+    with pytest.raises(ConfigError) as caught:
+        main(arguments(learners=65, gpus=0, collectors=3))
+    assert caught.value.problems == (
+        "gpus must be a whole number in 1..1000, got 0",
+        "learners must be a whole number in 1..64, got 65",
+    )
 
 
 def test_wrong_numbers_are_refused_together():

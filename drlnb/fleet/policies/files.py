@@ -88,7 +88,7 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[RlWork, Traine
     Returns
     -------
     tuple
-        The task, on one learner as what it learns from here on has new settings, and its state.
+        The task and its state.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[RlWork, Traine
     spec, trained = unpack(saved.facts, saved.blobs, str(target))
     if not isinstance(spec, RlWork):
         raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
-    return replace(spec, n_learners=1), trained
+    return spec, trained
 
 
 def refuse_code(spec: Plain, path: Path) -> None:

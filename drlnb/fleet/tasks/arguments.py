@@ -36,7 +36,15 @@ _FIXED: Plain = {
 #: How the task is evaluated.
 _EVAL: Plain = {"eval_episodes": EVAL_EPISODES, "eval_max_steps": EVAL_MAX_STEPS}
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
-_OURS: Plain = {"n_envs": 1, "n_collectors": None, "env_kwargs": None, "env_wrappers": None, "fleet": None, **_EVAL}
+_OURS: Plain = {
+    "n_envs": 1,
+    "n_collectors": None,
+    "n_learners": 1,
+    "env_kwargs": None,
+    "env_wrappers": None,
+    "fleet": None,
+    **_EVAL,
+}
 
 
 def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
@@ -110,14 +118,15 @@ def described(algo: str, given: Row) -> RlWork:
 
     name, factory, kwargs = _environment(given.pop("env"), given.pop("env_kwargs", None))
     wrappers = read_wrappers(given.pop("env_wrappers", None))
-    seed, n_envs, n_collectors = given.pop("seed", None), given.pop("n_envs", 1), given.pop("n_collectors", None)
+    seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
+    processes = {"n_collectors": given.pop("n_collectors", None), "n_learners": given.pop("n_learners", 1)}
     played = {key: given.pop(key) for key in _EVAL if key in given}
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
     if seed is None:
         seed = int(np.random.randint(2**32, dtype=np.uint32))  # noqa: NPY002 - the one that scripts seed
     others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed, **played}
-    spec = complete_spec(name, factory, algo, resolved, n_collectors=n_collectors, **others)
+    spec = complete_spec(name, factory, algo, resolved, **processes, **others)
     spaces: Row = {**probe(spec)}
     made = replace(spec, **spaces)
     check_fit(made)
@@ -138,7 +147,7 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     settings["policy_kwargs"] = settings["policy_kwargs"] or {}
     seed, n_envs = settings.pop("seed", None), settings.pop("n_envs", spec.n_envs)
     n_collectors = settings.pop("n_collectors", None)
-    played = {key: settings.pop(key) for key in _EVAL if key in settings}
+    fields = {key: settings.pop(key) for key in ("n_learners", *_EVAL) if key in settings}
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
     try:
         changed = replace(
@@ -147,7 +156,7 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
             n_envs=resolved.n_envs,
             n_collectors=min(spec.n_collectors, resolved.n_envs) if n_collectors is None else n_collectors,
             hyperparameters=resolved.hyperparameters,
-            **played,
+            **fields,
         )
     except ValueError as error:
         raise ConfigError(str(error)) from None

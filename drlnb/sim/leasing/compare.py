@@ -108,6 +108,9 @@ class LeasingResult(SlotUse):
 
     hold: str
     d_mean: float
+    #: What queueing theory expects of utilisation, and of inflation, for the mean duty.
+    expected_utilisation_frac: float
+    expected_inflation: float
     rounds_hz: float
     #: Rounds per second of one task per slot to its end, tasks in sequence.
     exclusive_hz: float

@@ -4,18 +4,20 @@ The tasks are those of a real run with durations drawn from :mod:`drlnb.sim.cost
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 
 from drlnb.planning.leasing.load import bound, expected_load
 from drlnb.planning.leasing.settings import HOLD_PLANNERS
+from drlnb.records.base import Facts
 from drlnb.records.columns.leasing import LeaseGranted
 from drlnb.records.columns.swapping import SwapStepMeasured
 from drlnb.records.errors import ConfigError
 from drlnb.records.journal import Stream
 from drlnb.records.round import MetricsRecorded
 from drlnb.records.settings import Declared, choice, count, setting
+from drlnb.records.spec import LIMITS
 from drlnb.records.units import read_bytes, said_bytes
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
@@ -37,8 +39,19 @@ class _Shape(Declared):
     gpus: int = setting(1, count(1, 1000))
     rounds: int = setting(100, count(1, 100_000))
     collectors: int = setting(2, count(1, 256))
+    learners: int = setting(1, LIMITS["n_learners"])
     seed: int = setting(0, count(0))
     hold: str = setting("yield", choice(*HOLD_PLANNERS))
+
+    @classmethod
+    def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:
+        """Return where there are more learners than slots or collectors to make them."""
+        makes = {"gpus": "each computes on a slot of its own", "collectors": "each computes what whole collectors made"}
+        return [
+            f"learners must be <= {name} = {values[name]}, got {values['learners']}: {why}"
+            for name, why in makes.items()
+            if not {name, "learners"} & set(wrong) and values["learners"] > values[name]
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +60,12 @@ class Result(SlotUse):
 
     #: Journals by stream name.
     streams: Mapping[str, Stream]
-    #: Duty of each task alone, in the order of tasks.
+    #: Duty of each task alone, over the slots of its learners, in the order of tasks.
     duty_frac: tuple[float, ...]
+    #: What queueing theory expects of utilisation, and of inflation, for the mean duty; None where a task has several
+    #: learners: it knows no leases of several slots.
+    expected_utilisation_frac: float | None
+    expected_inflation: float | None
     n_grants: int
     #: Seconds from the start to the last release.
     makespan_s: float
@@ -66,6 +83,7 @@ def simulate_train(
     hold: str = "yield",
     seed: int = 0,
     *,
+    n_learners: int = 1,
     n_nodes: int = 1,
     costs: Costs | None = None,
     faults: Sequence[Fault] = (),
@@ -74,7 +92,7 @@ def simulate_train(
 ) -> Result:
     """Train `n_tasks` tasks on `n_slots` slots on the virtual clock, and each of them alone for comparison.
 
-    Alone, each has a slot of its own and the hold planner ``round``: the comparison is the same for every planner.
+    Alone, each has a slot per learner and the hold planner ``round``: the comparison is the same for every planner.
 
     Parameters
     ----------
@@ -84,6 +102,9 @@ def simulate_train(
         Hold planner of every task.
     seed
         Seed of all durations, at least 0.
+    n_learners
+        Slots of a lease of each task, on which its round's gradients are computed side by side; at most `n_slots` and
+        at most `n_collectors`.
     n_nodes
         Nodes over which the slots are dealt, at least 1; the masters live on the first, which no fault takes whole.
     costs
@@ -102,30 +123,44 @@ def simulate_train(
         If a number is out of its range or there is no such hold planner, the message lists all of it; or if the budget
         is not above what the pretended network needs anyway.
     """
-    _Shape(tasks=n_tasks, gpus=n_slots, rounds=n_rounds, collectors=n_collectors, seed=seed, hold=hold)
+    _Shape(
+        tasks=n_tasks,
+        gpus=n_slots,
+        rounds=n_rounds,
+        collectors=n_collectors,
+        learners=n_learners,
+        seed=seed,
+        hold=hold,
+    )
+    config = {"swapping": _swapping(memory_budget_bytes), "n_learners": n_learners}
     shape = partial(run_tasks, n_rounds=n_rounds, n_collectors=n_collectors, seed=seed, costs=costs or Costs())
-    shape = partial(shape, config={"swapping": _swapping(memory_budget_bytes)})
+    shape = partial(shape, config=config)
     pool, tasks = shape(range(n_tasks), n_slots=n_slots, hold=hold, n_nodes=n_nodes, faults=faults, validate=validate)
-    pairs = [_beside(task, *shape([i], n_slots=1, hold="round")) for i, task in enumerate(tasks)]
-    return _result(n_slots, pool.host.stream, tasks, *zip(*pairs, strict=True))
+    pairs = [_beside(task, n_learners, *shape([i], n_slots=n_learners, hold="round")) for i, task in enumerate(tasks)]
+    return _result(n_slots, n_learners, pool.host.stream, tasks, *zip(*pairs, strict=True))
 
 
 def _result(
-    n_slots: int, stream: Stream, tasks: Sequence[Task], duties: tuple[float, ...], inflations: tuple[float, ...]
+    n_slots: int,
+    n_learners: int,
+    stream: Stream,
+    tasks: Sequence[Task],
+    duties: tuple[float, ...],
+    inflations: tuple[float, ...],
 ) -> Result:
     """Return what came out, by the pool's stream and the tasks beside each of them alone."""
     computed_s, held_s, begin_t, end_t = _load(stream)
     n_tasks, span_s = len(tasks), end_t - begin_t
-    expected = expected_load(n_tasks, n_slots, sum(duties) / n_tasks)
+    expected = expected_load(n_tasks, n_slots, sum(duties) / n_tasks) if n_learners == 1 else None
     return Result(
         streams={each.header.stream: each for each in (stream, *[each for task in tasks for each in task.streams])},
         ends={task.name: task.end.state if task.end else "unfinished" for task in tasks},
         utilisation_frac=computed_s / (n_slots * span_s),
         held_frac=held_s / (n_slots * span_s),
-        bound_frac=bound(duties, n_slots),
+        bound_frac=bound([duty for duty in duties for _ in range(n_learners)], n_slots),
         inflation=sum(inflations) / n_tasks,
-        expected_utilisation_frac=expected.utilisation_frac,
-        expected_inflation=expected.inflation,
+        expected_utilisation_frac=expected.utilisation_frac if expected else None,
+        expected_inflation=expected.inflation if expected else None,
         duty_frac=duties,
         n_grants=len(stream.of(LeaseGranted)),
         makespan_s=end_t,
@@ -141,10 +176,10 @@ def _swapping(memory_budget_bytes: int | None) -> dict[str, int]:
     return {} if memory_budget_bytes is None else {"memory_budget_bytes": memory_budget_bytes}
 
 
-def _beside(task: Task, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, float]:
-    """Return the duty of a task alone, and how much longer its rounds take with the others."""
+def _beside(task: Task, n_slots: int, pool: Pool, alone: tuple[Task, ...]) -> tuple[float, float]:
+    """Return the duty of a task alone on so many slots, and how much longer its rounds take with the others."""
     computed_s, _, begin_t, end_t = _load(pool.host.stream)
-    return computed_s / (end_t - begin_t), _round_s(task) / _round_s(alone[0])
+    return computed_s / (n_slots * (end_t - begin_t)), _round_s(task) / _round_s(alone[0])
 
 
 def _slower(tasks: Sequence[Task]) -> float:
@@ -173,8 +208,8 @@ def main(arguments: argparse.Namespace) -> int:
     Parameters
     ----------
     arguments
-        ``tasks``, ``gpus``, ``rounds``, ``collectors``, ``hold``, ``seed``, ``swap_budget`` (None: any number),
-        ``out`` (None: no journal), ``json``.
+        ``tasks``, ``gpus``, ``rounds``, ``collectors``, ``learners``, ``hold``, ``seed``, ``swap_budget`` (None: any
+        number), ``out`` (None: no journal), ``json``.
 
     Returns
     -------
@@ -193,11 +228,12 @@ def main(arguments: argparse.Namespace) -> int:
         _swapping(budget)
     except ValueError as error:
         raise ConfigError(f"--swap-budget: {error}") from None
-    result = simulate_train(*shape, memory_budget_bytes=budget)
+    result = simulate_train(*shape, n_learners=arguments.learners, memory_budget_bytes=budget)
     write_journal(result.streams, out)
+    learners = f"{arguments.learners} learners each, " if arguments.learners > 1 else ""
     title = (
         f"{arguments.tasks} tasks, {arguments.gpus} slots, {arguments.rounds} rounds, "
-        f"{arguments.collectors} collectors each, hold {arguments.hold}, seed {arguments.seed} (simulated)"
+        f"{arguments.collectors} collectors each, {learners}hold {arguments.hold}, seed {arguments.seed} (simulated)"
     )
     figures = {each.name: getattr(result, each.name) for each in fields(result) if each.name != "streams"}
     lines = [title, *table_lines(_table(result))]
@@ -208,11 +244,14 @@ def main(arguments: argparse.Namespace) -> int:
 def _rows(result: Result) -> list[Row]:
     """Return what is printed as JSON: value beside what it is to be compared with."""
     used, expected, slower = result.utilisation_frac, result.expected_utilisation_frac, result.expected_inflation
-    rows = [
-        figure_row("utilisation", "seconds computing / (slots x seconds)", used, "bound", result.bound_frac),
-        figure_row("utilisation-expected", "the same beside the machine-repairman model", used, "expected", expected),
+    rows = [figure_row("utilisation", "seconds computing / (slots x seconds)", used, "bound", result.bound_frac)]
+    if expected is not None:
+        title = "the same beside the machine-repairman model"
+        rows += [figure_row("utilisation-expected", title, used, "expected", expected)]
+    base = ("expected", slower) if slower is not None else ("alone", 1.0)
+    rows += [
         figure_row("held", "seconds held / (slots x seconds)", result.held_frac, "utilisation", used),
-        figure_row("inflation", "round time / round time alone", result.inflation, "expected", slower),
+        figure_row("inflation", "round time / round time alone", result.inflation, *base),
     ]
     if (swapped := result.swap_slower) != 1.0:
         rows += [figure_row("swapping", f"seconds of a gradient step ({PRETENDED})", swapped, "keeping all", 1.0)]
@@ -220,13 +259,14 @@ def _rows(result: Result) -> list[Row]:
 
 
 def _table(result: Result) -> list[dict[str, str]]:
-    """Return the short table for the user."""
-    rows = {
+    """Return the short table for the user; without a column of what is expected where nothing is."""
+    figures = {
         "utilisation": (result.utilisation_frac, result.expected_utilisation_frac, result.bound_frac),
         "held": (result.held_frac,),
         "inflation": (result.inflation, result.expected_inflation),
     }
-    cells = [[name, *(f"{value:.3f}" for value in values)] for name, values in rows.items()]
+    cells = [[name, *("" if value is None else f"{value:.3f}" for value in row)] for name, row in figures.items()]
     cells += [[f"step v plain ({PRETENDED})", f"{result.swap_slower:.3f}"]] if result.swap_slower != 1.0 else []
     cells += [["grants", f"{result.n_grants}"], ["makespan", f"{result.makespan_s:.1f}s"]]
-    return [dict(zip(("", "measured", "expected", "bound"), row, strict=False)) for row in cells]
+    columns = ("", "measured", "expected", "bound")
+    return [{name: text for name, text in zip(columns, row, strict=False) if text} for row in cells]

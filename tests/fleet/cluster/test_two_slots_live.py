@@ -1,5 +1,6 @@
 """A task whose lease has two slots, on real processes: both compute, and it learns bitwise as on one."""
 
+import numpy as np
 import pytest
 
 import drlnb
@@ -14,10 +15,25 @@ pytestmark = pytest.mark.cluster
 TASK = {"algo": "gpf", "n_envs": 4, "n_collectors": 4, "n_steps": 32, "n_epochs": 1, "total_timesteps": 8 * 4 * 32}
 
 
+def model_of_two(fleet, out):
+    """Train a model of two learners on the fleet, and check that it has the bits of one that learns here."""
+    settings = {"n_steps": 16, "n_epochs": 1, "reward_scale": 1.0, "n_envs": 2, "n_learners": 2, "seed": 1}
+    there, here = (drlnb.GPF("MlpPolicy", "CartPole-v1", **settings, fleet=fleet) for _ in range(2))
+    run = there.submit(4 * 2 * 16, out=out)
+    run.wait(timeout_s=120)
+    here.learn(4 * 2 * 16, local=True)
+    assert there.num_timesteps == here.num_timesteps == 4 * 2 * 16
+    assert np.array_equal(there.parameters, here.parameters)
+    lent = [lease for lease in run.journal().of(leasing.LeaseReleased) if len(lease.slots) == 2]
+    assert len(lent) >= 4
+    assert all(seconds > 0 for lease in lent for seconds in lease.computed_s)
+
+
 def test_two_slots_learn_bitwise_as_one(tmp_path):
     """Collectors' fragments go to two slots in turn; every lease of a round had work for both of them.
 
-    A task that wants three slots of the two is refused, in one line; a user's loop works on both, too.
+    So does a model of two learners.  A task that wants three slots of the two is refused, in one line; a user's loop
+    works on both, too.
     """
     parameters = {}
     with drlnb.Fleet(slots=2, n_workers=1) as fleet:
@@ -34,6 +50,7 @@ def test_two_slots_learn_bitwise_as_one(tmp_path):
             "task greedy: n_learners = 3, but the pool has 2: ask for fewer learners, or for a fleet with more slots"
         )
         assert not (tmp_path / "greedy").exists()
+        model_of_two(fleet, tmp_path / "model")
         with fleet.lease(2, name="mine") as lease:
             assert lease.run(lambda: sum(range(100_000)) > 0) == [True, True]
         (loop,) = [one for one in fleet.journal().of(leasing.LeaseReleased) if one.task.endswith("/mine")]

@@ -43,10 +43,10 @@ def test_a_model_is_one_file(tmp_path, spec, trained, given, written):
         assert (found.envs, found.replay) == (None, None)
 
 
-def test_a_model_of_several_learners_goes_on_with_one(tmp_path, spec, trained):
-    """Settings that it is given later may need that, and how many there are has no effect on bits."""
-    one = replace(spec, n_collectors=2)
-    assert load_model(save_model(tmp_path / "m", replace(one, n_learners=2), trained))[0] == one
+def test_a_model_of_several_learners_keeps_them(tmp_path, spec, trained):
+    """As its collectors: the task that is read is the one that was saved."""
+    two = replace(spec, n_collectors=2, n_learners=2)
+    assert load_model(save_model(tmp_path / "m", two, trained))[0] == two
 
 
 def test_a_model_is_a_folder_if_that_is_meant(tmp_path, spec, trained):
