@@ -77,10 +77,11 @@ def python(folder, *words):
 def test_a_planner_of_each_decision(copy):
     """A file that registers, an import in the room: runs take it, settings change to it, simulations compare it."""
     for room, (kind, module, base, arguments) in ROOMS.items():
-        taken = kind if base == "object" else f"{kind}, {base}"
-        text = PLANNER.format(
-            imports=f"from drlnb.planning.{room}.{module} import {taken}", base=base, arguments=arguments, kind=kind
-        )
+        homes = {"planners" if room == "leasing" else "planner": [kind]}
+        if base != "object":
+            homes.setdefault(module, []).append(base)
+        imports = [f"from drlnb.planning.{room}.{home} import {', '.join(names)}" for home, names in homes.items()]
+        text = PLANNER.format(imports="\n".join(imports), base=base, arguments=arguments, kind=kind)
         if room == "warmup":
             text = text.replace("        super().__init__()\n", "        self.plan = WARMUP.build('cold').plan\n")
         (copy / f"drlnb/planning/{room}/mine.py").write_text(text, encoding="utf-8")
@@ -90,7 +91,7 @@ def test_a_planner_of_each_decision(copy):
             f"from drlnb.planning.{room} import mine\n\n__all__",
         )
     said = python(copy, "-c", FOUND).splitlines()
-    assert said[:2] == ["{'mine'}", "['', '', '', '', '', '']"]
+    assert said[:2] == ["{'mine'}", "['', '', '', '', '', '', '']"]
     assert any(line.startswith("mine") for line in said[2:])
 
 

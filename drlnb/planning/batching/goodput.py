@@ -36,8 +36,8 @@ def goodput_hz(n_used: int, n_units: int, duration_s: float, phi: float) -> floa
 
     Examples
     --------
-    >>> goodput_hz(50, 100, 1.0, 0.0), goodput_hz(50, 100, 1.0, 100.0), goodput_hz(50, 100, 1.0, math.inf)
-    (100.0, 66.66666666666667, 50.0)
+    >>> [round(goodput_hz(50, 100, 1.0, phi), 2) for phi in (0.0, 100.0, math.inf)]
+    [100.0, 66.67, 50.0]
     """
     if not n_used:
         return 0.0
