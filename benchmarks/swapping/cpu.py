@@ -119,12 +119,14 @@ def hooks(effort: Swapping) -> Iterator[Row]:
     net, x = made("inception_v3_32"), samples("inception_v3_32", 1)
     ways = {name: Way(name, net, 1 << 30) for name in ("none", "plain")}
     turns = [_relative_s(ways, x, turn % 2 == 1) for turn in range(1 + 12 * effort.repeats)][1:]
+    ways["none"].swapper.close()
     title = "processor time of a step of inception_v3_32 whose plan keeps all, relative to one without hooks beside it"
     yield Row("hooks", title, turns, "of it", bar=Bar("value", at_most=1.03))
     for name, n in list(_BATCHES.items())[:4]:
         way, plain, x = Way("all", made(name), 1 << 30, min_bytes=0), Way("plain", made(name), 0), samples(name, n)
         own, naive = {each.data_ptr() for each in plain.net.parameters()}, list[int]()
         way.steps(x, 1)
+        way.swapper.close()
 
         def pack(tensor: Tensor, own: set[int] = own, naive: list[int] = naive) -> Tensor:
             naive.append(0 if tensor.data_ptr() in own else tensor.nbytes)

@@ -127,6 +127,16 @@ def test_a_pause_whose_checkpoint_fails_still_rests(master):
     assert trial(master) == ()
 
 
+def test_a_task_that_was_stopped_in_its_pause_ends_though_it_is_resumed(master):
+    """The pause's checkpoint is being written when the user stops the task, and then asks it to go on."""
+    pause(master)
+    master.to_commit()
+    assert master.say(words.StopAsked, reason="asked for") == ()
+    assert not of(WakeCollector, resume(master))
+    master.gathered()
+    assert only(words.EndTask, master.written()).state == "stopped"
+
+
 # ---------------------------------------------------------------------- stop
 def test_a_stop_finishes_the_round_and_ends_with_a_checkpoint(master):
     """Nothing is published any more; a second wish puts the deadline off no further."""
