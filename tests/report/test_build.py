@@ -187,7 +187,8 @@ def saved(page, into):
     """Unpack what a click on the link saves."""
     link = re.search(r'<a download="journal.tar.gz"[^>]* href="data:application/gzip;base64,([^"]+)"', page)
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(link[1]))) as tar:
-        tar.extractall(into, filter="data")
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before Python 3.11.4
+        tar.extractall(into, **safely)
     return into
 
 

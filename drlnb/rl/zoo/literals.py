@@ -61,7 +61,7 @@ def _tree(text: str) -> ast.expr:
             warnings.simplefilter("ignore")  # an odd escape in a text is the file's business
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError) as error:
-        why = error.msg if isinstance(error, SyntaxError) else type(error).__name__
+        why = error.msg if isinstance(error, SyntaxError) else str(error) or type(error).__name__
         raise ValueError(f"cannot be read as data ({why}): {_short(text)}") from None
 
 
