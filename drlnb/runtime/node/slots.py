@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from drlnb.records.ids import Fence
 from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segments
 from drlnb.runtime.link import Link
+from drlnb.runtime.node.exchange import Exchange
 from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
 from drlnb.runtime.protocol import Payload, Plain
@@ -24,14 +25,17 @@ class Slots:
         self._gates: dict[str, WorkGate] = {}
         self._in_order = asyncio.Lock()
         self.segments = Segments()
-        #: Task -> bytes of its last result.
-        self._made_bytes: dict[str, int] = {}
+        #: What the members of leases bring to one another.
+        self.exchange = Exchange(link, self.segments)
+        #: Task -> bytes of its last result, by the frame that it answers.
+        self._made_bytes: dict[str, dict[str, int]] = {}
         #: Task -> highest attempt that has computed here.
         self._attempts: dict[str, int] = {}
 
     async def close(self) -> None:
         """End every executor."""
         await asyncio.gather(*(executor.end() for executor in self.executors.values()))
+        self.exchange.close()
         self.segments.close()
 
     async def serve(self, slots: Sequence[Mapping[str, str]]) -> None:
@@ -110,7 +114,7 @@ class Slots:
     async def _compute(
         self, executor: Executor | Tenants, header: Plain, watchdog_s: float, payload: Payload, state: Payload | None
     ) -> Plain:
-        task = header["task"]
+        task, op = header["task"], header["op"]
         payloads = [payload]
         if attempt := header.get("attempt"):
             self._attempts[task] = max(attempt, self._attempts.get(task, 0))
@@ -118,9 +122,11 @@ class Slots:
             header |= {"n_state": 0, "state_in": [*where, len(state)]}
         elif state is not None:
             payloads = [state, payload]
-        lent = None
-        if header["op"] == "finish" and self._made_bytes.get(task, 0) >= LEAST_BYTES:
-            lent = self.segments.lend(self._made_bytes[task])
+        if "key" in header:
+            payloads += self.exchange.lay_out(header)
+        lent, n_bytes = None, self._made_bytes.get(task, {}).get(op, 0)
+        if n_bytes >= LEAST_BYTES:
+            lent = self.segments.lend(n_bytes)
         if lent is not None:
             header["into"] = [lent[0].path, len(lent[1])]
         made: Payload
@@ -130,8 +136,14 @@ class Slots:
             return {"refused": str(error)}
         if lent is not None and answer.get("n_shared"):
             made = lent[1][: answer["n_shared"]]
+        if answer["op"] in {"made", "shared", "applied"}:
+            self._made_bytes.setdefault(task, {})[op] = len(made)
         if answer["op"] == "made":
-            self._made_bytes[task] = len(made)
+            self.exchange.finish(task, header["fence"], header["round"])
+        elif answer["op"] in {"shared", "applied"}:
+            if why_not := await self.exchange.bring(header, made, watchdog_s):
+                return {"op": "refused", "reason": f"what was computed could not be brought to another node: {why_not}"}
+            made = b""
         return {**answer, "payload": made}
 
     def forget_model(self, task: str, attempt: int) -> None:
@@ -139,6 +151,7 @@ class Slots:
         if self._attempts.get(task, 0) > attempt:
             return  # it may be in the middle of a round
         self._attempts.pop(task, None)
+        self.exchange.forget(task, attempt)
         self._made_bytes.pop(task, None)
         if not self._made_bytes:
             self.segments.trim()
@@ -154,7 +167,13 @@ class Slots:
         if slot in self.executors:
             self.executors[slot].send({"op": "asked", "fence": fence})
 
+    async def cut(self, slot: str, fence: Fence, split: int) -> None:
+        """Have a share end at its next chunk."""
+        if slot in self.executors:
+            self.executors[slot].send({"op": "cut", "slot": slot, "fence": fence, "split": split})
+
     async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""
+        self.exchange.revoke(fence)
         executor = self.executors.get(slot)
         return {"idle": executor is not None and await executor.quiet(fence, grace_s)}
