@@ -85,7 +85,15 @@ class Exchange:
         return next((str(reply["refused"]) for reply in await asyncio.gather(*sent) if "refused" in reply), "")
 
     async def take(
-        self, task: str, attempt: int, fence: Fence, round: int, split: int, key: str, made: bool, payload: Payload = b""
+        self,
+        task: str,
+        attempt: int,
+        fence: Fence,
+        round: int,
+        split: int,
+        key: str,
+        made: bool,
+        payload: Payload = b"",
     ) -> None:
         """Keep a gradient of a step, or the parameters of one that was `made`: its gradients are not needed then.
 
