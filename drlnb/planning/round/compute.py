@@ -118,6 +118,7 @@ def _join(state: RoundState, fence: Fence, out: Out) -> tuple[tuple[str, ...], t
     if len(shares) == 1:
         return (), ()
     members, parts = tuple(shares), tuple(shares.values())
+    hold.joining = {*members[1:]}
     out.extend(
         batching.JoinRound(
             **work(state, fence, slot),
@@ -139,6 +140,8 @@ def round_joined(state: RoundState, event: batching.RoundJoined, out: Out) -> No
         state.hold.computed_s[state.hold.slots.index(event.slot)] += event.elapsed_s
         state.progress.moved_bytes += event.moved_bytes
         joined(state, event.slot, event.compute_s)
+        state.hold.joining.discard(event.slot)
+        _commit_if_all_done(state, out)
 
 
 # ---------------------------------------------------------------------- faults
@@ -174,10 +177,17 @@ def _void(state: RoundState, reason: str, out: Out) -> None:
 
 # ---------------------------------------------------------------------- commit
 def parameters_ready(state: RoundState, event: words.ParametersReady, out: Out) -> None:
-    """Commit the new parameters under the lease."""
-    if event.fence != state.hold.fence or state.hold.committing:
+    """Commit the new parameters under the lease, once all that computed them have said that they are done."""
+    if event.fence == state.hold.fence and not state.hold.committing:
+        state.hold.ready = event
+        _commit_if_all_done(state, out)
+
+
+def _commit_if_all_done(state: RoundState, out: Out) -> None:
+    event = state.hold.ready
+    if event is None or state.hold.joining:
         return
-    state.hold.committing = True
+    state.hold.ready, state.hold.committing = None, True
     state.hold.computed_s[0] += event.elapsed_s
     state.progress.update_s += event.elapsed_s
     if event.compute_s:

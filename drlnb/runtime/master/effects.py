@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.columns import distribution, leasing, swapping, warmup
+from drlnb.records.columns import batching, distribution, leasing, swapping, warmup
 from drlnb.runtime.machine_host import EffectTable
 from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
 from drlnb.runtime.master.collector_effects import CollectorEffects
@@ -34,6 +34,7 @@ class Effects:
             words.RequestSlot: slot.request,
             words.InitialiseParameters: slot.initialise,
             words.ComputeGradient: slot.stage,
+            batching.JoinRound: slot.join_round,
             leasing.KeepGradient: slot.keep_gradient,
             leasing.RestoreGradients: slot.restore_gradients,
             words.FinishRound: slot.finish_round,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from drlnb.planning.swapping.machine import RULES
 from drlnb.records import round as words
 from drlnb.records.base import Facts
-from drlnb.records.columns import leasing, swapping
+from drlnb.records.columns import batching, leasing, swapping
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
@@ -33,6 +33,7 @@ _Work = (
     | leasing.KeepGradient
     | leasing.RestoreGradients
     | words.FinishRound
+    | batching.JoinRound
     | words.InitialiseParameters
 )
 
@@ -167,7 +168,11 @@ class SlotEffects:
                 self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
     async def _with_state(
-        self, op: str, command: words.ComputeGradient | leasing.RestoreGradients, payload: Payload, more: Plain
+        self,
+        op: str,
+        command: words.ComputeGradient | leasing.RestoreGradients | batching.JoinRound,
+        payload: Payload,
+        more: Plain,
     ) -> Plain | None:
         """Have the executor work, with the task's training state if it does not hold it."""
         more["settings"] = {key.removeprefix(PREFIX): value for key, value in command.settings.items()}
@@ -207,10 +212,28 @@ class SlotEffects:
                 which = {"round": command.round, "fence": command.fence}
                 self.m.host.feed(leasing.GradientsRestored, **which, **reply["event"])
 
+    async def join_round(self, command: batching.JoinRound) -> None:
+        """Have an executor compute its part of a round's minibatches."""
+        async with self._in_order[command.slot]:
+            held = [self.m.experience.get(key) for key in command.keys]
+            batches = [batch for batch in held if batch is not None]
+            if len(batches) < len(held):
+                return  # the round is over
+            fragments = [{"header": header, "n_bytes": len(payload)} for header, payload in batches]
+            more = {"fragments": fragments, "gang": self._gang(command)}
+            reply = await self._with_state("join", command, b"".join(payload for _, payload in batches), more)
+            if reply is not None:
+                which = {name: getattr(command, name) for name in ("round", "fence", "slot")}
+                self.m.host.feed(batching.RoundJoined, **which, **reply["event"])
+
+    def _gang(self, command: batching.JoinRound | words.FinishRound) -> list[list[str]]:
+        """Return the slots that share a round's minibatches, each with its node's address."""
+        return [[slot, self.m.slots.get(slot, "")] for slot in command.members]
+
     async def finish_round(self, command: words.FinishRound) -> None:
         """Have the executor make the round's parameters."""
         async with self._in_order[command.slot]:
-            reply = await self._compute("finish", command)
+            reply = await self._compute("finish", command, gang=self._gang(command))
         if reply is not None:
             self._take_made(reply, command.fence, command.round)
 

@@ -10,6 +10,7 @@ from drlnb.runtime.link import Link
 from drlnb.runtime.node.exchange import Exchange
 from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
+from drlnb.runtime.node.meetings import Meetings
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Slots"]
@@ -27,6 +28,7 @@ class Slots:
         self.segments = Segments()
         #: What the members of leases bring to one another.
         self.exchange = Exchange(link, self.segments)
+        self.meetings = Meetings(link, self.segments, lambda slot, frame: self.executors[slot].send(frame))
         #: Task -> bytes of its last result, by the frame that it answers.
         self._made_bytes: dict[str, dict[str, int]] = {}
         #: Task -> highest attempt that has computed here.
@@ -44,6 +46,7 @@ class Slots:
         for row in slots:
             if row["slot"] not in self.executors:
                 made = self._made(row["slot"], row["device"], row["isolation"], sharing[row["device"]])
+                made.on_part = self.meetings.brought
                 self.executors[row["slot"]] = made
                 made.start()
 
@@ -134,12 +137,14 @@ class Slots:
             answer, made = await executor.ask(header, *payloads, timeout_s=watchdog_s)
         except ConnectionError as error:  # an answer, too: whoever asked may have gone
             return {"refused": str(error)}
+        if header.get("gang") and answer["op"] in {"made", "joined"}:
+            self.meetings.end(header["fence"])
         if lent is not None and answer.get("n_shared"):
             made = lent[1][: answer["n_shared"]]
         if answer["op"] in {"made", "shared", "applied"}:
             self._made_bytes.setdefault(task, {})[op] = len(made)
         if answer["op"] == "made":
-            self.exchange.finish(task, header["fence"], header["round"])
+            self.exchange.finish(task, header["fence"], header.get("round", 0))
         elif answer["op"] in {"shared", "applied"}:
             if why_not := await self.exchange.bring(header, made, watchdog_s):
                 return {"op": "refused", "reason": f"what was computed could not be brought to another node: {why_not}"}
@@ -175,5 +180,6 @@ class Slots:
     async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""
         self.exchange.revoke(fence)
+        self.meetings.end(fence)
         executor = self.executors.get(slot)
         return {"idle": executor is not None and await executor.quiet(fence, grace_s)}
