@@ -115,7 +115,7 @@ class ExecutorChild:
         except NonFinite as error:
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         except _RevokedError:
-            return {"op": "refused", "reason": "the lease was taken away while it was computed under"}, []
+            return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
         except Exception:
             # Without an answer the round is computed anew, by a process whose device works.
             if reason := self._ended():

@@ -11,7 +11,7 @@ from drlnb.runtime.children.shares.packed import load_parameters, pack_parameter
 from drlnb.runtime.children.shares.step import apply_gradients, compute_share
 from drlnb.runtime.ipc.pickled_work import pack_work
 
-__all__ = ["written", "plain_steps", "shared_steps"]
+__all__ = ["plain_steps", "shared_steps", "written"]
 
 
 def written(folder, module, data, loss, optimizer=torch.optim.SGD, batch_size=512, kwargs=None, **more):
