@@ -149,14 +149,14 @@ def _undone(module: torch.nn.Module) -> Iterator[Callable[[str], None]]:
     That one raises RuntimeError if something has changed that cannot be put together at the lead.
     """
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    frozen = sums_of(module, trained=False)
+    sums = sums_of(module)
 
     def undo(where: str) -> None:
         now, statistics = dict(module.named_buffers()), statistics_of(module)
         after = {name: buffer for name, buffer in now.items() if name not in statistics}
         changed = [name for name, buffer in after.items() if name not in before or not _same(before[name], buffer)]
         changed += sorted(before.keys() - now.keys())
-        changed += [name for name, total in sums_of(module, trained=False).items() if frozen.get(name) != total]
+        changed += [name for name, total in sums_of(module).items() if sums.get(name) != total]
         if changed:
             raise RuntimeError(
                 f"{where}: a forward pass changes {changed[0]} of the module, and several learners can put together "
