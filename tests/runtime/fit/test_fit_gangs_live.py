@@ -1,5 +1,7 @@
 """Supervised work whose steps two slots share, on real processes: parameters are those of one, whoever dies."""
 
+import contextlib
+import os
 import time
 
 import pytest
@@ -102,3 +104,37 @@ def test_a_member_that_stands_still_is_ended_by_the_watchdog(make_bench, tmp_pat
     assert_plain(run, module, data, 20, 1e-9)
     (died,) = check_laws(run.out).streams["task-fit-a1"].of(words.ExecutorDied)
     assert "no progress for 2 s: killed" in died.reason
+
+
+class SlowOne:
+    """A loss that takes long for each sample in one process: whoever comes first."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __call__(self, outputs, targets):
+        with contextlib.suppress(FileExistsError), self.file.open("x") as file:
+            file.write(str(os.getpid()))
+        slow = self.file.read_text() == str(os.getpid())
+        time.sleep(len(targets) * (0.004 if slow else 0.0005))
+        return nn.functional.mse_loss(outputs, targets)
+
+
+def test_a_member_that_is_cut_returns_what_it_has_done(make_bench, tmp_path):
+    """The first answer is enough: the slow one stops at a chunk; every sample that is not used is counted by name."""
+    _, _, spec = task(tmp_path / "files", loss=SlowOne(tmp_path / "slow"))
+    bench = make_bench(n_slots=2)
+    run = bench.start(
+        [spec.to_plain()], planners={"batching": "equal"}, settings={"batching": {"quorum": 0.5, "late": "cut"}}
+    )
+    ended = run.end()["fit"]
+    assert ended["state"] == "done", ended["reason"]
+    stream = check_laws(run.out).streams["task-fit-a1"]
+    cut = {(command.split, command.slot) for command in stream.of(batching.CutShare)}
+    assert cut
+    parts = [share for share in stream.of(batching.ShareComputed) if share.n_done < share.n_planned]
+    assert parts
+    assert {(share.split, share.slot) for share in parts} <= cut
+    assert all(share.denominator == share.n_done > 0 for share in parts)
+    closed = stream.of(batching.SplitClosed)
+    assert sum(split.n_used + sum(split.lost.values()) for split in closed) == 5 * 400

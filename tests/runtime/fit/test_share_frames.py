@@ -1,6 +1,6 @@
 """Shared steps through executors' frames: what is brought, what is held, what is asked for, what is refused."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from drlnb.records.columns.batching import ApplyGradients, ComputeShare
+from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.ids import Fence
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
@@ -108,7 +109,7 @@ class Gang:
         return self._ask(self.slots[0], "apply", replace(command, **other), with_state, parts, **round_)
 
     def _ask(self, slot, op, command, with_state, parts, **more):
-        header = {**more, **fields_of(command), "key": f"{self.step}/{op}", "n_state": 0, "swap": None}
+        header = {**more, **fields_of(command), "key": f"{self.step}/{op}", "n_state": 0}
         header["parts"] = [["", 0, len(part)] for part in parts]
         header.pop("fence")
         payload = b"".join(parts)
@@ -264,3 +265,15 @@ def test_a_share_that_runs_out_of_memory_once_is_made_once(gang, monkeypatch):
     answer, part = gang.share(1)
     assert answer["op"] == "shared"
     assert part == wanted
+
+
+def test_a_share_under_a_byte_budget_has_the_same_bits(gang):
+    """What its forward pass saves is swapped; that is reported as of any gradient step."""
+    _, wanted = gang.answered(gang.share, 1)
+    learner = gang.slots[1].child.models["r/fit"].learner
+    assert all(parameter.grad is None for parameter in learner.module.parameters())
+    answer, part = gang.share(1, swap=asdict(SwapOrder("all", 1 << 20, "median")))
+    assert part == wanted
+    assert [row["r"] for row in answer["swaps"]] == ["SwapStepMeasured"]
+    assert gang.share(1, swap=asdict(SwapOrder("other", 1 << 20, "median")))[0] == {"op": "need-plan"}
+    gang.slots[1].child.models.drop("r/fit")

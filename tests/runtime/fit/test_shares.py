@@ -374,3 +374,27 @@ class Greedy(torch.optim.SGD):
         if self.greedy:
             self.greedy = False
             raise torch.OutOfMemoryError("greedy")
+
+
+def test_one_learner_takes_the_mean_of_a_loss_that_says_what_it_was_divided_by(tmp_path):
+    """Its steps are those of the mean alone, bit by bit; shares then carry on where they end."""
+    module, data = net(torch.float64), data_of(torch.float64)
+    learner = FitLearner(written(tmp_path, module, data, masked))
+    learner.begin(1, 2)
+    assert learner.finish()["train/n_updates"] == 2
+    assert_close(learner.module, plain_steps(module, data, lambda ours, theirs: masked(ours, theirs)[0], 2), 0.0)
+
+
+def mean_error(module):
+    return {"weight": float(module[0].weight.sum())}
+
+
+def test_a_round_of_shared_steps_ends_as_any_other(tmp_path):
+    """The loss is the mean over its steps, and the module is evaluated as of its last one."""
+    module, data = net(torch.float64), data_of(torch.float64)
+    spec = written(tmp_path, module, data, nn.functional.mse_loss, evaluate=mean_error)
+    lead, alone = shared_steps(spec, (400, 112), 2), FitLearner(spec)
+    alone.begin(1, 2)
+    ours, theirs = lead.finish(), alone.finish()
+    assert ours.keys() == theirs.keys() >= {"eval/weight", "train/loss", "train/n_updates", "train/learning_rate"}
+    assert all(ours[name] == pytest.approx(theirs[name], rel=1e-12) for name in ours)
