@@ -118,7 +118,7 @@ class ExecutorChild:
         except NonFinite as error:
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         except _RevokedError:
-            return {"op": "refused", "reason": "the lease was taken away while it was computed under"}, []
+            return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
         except MemberGone as error:
             return {"op": "refused", "reason": str(error)}, []
         except Exception:

@@ -32,6 +32,8 @@ _Work = (
     words.ComputeGradient
     | leasing.KeepGradient
     | leasing.RestoreGradients
+    | batching.ComputeShare
+    | batching.ApplyGradients
     | words.FinishRound
     | batching.JoinRound
     | words.InitialiseParameters
@@ -44,7 +46,7 @@ class SlotEffects:
     def __init__(self, master: "Master") -> None:
         self.m = master
         #: Work for the executor of a slot goes one piece at a time, in the order of the commands.
-        self._in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
         self._returning: set[asyncio.Event] = set()
         #: Key -> plan of swapping, of the latest ones.
@@ -157,25 +159,19 @@ class SlotEffects:
 
     async def stage(self, command: words.ComputeGradient) -> None:
         """Give a collector's batch to the executor."""
-        async with self._in_order[command.slot]:
+        async with self.in_order[command.slot]:
             held = self.m.experience.get(command.key) if command.key else Fragment({}, {}).pack()
             if held is None:
                 return  # the round is over
-            reply = await self._with_state("stage", command, held[1], {"fragment": held[0]})
+            reply = await self.with_state("stage", command, held[1], {"fragment": held[0]}, command.settings)
             if reply is not None:
                 key = self._keep(command, reply["payload"]) if command.keep else ""
                 which = {name: getattr(command, name) for name in ("collector", "round", "fence", "slot")}
                 self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
-    async def _with_state(
-        self,
-        op: str,
-        command: words.ComputeGradient | leasing.RestoreGradients | batching.JoinRound,
-        payload: Payload,
-        more: Plain,
-    ) -> Plain | None:
+    async def with_state(self, op: str, command: _Work, payload: Payload, more: Plain, settings: Facts) -> Plain | None:
         """Have the executor work, with the task's training state if it does not hold it."""
-        more["settings"] = {key.removeprefix(PREFIX): value for key, value in command.settings.items()}
+        more["settings"] = {key.removeprefix(PREFIX): value for key, value in settings.items()}
         reply = await self._compute(op, command, payload, **more, n_state=0)
         if reply is not None and reply["op"] == "need-state":
             state, facts = self.m.committed.state, dict(self.m.committed.facts)
@@ -194,7 +190,7 @@ class SlotEffects:
 
     async def keep_gradient(self, command: leasing.KeepGradient) -> None:
         """Fetch a gradient from the slot's executor."""
-        async with self._in_order[command.slot]:
+        async with self.in_order[command.slot]:
             reply = await self._compute("keep", command)
             if reply is not None:
                 which = {name: getattr(command, name) for name in ("collector", "round", "fence")}
@@ -202,38 +198,24 @@ class SlotEffects:
 
     async def restore_gradients(self, command: leasing.RestoreGradients) -> None:
         """Give the slot's executor gradients that were computed elsewhere or before, or let it find its own."""
-        async with self._in_order[command.slot]:
-            reply = await self._with_state("restore", command, b"", {"sizes": []})
+        async with self.in_order[command.slot]:
+            reply = await self.with_state("restore", command, b"", {"sizes": []}, command.settings)
             if reply is not None and reply["op"] == "need-parts":
                 parts = [self.m.gradients[key] for key in command.keys]
                 sizes = [len(part) for part in parts]
-                reply = await self._with_state("restore", command, b"".join(parts), {"sizes": sizes})
+                reply = await self.with_state("restore", command, b"".join(parts), {"sizes": sizes}, command.settings)
             if reply is not None:
                 which = {"round": command.round, "fence": command.fence}
                 self.m.host.feed(leasing.GradientsRestored, **which, **reply["event"])
 
-    async def join_round(self, command: batching.JoinRound) -> None:
-        """Have an executor compute its part of a round's minibatches."""
-        async with self._in_order[command.slot]:
-            held = [self.m.experience.get(key) for key in command.keys]
-            batches = [batch for batch in held if batch is not None]
-            if len(batches) < len(held):
-                return  # the round is over
-            fragments = [{"header": header, "n_bytes": len(payload)} for header, payload in batches]
-            more = {"fragments": fragments, "gang": self._gang(command)}
-            reply = await self._with_state("join", command, b"".join(payload for _, payload in batches), more)
-            if reply is not None:
-                which = {name: getattr(command, name) for name in ("round", "fence", "slot")}
-                self.m.host.feed(batching.RoundJoined, **which, **reply["event"])
-
-    def _gang(self, command: batching.JoinRound | words.FinishRound) -> list[list[str]]:
+    def gang(self, command: batching.JoinRound | words.FinishRound) -> list[list[str]]:
         """Return the slots that share a round's minibatches, each with its node's address."""
         return [[slot, self.m.slots.get(slot, "")] for slot in command.members]
 
     async def finish_round(self, command: words.FinishRound) -> None:
         """Have the executor make the round's parameters."""
-        async with self._in_order[command.slot]:
-            reply = await self._compute("finish", command, gang=self._gang(command))
+        async with self.in_order[command.slot]:
+            reply = await self._compute("finish", command, gang=self.gang(command))
         if reply is not None:
             self._take_made(reply, command.fence, command.round)
 

@@ -6,20 +6,46 @@ task.  What comes later than that is not kept.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 
 from drlnb.records.ids import Fence
 from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segments
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Payload, Plain
 
-__all__ = ["Exchange"]
+__all__ = ["EXCHANGED", "Exchange"]
+
+#: Frames whose results go to other executors, and not to whoever asked; and how they are answered.
+EXCHANGED = {"share": "shared", "apply": "applied"}
 
 #: Leases that have been taken away of late: what still comes of them is not kept.
 _MOST_VOID = 256
 
 #: (fence, round, split): steps in their order.
 _Step = tuple[Fence, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """What the header of a frame says of what is exchanged."""
+
+    op: str
+    task: str
+    attempt: int
+    fence: Fence
+    round: int
+    split: int
+    #: Under which key the result shall be kept, and at which nodes, by their addresses.
+    key: str
+    to: Sequence[str]
+    #: Keys of what the executor needs.
+    needs: Sequence[str]
+
+    @classmethod
+    def of(cls, header: Plain) -> "_Frame":
+        """Read a header."""
+        return cls(**{each.name: header[each.name] for each in fields(cls)})
 
 
 @dataclass(slots=True)
@@ -52,37 +78,44 @@ class Exchange:
     def lay_out(self, header: Plain) -> list[Payload]:
         """Say in a frame's header where the executor finds what it needs; return what goes in the frame itself.
 
-        It gets all that is under the keys ``needs``, in their order, or nothing.
+        It gets all that it needs, in that order, or nothing.
         """
-        needs, kept = header.pop("needs", ()), self._kept.get(header["task"])
+        frame = _Frame.of(header)
+        kept = self._kept.get(frame.task)
         everything = {**kept.gradients, **kept.parameters} if kept is not None else {}
-        found = [everything[key] for key in needs if key in everything]
-        found = found if len(found) == len(needs) else []
+        found = [everything[key] for key in frame.needs if key in everything]
+        found = found if len(found) == len(frame.needs) else []
         places = [self._segments.find(part) for part in found]
-        header["parts"] = [[*(place or ("", 0)), len(part)] for place, part in zip(places, found, strict=True)]
+        header |= {"parts": [[*(place or ("", 0)), len(part)] for place, part in zip(places, found, strict=True)]}
         return [part for place, part in zip(places, found, strict=True) if place is None]
 
-    async def bring(self, header: Plain, result: Payload, timeout_s: float) -> str:
-        """Bring a result to where it is needed, all nodes at a time; return why that failed, empty if it did not.
+    async def settle(self, header: Plain, answer: Plain, result: Payload, timeout_s: float) -> Plain:
+        """Bring a frame's result to where it is needed; return what the executor has answered, or a refusal.
 
         Parameters
         ----------
-        header
-            Of the frame that it answers; ``to`` has the nodes' addresses.
+        header, answer
+            The frame, and its answer.
         result
             A gradient, or the parameters of the step that was made.
         timeout_s
             Longest wait for a node.
         """
-        names = ("task", "attempt", "fence", "round", "split", "key")
-        about = {name: header[name] for name in names} | {"made": header["op"] == "apply"}
-        if about["made"]:
+        frame = _Frame.of(header)
+        if answer.get("op") != EXCHANGED[frame.op]:
+            return answer
+        step: Plain = {"fence": frame.fence, "round": frame.round, "split": frame.split, "made": frame.op == "apply"}
+        about: Plain = {"task": frame.task, "attempt": frame.attempt, "key": frame.key, **step}
+        if frame.op == "apply" and self._link.address not in frame.to:  # its gradients are needed no more
             await self.take(**about)
         sent = [
-            self._link.call(address, "drlnb_take", timeout_s=timeout_s, payload=result, **about)
-            for address in header["to"]
+            self._link.call(address, "drlnb_take", timeout_s=timeout_s, payload=result, **about) for address in frame.to
         ]
-        return next((str(reply["refused"]) for reply in await asyncio.gather(*sent) if "refused" in reply), "")
+        refused = [str(reply.get("refused", "")) for reply in await asyncio.gather(*sent)]
+        if any(refused):
+            why = "; ".join(filter(None, refused))
+            return {"op": "refused", "reason": f"what was computed could not be brought to another node: {why}"}
+        return answer
 
     async def take(
         self,
@@ -112,15 +145,16 @@ class Exchange:
             return
         step = (fence, round, split)
         kept = self._kept.setdefault(task, _Kept(step))
-        late = step < kept.since
+        if step < kept.since:
+            return
         kept.move((fence, round, split + 1) if made else step)
         if len(payload) and made:
-            kept.parameters = {key: self._kept_view(payload)}
-        elif len(payload) and not late:
-            kept.gradients[key] = self._kept_view(payload)
+            kept.parameters = {key: self._shown(payload)}
+        elif len(payload):
+            kept.gradients[key] = self._shown(payload)
 
-    def _kept_view(self, payload: Payload) -> Payload:
-        """Return what is to be kept, in a segment if it is large."""
+    def _shown(self, payload: Payload) -> Payload:
+        """Return what is to be kept, where executors find it if it is large."""
         if len(payload) < LEAST_BYTES or self._segments.find(payload):
             return payload
         lent = self._segments.lend(len(payload))
@@ -128,11 +162,6 @@ class Exchange:
             return payload
         lent[1][:] = payload
         return lent[1]
-
-    def finish(self, task: str, fence: Fence, round: int) -> None:
-        """Drop gradients of a round that is made."""
-        if task in self._kept:
-            self._kept[task].move((fence, round + 1, 0))
 
     def revoke(self, fence: Fence) -> None:
         """Drop gradients of a lease that is over."""

@@ -5,15 +5,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from drlnb.records.ids import Fence
-from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segments
+from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segment, Segments
 from drlnb.runtime.link import Link
-from drlnb.runtime.node.exchange import Exchange
+from drlnb.runtime.node.exchange import EXCHANGED, Exchange
 from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
 from drlnb.runtime.node.meetings import Meetings
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Slots"]
+
+#: Frames whose results may be large.
+_LARGE = ("finish", *EXCHANGED)
 
 
 class Slots:
@@ -30,7 +33,7 @@ class Slots:
         self.exchange = Exchange(link, self.segments)
         self.meetings = Meetings(link, self.segments, lambda slot, frame: self.executors[slot].send(frame))
         #: Task -> bytes of its last result, by the frame that it answers.
-        self._made_bytes: dict[str, dict[str, int]] = {}
+        self._result_bytes: dict[str, dict[str, int]] = {}
         #: Task -> highest attempt that has computed here.
         self._attempts: dict[str, int] = {}
 
@@ -125,11 +128,9 @@ class Slots:
             header |= {"n_state": 0, "state_in": [*where, len(state)]}
         elif state is not None:
             payloads = [state, payload]
-        if "key" in header:
+        if op in EXCHANGED:
             payloads += self.exchange.lay_out(header)
-        lent, n_bytes = None, self._made_bytes.get(task, {}).get(op, 0)
-        if n_bytes >= LEAST_BYTES:
-            lent = self.segments.lend(n_bytes)
+        lent = self._lend(task, op)
         if lent is not None:
             header["into"] = [lent[0].path, len(lent[1])]
         made: Payload
@@ -141,15 +142,16 @@ class Slots:
             self.meetings.end(header["fence"])
         if lent is not None and answer.get("n_shared"):
             made = lent[1][: answer["n_shared"]]
-        if answer["op"] in {"made", "shared", "applied"}:
-            self._made_bytes.setdefault(task, {})[op] = len(made)
-        if answer["op"] == "made":
-            self.exchange.finish(task, header["fence"], header.get("round", 0))
-        elif answer["op"] in {"shared", "applied"}:
-            if why_not := await self.exchange.bring(header, made, watchdog_s):
-                return {"op": "refused", "reason": f"what was computed could not be brought to another node: {why_not}"}
-            made = b""
+        if made and op in _LARGE:
+            self._result_bytes.setdefault(task, {})[op] = len(made)
+        if op in EXCHANGED:
+            return await self.exchange.settle(header, answer, made, watchdog_s)
         return {**answer, "payload": made}
+
+    def _lend(self, task: str, op: str) -> tuple[Segment, memoryview] | None:
+        """Lend a segment for a result if the task's last one of such a frame was large."""
+        n_bytes = self._result_bytes.get(task, {}).get(op, 0)
+        return self.segments.lend(n_bytes) if n_bytes >= LEAST_BYTES else None
 
     def forget_model(self, task: str, attempt: int) -> None:
         """Forget a task's model on every executor, unless a later attempt than this one has computed here."""
@@ -157,8 +159,8 @@ class Slots:
             return  # it may be in the middle of a round
         self._attempts.pop(task, None)
         self.exchange.forget(task, attempt)
-        self._made_bytes.pop(task, None)
-        if not self._made_bytes:
+        self._result_bytes.pop(task, None)
+        if not self._result_bytes:
             self.segments.trim()
         for executor in self.executors.values():
             executor.forget(task)
