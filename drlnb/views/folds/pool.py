@@ -171,7 +171,7 @@ class PoolFold:
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
-                self.demand.change(stream, since, up=not life.is_up)
+                self.demand.change(stream, since, up=int(not life.is_up))
                 life.added(since)
         for lease in leases.get("open", {}).values():
             task, request = self._task(str(lease["task"])), str(lease["request_id"])
@@ -192,7 +192,7 @@ class PoolFold:
     def _slot_added(self, stream: int, event: leasing.SlotAdded, t: float) -> None:
         life = self._slot(event.slot, event.node, stream)
         life.device = event.device
-        self.demand.change(stream, t, up=not life.is_up)
+        self.demand.change(stream, t, up=int(not life.is_up))
         life.added(t)
 
     def _slot_gone(self, stream: int, event: leasing.SlotFailed | placement.NodeLost, t: float) -> None:
