@@ -370,9 +370,11 @@ def test_a_run_that_is_watched_no_more_has_no_buttons_though_no_row_says_so(run,
     three_rounds(link)
     refreshed(panel, lambda: panel.view().value("rounds") == 3.0)
     assert panel.view().facts["actions"]
+    assert panel.view().sentence == "2 tasks: 1 starting, 1 queued"
     run.close()
     until(lambda: run.ended)
     assert panel.view().facts["actions"] == []
+    assert panel.view().sentence == "2 tasks: 1 starting, 1 queued, when last heard of"
     panel.refresh()
     assert json.loads(panel.picture.widget._header)["actions"] == []
 
