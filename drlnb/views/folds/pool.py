@@ -306,9 +306,9 @@ class PoolFold:
 
     def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
         task = self._task(event.task)
-        for of, request in [asked for asked, (other, _) in self.waiting.items() if other == task]:
-            if of == stream:
-                self._waited(stream, request, t)
+        asked = [name for (of, name), (other, _) in self.waiting.items() if (of, other) == (stream, task)]
+        for request in asked:
+            self._waited(stream, request, t)
 
     def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
         self._task(record.task)

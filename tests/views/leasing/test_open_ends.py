@@ -8,7 +8,7 @@ from drlnb.records.columns import leasing as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal
-from drlnb.records.round import EndTask
+from drlnb.records.round import EndTask, PhaseEntered
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
 from drlnb.views.leasing.lines import LeaseLine, sharing
@@ -116,6 +116,16 @@ def test_what_a_pool_knew_last_ends_with_it():
         assert [view.value(name) for name in ("busy", "waiting", "slots")] == [0, 0, 1]
         assert view.value("longest_wait_s") == 3.0
         assert fold.pool.engaged() == (set(), set())
+
+
+def test_a_pause_is_known_until_its_attempt_was_heard_of_last():
+    """The first attempt pauses at 2 and dies after 3; the second one begins at 50: nobody paused between them."""
+    run = Run().slot().task("a")
+    stream = "task-a-a1"
+    run.say(stream, SettingChanged(t=2.0, key="x", value=0, task=None), PhaseEntered(phase="paused", round=1))
+    run.say(stream, SettingChanged(t=3.0, key="x", value=0, task=None))
+    run.task("a", attempt=2).say("task-a-a2", SettingChanged(t=50.0, key="x", value=0, task=None))
+    assert LeaseLine(fold_of(run.journal())).pauses("a", (0.0, 50.0)) == [(2.0, 3.0)]
 
 
 def test_the_part_of_a_task_whose_pool_died_is_what_was_heard_of_it():
