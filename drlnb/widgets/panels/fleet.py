@@ -52,7 +52,7 @@ class Tasks(Content):
         # A cluster that is gone tells no end: what this process knows of it counts.
         lost = run.ended and run.watch.live
         ends = {t.name: (t.state, t.failure) for t in run.tasks.values() if t.ended} if lost else {}
-        return pictures.tasks(self.fold, self._plain[1], live=_can_act(run), over=run.ended, ends=ends)
+        return pictures.tasks(self.fold, self._plain[1], live=_can_act(run), over=lost, ends=ends)
 
     #: Runs that train beside the one that is shown; the buttons for all tasks are for theirs, too.
     others: Sequence[Training] = ()
