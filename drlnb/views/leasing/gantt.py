@@ -98,7 +98,7 @@ def gantt(
     if window_s is not None and not window_s > 0:
         raise ValueError(f"window_s must be > 0 s, got {window_s}")
     fold = fold_of(journal)
-    line = LeaseLine(fold)
+    line = LeaseLine.of(fold)
     span = (max(0.0, line.now - window_s) if window_s is not None else 0.0, line.now)
     numbers = _numbers(line, span, theory or _theory(line))
     columns, notes = drawn(line, span, max_bars)
@@ -157,7 +157,7 @@ def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numb
 
 def beside_theory(fold: Fold) -> Theory:
     """Return the numbers that compare a run with queueing theory, as of now."""
-    return _theory(LeaseLine(fold))
+    return _theory(LeaseLine.of(fold))
 
 
 def _theory(line: LeaseLine) -> Theory:
