@@ -6,7 +6,7 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Floats, picked
+from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
@@ -171,7 +171,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _utilisation(line: LeaseLine) -> float | None:
-    ended = picked(line.leases, ~line.leases["is_open"])
+    ended = {name: line.leases[name][~line.leases["is_open"]] for name in ("low", "high", "computed")}
     if not len(ended["low"]):
         return None
     there = line.alive_s(float(np.min(ended["low"])), float(np.max(ended["high"])))

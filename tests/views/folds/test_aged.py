@@ -120,7 +120,7 @@ def test_a_stream_is_bounded(monkeypatch):
     assert old.spread["count"].sum() == 30 * 600
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(leases=LEASES, most=st.integers(0, 60), later=st.floats(0.0, 100.0))
 def test_columns_are_as_if_each_step_were_taken_alone(leases, most, later):
     """However many steps are taken at once, columns are as fine and as many as may be."""

@@ -14,7 +14,7 @@ from tests.views.journals import Run
 from tests.widgets.conftest import FakeComm
 
 #: Seconds and leases of the run, and seconds between two turns.
-SECONDS, N_LEASES, TURN_S = 11, 440, 0.25
+SECONDS, N_LEASES, TURN_S = 11, 330, 0.25
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def calls(monkeypatch):
 
 
 def test_a_desk_sends_what_is_new_and_pictures_that_are_small(run, turns, sent):
-    """40 leases a second: so many bytes went in 11 s, and a tenth more is a change to be looked at."""
+    """30 leases a second: so many bytes went in 11 s, and a tenth more is a change to be looked at."""
     desk = faces.desk(run)
     sent.clear()
     played(run, turns, desk.panels)
     assert sent["delta"] < 88_000
-    assert sent["twin"] < 45_000, "three boxes of a lease, at 16 characters each, twice in two panels"
+    assert sent["twin"] < 39_000, "the boxes of a picture that is kept are 14 characters each"
     assert sum(sent.values()) < 20_000 * SECONDS * len(desk.panels)
 
 
