@@ -6,7 +6,7 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Floats, picked
+from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
@@ -102,7 +102,7 @@ def gantt(
     if window_s is not None and not window_s > 0:
         raise ValueError(f"window_s must be > 0 s, got {window_s}")
     fold = fold_of(journal)
-    line = LeaseLine(fold)
+    line = LeaseLine.of(fold)
     span = (max(0.0, line.now - window_s) if window_s is not None else 0.0, line.now)
     numbers = _numbers(line, span, theory or _theory(line))
     columns, notes = drawn(line, span, max_bars)
@@ -170,7 +170,7 @@ def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numb
 
 def beside_theory(fold: Fold) -> Theory:
     """Return the numbers that compare a run with queueing theory, as of now."""
-    return _theory(LeaseLine(fold))
+    return _theory(LeaseLine.of(fold))
 
 
 def _theory(line: LeaseLine) -> Theory:
@@ -184,7 +184,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _utilisation(line: LeaseLine) -> float | None:
-    ended = picked(line.leases, ~line.leases["is_open"])
+    ended = {name: line.leases[name][~line.leases["is_open"]] for name in ("low", "high", "computed")}
     if not len(ended["low"]):
         return None
     there = line.alive_s(float(np.min(ended["low"])), float(np.max(ended["high"])))

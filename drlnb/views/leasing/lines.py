@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -32,6 +32,11 @@ class LeaseLine:
         self.until = np.array([fold.latest(name) for name in streams], dtype=np.float64) + self.offsets
         if streams:
             self.until[self.newest] = self.now
+
+    @classmethod
+    def of(cls, fold: Fold) -> "LeaseLine":
+        """Return a fold's pool as it is now, once per state of it however many pictures and numbers are made of it."""
+        return fold.keep("leasing.line", fold.n_rows, partial(cls, fold))
 
     @property
     def ended(self) -> bool:
@@ -118,21 +123,21 @@ class LeaseLine:
 
         Of those that have ended and whose tasks tell of each gradient.
         """
-        of = picked(self.work, self.work["is_told"])
-        lease, at = np.unique(of["lease"], return_inverse=True)
-        first, last, computed = np.full(len(lease), np.inf), np.full(len(lease), -np.inf), np.zeros(len(lease))
-        np.minimum.at(first, at, of["start"])
-        np.maximum.at(last, at, of["stop"])
-        np.add.at(computed, at, of["computed"])
-        start, stop, is_open = (self.leases[name][lease] for name in ("start", "stop", "is_open"))
-        counts = ~is_open & (start >= low)
+        of = {name: self.work[name][self.work["is_told"]] for name in ("lease", "start", "stop", "computed")}
+        start, stop, is_open = (self.leases[name] for name in ("start", "stop", "is_open"))
+        first, last = np.full(len(start), np.inf), np.full(len(start), -np.inf)
+        np.minimum.at(first, of["lease"], of["start"])
+        np.maximum.at(last, of["lease"], of["stop"])
+        computed = np.bincount(of["lease"], weights=of["computed"], minlength=len(start))
+        counts = ~is_open & (start >= low) & np.isfinite(first)
         parts = (first - start, last - first - computed, stop - last)
         begin, between, end = (float(np.maximum(0.0, part[counts]).sum()) for part in parts)
         return begin, between, end
 
     def computed_s(self, low: float, high: float) -> float:
         """Return the slot-seconds that were computed between two points: of older time evenly within its columns."""
-        old, single = picked(self.leases, self.leases["is_old"]), ~self.work["is_old"]
+        is_old, single = self.leases["is_old"], ~self.work["is_old"]
+        old = {name: self.leases[name][is_old] for name in ("low", "high", "computed")}
         pieces = {"low": self.work["start"][single], "high": self.work["stop"][single]}
         parts = (inside(old, low, high) * old["computed"], inside(pieces, low, high) * (pieces["high"] - pieces["low"]))
         return float(sum(part.sum() for part in parts))
