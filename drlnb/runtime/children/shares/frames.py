@@ -95,6 +95,7 @@ class Shares:
         with arrived(header, payload) as parts:
             if len(parts) != len(command.keys):
                 return {"op": "refused", "reason": f"not all gradients of step {command.step} are here"}, []
+            model.got("")  # half a step is nothing
             cosines = apply_gradients(learner, command.step, parts, command.denominators)
         model.got(header.get("key", ""))
         packed = [pack_parameters(learner.module, learner.as_made)] if command.others else []

@@ -109,10 +109,8 @@ def compute_share(
             _add(mean, module, float(loss), _denominator(said, where), where)
             undo(where)
             n_done = part.stop - first
-    norm_sq = _dot(mean.gradients, mean.gradients)
-    return Gradient(
-        pack_gradient(module, mean.loss, mean.gradients, mean.statistics), n_done, mean.weight, mean.loss, norm_sq
-    )
+    packed = pack_gradient(module, mean.loss, mean.gradients, mean.statistics)
+    return Gradient(packed, n_done, mean.weight, mean.loss, _dot(mean.gradients, mean.gradients))
 
 
 def _add(mean: _Mean, module: torch.nn.Module, loss: float, denominator: float, where: str) -> None:
