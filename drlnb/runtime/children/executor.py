@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections import deque
+from operator import itemgetter
 
 import torch
 
@@ -62,7 +63,9 @@ class ExecutorChild:
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
         self.jobs = Jobs(device, self._pulse, self._look)
-        self.minibatches = Minibatches(self._ready, self._still, self._pulse.beat, channel.wait, channel.send)
+        self.minibatches = Minibatches(
+            self._ready, self._still, self._pulse.beat, lambda timeout_s: self.channel.wait(timeout_s), channel.send
+        )
         self.shares = Shares(self._restored, self._ready, self._alive)
         #: Why this process must end once it has answered; empty: it need not.
         self._broken = ""
@@ -173,10 +176,8 @@ class ExecutorChild:
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
             case "cut":
                 self.shares.cut(header)
-            case "parts":
+            case "parts" | "apart":
                 self.minibatches.told(header)
-            case "apart":
-                self.minibatches.told_apart(header)
             case "evict":
                 self._forget(header["task"])
         return {"op": "noted"}
@@ -285,16 +286,14 @@ class ExecutorChild:
         return _done("restored", started, moved_bytes=sum(sizes) + moved_bytes(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
-        started, fence = time.perf_counter(), header["fence"]
+        started, (fence, round_, collectors) = time.perf_counter(), itemgetter("fence", "round", "collectors")(header)
         model = self.models.use(header["task"])
-        if model is None or model.staging != (fence, header["round"]):
+        if model is None or model.staging != (fence, round_):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        own_data = isinstance(model.learner, FitLearner)
-        if not own_data and model.staged.keys() != set(
-            header["collectors"]
-        ):  # dropped for want of memory, between two of them
-            staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
-            return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
+        has_data, staged = isinstance(model.learner, FitLearner), model.staged.keys()
+        if not has_data and staged != {*collectors}:  # dropped for want of memory, between two of them
+            of = f"of collectors {sorted(staged)}, not {sorted(collectors)}"
+            return {"op": "refused", "reason": f"what is staged under this fence is {of}"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
 

@@ -55,8 +55,8 @@ class ShareEffects:
             batches = [batch for batch in held if batch is not None]
             if len(batches) < len(held):
                 return  # the round is over
-            fragments = [{"header": header, "n_bytes": len(payload)} for header, payload in batches]
-            more = {"fragments": fragments, "gang": self._slot.gang(command)}
+            about = [(header, len(payload)) for header, payload in batches]
+            more = {"batches": about, "gang": self._slot.gang(command)}
             payload = b"".join(payload for _, payload in batches)
             reply = await self._slot.with_state("join", command, payload, more, command.settings)
         if (event := self._event(reply, "joined", command.fence)) is not None:

@@ -5,22 +5,20 @@ the one that gets it keeps it where the members there find it, until the second 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 from drlnb.records.ids import Fence
+from drlnb.runtime.ipc.parts import Part, Place
 from drlnb.runtime.ipc.shared_memory import Segment, Segments, attached
 from drlnb.runtime.link import Link
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Meetings"]
 
-
 #: Leases that are over of late: what still comes of them is not kept.
 _MOST_OVER = 256
-
-
 #: How often a part is brought to a node that does not take it.
 _TRIALS = 3
 
@@ -47,44 +45,44 @@ class Meetings:
     def __init__(self, link: Link, segments: Segments, tell: Callable[[str, Plain], None]) -> None:
         self._link, self._segments, self._tell = link, segments, tell
         #: Minibatch -> slot -> where its part is.
-        self._brought: dict[_Minibatch, dict[str, list[object]]] = {}
+        self._brought: dict[_Minibatch, dict[str, Place]] = {}
         #: (fence, slot, 0 or 1) -> the part that was brought here last but one, or last.
         self._kept: dict[tuple[Fence, str, int], tuple[Segment, memoryview]] = {}
         self._over: deque[Fence] = deque(maxlen=_MOST_OVER)
 
-    def brought(self, header: Plain) -> None:
+    def brought(self, header: Mapping[str, object]) -> None:
         """Note the part of a member of this node, and bring it to the other nodes of its gang."""
-        self._note(header, header["place"])
-        others = {address for _, address in header["gang"]} - {self._link.address}
-        if not others:
-            return
-        path, start, n_bytes = header["place"]
-        part = b""
-        if n_bytes:
+        part = Part.read(header)
+        self._note(part)
+        others = {address for _, address in part.gang} - {self._link.address}
+        path, start, n_bytes = part.place
+        computed = b""
+        if others and n_bytes:
             with suppress(OSError), attached(path, start + n_bytes) as shared:  # else it is dead: its lease is over
-                part = bytes(shared[start:])
+                computed = bytes(shared[start:])
         for address in others:
-            self._link.keep(self._bring(address, header, part))
+            self._link.keep(self._bring(address, part, computed))
 
-    async def _bring(self, address: str, header: Plain, part: bytes) -> None:
+    async def _bring(self, address: str, part: Part, computed: bytes) -> None:
         """Bring a part to another node; where that fails again and again, tell its member that the gang is no more."""
-        about = {name: header[name] for name in ("fence", "round", "number", "slot", "gang")}
-        for _ in range(_TRIALS):
-            reply = await self._link.call(address, "drlnb_part", payload=part, **about)
-            if "refused" not in reply:
+        about = {name: value for name, value in part._asdict().items() if name != "place"}
+        for trial in range(_TRIALS):
+            reply = await self._link.call(address, "drlnb_part", payload=computed, **about)
+            if (why := reply.get("refused")) and trial == _TRIALS - 1:
+                self._tell(part.slot, {"op": "apart", "fence": part.fence, "reason": why})
+            if not why:
                 return
-        self._tell(header["slot"], {"op": "apart", "fence": header["fence"], "reason": reply["refused"]})
 
     async def part(
         self, fence: Fence, round: int, number: int, slot: str, gang: list[tuple[str, str]], payload: Payload = b""
     ) -> None:
         """Take in the part of a member of another node."""
-        place: list[object] = ["", 0, 0]
+        place: Place = ("", 0, 0)
         if len(payload) and fence not in self._over:
             place = self._keep(payload, (fence, slot, number % 2))
-        self._note({"fence": fence, "round": round, "number": number, "slot": slot, "gang": gang}, place)
+        self._note(Part(fence, round, number, slot, gang, place))
 
-    def _keep(self, payload: Payload, key: tuple[Fence, str, int]) -> list[object]:
+    def _keep(self, payload: Payload, key: tuple[Fence, str, int]) -> Place:
         """Keep a part in the place of the one before the last, which all have read: its path stays the same.
 
         Raises
@@ -99,21 +97,24 @@ class Meetings:
                 raise OSError("there is no memory for what another node has computed")
             segment, kept = self._kept[key] = lent
         kept[: len(payload)] = payload
-        return [segment.path, 0, len(payload)]
+        return segment.path, 0, len(payload)
 
-    def _note(self, header: Plain, place: list[object]) -> None:
+    def _note(self, part: Part) -> None:
         """Note where a part is; tell all members of this node once it was the last one."""
-        if header["fence"] in self._over:
+        if part.fence in self._over:
             return
-        minibatch = _Minibatch(header["fence"], header["round"], header["number"])
+        minibatch = _Minibatch(part.fence, part.round, part.number)
         places = self._brought.setdefault(minibatch, {})
-        places[header["slot"]] = place
-        if len(places) < len(header["gang"]):
+        places[part.slot] = part.place
+        if len(places) < len(part.gang):
             return
         del self._brought[minibatch]
-        for slot, address in header["gang"]:
+        for slot, address in part.gang:
             if address == self._link.address:
-                self._tell(slot, {"op": "parts", **minibatch._asdict(), "places": places})
+                told = [places[name] for name, _ in part.gang]
+                self._tell(slot, {"op": "parts", **minibatch._asdict(), "places": told})
+        if not any(n_bytes for _, _, n_bytes in places.values()):  # they part
+            self.end(part.fence)
 
     def end(self, fence: Fence) -> None:
         """Drop what is kept of a lease whose round is made, or that is over."""

@@ -31,7 +31,7 @@ class Slots:
         self.segments = Segments()
         #: What the members of leases bring to one another.
         self.exchange = Exchange(link, self.segments)
-        self.meetings = Meetings(link, self.segments, lambda slot, frame: self.executors[slot].send(frame))
+        self.meetings = Meetings(link, self.segments, self._tell)
         #: Task -> bytes of its last result, by the frame that it answers.
         self._result_bytes: dict[str, dict[str, int]] = {}
         #: Task -> highest attempt that has computed here.
@@ -86,6 +86,11 @@ class Slots:
 
         self._link.keep(report())
 
+    def _tell(self, slot: str, frame: Plain) -> None:
+        """Send the executor of a slot a frame that needs no answer."""
+        if slot in self.executors:
+            self.executors[slot].send(frame)
+
     # ------------------------------------------------------------------ work
     async def compute(
         self,
@@ -138,8 +143,6 @@ class Slots:
             answer, made = await executor.ask(header, *payloads, timeout_s=watchdog_s)
         except ConnectionError as error:  # an answer, too: whoever asked may have gone
             return {"refused": str(error)}
-        if header.get("gang") and answer["op"] in {"made", "joined"}:
-            self.meetings.end(header["fence"])
         if lent is not None and answer.get("n_shared"):
             made = lent[1][: answer["n_shared"]]
         if made and op in _LARGE:
@@ -171,13 +174,11 @@ class Slots:
 
     async def asked(self, slot: str, fence: Fence) -> None:
         """Pass on that somebody waits for the slot that a user's loop holds by this fence."""
-        if slot in self.executors:
-            self.executors[slot].send({"op": "asked", "fence": fence})
+        self._tell(slot, {"op": "asked", "fence": fence})
 
     async def cut(self, slot: str, fence: Fence, split: int) -> None:
         """Have a share end at its next chunk."""
-        if slot in self.executors:
-            self.executors[slot].send({"op": "cut", "slot": slot, "fence": fence, "split": split})
+        self._tell(slot, {"op": "cut", "slot": slot, "fence": fence, "split": split})
 
     async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""

@@ -18,7 +18,7 @@ from drlnb.runtime.ipc.frames import Reply, plain
 from drlnb.runtime.ipc.shared_memory import arrived, moved_bytes, put_into
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["Shares"]
+__all__ = ["Shares", "read"]
 
 _R = TypeVar("_R", bound=Record)
 
@@ -48,12 +48,12 @@ class Shares:
 
     def cut(self, header: Plain) -> None:
         """End a share at its next chunk; it may not have begun."""
-        command = _read(CutShare, header)
+        command = read(CutShare, header)
         self._cut = command.fence, command.split
 
     def compute(self, header: Plain, payload: memoryview) -> Reply:
         """Compute the gradient of a share."""
-        command, model = _read(ComputeShare, header), self._restored(header, payload)
+        command, model = read(ComputeShare, header), self._restored(header, payload)
         if model is None or not (command.parameters or model.is_at(command.version)):
             return {"op": "need-state"}, []
         learner, n_moved = model.learner, moved_bytes(header)
@@ -85,7 +85,7 @@ class Shares:
 
     def apply(self, header: Plain, payload: memoryview) -> Reply:
         """Make a step of gradients, and give the new parameters."""
-        command, model = _read(ApplyGradients, header), self._opened(header, payload)
+        command, model = read(ApplyGradients, header), self._opened(header, payload)
         if model is None:
             return {"op": "need-state"}, []
         learner = model.learner
@@ -108,6 +108,6 @@ class Shares:
         return answer, [] if n_shared else list(packed)
 
 
-def _read(kind: type[_R], header: Plain) -> _R:
+def read(kind: type[_R], header: Plain) -> _R:
     """Return the command that a frame's header was made of."""
     return kind(**{each.name: header[each.name] for each in fields(kind)})

@@ -6,18 +6,23 @@ all parts of a minibatch are there, each member sums them in the members' order:
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from operator import itemgetter
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from drlnb.records.columns.batching import JoinRound
 from drlnb.records.ids import Fence
+from drlnb.records.round import FinishRound
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model
+from drlnb.runtime.children.shares.frames import read
 from drlnb.runtime.ipc.frames import Reply, plain, split
+from drlnb.runtime.ipc.parts import Part, Place
 from drlnb.runtime.ipc.shared_memory import Segment, attached, moved_bytes
 from drlnb.runtime.protocol import Plain
 
@@ -29,10 +34,10 @@ _WAIT_S, _PATIENCE_S = 0.5, 30.0
 
 
 class MemberGone(Exception):
-    """What another member has brought is gone: its process has ended."""
+    """What another member has brought is gone, or it cannot be reached."""
 
 
-def bounds(sizes: list[int], n_samples: int) -> list[tuple[int, int]]:
+def bounds(sizes: Sequence[int], n_samples: int) -> list[tuple[int, int]]:
     """Return which samples of a minibatch each member computes: parts as their sizes are to each other.
 
     Examples
@@ -47,11 +52,15 @@ def bounds(sizes: list[int], n_samples: int) -> list[tuple[int, int]]:
 class _Gang:
     """One member of those that make a round's steps together; see :class:`drlnb.rl.algorithms.learner.Shared`."""
 
-    def __init__(self, header: Plain, send: Callable[[Plain], None], met: Callable[[int], Plain]) -> None:
-        self._send, self._met = send, met
-        self._names = [name for name, _ in header["gang"]]
-        self._sizes, self._number = header["sizes"], self._names.index(header["slot"])
-        self._about = {name: header[name] for name in ("task", "fence", "round", "slot", "gang")}
+    def __init__(
+        self,
+        command: JoinRound | FinishRound,
+        gang: list[tuple[str, str]],
+        send: Callable[[Mapping[str, object]], None],
+        met: Callable[[int], Sequence[Place]],
+    ) -> None:
+        self._send, self._met, self._gang = send, met, gang
+        self._command, self._number = command, command.members.index(command.slot)
         self._mapped = contextlib.ExitStack()
         self._views: dict[str, np.ndarray] = {}
         self._segment: Segment | None = None
@@ -62,7 +71,7 @@ class _Gang:
 
     def own(self, n_samples: int) -> tuple[int, int]:
         """Return which samples of a minibatch this member computes."""
-        return bounds(self._sizes, n_samples)[self._number]
+        return bounds(self._command.sizes, n_samples)[self._number]
 
     def add_up(self, gradient: Tensor, statistics: Tensor) -> None:
         """Replace this member's parts of two sums by the sums."""
@@ -74,25 +83,25 @@ class _Gang:
             self._segment = Segment(2 * n_bytes, "minibatch")
         start = self._n_met % 2 * n_bytes
         self._segment.look()[start : start + n_bytes] = part.view(np.uint8)
-        places = self._meet([self._segment.path, start, n_bytes])
         total = np.zeros_like(part)
-        for name in self._names:
-            total += part if name == self._about["slot"] else self._at(*places[name]).view(part.dtype)
+        for number, place in enumerate(self._meet((self._segment.path, start, n_bytes))):
+            total += part if number == self._number else self._at(*place).view(part.dtype)
         summed = torch.from_numpy(total).to(gradient.device)
         gradient.copy_(summed[: len(gradient)])
         statistics.copy_(summed[len(gradient) :])
         self._since_t = time.perf_counter()
 
-    def _meet(self, place: list[object]) -> Plain:
-        """Wait until all have brought their parts; return where they are."""
+    def _meet(self, place: Place) -> Sequence[Place]:
+        """Wait until all have brought their parts; return where they are, in the members' order."""
         self._n_met += 1
-        self._send({**self._about, "op": "part", "number": self._n_met, "place": place})
+        part = Part(self._command.fence, self._command.round, self._n_met, self._command.slot, self._gang, place)
+        self._send({"op": "part", **part._asdict()})
         return self._met(self._n_met)
 
     def part_ways(self) -> None:
         """Wait until all have read what was brought last: then it may go."""
         if self._segment is not None:
-            self._meet([self._segment.path, 0, 0])
+            self._meet((self._segment.path, 0, 0))
 
     def _at(self, path: str, start: int, n_bytes: int) -> np.ndarray:
         """Return bytes of another member's segment; it stays mapped."""
@@ -134,23 +143,22 @@ class Minibatches:
         still: Callable[[Fence], None],
         beat: Callable[[], None],
         wait: Callable[[float], object],
-        send: Callable[[Plain], None],
+        send: Callable[[Mapping[str, object]], None],
     ) -> None:
         self._ready, self._still, self._beat, self._wait, self._send = ready, still, beat, wait, send
         #: (fence, round, number of a minibatch) -> where the parts of all members are.
-        self._places: dict[tuple[Fence, int, int], Plain] = {}
+        self._places: dict[tuple[Fence, int, int], Sequence[Place]] = {}
         #: A lease whose members do not reach each other, and why.
         self._apart: tuple[Fence, str] | None = None
 
     def told(self, header: Plain) -> None:
-        """Note where the parts of a minibatch are."""
-        self._places[header["fence"], header["round"], header["number"]] = header["places"]
+        """Note where the parts of a minibatch are, or that the members of a lease do not reach each other."""
+        if header["op"] == "apart":
+            self._apart = itemgetter("fence", "reason")(header)
+        else:
+            self._places[itemgetter("fence", "round", "number")(header)] = header["places"]
 
-    def told_apart(self, header: Plain) -> None:
-        """Note that the members of a lease do not reach each other."""
-        self._apart = header["fence"], header["reason"]
-
-    def _met(self, fence: Fence, round_: int, number: int) -> Plain:
+    def _met(self, fence: Fence, round_: int, number: int) -> Sequence[Place]:
         """Wait until all have brought their parts of a minibatch; return where they are.
 
         Raises
@@ -174,24 +182,27 @@ class Minibatches:
 
     @contextlib.contextmanager
     def shared(self, model: Model, header: Plain) -> Iterator[Callable[[], float]]:
-        """Share the minibatches of a model's round, if the frame names members; yield what tells seconds of computing.
+        """Share the minibatches of a round, if the frame names a gang; yield what tells the seconds of computing.
 
         Raises
         ------
         OSError
             In the body, if there is no memory for a part.
         """
-        if not header.get("gang") or isinstance(model.learner, FitLearner):
+        gang = header.get("gang")
+        if not gang or isinstance(model.learner, FitLearner):
             yield lambda: 0.0
             return
-        gang = _Gang(header, self._send, lambda number: self._met(header["fence"], header["round"], number))
-        model.learner.shared = gang
+        is_lead = header["op"] == "finish"
+        command: JoinRound | FinishRound = read(FinishRound, header) if is_lead else read(JoinRound, header)
+        member = _Gang(command, gang, self._send, lambda number: self._met(command.fence, command.round, number))
+        model.learner.shared = member
         try:
-            yield lambda: gang.compute_s
-            gang.part_ways()
+            yield lambda: member.compute_s
+            member.part_ways()
         finally:
             model.learner.shared = None
-            gang.close()
+            member.close()
             self._places.clear()
 
     def join(self, header: Plain, payload: memoryview) -> Reply:
@@ -201,15 +212,18 @@ class Minibatches:
             return {"op": "need-state"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
-        n_bytes = [fragment["n_bytes"] for fragment in header["fragments"]]
-        parts = split(payload[header["n_state"] :], n_bytes)
-        for collector, fragment, part in zip(header["collectors"], header["fragments"], parts, strict=True):
-            model.learner.stage(collector, Fragment.unpack(fragment["header"], part))
+        command, (batches, n_state) = read(JoinRound, header), itemgetter("batches", "n_state")(header)
+        parts = split(payload[n_state:], [n_bytes for _, n_bytes in batches])
+        for collector, (about, _), part in zip(command.collectors, batches, parts, strict=True):
+            model.learner.stage(collector, Fragment.unpack(about, part))
         # Its steps are those of the lead where both compute on the same kind of device, which nobody has proved.
         model.got("")
         model.staging = None
         with self.shared(model, header) as compute_s:
-            model.learner.finish(lambda _done, _total: self._alive(header["fence"]))
-            event = {"compute_s": compute_s(), "elapsed_s": time.perf_counter() - started}
-        event["moved_bytes"] = moved_bytes(header)
+            model.learner.finish(lambda _done, _total: self._alive(command.fence))
+        event = {
+            "compute_s": compute_s(),
+            "elapsed_s": time.perf_counter() - started,
+            "moved_bytes": moved_bytes(header),
+        }
         return {"op": "joined", "event": event, "swaps": plain(model.swaps())}, []
