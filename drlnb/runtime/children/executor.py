@@ -74,7 +74,7 @@ class ExecutorChild:
             "keep": self._keep,
             "restore": self._restore,
             "finish": self._finish,
-            "share": self.shares.compute,
+            "share": self._share,
             "apply": self.shares.apply,
         }
 
@@ -280,11 +280,10 @@ class ExecutorChild:
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        own_data = isinstance(model.learner, FitLearner)
-        if not own_data and model.staged.keys() != set(
-            header["collectors"]
-        ):  # dropped for want of memory, between two of them
-            staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
+        # Dropped for want of memory, between two of them; supervised work has its data itself.
+        collectors = set(header["collectors"])
+        if not isinstance(model.learner, FitLearner) and model.staged.keys() != collectors:
+            staged = f"of collectors {sorted(model.staged)}, not {sorted(collectors)}"
             return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
@@ -298,6 +297,11 @@ class ExecutorChild:
         model.staging = None
         model.parts.clear()
         return self._made(model, metrics, started, header)
+
+    def _share(self, header: Plain, payload: memoryview) -> Reply:
+        reply = self.shares.compute(header, payload)
+        self.device.computed()
+        return reply
 
     def _alive(self, fence: Fence) -> None:
         """Show that this process is at work; raise if the lease that it works under is over."""
