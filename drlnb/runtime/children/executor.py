@@ -80,7 +80,7 @@ class ExecutorChild:
             "restore": self._restore,
             "finish": self._finish,
             "join": self.minibatches.join,
-            "share": self.shares.compute,
+            "share": self._share,
             "apply": self.shares.apply,
         }
 
@@ -307,6 +307,11 @@ class ExecutorChild:
         model.staging = None
         model.parts.clear()
         return self._made(model, metrics, started, header, compute_s())
+
+    def _share(self, header: Plain, payload: memoryview) -> Reply:
+        reply = self.shares.compute(header, payload)
+        self.device.computed()
+        return reply
 
     def _alive(self, fence: Fence) -> None:
         """Show that this process is at work; raise if the lease that it works under is over."""

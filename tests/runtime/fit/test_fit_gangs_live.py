@@ -51,7 +51,11 @@ def assert_plain(run, module, data, n_steps, tolerance, how=ADAM):
 
 
 @pytest.mark.parametrize(
-    ("n_workers", "dtype", "how", "tolerance"), [(1, torch.float64, ADAM, 1e-9), (2, torch.float32, SGD, 1e-6)]
+    ("n_workers", "dtype", "how", "tolerance"),
+    [
+        pytest.param(1, torch.float64, ADAM, 1e-9, marks=pytest.mark.slow),
+        (2, torch.float32, SGD, 1e-6),
+    ],
 )
 def test_two_slots_make_the_parameters_of_one(make_bench, tmp_path, n_workers, dtype, how, tolerance):
     """On one node, and on two; gradients are above the size from which they lie in shared memory."""
@@ -82,7 +86,7 @@ def slow(outputs, targets):
     return nn.functional.mse_loss(outputs, targets)
 
 
-@pytest.mark.parametrize("who", ["lead", "member"])
+@pytest.mark.parametrize("who", ["member", pytest.param("lead", marks=pytest.mark.slow)])
 def test_who_dies_in_the_midst_of_a_step_changes_no_parameter(make_bench, tmp_path, who):
     """The step that was under way, and those of its round, are made anew under the next lease, on what is there."""
     module, data, spec = task(tmp_path / "files", loss=slow)
@@ -98,6 +102,7 @@ def test_who_dies_in_the_midst_of_a_step_changes_no_parameter(make_bench, tmp_pa
     assert stream.of(words.ExecutorDied)
 
 
+@pytest.mark.slow
 def test_a_member_that_stands_still_is_ended_by_the_watchdog(make_bench, tmp_path):
     """SIGSTOP: nothing hangs, and no parameter is another one."""
     module, data, spec = task(tmp_path / "files", loss=slow)
@@ -126,6 +131,7 @@ class SlowOne:
         return nn.functional.mse_loss(outputs, targets)
 
 
+@pytest.mark.slow
 def test_a_member_that_is_cut_returns_what_it_has_done(make_bench, tmp_path):
     """The first answer is enough: the slow one stops at a chunk; every sample that is not used is counted by name."""
     _, _, spec = task(tmp_path / "files", loss=SlowOne(tmp_path / "slow"))
