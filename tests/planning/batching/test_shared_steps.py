@@ -49,16 +49,16 @@ class Gang(Master):
         self.t = t or self.t
         fields = {name: getattr(order, name) for name in ("round", "split", "slot", "fence", "first")}
         times = {"compute_s": compute_s, "elapsed_s": compute_s + 0.01, "age_s": compute_s}
-        gradient = {"denominator": float(n_done), "loss": 1.0, "norm_sq": 1.0}
+        gradient = {"denominator": float(n_done), "loss": 1.0, "norm_sq": 1.0, **more}
         key = key or f"{order.split}/{order.first}"
         return self.feed(
-            batching.ShareComputed, **fields, n_planned=order.n, n_done=n_done, **gradient, **times, key=key, **more
+            batching.ShareComputed, **fields, n_planned=order.n, n_done=n_done, **gradient, **times, key=key
         )
 
-    def applied(self, order):
+    def applied(self, order, **more):
         """Make the step that was ordered."""
         which = {"round": order.round, "split": order.split, "fence": order.fence}
-        return self.feed(batching.GradientsApplied, **which, elapsed_s=0.1, key=f"p{order.split}")
+        return self.feed(batching.GradientsApplied, **which, elapsed_s=0.1, key=f"p{order.split}", **more)
 
     def step(self, out):
         """Answer every share of a step, and make it; return the next orders."""
