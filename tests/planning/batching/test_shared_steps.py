@@ -217,6 +217,42 @@ def test_who_does_not_answer_sits_out():
     assert gang.replayed().difference is None
 
 
+@pytest.mark.parametrize("moment", ["computing", "one has answered", "being made"])
+def test_trap_11_two_words_of_one_loss_are_one_loss(moment):
+    """The executor's death and the lease's end: one request for another lease, and the round's steps once each."""
+    gang = Gang()
+    orders = of(batching.ComputeShare, gang.lease("s0", "s1"))
+    if moment != "computing":
+        gang.share(orders[0])
+    if moment == "being made":
+        gang.share(orders[1])
+    out = gang.feed(words.ExecutorDied, fence=orders[0].fence, slot="s1", reason="signal 9")
+    assert only(words.RequestSlot, out).n_slots == 2
+    assert not gang.feed(words.LeaseLost, fence=orders[0].fence, reason="its worker is gone")
+    assert not gang.feed(words.ExecutorDied, fence=orders[0].fence, slot="s1", reason="signal 9")
+    for late in orders:
+        assert not gang.share(late), "nobody waits for it"
+    gang.round(gang.lease("s0", "s1"))
+    assert gang.machine.state.progress.n_timesteps == 3
+    assert gang.replayed().difference is None
+
+
+def test_trap_9_what_comes_of_another_split_changes_the_next_one_in_nothing():
+    """Deadlines of the split before, and its answers once more: the same decisions as without."""
+    gang, (mine, others) = quorum(deadline_s=50.0)
+    gang.share(mine)
+    out = gang.applied(only(batching.ApplyGradients, gang.share(others)))
+    (first, second) = of(batching.ComputeShare, out)
+    for name in (f"split/{mine.split}", f"cut/{mine.split}", "split/0"):
+        assert not gang.deadline(name)
+    assert not gang.share(mine)
+    assert not gang.share(others, n_done=1)
+    gang.share(first)
+    closed = only(batching.SplitClosed, gang.share(second))
+    assert (closed.n_used, closed.lost, closed.cause) == (100, {}, "all")
+    assert gang.replayed().difference is None
+
+
 def test_an_answer_that_comes_after_the_last_step_makes_no_other():
     """The round is being finished."""
     gang, (mine, others) = quorum(late="drop")
