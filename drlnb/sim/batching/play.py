@@ -14,6 +14,7 @@ from drlnb.planning.batching.steps import Step, play_split
 from drlnb.planning.registry import AnyPlanner
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import ANYTHING, Declared, between, choice, count, optional, setting
+from drlnb.sim.batching.gradients import gradient_scalars
 
 __all__ = ["CLAIRVOYANT", "Gang", "Outcome", "Played", "Trace", "play_splits", "simulate_batching"]
 
@@ -51,6 +52,8 @@ class Gang(Declared):
     #: Seconds of a share beside its samples, and of a split's messages.
     overhead_s: float = setting(0.010, between(0, 1e6))
     comm_s: float = setting(0.020, between(0, 1e6))
+    #: Samples whose gradient has as much noise as signal, for planners that look at gradients.
+    noise_scale: float = setting(512.0, between(0, 1e9))
 
     @property
     def gathering(self) -> Gathering:
@@ -168,7 +171,9 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
         busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
         for each, free_s in zip(members, step.free_s, strict=True):
             busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
-        memory = BATCHING.observe(asked, memory, _report(split, plan.sizes, true, step.duration_s, gang))
+        report = _report(split, plan.sizes, true, step.duration_s, gang)
+        gradients = gradient_scalars(step.used, step.free_s, gang.noise_scale)
+        memory = BATCHING.observe(asked, memory, replace(report, **gradients))
         yield played
 
 
