@@ -6,14 +6,14 @@ from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.widgets.panels.desk import Desk
-from drlnb.widgets.panels.distribution import Distribution
+from drlnb.widgets.panels.distribution.distribution import Distribution
+from drlnb.widgets.panels.distribution.timings import Timings
 from drlnb.widgets.panels.fleet import Tasks
 from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
-from drlnb.widgets.panels.swapping import Swapping
-from drlnb.widgets.panels.swaps import Swaps
-from drlnb.widgets.panels.timings import Timings
+from drlnb.widgets.panels.swapping.swapping import Swapping
+from drlnb.widgets.panels.swapping.swaps import Swaps
 from drlnb.widgets.transport.live import live
 
 __all__ = ["PANELS", "desk", "distribution", "launcher", "panel", "swapping"]
@@ -75,7 +75,7 @@ def distribution(client: object = None, **settings: object) -> Panel:
         A Dask client, or a fleet, to whose workers *Publish once* and *Sweep m* send; None: Dask's current client, or
         the fleet of this process whose cluster is its own, as soon as there is one.
     **settings
-        As of :class:`~drlnb.widgets.panels.timings.Timings`.
+        As of :class:`~drlnb.widgets.panels.distribution.timings.Timings`.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def swapping(**settings: object) -> Panel:
     Parameters
     ----------
     **settings
-        As of :class:`~drlnb.widgets.panels.swaps.Swaps`.
+        As of :class:`~drlnb.widgets.panels.swapping.swaps.Swaps`.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Plain, button
-from drlnb.widgets.panels.swaps import Source, Swaps
+from drlnb.widgets.panels.swapping.swaps import Source, Swaps
 from drlnb.widgets.transport.commands import Args, Command
 from drlnb.widgets.transport.story import FOLDS
 
