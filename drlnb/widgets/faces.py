@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, nearest
+from drlnb.widgets.panels.batching.running import Batching
+from drlnb.widgets.panels.batching.splits import Splits
 from drlnb.widgets.panels.desk import Desk
 from drlnb.widgets.panels.distribution.distribution import Distribution
 from drlnb.widgets.panels.distribution.timings import Timings
@@ -16,10 +18,11 @@ from drlnb.widgets.panels.swapping.swapping import Swapping
 from drlnb.widgets.panels.swapping.swaps import Swaps
 from drlnb.widgets.transport.live import live
 
-__all__ = ["PANELS", "desk", "distribution", "launcher", "panel", "swapping"]
+__all__ = ["PANELS", "batching", "desk", "distribution", "launcher", "panel", "swapping"]
 
 #: Name of a panel -> what it shows.
 PANELS: dict[str, type[Content]] = {
+    "batching": Batching,
     "distribution": Distribution,
     "fleet": Tasks,
     "leasing": Leasing,
@@ -105,6 +108,24 @@ def swapping(**settings: object) -> Panel:
         If a value is out of range.
     """
     return _without_run(Swaps(), settings)
+
+
+def batching(**settings: object) -> Panel:
+    """Return the batching panel without a run: splits among simulated members, under any planner.
+
+    Parameters
+    ----------
+    **settings
+        As of :class:`~drlnb.widgets.panels.batching.splits.Tried`.
+
+    Raises
+    ------
+    UnknownSetting
+        If there is no such setting.
+    ConfigError
+        If a value is out of range.
+    """
+    return _without_run(Splits(), settings)
 
 
 def _without_run(content: Content, settings: Mapping[str, object], owner: object = None) -> Panel:
