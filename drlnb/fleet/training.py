@@ -358,7 +358,7 @@ class Training:
         Parameters
         ----------
         name
-            ``fleet`` (the tasks), ``leasing``, ``batching``, ``distribution``, ``swapping``; twice, it is the same panel.
+            ``fleet`` (the tasks), ``leasing``, ``batching``, ``distribution``, ``swapping``; twice, it is the same.
         **settings
             As its :meth:`code` writes them.
 

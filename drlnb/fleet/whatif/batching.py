@@ -29,6 +29,7 @@ __all__ = [
     "Gang",
     "Recorded",
     "Slowed",
+    "Trace",
     "compare",
     "gathered",
     "play",
@@ -130,12 +131,12 @@ def compare(trace: Trace, gang: Gang, planners: Sequence[str] = COMPARED) -> lis
     ]
 
 
-def play(trace: Trace, planner: str, gang: Gang) -> Journal:
+def play(trace: Trace, gang: Gang, planner: str) -> Journal:
     """Return the journal of a gang whose splits are played: what a run would say of them, simulated.
 
     Parameters
     ----------
-    trace, planner, gang
+    trace, gang, planner
         As of :func:`~drlnb.sim.batching.play.play_splits`.
 
     Raises
