@@ -16,7 +16,7 @@ PLANNERS = table(
     Column("split", "split", "mean seconds of a split, with its messages", unit="s"),
     Column("ratio", "of the optimum", "mean seconds of a split / those of clairvoyant", unit="x"),
     Column("samples", "samples/s", "samples that were used, per second"),
-    Column("lost", "not used", "samples that were planned and not used", unit="%", factor=100),
+    Column("lost", "not used", "samples that were planned and not used", unit="%"),
 )
 
 
@@ -47,9 +47,10 @@ def planners(of: Sequence[Came], now: str, notes: Sequence[str] = (), origin: st
         Where the figures are from.
     """
     rows: list[Plain] = [
-        {"split": each.split_s, "ratio": each.ratio, "samples": each.samples_hz, "lost": each.lost_frac} for each in of
+        {"split": each.split_s, "ratio": each.ratio, "samples": each.samples_hz, "lost": 100 * each.lost_frac}
+        for each in of
     ]
-    columns = shown(PLANNERS, "row split ratio samples/1 lost", ratio="x of the optimum", lost="not used")
+    columns = shown(PLANNERS, "row split ratio samples/1 lost", ratio="x of the optimum", lost="not used, %")
     body = listing(rows, PLANNERS, columns, theme.styles(each.planner for each in of))
     mine, best = next((each for each in of if each.planner == now), of[0]), min(of[:-1], key=lambda each: each.split_s)
     said = f"{mine.planner}: {words.duration(mine.split_s)} a split, {mine.ratio:.2f} x the optimum"

@@ -24,7 +24,6 @@ _CELLS, _MARKS = 512, 24
 #: Above this share of units that were not used the number is red.
 _RED_FRAC = 0.01
 _PLANNED = Style("done as planned, messages apart", "P", "#555555")
-_TIME = axis("time since the split began", "s", "clock")
 _SPLITS = axis("split")
 
 NUMBERS = {
@@ -60,7 +59,7 @@ LEDGER = table(
     "rows",
     Column("row", "what became of them", "used, or why not", kind="series"),
     Column("units", "units", "samples, steps, or whole shares"),
-    Column("share", "of all", "of all units that were planned in splits that are over", unit="%", factor=100),
+    Column("percent", "of all", "of all units that were planned in splits that are over", unit="%"),
     Column("splits", "splits", "in how many splits"),
 )
 #: Levels of a speed beside its median: least ratio, and look.
@@ -205,7 +204,8 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
     end = float(np.max(np.concatenate(ends), initial=1e-9))
     has_cut = bool(np.any(columns["bars"]["series"] > len(of.looks)))
     series: Sequence[Style] = (*of.looks, _PLANNED, *(cut if has_cut else ()))
-    body = timeline(columns, of.lanes, series, (0.0, end), _TIME, names)
+    time = axis(f"time since the {'split' if n == 1 else 'first of these splits'} began", "s", "clock")
+    body = timeline(columns, of.lanes, series, (0.0, end), time, names)
     return of.view("shares" if n == 1 else "splits", SHARES, body, facts={"marks": marks})
 
 
@@ -269,10 +269,13 @@ def ledger(journal: Journal | Fold, task: str | None = None, role: str | None = 
     known = {"used": of.splits.n_used, **lost}
     n_splits = {"used": of.splits.n_closed, **of.splits.n_losing}
     rows = [
-        {"units": n, "share": n / total if total else None, "splits": n_splits[reason]} for reason, n in known.items()
+        {"units": n, "percent": 100 * n / total if total else None, "splits": n_splits[reason]}
+        for reason, n in known.items()
     ]
     looks = [
         Style(reason, look.letter, _COLOURS.get(reason, look.colour))
         for reason, look in zip(known, theme.styles(known), strict=True)
     ]
-    return of.view("ledger", LEDGER, listing(rows, LEDGER, shown(LEDGER, "row units share splits"), looks))
+    return of.view(
+        "ledger", LEDGER, listing(rows, LEDGER, shown(LEDGER, "row units percent splits", percent="% of all"), looks)
+    )

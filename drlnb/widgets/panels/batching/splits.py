@@ -10,7 +10,7 @@ import ipywidgets
 from drlnb.fleet.whatif import batching as whatif
 from drlnb.planning.batching.gather import quorum_problem
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import ANYTHING, Declared, between, choice, count, optional, parse_text, setting
+from drlnb.records.settings import Declared, Kind, between, choice, count, optional, parse_text, setting
 from drlnb.views.batching import compared, measured
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
@@ -24,6 +24,7 @@ __all__ = ["Case", "Splits", "Tried"]
 
 _OF_TRACE = whatif.Contention.declared()
 _OF_GANG = whatif.Gang.declared()
+_MOST_MEMBERS = 64
 #: The member that the button slows down.
 _SLOW, _ALREADY = 3, "it is slowed down"
 _TABS = {"shares": "Newest split", "speeds": "Speeds", "ledger": "Not used", "planners": "Planners"}
@@ -37,13 +38,13 @@ class Tried(Declared):
     family: str = setting("memoryless", choice(*whatif.FAMILIES))
     speeds: tuple[float, ...] = setting(whatif.MIXED, _OF_TRACE["speeds"].kind)
     n_units: int = setting(512, _OF_GANG["n_units"].kind)
-    quorum: float = setting(1.0, ANYTHING)
+    quorum: float = setting(1.0, Kind(lambda name, value: quorum_problem(value, _MOST_MEMBERS)))
     late: str = setting("cut", _OF_GANG["late"].kind)
     deadline_s: float | None = setting(None, _OF_GANG["deadline_s"].kind)
     n_splits: int = setting(100, count(10, 1000))
     seed: int = setting(0, _OF_TRACE["seed"].kind)
     #: Number of the member that is slowed down, None: nobody is; so many times, in so many splits at half time.
-    slow: int | None = setting(None, optional(count(0, 63)))
+    slow: int | None = setting(None, optional(count(0, _MOST_MEMBERS - 1)))
     times: float = setting(2.0, between(1, 1000))
     n_slow: int = setting(20, count(1, 1000))
 
@@ -174,10 +175,10 @@ class Splits(Content):
         return "nobody is slowed down" if member is None else f"member {member} is slowed down"
 
     def _compare(self, args: Args) -> str:
-        key, came = self.case.key, self.case.compared()
-        self.came = key, came
+        key = self.case.key
+        self.came = key, self.case.compared()
         self.panel.touch()
-        return came.sentence
+        return "compared"
 
     def draw(self, name: str = "") -> View:
         """Return the newest splits on a line of time, or one of the other pictures."""
