@@ -176,7 +176,7 @@ def begun_with(planners: Facts, settings: Facts) -> Row:
     {'leasing.hold': 'last', 'warmup.rho': 2.0}
     """
     known = {f"leasing.{name}": value for name, value in settings.items()}
-    rooms = ("warmup", "swapping")
+    rooms = ("warmup", "swapping", "batching")
     known |= {f"{room}.{name}": value for room in rooms for name, value in settings.get(room, {}).items()}
     known |= {key: planners[each.decision] for key, each in SETTINGS.items() if each.decision in planners}
     return {key: known[key] for key in TASK_KEYS if key in known}
