@@ -8,11 +8,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
 from drlnb.planning.codec import TRANSIENT
+from drlnb.records.base import Facts
+from drlnb.records.effect import NEXT_STEP
+from drlnb.records.settings import SECONDS, Declared, Kind, choice, fitting, optional, setting
 
-__all__ = ["CUT_WAIT_S", "Gather", "Gathering", "Late", "Part", "chunk_s", "quorum_problem"]
+__all__ = ["CUT_WAIT_S", "Gather", "Gathering", "Late", "Part", "chunk_s", "idle_problems", "quorum_problem"]
+
+T = TypeVar("T")
 
 #: What becomes of a member that is late.
 Late = Literal["cut", "drop"]
@@ -28,17 +33,34 @@ _CHUNK_S, _CHUNKS = 0.02, 16
 _AGES = 2.0
 
 
+#: More members than any split has.
+_MANY = 10**6
+
+
+def _own(default: T, kind: Kind) -> T:
+    """Declare a setting that is each task's own."""
+    return setting(default, kind, owner="task", counts=NEXT_STEP, unfelt="no preview plays it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathering:
-    """Whom a split waits for, and for how long."""
+class Gathering(Declared):
+    """Whom a split waits for, and for how long: the settings of a task's steps that several slots share."""
+
+    ROOM: ClassVar[str] = "batching"
 
     #: Members to wait for: a fraction of those that have a share, or as an int a count of at least 2; 1.0: all.
-    quorum: float = 1.0
+    quorum: float = _own(
+        1.0,
+        fitting(
+            "a fraction above 0 and up to 1.0 (all), or a count from 2 on",
+            lambda value: not quorum_problem(value, _MANY),
+        ),
+    )
     #: Seconds that the others have after these; None: 15 % of the time until then.
-    deadline_s: float | None = None
+    deadline_s: float | None = _own(None, optional(SECONDS))
     #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
-    max_age_s: float | None = None
-    late: Late = "cut"
+    max_age_s: float | None = _own(None, optional(SECONDS))
+    late: str = _own("cut", choice("cut", "drop"))
 
     def needed(self, n_live: int) -> int:
         """Return how many of the live members that have a share are waited for."""
@@ -84,6 +106,35 @@ def quorum_problem(quorum: object, n_members: int) -> str:
         return ""
     count = f", or a count from 2 to {n_members}" if n_members > 1 else ""
     return f"quorum must be a fraction above 0 and up to 1.0 (all){count}, got {quorum!r}"
+
+
+def idle_problems(given: Facts, quorum: float, n_members: int = _MANY) -> list[str]:
+    """Return which settings of those that come late would have no effect, since all of some members are waited for.
+
+    Parameters
+    ----------
+    given
+        Name of a setting of :class:`Gathering` -> what it shall be; a default asks for nothing.
+    quorum
+        The one that is, or will be, in force; a good one.
+    n_members
+        How many there can be, where that is known.
+
+    Examples
+    --------
+    >>> idle_problems({"late": "drop", "max_age_s": None}, 0.75, 2)
+    ['late has no effect: quorum = 0.75 waits for all 2 learners; set it so that it waits for fewer']
+    >>> idle_problems({"late": "drop"}, 0.75), idle_problems({"deadline_s": 0.1}, 1.0)
+    ([], ['deadline_s has no effect: quorum = 1.0 waits for all learners; set it so that it waits for fewer'])
+    """
+    if Gathering(quorum=quorum).needed(n_members) < n_members:
+        return []
+    who = "all learners" if n_members == _MANY else f"all {n_members} learners"
+    return [
+        f"{name} has no effect: quorum = {quorum} waits for {who}; set it so that it waits for fewer"
+        for name, declared in Gathering.declared().items()
+        if name != "quorum" and given.get(name, declared.default) != declared.default
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +188,7 @@ class Gather:
     @property
     def is_whole(self) -> bool:
         """Whether all are waited for: then a lost member's units are computed by others, and none is left out."""
-        return self.gathering.needed(10**6) == 10**6
+        return self.gathering.needed(_MANY) == _MANY
 
     @property
     def n_used(self) -> int:

@@ -93,12 +93,10 @@ def check_fit(spec: RlWork) -> None:
 
 def learners_problem(spec: WorkSpec, **changed: object) -> str:
     """Return why a task, some of its settings changed, cannot have its learners, and the way out; empty if it can."""
-    if spec.n_learners == 1:
+    if spec.n_learners == 1 or not isinstance(spec, RlWork):
         return ""
-    if isinstance(spec, RlWork):
-        why = replace(settings_of(spec), **changed).whole_round(spec.n_envs)
-        return why and f"n_learners must be 1 for {spec.algo} here, got {spec.n_learners}: {why}"
-    return f"n_learners must be 1 for supervised work, got {spec.n_learners}: its steps are computed on one slot"
+    why = replace(settings_of(spec), **changed).whole_round(spec.n_envs)
+    return why and f"n_learners must be 1 for {spec.algo} here, got {spec.n_learners}: {why}"
 
 
 def make_actor(spec: RlWork) -> "Actor":
