@@ -121,8 +121,8 @@ def _decoder(hint: object) -> _Decoder:
     """Return what reads a value of an annotation back."""
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if origin in {Union, UnionType}:
-        (inner,) = [argument for argument in arguments if argument is not NoneType] or [None]
-        decode = _decoder(inner)
+        inner = [argument for argument in arguments if argument is not NoneType] or [None]
+        decode = _decoder(inner[0]) if len(inner) == 1 else _one_of(inner)
         return lambda value: None if value is None else decode(value)
     if origin is tuple and arguments[-1] is not Ellipsis:
         decoders = [_decoder(argument) for argument in arguments]
@@ -134,6 +134,13 @@ def _decoder(hint: object) -> _Decoder:
         key, item = map(_decoder, arguments)
         return lambda value: {key(k): item(v) for k, v in (value.items() if isinstance(value, Mapping) else value)}
     return _plain_decoder(origin)
+
+
+def _one_of(kinds: Collection[object]) -> _Decoder:
+    """Return what reads back a value that is of one of some classes of JSON's."""
+    if not {*kinds} <= {*_AS_IS}:
+        raise TypeError(f"no decoder for one of {kinds!r}")
+    return base.from_plain
 
 
 def _plain_decoder(kind: object) -> _Decoder:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from drlnb.planning.batching import BATCHING, COLLECT
-from drlnb.planning.batching.gather import Gathering, idle_problems, quorum_problem
+from drlnb.planning.batching.gather import MANY, Gathering, gathering_problem
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -286,14 +286,13 @@ def settings_problems(
 
 
 def _of_gathering(changes: Facts, then: Facts, n_learners: int | None) -> list[str]:
-    """Return what is wrong with settings of steps that several learners share, each of which is good by itself."""
+    """Return what is wrong with settings of shared steps beside each other, each of which is good by itself."""
     keys = {f"{Gathering.ROOM}.{name}": name for name in Gathering.declared()}
-    given = {name: changes[key] for key, name in keys.items() if key in changes}
-    quorum = then.get(f"{Gathering.ROOM}.quorum", 1.0)
-    n = {} if n_learners is None else {"n_members": n_learners}
-    if "quorum" in given and n_learners and (problem := quorum_problem(quorum, n_learners)):
-        return [f"batching.{problem}"]
-    return [f"batching.{problem}" for problem in idle_problems(given, quorum, **n)]
+    if keys.keys().isdisjoint(changes):
+        return []
+    gathering = Gathering(**{name: then[key] for key, name in keys.items() if key in then})
+    problem = gathering_problem(gathering, n_learners or MANY)
+    return [f"{Gathering.ROOM}.{problem}"] if problem else []
 
 
 def _blamed(text: str, given: Collection[str]) -> str:

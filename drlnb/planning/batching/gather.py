@@ -10,12 +10,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, Literal, TypeVar
 
-from drlnb.planning.codec import TRANSIENT
-from drlnb.records.base import Facts
 from drlnb.records.effect import NEXT_STEP
-from drlnb.records.settings import SECONDS, Declared, Kind, choice, fitting, optional, setting
+from drlnb.records.settings import NOT_NEGATIVE, Declared, Kind, choice, fitting, optional, setting
 
-__all__ = ["CUT_WAIT_S", "Gather", "Gathering", "Late", "Part", "chunk_s", "idle_problems", "quorum_problem"]
+__all__ = [
+    "CUT_WAIT_S",
+    "MANY",
+    "Gather",
+    "Gathering",
+    "Late",
+    "Part",
+    "chunk_s",
+    "gathering_problem",
+    "quorum_problem",
+]
 
 T = TypeVar("T")
 
@@ -34,59 +42,7 @@ _AGES = 2.0
 
 
 #: More members than any split has.
-_MANY = 10**6
-
-
-def _own(default: T, kind: Kind) -> T:
-    """Declare a setting that is each task's own."""
-    return setting(default, kind, owner="task", counts=NEXT_STEP, unfelt="no preview plays it")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathering(Declared):
-    """Whom a split waits for, and for how long: the settings of a task's steps that several slots share."""
-
-    ROOM: ClassVar[str] = "batching"
-
-    #: Members to wait for: a fraction of those that have a share, or as an int a count of at least 2; 1.0: all.
-    quorum: float = _own(
-        1.0,
-        fitting(
-            "a fraction above 0 and up to 1.0 (all), or a count from 2 on",
-            lambda value: not quorum_problem(value, _MANY),
-        ),
-    )
-    #: Seconds that the others have after these; None: 15 % of the time until then.
-    deadline_s: float | None = _own(None, optional(SECONDS))
-    #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
-    max_age_s: float | None = _own(None, optional(SECONDS))
-    late: str = _own("cut", choice("cut", "drop"))
-
-    def needed(self, n_live: int) -> int:
-        """Return how many of the live members that have a share are waited for."""
-        if isinstance(self.quorum, int):
-            return min(self.quorum, n_live)
-        # Rounded up, but not because 0.7 x 10 is a little more than 7 in floats.
-        return max(1, math.ceil(self.quorum * n_live - 1e-9)) if n_live else 0
-
-    def grace_s(self, reached_s: float) -> float:
-        """Return the seconds that targets have, counted from the answer that made up the number.
-
-        Parameters
-        ----------
-        reached_s
-            Seconds from the beginning of the split to that answer.
-        """
-        return _GRACE_FRAC * reached_s if self.deadline_s is None else self.deadline_s
-
-    def is_fresh(self, age_s: float, predicted_s: float) -> bool:
-        """Return whether a late answer may be used: strictly younger than the threshold."""
-        return age_s < (_AGES * predicted_s if self.max_age_s is None else self.max_age_s)
-
-
-def chunk_s(predicted_s: float) -> float:
-    """Return the seconds of a chunk of a share, at the planned speed, in a split of a planned length."""
-    return max(_CHUNK_S, predicted_s / _CHUNKS)
+MANY = 10**6
 
 
 def quorum_problem(quorum: object, n_members: int) -> str:
@@ -108,33 +64,88 @@ def quorum_problem(quorum: object, n_members: int) -> str:
     return f"quorum must be a fraction above 0 and up to 1.0 (all){count}, got {quorum!r}"
 
 
-def idle_problems(given: Facts, quorum: float, n_members: int = _MANY) -> list[str]:
-    """Return which settings of those that come late would have no effect, since all of some members are waited for.
+def _own(default: T, kind: Kind) -> T:
+    """Declare a setting that is each task's own."""
+    return setting(default, kind, owner="task", counts=NEXT_STEP, unfelt="no preview plays it")
 
-    Parameters
-    ----------
-    given
-        Name of a setting of :class:`Gathering` -> what it shall be; a default asks for nothing.
-    quorum
-        The one that is, or will be, in force; a good one.
-    n_members
-        How many there can be, where that is known.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathering(Declared):
+    """Whom a split waits for, and for how long: the settings of a task's steps that several slots share."""
+
+    ROOM: ClassVar[str] = "batching"
+
+    #: Members to wait for: a fraction of those that have a share, or as an int a count of at least 2; 1.0: all.
+    quorum: float | int = _own(
+        1.0,
+        fitting(
+            "a fraction above 0 and up to 1.0 (all), or a count from 2 on",
+            lambda value: not quorum_problem(value, MANY),
+        ),
+    )
+    #: Seconds that the others have after these; None: 15 % of the time until then.
+    deadline_s: float | None = _own(None, optional(NOT_NEGATIVE))
+    #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
+    max_age_s: float | None = _own(None, optional(NOT_NEGATIVE))
+    late: str = _own("cut", choice("cut", "drop"))
+
+    def needed(self, n_live: int) -> int:
+        """Return how many of the live members that have a share are waited for."""
+        if isinstance(self.quorum, int):
+            return min(self.quorum, n_live)
+        # Rounded up, but not because 0.7 x 10 is a little more than 7 in floats.
+        return max(1, math.ceil(self.quorum * n_live - 1e-9)) if n_live else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all are waited for, however many they are."""
+        return not isinstance(self.quorum, int) and self.needed(MANY) == MANY
+
+    def grace_s(self, reached_s: float) -> float:
+        """Return the seconds that targets have, counted from the answer that made up the number.
+
+        Parameters
+        ----------
+        reached_s
+            Seconds from the beginning of the split to that answer.
+        """
+        return _GRACE_FRAC * reached_s if self.deadline_s is None else self.deadline_s
+
+    def is_fresh(self, age_s: float, predicted_s: float) -> bool:
+        """Return whether a late answer may be used: strictly younger than the threshold."""
+        return age_s < (_AGES * (predicted_s or math.inf) if self.max_age_s is None else self.max_age_s)
+
+
+#: The default: all are waited for.
+_ALL = Gathering()
+
+
+def chunk_s(predicted_s: float) -> float:
+    """Return the seconds of a chunk of a share, at the planned speed, in a split of a planned length."""
+    return max(_CHUNK_S, predicted_s / _CHUNKS)
+
+
+def gathering_problem(gathering: Gathering, n_members: int) -> str:
+    """Return why the steps of some members cannot be gathered so; empty if they can.
 
     Examples
     --------
-    >>> idle_problems({"late": "drop", "max_age_s": None}, 0.75, 2)
-    ['late has no effect: quorum = 0.75 waits for all 2 learners; set it so that it waits for fewer']
-    >>> idle_problems({"late": "drop"}, 0.75), idle_problems({"deadline_s": 0.1}, 1.0)
-    ([], ['deadline_s has no effect: quorum = 1.0 waits for all learners; set it so that it waits for fewer'])
+    >>> gathering_problem(Gathering(quorum=0.5, late="drop"), 2)
+    ''
+    >>> gathering_problem(Gathering(late="drop"), 2)
+    'late has no effect while quorum is 1.0: all are waited for'
+    >>> gathering_problem(Gathering(quorum=0.75, late="drop"), 2)
+    'late has no effect while quorum is 0.75: all 2 are waited for'
     """
-    if Gathering(quorum=quorum).needed(n_members) < n_members:
-        return []
-    who = "all learners" if n_members == _MANY else f"all {n_members} learners"
-    return [
-        f"{name} has no effect: quorum = {quorum} waits for {who}; set it so that it waits for fewer"
-        for name, declared in Gathering.declared().items()
-        if name != "quorum" and given.get(name, declared.default) != declared.default
-    ]
+    if n_members == 1 and gathering != _ALL:
+        return "nobody is waited for: one learner computes each step, or the shares of a round stay whole"
+    if problem := quorum_problem(gathering.quorum, n_members):
+        return problem
+    without = [name for name in ("deadline_s", "max_age_s", "late") if getattr(gathering, name) != getattr(_ALL, name)]
+    if without and gathering.needed(n_members) == n_members:
+        who = "all" if gathering.is_whole else f"all {n_members}"
+        return f"{without[0]} has no effect while quorum is {gathering.quorum}: {who} are waited for"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,52 +161,48 @@ class Part:
 class Gather:
     """The open split, and who still computes for one that is over."""
 
-    gathering: Gathering = field(metadata=TRANSIENT)
+    gathering: Gathering = field(default_factory=Gathering)
     #: Number of the split, and its units; 0 before the first one.
     split: int = 0
     n_units: int = 0
+    #: Seconds that it was planned to take; 0.0: not known.
     predicted_s: float = 0.0
     began_t: float = 0.0
+    #: The member that makes the step of what the others send: it is cut where they are dropped, and waited for.
+    lead: str = ""
     #: Member -> the share that it has not answered yet; of this split, and of those before.
     open: dict[str, Part] = field(default_factory=dict)
     late: dict[str, Part] = field(default_factory=dict)
-    #: Who had a share of this split and is not lost: answered, or to answer.
-    shared: list[str] = field(default_factory=list)
-    #: Who answered first, as many as are needed, in the order of their answers.
+    #: Who answered, and who did so first, as many as are needed, in the order of their answers.
+    answers: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)
     #: What is used, in the order of the answers.
     parts: list[Part] = field(default_factory=list)
     #: Reason -> units that are not used.
     lost: dict[str, int] = field(default_factory=dict)
-    #: Units whose member was lost, for others to compute.
-    left: list[Part] = field(default_factory=list)
-    #: Time at which targets are late, once as many have answered as are needed; that of the last cut answer.
+    #: Time at which targets are late, once as many have answered as are needed.
     deadline_t: float | None = None
-    cut_t: float | None = None
-    #: Why the split is over: ``all``, ``deadline``, ``cut``, ``nobody``; empty while it is open.
+    #: Some have been cut: the split waits a little for what they return.
+    is_cut: bool = False
+    #: Why the split is over: ``all``, ``deadline``, ``cut``, ``void``; empty while it is open.
     cause: str = "none yet"
 
     @property
     def needed(self) -> int:
-        """Members that are waited for, of those that are not lost."""
-        return self.gathering.needed(len(self.shared))
+        """Members that are waited for, of those that have a share."""
+        return self.gathering.needed(len(self.open) + len(self.answers))
 
     @property
-    def targets(self) -> set[str]:
-        """Members of the split that are not among the first ones."""
-        return set(self.shared) - set(self.first)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all are waited for: then a lost member's units are computed by others, and none is left out."""
-        return self.gathering.needed(_MANY) == _MANY
+    def targets(self) -> tuple[str, ...]:
+        """Members of the split that are not among the first ones, in the order of their shares."""
+        return (*(name for name in self.answers if name not in self.first), *self.open)
 
     @property
     def n_used(self) -> int:
         """Units that are used so far."""
         return sum(part.n for part in self.parts)
 
-    def begin(self, sizes: Mapping[str, int], predicted_s: float, t: float) -> tuple[Part, ...]:
+    def begin(self, sizes: Mapping[str, int], predicted_s: float, t: float, lead: str = "") -> tuple[Part, ...]:
         """Begin a split; return the shares, of the members that are free.
 
         Raises
@@ -215,9 +222,10 @@ class Gather:
         if not shares:
             raise ValueError("nobody has a share")
         self.split, self.n_units, self.predicted_s, self.began_t = self.split + 1, at, predicted_s, t
+        self.lead = lead
         self.open = {part.member: part for part in shares}
-        self.shared, self.first, self.parts, self.lost, self.left = list(self.open), [], [], {}, []
-        self.deadline_t = self.cut_t = None
+        self.answers, self.first, self.parts, self.lost = [], [], [], {}
+        self.deadline_t, self.is_cut = None, False
         self.cause = ""
         return tuple(shares)
 
@@ -234,79 +242,60 @@ class Gather:
         if part is None or part.first != first:
             return False
         del self.open[member]
-        refused = self._refused(age_s, t)
+        self.answers.append(member)
+        refused = self._refused(member, age_s, t)
         n_used = 0 if refused else n_done
         if n_used:
             self.parts.append(Part(member, first, n_used))
-        if n_used < part.n and self.is_whole:
-            self.left.append(Part(member, first + n_used, part.n - n_used))
-        else:
-            self._lose(refused or "cut", part.n - n_used)
+        self._lose(refused or "cut", part.n - n_used)
         if self.deadline_t is None:
             self.first.append(member)
         self._look(t)
-        return not refused
+        return n_used > 0
 
-    def _refused(self, age_s: float, t: float) -> str:
+    def _refused(self, member: str, age_s: float, t: float) -> str:
         """Return why an answer is not used; empty if it is: the first ones are, whatever their age."""
         if self.deadline_t is None:
             return ""
-        if t > self.deadline_t + CUT_WAIT_S * (self.gathering.late == "cut"):
+        if t > self.deadline_t + CUT_WAIT_S * (self.gathering.late == "cut" or member == self.lead):
             return "late"
         return "" if self.gathering.is_fresh(age_s, self.predicted_s) else "too old"
 
-    def member_lost(self, member: str, t: float) -> None:
-        """Do without a member: what it has answered counts, what it has not is left to others, or lost."""
-        self.late.pop(member, None)
-        part = self.open.pop(member, None)
-        if part is None:
-            return
-        self.shared.remove(member)
-        if self.is_whole:
-            self.left.append(part)
-        else:
-            self._lose("member lost", part.n)
-        self._look(t)
+    def deadline_passed(self, split: int, *, cut: bool = False) -> tuple[str, ...]:
+        """Close the split, or return whom to cut.
 
-    def hand_on(self, free: str) -> Part | None:
-        """Give units that were left to a member that has no share now; None if there are none, or it is busy."""
-        if self.cause or not self.left or free in self.open or free in self.late:
-            return None
-        part = self.left.pop(0)
-        part = self.open[free] = Part(free, part.first, part.n)
-        if free not in self.shared:
-            self.shared.append(free)
-        else:
-            self.first.remove(free)  # it is waited for once more
-        return part
+        A deadline of another split changes nothing, nor does one that comes twice.
 
-    def nobody_left(self, t: float) -> None:
-        """Give the split up: its members are gone, and nobody takes their place."""
-        if not self.cause:
-            self.parts, self.lost, self.left = [], {"nobody left": self.n_units}, []
-            self._close("nobody")
-
-    def deadline_passed(self, split: int, t: float) -> tuple[str, ...]:
-        """Close the split, or return whom to cut; a deadline of another split, or an early one, changes nothing."""
-        if split != self.split or self.cause or self.deadline_t is None or t < (self.cut_t or self.deadline_t):
+        Parameters
+        ----------
+        split
+            Whose deadline it is.
+        cut
+            Whether it is that of those who were cut.
+        """
+        if split != self.split or self.cause or self.deadline_t is None or cut != self.is_cut:
             return ()
-        if self.gathering.late == "cut" and self.cut_t is None:
-            self.cut_t = self.deadline_t + CUT_WAIT_S
-            return tuple(self.open)
-        self._close("deadline" if self.cut_t is None else "cut")
+        late = tuple(name for name in self.open if self.gathering.late == "cut" or name == self.lead)
+        if late and not cut:
+            self.is_cut = True
+            return late
+        self._close("cut" if cut else "deadline")
         return ()
 
+    def void(self) -> None:
+        """Give up what is open: its members are gone, or their work counts no more."""
+        self.open, self.late, self.parts, self.lost, self.cause = {}, {}, [], {}, "void"
+
     def _look(self, t: float) -> None:
-        """Set the deadline once enough have answered, close the split once all have."""
-        if not self.open and not self.left and self.shared:
+        """Close the split once all have answered, set the deadline once as many have as are needed."""
+        if not self.open:
             self._close("all")
-        elif self.deadline_t is None and not self.is_whole and 0 < self.needed <= len(self.first):
+        elif self.deadline_t is None and self.needed <= len(self.first):
             self.deadline_t = t + self.gathering.grace_s(t - self.began_t)
 
     def _close(self, cause: str) -> None:
         for part in self.open.values():
-            if cause != "nobody":
-                self._lose("late", part.n)
+            self._lose("late", part.n)
         self.late, self.open = {**self.late, **self.open}, {}
         self.cause = cause
 
@@ -317,12 +306,16 @@ class Gather:
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
         ranges = sorted((part.first, part.first + part.n) for part in self.parts)
-        waiting = sum(part.n for part in [*self.open.values(), *self.left])
+        waiting = sum(part.n for part in self.open.values())
+        whole = self.n_used + sum(self.lost.values()) + waiting == self.n_units
         yield all(a[1] <= b[0] for a, b in pairwise(ranges)), "each unit is used once"
-        yield self.n_used + sum(self.lost.values()) + waiting == self.n_units, "units are used, lost or waited for"
+        yield self.cause == "void" or whole, "units are used, lost or waited for"
         yield not self.cause or not self.open, "who answers a split that is over is late"
-        yield bool(self.cause) or bool(self.open or self.left or not self.shared), "a split is open while somebody is"
+        yield bool(self.cause) or bool(self.open), "a split is open while somebody is"
         yield self.open.keys().isdisjoint(self.late), "a busy member gets nothing"
         yield self.deadline_t is None or len(self.first) >= self.needed > 0, "no deadline before enough have answered"
-        yield self.cut_t is None or self.deadline_t is not None, "nobody is cut before the deadline"
-        yield self.cause != "all" or not self.is_whole or not self.lost, "where all are waited for no unit is lost"
+        yield not self.is_cut or self.deadline_t is not None, "nobody is cut before the deadline"
+        yield (
+            self.cause != "all" or not self.gathering.is_whole or not self.lost,
+            "where all are waited for none is lost",
+        )

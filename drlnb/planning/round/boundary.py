@@ -1,8 +1,10 @@
 """Act between two rounds: settings, checkpoints, pauses, stops, evaluations and the end of the task."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from drlnb.planning.batching import BATCHING, one_learner
+from drlnb.planning.batching.gather import gathering_problem
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish, wake
@@ -159,6 +161,12 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
         except ValueError as error:
             out.append(RequestRefused(subject=event.key, reason=str(error)))
             return
+    elif event.key.startswith("batching."):
+        gathering = replace(state.splits.gathering, **{event.key.partition(".")[2]: event.value})
+        if problem := gathering_problem(gathering, state.config["n_learners"] if state.shares_steps else 1):
+            out.append(RequestRefused(subject=event.key, reason=problem))
+            return
+        state.splits.gathering = gathering
     if event.key.startswith("swapping."):
         state.unsaved = True
         swap(state, event, out)

@@ -5,9 +5,10 @@ from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
 from drlnb.planning.round.learners import computed, deal, observe
 from drlnb.planning.round.moves import drop, end, enter
+from drlnb.planning.round.splits import begin_splits, step_made, void_splits
 from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import round as words
-from drlnb.records.columns import leasing
+from drlnb.records.columns import batching, leasing
 from drlnb.records.ids import Fence
 
 
@@ -22,7 +23,10 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
     hold = state.hold
     hold.granted(event.fence, event.slots, event.waited_s, demand=event.demand, t=event.t)
     state.progress.granted(event.t, waited_s=event.waited_s, resident=event.resident)
-    if state.n_bytes:
+    if state.n_bytes and state.shares_steps and len(hold.slots) > 1:
+        begin_splits(state, out)
+    elif state.n_bytes:
+        state.splits.parameters = ""  # one slot makes its steps alone
         deal(state, out)
         _restore_gradients(state, event.fence, tuple(hold.done), out)
         send_batches(state, out)
@@ -76,6 +80,13 @@ def gradient_computed(state: RoundState, event: words.GradientComputed, out: Out
     consider(state, out)
 
 
+def gradients_applied(state: RoundState, event: batching.GradientsApplied, out: Out) -> None:
+    """Go on after a step that several slots have shared."""
+    step_made(state, event, out)
+    if state.hold.held and not state.hold.finishing:
+        _finish_if_all_in(state, event.fence, out)
+
+
 def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
     hold = state.hold
     if len(hold.staged) < state.n_batches or hold.restoring:
@@ -111,6 +122,7 @@ def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> Non
 
 def _void(state: RoundState, reason: str, out: Out) -> None:
     state.hold.lost()
+    void_splits(state)
     state.worked.clear()  # who was lost was not slow
     state.progress.ended(state.t)
     if not state.hold.done:

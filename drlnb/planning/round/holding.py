@@ -10,7 +10,7 @@ from drlnb.records.base import Row
 from drlnb.records.columns import leasing, swapping
 from drlnb.records.ids import Fence
 
-__all__ = ["ask_for_slot", "consider", "learners_left", "plan_hold", "send_batches", "work", "yield_asked"]
+__all__ = ["ask_for_slot", "consider", "learners_left", "plan_hold", "say_swap", "send_batches", "work", "yield_asked"]
 
 
 def plan_hold(state: RoundState, out: Out) -> None:
@@ -62,7 +62,8 @@ def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
     _hold_planned(state, "request", reason, out)
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
     yields = state.yields and state.n_bytes > 0
-    n_slots = len(set(learners_left(state).values()))
+    shares_steps = state.shares_steps and state.n_bytes > 0
+    n_slots = state.config["n_learners"] if shares_steps else len(set(learners_left(state).values()))
     out.append(
         words.RequestSlot(
             request_id=request_id,
@@ -99,16 +100,14 @@ def send_batches(state: RoundState, out: Out) -> None:
     fresh = hold.to_send()
     if not fresh or hold.fence is None:
         return
-    swap, order = state.swap.state, state.swap.state.order
     if len(hold.sent) == len(fresh):  # the round's first
-        planner, plan_key = (swap.planner, order.plan_key) if order else (NONE, None)
-        out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=plan_key))
+        say_swap(state, out)
     out.extend(
         words.ComputeGradient(
             **work(state, hold.fence, hold.sent[batch.collector]),
             collector=batch.collector,
             key=batch.key,
-            swap=order,
+            swap=state.swap.state.order,
             # What is computed beside the lead goes there by the master.
             keep=hold.sent[batch.collector] != hold.lead or (hold.streams and state.yields and any(hold.crowd)),
         )
@@ -116,3 +115,10 @@ def send_batches(state: RoundState, out: Out) -> None:
     )
     if state.is_complete:
         enter(state, "computing", out)
+
+
+def say_swap(state: RoundState, out: Out) -> None:
+    """Say how the gradient steps of the round are swapped."""
+    swap, order = state.swap.state, state.swap.state.order
+    planner, plan_key = (swap.planner, order.plan_key) if order else (NONE, None)
+    out.append(swapping.SwapPlanned(round=state.round, planner=planner, plan_key=plan_key))

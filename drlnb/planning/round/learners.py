@@ -1,5 +1,7 @@
 """Deal a round's gradient to the slots of a lease, and report to the planners of batching what was measured."""
 
+from collections.abc import Sequence
+
 from drlnb.planning.batching import BATCHING, COLLECT, BatchPlan, BatchReport, BatchView, Member
 from drlnb.planning.leasing.hold import middle
 from drlnb.planning.machine import Out
@@ -9,10 +11,10 @@ from drlnb.planning.round.state import RoundState, Worked
 from drlnb.records import round as words
 from drlnb.records.columns.batching import SplitPlanned
 
-__all__ = ["computed", "deal", "observe"]
+__all__ = ["PACES", "computed", "deal", "learn", "observe", "paced_members"]
 
-#: Rounds whose seconds per share are kept of each slot.
-_PACES = 4
+#: Measurements of seconds per unit that are kept of each slot.
+PACES = 4
 
 
 def deal(state: RoundState, out: Out) -> None:
@@ -34,15 +36,11 @@ def deal(state: RoundState, out: Out) -> None:
 def _planned(state: RoundState, collectors: tuple[int, ...], out: Out) -> tuple[int, ...]:
     """Return how many batches each slot of the lease computes."""
     slots = state.hold.slots
-    paces = [middle(state.slot_paces.get(slot, [])) for slot in slots]
-    speeds_hz = [1 / pace for pace in paces if pace]
-    if len(speeds_hz) < len(slots):
-        speeds_hz = [1.0] * len(slots)
     view = BatchView(
         round=state.round,
         role="update",
         n_units=len(collectors),
-        members=tuple([Member(id=slot, speed_hz=hz) for slot, hz in zip(slots, speeds_hz, strict=True)]),
+        members=paced_members(state, slots),
         memory=state.memories.get(state.memory_of(BATCHING)),
         collectors=collectors,
         n_learners=len(slots),
@@ -54,6 +52,15 @@ def _planned(state: RoundState, collectors: tuple[int, ...], out: Out) -> tuple[
     for slot, n in zip(slots, sizes, strict=True):
         state.worked.setdefault(slot, Worked()).n_planned += n
     return sizes
+
+
+def paced_members(state: RoundState, slots: Sequence[str]) -> tuple[Member, ...]:
+    """Return slots as members, with the medians of what was measured lately; alike as long as one was not."""
+    paces = [middle(state.slot_paces.get(slot, [])) for slot in slots]
+    speeds_hz = [1 / pace for pace in paces if pace]
+    if len(speeds_hz) < len(slots):
+        speeds_hz = [1.0] * len(slots)
+    return tuple([Member(id=slot, speed_hz=hz) for slot, hz in zip(slots, speeds_hz, strict=True)])
 
 
 def computed(state: RoundState, event: words.GradientComputed) -> None:
@@ -83,9 +90,9 @@ def observe(state: RoundState) -> None:
         reports[BATCHING] = _report(state, tuple(slots), sizes, n_done, compute_s, unit_samples=unit)
         for slot, n, seconds in zip(slots, n_done, compute_s, strict=True):
             if seconds:
-                state.slot_paces[slot] = [*state.slot_paces[slot], seconds / n][-_PACES:]
+                state.slot_paces[slot] = [*state.slot_paces[slot], seconds / n][-PACES:]
     for kind, report in reports.items():
-        _learn(state, kind, report)
+        learn(state, kind, report)
     state.collect_s = {}
     state.worked.clear()
 
@@ -110,7 +117,8 @@ def _report(
     )
 
 
-def _learn(state: RoundState, kind: PlannerKind[BatchView, BatchPlan], report: BatchReport) -> None:
+def learn(state: RoundState, kind: PlannerKind[BatchView, BatchPlan], report: BatchReport) -> None:
+    """Report to a decision's planner what became of its plan, and keep what it remembers."""
     key = state.memory_of(kind)
     memory = kind.observe(state.planner(kind), state.memories.get(key), report)
     others = {name: each for name, each in state.memories.items() if name.partition(":")[0] != kind.decision}

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 
 from drlnb.planning.machine import Machine, Out, Rule, Rules, ignore
 from drlnb.planning.registry import FailedBefore, PlannerFailed, Planners
-from drlnb.planning.round import boundary, collect, compute, holding, off_policy, stopping
+from drlnb.planning.round import boundary, collect, compute, holding, off_policy, splits, stopping
 from drlnb.planning.round.moves import end, enter, swap, warm
 from drlnb.planning.round.state import ROUND_DEFAULTS, RoundState, fresh_state
 from drlnb.planning.swapping.machine import RULES as SWAPPED
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Event, Facts, Record, Row
-from drlnb.records.columns import distribution, leasing, placement, swapping, warmup
+from drlnb.records.columns import batching, distribution, leasing, placement, swapping, warmup
 from drlnb.records.common import ClockRelated, DeadlinePassed, SettingChanged
 
 __all__ = ["ROUND_DEFAULTS", "RULES", "RoundMachine"]
@@ -112,6 +112,7 @@ class RoundMachine(Machine[RoundState]):
         yield all(held <= version for held in crew.hosts.values()), "no host is ahead of the task"
         acting = [member.node or "" for member in crew.members.values() if member.status == "acting"]
         yield all(crew.hosts.get(node) == version for node in acting), "a collector acts on the round's version"
+        yield from self.state.splits.gather.laws()
         yield from self.state.swap.laws()
 
     def snapshot(self) -> Row:
@@ -190,10 +191,11 @@ def _go_on_swapping(state: RoundState, event: words.TaskOpened, out: Out) -> Non
 
 
 def _deadline_passed(state: RoundState, event: DeadlinePassed, out: Out) -> None:
-    """Try to write a checkpoint again, leave a round unfinished, or mend a version that is late."""
+    """Try to write a checkpoint again, leave a round unfinished, mend a version or cut shares that are late."""
     stopping.finish_round_until(state, event, out)
     boundary.try_again(state, event, out)
     collect.version_late(state, event, out)
+    splits.shares_late(state, event, out)
 
 
 #: Event -> its rule; every event that the machine knows, those that only close a command in the journal, too.
@@ -215,6 +217,8 @@ RULES: Rules[RoundState] = {
     words.ExecutorDied: compute.executor_died,
     leasing.YieldAsked: holding.yield_asked,
     words.GradientComputed: compute.gradient_computed,
+    batching.ShareComputed: splits.share_computed,
+    batching.GradientsApplied: compute.gradients_applied,
     leasing.GradientKept: compute.gradient_kept,
     leasing.GradientsRestored: compute.gradients_restored,
     words.ParametersReady: compute.parameters_ready,

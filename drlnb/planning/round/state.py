@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from drlnb.planning.batching import BATCHING, COLLECT, env_shares
+from drlnb.planning.batching.gather import Gather, Gathering
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION
@@ -17,10 +18,11 @@ from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.planning.warmup import WARMUP, WarmupMachine
 from drlnb.records.base import Facts
+from drlnb.records.columns.batching import ShareComputed
 from drlnb.records.spec import EVAL_EPISODES
 from drlnb.records.units import read_bytes
 
-__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "Worked", "fresh_state"]
+__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "Splits", "Worked", "fresh_state"]
 
 #: Stands for a collector where a batch comes from the replay ring, or its data is the slot's own.
 RING = -1
@@ -55,7 +57,12 @@ ROUND_DEFAULTS: Facts = {
     "max_collector_errors": 3,  # in a row, with a traceback or at one step: the environment itself is broken
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
-    "n_learners": 1,  # slots of a lease that compute side by side: whole shares of the collectors are dealt to them
+    # Slots of a lease that compute side by side: whole shares of the collectors are dealt to them, or, without
+    # collectors, samples of each step's batch.
+    "n_learners": 1,
+    "batching": {},  # settings of batching beside the planners' names: whom a step waits for
+    "n_samples": 0,  # without collectors: samples of the data set, and of the batch of a step (0: not known)
+    "batch_size": 0,
     "switch_limit_frac": LeasingSettings().switch_limit_frac,  # of a batch's compute: what a switch may cost for that
     "replay": False,  # off-policy: experience goes into a ring, minibatches of it to the slot
     "max_replay_losses": 5,  # of the ring, under one master
@@ -72,6 +79,21 @@ class Worked:
     #: Samples that it has computed, and the seconds that this took.
     n_samples: int = 0
     compute_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Splits:
+    """The steps of a round of supervised work that the slots of a lease share."""
+
+    gather: Gather = field(default_factory=Gather)
+    #: Whom the next step waits for.
+    gathering: Gathering = field(default_factory=Gathering)
+    #: Member -> its answer of the split that is open, or was last.
+    answers: dict[str, ShareComputed] = field(default_factory=dict)
+    #: Steps of the round that have been made.
+    n_made: int = 0
+    #: Key of the parameters that the last one made; empty: those of the version.
+    parameters: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,6 +170,7 @@ class RoundState:
     paces: dict[int, list[float]] = field(default_factory=dict)
     #: Slot -> seconds per share that it computed in the latest rounds, oldest first, but for its process's first one.
     slot_paces: dict[str, list[float]] = field(default_factory=dict)
+    splits: Splits = field(default_factory=Splits)
     #: Collector -> seconds that it acted in the present round.
     collect_s: dict[int, float] = field(default_factory=dict)
     #: What a planner of batching remembers, as plain data, by :meth:`memory_of`.
@@ -179,6 +202,11 @@ class RoundState:
     def round(self) -> int:
         """Round of the present or next lease: 0 while there are no parameters yet."""
         return self.progress.version if self.n_bytes else 0
+
+    @property
+    def shares_steps(self) -> bool:
+        """Whether each step of the task may be computed by several slots: it has no collectors."""
+        return not self.config["n_collectors"] and self.config["n_learners"] > 1
 
     @property
     def after_timesteps(self) -> int:
@@ -229,7 +257,7 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
     """
     names = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
     config = {**ROUND_DEFAULTS, **config, "planners": names}
-    if config["n_learners"] > 1 and not config["streams"]:
+    if config["n_learners"] > 1 and not (config["batch_size"] or config["streams"]):
         raise ValueError(f"n_learners = {config['n_learners']} need gradients that are computed at arrival (streams)")
     if not config["n_collectors"]:  # nobody plays an episode
         config |= {"n_eval_episodes": 0, "eval_freq": 0}
@@ -251,6 +279,7 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
         swap=SwapMachine(_swapping(config, names), build=lambda name: planners.make(SWAPPING, name)),
         hold=Hold(streams=config["streams"], switch_limit_frac=config["switch_limit_frac"]),
         crew=Crew.of(shares),
+        splits=Splits(gathering=Gathering(**config["batching"])),
     )
     kinds: tuple[AnyKind, ...] = (HOLD, BATCHING, COLLECT, DISTRIBUTION)
     for kind in kinds:

@@ -51,7 +51,7 @@ def refused(**given):
 
 # -- what is refused by its value ------------------------------------------------------------------------------------
 QUORUM = "batching.quorum: quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 on, got "
-ALL = "has no effect: quorum = {} waits for all 2 learners; set it so that it waits for fewer"
+ALL = "has no effect while quorum is {}: all {}are waited for"
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ ALL = "has no effect: quorum = {} waits for all 2 learners; set it so that it wa
             "batching.quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 2, got 3",
         ),
         ({"settings": {"batching.late": "slow"}}, "batching.late: late must be one of cut, drop, got 'slow'"),
-        ({"settings": {"batching.late": "drop"}}, "batching.late " + ALL.format(1.0)),
-        ({"settings": {"batching.deadline_s": 0.1}}, "batching.deadline_s " + ALL.format(1.0)),
+        ({"settings": {"batching.late": "drop"}}, "batching.late " + ALL.format(1.0, "")),
+        ({"settings": {"batching.deadline_s": 0.1}}, "batching.deadline_s " + ALL.format(1.0, "")),
         (
             {"settings": {"batching.quorum": 0.75, "batching.max_age_s": 1.0}},
-            "batching.max_age_s " + ALL.format(0.75),
+            "batching.max_age_s " + ALL.format(0.75, "2 "),
         ),
         (
-            {"settings": {"batching.quorum": 0.5, "batching.deadline_s": 0}},
-            "batching.deadline_s: deadline_s must be a number of seconds from 0.001 to 1e7, or none, got 0",
+            {"settings": {"batching.quorum": 0.5, "batching.deadline_s": -1}},
+            "batching.deadline_s: deadline_s must be a number from 0 to 1e9, or none, got -1",
         ),
         ({"planners": {"collect": "equal"}}, "collect has no effect on supervised work: it has no collectors"),
         (

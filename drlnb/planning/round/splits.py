@@ -1,0 +1,212 @@
+"""Share the steps of supervised work among the slots of a lease: the batch of each step is split anew.
+
+One step: shares to the members, their gradients to the lead's node, the step there, its parameters to the members.
+What was made under a lease that is lost is void: the round is computed anew from the version that was committed.
+"""
+
+from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView
+from drlnb.planning.batching.gather import CUT_WAIT_S, chunk_s
+from drlnb.planning.machine import Out
+from drlnb.planning.round.holding import say_swap, work
+from drlnb.planning.round.learners import PACES, learn, paced_members
+from drlnb.planning.round.moves import enter
+from drlnb.planning.round.state import RING, RoundState
+from drlnb.records.columns import batching
+from drlnb.records.common import DeadlinePassed, SetDeadline
+
+__all__ = ["begin_splits", "share_computed", "shares_late", "step_made", "void_splits"]
+
+#: Names of a split's deadlines: of those that are late, and of what they return that were cut.
+_LATE, _CUT = "split", "cut"
+#: Chunks of a share whose member has not been measured.
+_CHUNKS = 16
+
+
+def begin_splits(state: RoundState, out: Out) -> None:
+    """Begin the round's first step, from the parameters of the version."""
+    state.hold.to_send()
+    say_swap(state, out)
+    enter(state, "computing", out)
+    state.splits.n_made = 0
+    _next_split(state, out)
+
+
+def void_splits(state: RoundState) -> None:
+    """Forget what was made of the round's steps: the next lease begins with the version again."""
+    state.splits.gather.void()
+    state.splits.answers.clear()
+    state.splits.parameters = ""
+
+
+# ---------------------------------------------------------------------- one split
+def _next_split(state: RoundState, out: Out) -> None:
+    """Order the shares of the next step from the members that have answered the last one."""
+    hold, splits, gather = state.hold, state.splits, state.splits.gather
+    assert hold.fence is not None
+    step = state.progress.n_timesteps + splits.n_made
+    members = paced_members(state, [slot for slot in hold.slots if slot not in gather.late])
+    view = BatchView(
+        round=state.round,
+        role="update",
+        n_units=_n_samples(state, step),
+        members=members,
+        memory=state.memories.get(state.memory_of(BATCHING)),
+        n_learners=len(hold.slots),
+    )
+    planner = state.planner(BATCHING)
+    plan: BatchPlan = BATCHING.ask(planner, view)
+    names, sizes = tuple([each.id for each in members]), tuple(plan.sizes)
+    is_known = bool(plan.speeds_hz) and all(state.slot_paces.get(name) for name in names)
+    speeds_hz = tuple(plan.speeds_hz) if is_known else ()
+    predicted_s = max([n / hz for n, hz in zip(sizes, speeds_hz, strict=False)], default=0.0)
+    gather.gathering = splits.gathering
+    parts = gather.begin(dict(zip(names, sizes, strict=True)), predicted_s, state.t, hold.lead)
+    splits.answers.clear()
+    out.append(
+        batching.SplitPlanned(
+            round=state.round,
+            planner=planner.name,
+            members=names,
+            sizes=sizes,
+            speeds_hz=speeds_hz,
+            split=gather.split,
+            predicted_s=predicted_s,
+        )
+    )
+    hz_of = dict(zip(names, speeds_hz, strict=False))
+    for part in parts:
+        hz = hz_of.get(part.member)
+        chunk = -(-part.n // _CHUNKS) if hz is None else max(1, int(hz * chunk_s(predicted_s)))
+        out.append(
+            batching.ComputeShare(
+                **work(state, hold.fence, part.member),
+                split=gather.split,
+                step=step,
+                first=part.first,
+                n=part.n,
+                chunk=0 if gather.gathering.is_whole else chunk,
+                lead=hold.lead,
+                parameters=splits.parameters,
+                swap=state.swap.state.order,
+            )
+        )
+
+
+def _n_samples(state: RoundState, step: int) -> int:
+    """Return the samples of a step: the last batch of an epoch has what is left."""
+    n, size = state.config["n_samples"], state.config["batch_size"]
+    at = step % -(-n // size) * size
+    return int(min(size, n - at))
+
+
+def share_computed(state: RoundState, event: batching.ShareComputed, out: Out) -> None:
+    """Take a gradient in; the step is made once nobody is waited for any more."""
+    hold, gather, splits = state.hold, state.splits.gather, state.splits
+    if event.fence != hold.fence:
+        return  # made under a lease that was lost: void
+    hold.computed_s[hold.slots.index(event.slot)] += event.compute_s
+    hold.began(event.t - event.elapsed_s)
+    state.progress.moved_bytes += event.moved_bytes
+    was_open, had_deadline = not gather.cause, gather.deadline_t is not None
+    gather.answered(event.split, event.slot, event.first, event.n_done, event.age_s, event.t)
+    if event.split == gather.split and event.slot in gather.answers:
+        splits.answers.setdefault(event.slot, event)
+    if gather.deadline_t is not None and not had_deadline:
+        grace_s = gather.deadline_t - event.t
+        first, targets = tuple(gather.first), gather.targets
+        out.append(batching.QuorumReached(split=gather.split, first=first, targets=targets, grace_s=grace_s))
+        out.append(SetDeadline(name=f"{_LATE}/{gather.split}", after_s=grace_s))
+    if was_open and gather.cause:
+        _close(state, out)
+
+
+def shares_late(state: RoundState, event: DeadlinePassed, out: Out) -> None:
+    """Cut or drop those that have not answered in time."""
+    kind, _, number = event.name.partition("/")
+    gather = state.splits.gather
+    if kind not in {_LATE, _CUT} or state.hold.fence is None:
+        return
+    was_open = not gather.cause
+    late = gather.deadline_passed(int(number), cut=kind == _CUT)
+    out.extend(batching.CutShare(fence=state.hold.fence, slot=slot, split=gather.split) for slot in late)
+    if late:
+        out.append(SetDeadline(name=f"{_CUT}/{gather.split}", after_s=CUT_WAIT_S))
+    if was_open and gather.cause:
+        _close(state, out)
+
+
+def _close(state: RoundState, out: Out) -> None:
+    """Report a split that is over, and have its step made."""
+    hold, splits, gather = state.hold, state.splits, state.splits.gather
+    assert hold.fence is not None
+    duration_s = state.t - gather.began_t
+    waits_s = [state.t - event.t for event in splits.answers.values()]
+    out.append(
+        batching.SplitClosed(
+            round=state.round,
+            split=gather.split,
+            n_used=gather.n_used,
+            lost=dict(gather.lost),
+            duration_s=duration_s,
+            wait_s=sum(waits_s) / len(waits_s),
+            cause=gather.cause,
+        )
+    )
+    state.progress.update_s += duration_s
+    _observe(state, duration_s)
+    used = [splits.answers[part.member] for part in sorted(gather.parts, key=lambda part: part.first)]
+    out.append(
+        batching.ApplyGradients(
+            fence=hold.fence,
+            slot=hold.lead,
+            round=state.round,
+            split=gather.split,
+            step=state.progress.n_timesteps + splits.n_made,
+            keys=tuple([event.key for event in used]),
+            denominators=tuple([event.denominator for event in used]),
+            others=tuple([slot for slot in hold.slots if slot != hold.lead]),
+        )
+    )
+
+
+def _observe(state: RoundState, duration_s: float) -> None:
+    """Report a split to the planner, but for slots whose first share it was: that had the start of libraries in it."""
+    gather, answers = state.splits.gather, state.splits.answers
+    sizes = {part.member: part.n for part in gather.late.values()} | {
+        slot: event.n_planned for slot, event in answers.items()
+    }
+    cold = [slot for slot in sizes if slot not in state.slot_paces]
+    state.slot_paces |= {slot: [] for slot in cold}
+    warm = [slot for slot in state.hold.slots if slot in sizes and slot not in cold]
+    for slot in warm:
+        if (event := answers.get(slot)) and event.n_done:
+            state.slot_paces[slot] = [*state.slot_paces[slot], event.compute_s / event.n_done][-PACES:]
+    if not warm:
+        return
+    done = [answers.get(slot) for slot in warm]
+    report = BatchReport(
+        round=state.version,
+        members=tuple(warm),
+        sizes=tuple([sizes[slot] for slot in warm]),
+        n_done=tuple([event.n_done if event else 0 for event in done]),
+        compute_s=tuple([event.compute_s if event else None for event in done]),
+        elapsed_s=tuple([event.elapsed_s if event else None for event in done]),
+        duration_s=duration_s,
+    )
+    learn(state, BATCHING, report)
+
+
+def step_made(state: RoundState, event: batching.GradientsApplied, out: Out) -> None:
+    """Go on with the next step; after the round's last one its batch counts as computed."""
+    hold, splits = state.hold, state.splits
+    if event.fence != hold.fence or event.split != splits.gather.split or RING in hold.staged:
+        return
+    splits.parameters = event.key
+    splits.n_made += 1
+    hold.computed_s[0] += event.elapsed_s
+    state.progress.update_s += event.elapsed_s
+    if splits.n_made < state.n_steps[RING]:
+        _next_split(state, out)
+        return
+    hold.staged.add(RING)
+    hold.gathered.add(RING)

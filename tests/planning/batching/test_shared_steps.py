@@ -1,0 +1,310 @@
+"""The steps of supervised work are shared by the slots of a lease, whatever happens to them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from round_words import Master, fence, of, only
+
+from drlnb.planning.batching import BatchPlan
+from drlnb.planning.replay import replay
+from drlnb.planning.round.state import RING
+from drlnb.records import round as words
+from drlnb.records.columns import batching
+from drlnb.records.columns.leasing import RequestRefused
+from drlnb.records.common import SetDeadline
+from drlnb.records.journal import Stream, StreamOpened
+
+#: Samples that a slot computes per second.
+SPEEDS = {"s0": 100.0, "s1": 25.0}
+#: A data set of 45 samples, in batches of 20: steps of 20, 20 and 5 samples.
+DATA = {"n_samples": 45, "batch_size": 20}
+
+
+class Gang(Master):
+    """A task without collectors whose steps two slots share; its first version is made."""
+
+    def __init__(self, own=None, *, n_steps=3, total=6, **more):
+        shape = {"n_collectors": 0, "n_envs": 0, "n_learners": 2, **DATA, **more}
+        super().__init__(own, **{"total_timesteps": total, "n_steps": n_steps, **shape})
+        self.opened()
+        self.placed()
+        self.lease("s0")
+        self.made()
+        self.out = self.committed()
+
+    @property
+    def splits(self):
+        return self.machine.state.splits
+
+    def lease(self, *slots):
+        """Grant the slots."""
+        self.token += 1
+        which = {"request_id": self.machine.state.hold.request_id, "fence": fence(self.token), "slots": slots}
+        return self.feed(words.LeaseReceived, **which, waited_s=0.0, demand=False, resident=None)
+
+    def share(self, order, *, n_done=None, speeds=SPEEDS, t=None, key=None, **more):
+        """Answer a share, after what it takes, or at a time."""
+        n_done = order.n if n_done is None else n_done
+        compute_s = n_done / speeds[order.slot]
+        self.t = t or self.t
+        fields = {name: getattr(order, name) for name in ("round", "split", "slot", "fence", "first")}
+        times = {"compute_s": compute_s, "elapsed_s": compute_s + 0.01, "age_s": compute_s}
+        gradient = {"denominator": float(n_done), "loss": 1.0, "norm_sq": 1.0}
+        key = key or f"{order.split}/{order.first}"
+        return self.feed(
+            batching.ShareComputed, **fields, n_planned=order.n, n_done=n_done, **gradient, **times, key=key, **more
+        )
+
+    def applied(self, order):
+        """Make the step that was ordered."""
+        which = {"round": order.round, "split": order.split, "fence": order.fence}
+        return self.feed(batching.GradientsApplied, **which, elapsed_s=0.1, key=f"p{order.split}")
+
+    def step(self, out):
+        """Answer every share of a step, and make it; return the next orders."""
+        for order in of(batching.ComputeShare, out):
+            out = self.share(order)
+        return self.applied(only(batching.ApplyGradients, out))
+
+    def round(self, out):
+        """Make a round's steps and commit them; return the commit's answer."""
+        while not of(words.FinishRound, out):
+            out = self.step(out)
+        assert only(words.FinishRound, out).collectors == (RING,)
+        self.made()
+        return self.committed()
+
+    def replayed(self):
+        config = self.machine.config
+        header = StreamOpened(stream="a", machine="round", config=config, origin="simulated", version="0")
+        return replay(Stream(header=header, records=tuple(self.records), torn=False, source="a"))
+
+
+def plans(records):
+    return [plan.sizes for plan in of(batching.SplitPlanned, records)]
+
+
+def test_each_step_is_split_and_its_sum_is_made_at_the_lead():
+    """Steps of 20, 20 and 5 samples; parameters are named from the second step on, and into the next round."""
+    gang = Gang()
+    request = only(words.RequestSlot, gang.out)
+    assert (request.n_slots, request.n_least) == (2, 1)
+    out = gang.lease("s0", "s1")
+    asked = []
+    for n, key in ((20, ""), (20, "p1"), (5, "p2")):
+        orders = of(batching.ComputeShare, out)
+        assert [(order.slot, order.lead, order.parameters, order.chunk) for order in orders] == [
+            ("s0", "s0", key, 0),
+            ("s1", "s0", key, 0),
+        ]
+        assert [order.first for order in orders] == [0, orders[0].n]
+        assert sum(order.n for order in orders) == n
+        asked.append(orders[0].step)
+        gang.share(orders[1])
+        out = gang.share(orders[0])
+        apply = only(batching.ApplyGradients, out)
+        assert apply.keys == tuple(f"{apply.split}/{order.first}" for order in orders), "in the order of the batch"
+        assert apply.denominators == tuple(float(order.n) for order in orders)
+        assert (apply.slot, apply.others) == ("s0", ("s1",))
+        closed = only(batching.SplitClosed, out)
+        assert (closed.n_used, closed.lost, closed.cause) == (n, {}, "all")
+        out = gang.applied(apply)
+    assert asked == [0, 1, 2]
+    assert only(words.FinishRound, out).slot == "s0"
+    gang.made()
+    lease = only(words.ReturnLease, gang.committed())
+    assert len(lease.computed_s) == 2
+    assert lease.computed_s[1] > 0
+    out = gang.lease("s0", "s1")
+    assert [order.parameters for order in of(batching.ComputeShare, out)] == ["p3", "p3"]
+    out = gang.round(out)
+    while not of(words.WriteCheckpoint, out):
+        out = gang.round(gang.lease("s0", "s1"))
+    gang.gathered(), gang.written()
+    assert gang.phase == "ended"
+    assert gang.machine.state.progress.n_timesteps == 6
+    assert gang.replayed().difference is None
+
+
+def test_shares_follow_the_measured_speeds():
+    """Equal at first; the first share of each slot counts for nothing: from the third step on 4 to 1."""
+    gang = Gang(n_steps=99, total=99, n_samples=2000, batch_size=100)
+    out = gang.lease("s0", "s1")
+    for _ in range(5):
+        out = gang.step(out)
+    assert plans(gang.records)[:4] == [(50, 50), (50, 50), (80, 20), (80, 20)]
+    first, *_, last = of(batching.SplitPlanned, gang.records)
+    assert (first.predicted_s, first.speeds_hz) == (0.0, ())
+    assert last.speeds_hz == pytest.approx((100.0, 25.0))
+    assert last.predicted_s == pytest.approx(0.8)
+
+
+def test_one_slot_makes_the_steps_alone():
+    """No split, as without learners; its parameters are those of the version for whoever comes next."""
+    gang = Gang()
+    gang.round(gang.lease("s0", "s1"))
+    out = gang.lease("s0")
+    assert not of(batching.SplitPlanned, out)
+    assert only(words.ComputeGradient, out).collector == RING
+    assert gang.splits.parameters == ""
+
+
+def test_a_lost_lease_means_the_round_anew():
+    """From the version, and from its first step; what comes of the old lease counts for nothing."""
+    gang = Gang()
+    for order in of(batching.ComputeShare, gang.lease("s0", "s1")):
+        out = gang.share(order)
+    made = only(batching.ApplyGradients, out)
+    old = of(batching.ComputeShare, gang.applied(made))
+    gang.share(old[0])
+    out = gang.feed(words.ExecutorDied, fence=old[0].fence, slot="s1", reason="signal 9")
+    assert only(words.RequestSlot, out).n_slots == 2
+    assert not gang.share(old[1]), "made under a lease that is over"
+    orders = of(batching.ComputeShare, gang.lease("s0", "s1"))
+    assert [(order.step, order.parameters) for order in orders] == [(0, "")] * 2
+    assert gang.splits.gather.split == 3
+    out = gang.step([*orders])
+    assert not gang.applied(made), "an old step"
+    gang.round(out)
+    assert gang.machine.state.progress.n_timesteps == 3
+    assert gang.replayed().difference is None
+
+
+def quorum(late="cut", **more):
+    """Return a gang that waits for one of two, and the orders of a split after both have been measured."""
+    settings = {"quorum": 0.5, "deadline_s": 0.5, "late": late, **more}
+    gang = Gang(n_steps=99, total=99, n_samples=2000, batch_size=100, batching=settings)
+    out = gang.lease("s0", "s1")
+    for _ in range(3):
+        out = gang.step(out)
+    return gang, of(batching.ComputeShare, out)
+
+
+def test_late_members_are_cut():
+    """The first of two has answered: half a second later the other one is cut, and what it has done counts."""
+    gang, (mine, others) = quorum()
+    assert [order.chunk for order in (mine, others)] == [5, 1], "0.05 s at 100 and 25 samples per second"
+    out = gang.share(mine)
+    reached = only(batching.QuorumReached, out)
+    assert (reached.first, reached.targets, reached.grace_s) == (("s0",), ("s1",), pytest.approx(0.5))
+    assert only(SetDeadline, out).name == f"split/{mine.split}"
+    assert not gang.deadline(f"split/{mine.split - 1}"), "another split's"
+    out = gang.deadline(f"split/{mine.split}")
+    assert only(batching.CutShare, out).slot == "s1"
+    assert only(SetDeadline, out).name == f"cut/{mine.split}"
+    gang.t = gang.machine.state.splits.gather.deadline_t + 0.01
+    gang.machine.state.t = min(gang.machine.state.t, gang.t)
+    out = gang.share(others, n_done=12)
+    closed = only(batching.SplitClosed, out)
+    assert (closed.n_used, closed.lost, closed.cause) == (92, {"cut": 8}, "all")
+    assert only(batching.ApplyGradients, out).denominators == (80.0, 12.0)
+
+
+def test_who_does_not_answer_sits_out():
+    """It gets no share until it has answered; the step is made of what is there."""
+    gang, (mine, others) = quorum(late="drop")
+    gang.share(mine)
+    out = gang.deadline(f"split/{mine.split}")
+    assert not of(batching.CutShare, out)
+    closed = only(batching.SplitClosed, out)
+    assert (closed.n_used, closed.lost, closed.cause) == (80, {"late": 20}, "deadline")
+    out = gang.applied(only(batching.ApplyGradients, out))
+    (alone,) = of(batching.ComputeShare, out)
+    assert (alone.slot, alone.n) == ("s0", 100)
+    assert not gang.share(others), "an answer to a split that is over"
+    out = gang.step([alone])
+    assert [order.slot for order in of(batching.ComputeShare, out)] == ["s0", "s1"]
+    assert gang.replayed().difference is None
+
+
+def test_an_answer_that_comes_after_the_last_step_makes_no_other():
+    """The round is being finished."""
+    gang, (mine, others) = quorum(late="drop")
+    gang.machine.state.n_steps[RING] = 4
+    gang.share(mine)
+    out = gang.applied(only(batching.ApplyGradients, gang.deadline(f"split/{mine.split}")))
+    assert of(words.FinishRound, out)
+    assert not gang.share(others)
+    assert not gang.deadline(f"split/{mine.split}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("quorum", 0.5, ""),
+        ("quorum", 2, ""),
+        ("quorum", 3, "a count from 2 to 2, got 3"),
+        ("deadline_s", 1.0, "deadline_s has no effect while quorum is 1.0"),
+    ],
+)
+def test_whom_a_step_waits_for_can_be_changed(key, value, why):
+    """From the next step on; what would have no effect is refused with the reason."""
+    gang = Gang()
+    orders = of(batching.ComputeShare, gang.lease("s0", "s1"))
+    out = gang.set(f"batching.{key}", value)
+    assert [why in row.reason for row in of(RequestRefused, out)] == [True] * bool(why)
+    out = gang.step(orders)
+    assert gang.splits.gather.gathering.quorum == (value if not why else 1.0)
+
+
+def test_nobody_waits_where_one_learner_computes():
+    """Of tasks with collectors, too: their shares stay whole."""
+    for more in ({"n_learners": 1}, {"n_learners": 2, "n_collectors": 2, "n_envs": 2, "streams": True}):
+        master = Master(**{"n_collectors": 0, "n_envs": 0, "total_timesteps": 9, **more})
+        master.opened()
+        assert "nobody is waited for" in only(RequestRefused, master.set("batching.quorum", 0.5)).reason
+
+
+class Counts:
+    """Gives the lead all but as many samples as it has been told of splits."""
+
+    name = "counts"
+
+    def plan(self, view):
+        n = view.memory or 0
+        return BatchPlan(sizes=(view.n_units - n, n) if len(view.members) == 2 else (view.n_units,))
+
+    def observe(self, memory, report):
+        return (memory or 0) + 1
+
+
+def test_a_users_planner_shares_steps_and_learns():
+    """It is asked for each step, and told what became of it, but for the first."""
+    gang = Gang({"batching": Counts()}, n_steps=4, total=8, planners={"batching": "own:counts"}, n_samples=80)
+    gang.round(gang.lease("s0", "s1"))
+    assert plans(gang.records) == [(20, 0), (20, 0), (19, 1), (18, 2)]
+    assert gang.replayed().difference is None
+
+
+@given(st.data())
+def test_whatever_comes_each_sample_is_used_once_or_counted(data):
+    """Answers in any order, late, cut or dropped, leases lost: the round ends with all of its steps."""
+    settings = {
+        "quorum": data.draw(st.sampled_from([0.5, 1.0, 2])),
+        "late": data.draw(st.sampled_from(["cut", "drop"])),
+    }
+    gang = Gang(n_steps=4, total=4, n_samples=160, batch_size=40, batching=settings)
+    out, open_, n_deaths = gang.lease("s0", "s1"), {}, 0
+    for _ in range(60):
+        open_ |= {order.slot: order for order in of(batching.ComputeShare, out)}
+        if of(words.FinishRound, out):
+            break
+        if apply := of(batching.ApplyGradients, out):
+            out = gang.applied(apply[0])
+            continue
+        move = data.draw(st.sampled_from(["answer", "answer", "deadline", "cut", "die"]))
+        if move == "die" and n_deaths < 2:
+            n_deaths, open_ = n_deaths + 1, {}
+            gang.feed(words.ExecutorDied, fence=fence(gang.token), slot="s1", reason="signal 9")
+            out = gang.lease("s0", "s1")
+        elif move in {"deadline", "cut"}:
+            name = "split" if move == "deadline" else "cut"
+            out = gang.deadline(f"{name}/{gang.splits.gather.split}")
+        elif open_:
+            out = gang.share(open_.pop(data.draw(st.sampled_from(sorted(open_)))))
+        else:
+            out = []
+    for closed in of(batching.SplitClosed, gang.records):
+        assert closed.n_used + sum(closed.lost.values()) == 40
+        assert settings["quorum"] == 0.5 or not closed.lost
+    assert gang.replayed().difference is None
