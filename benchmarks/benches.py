@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from benchmarks.batching import fitted
 from benchmarks.batching import live as batching_live
 from benchmarks.batching import simulated as batching
 from benchmarks.distribution import handover, hops, network, staleness
@@ -50,8 +51,8 @@ _WARMUP_LIVE = Bench(
 )
 _BATCHING_LIVE = Bench(
     "batching-live",
-    "Train with one learner and with two, in real processes and modelled time.",
-    {"gang": batching_live.gang},
+    "Train with one learner and with two, in real processes.",
+    {"gang": batching_live.gang, "fit-plain": fitted.fit_plain},
     BatchingLive,
 )
 _ALL = (
