@@ -25,7 +25,7 @@ def main() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     began, ends = time.monotonic(), []
-    work.plain_loop(module, data, asked["n_steps"], lambda: ends.append(time.monotonic()))
+    work.plain_loop(module, data, asked["n_steps"], lambda loss: ends.append(time.monotonic()))
     seconds = time.monotonic() - began
     Path(asked["out"]).write_bytes(safetensors.torch.save(module.state_dict()))
     print(json.dumps({"seconds": seconds, "n_timesteps": asked["n_steps"], "ends": ends}))

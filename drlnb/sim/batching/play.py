@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
@@ -38,8 +39,9 @@ class Outcome:
 
     planner: str
     seed: int
-    #: Mean seconds of a split, with its messages.
+    #: Mean and median seconds of a split, with its messages.
     split_s: float
+    median_s: float
     #: Samples used per second.
     samples_hz: float
     #: Share of the samples that were planned and not used.
@@ -93,7 +95,7 @@ def simulate_batching(trace: Contention, planner: str | AnyPlanner, gang: Gang |
     memory = BATCHING.observe(asked, None, _report(-1, (gang.n_units,) * len(whole), whole, 0.0))
     #: Seconds of each member's last share that are left when a split begins.
     busy_s = [0.0] * len(whole)
-    total_s, n_used = 0.0, 0
+    total_s, n_used, durations_s = 0.0, 0, list[float]()
     for split in range(trace.n_splits):
         members = [each for each in whole if gang.late == "cut" or not busy_s[int(each.id)]]
         view = BatchView(round=split, role="update", n_units=gang.n_units, members=tuple(members), memory=memory)
@@ -105,11 +107,13 @@ def simulate_batching(trace: Contention, planner: str | AnyPlanner, gang: Gang |
         for each, free_s in zip(members, step.free_s, strict=True):
             busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
         memory = BATCHING.observe(asked, memory, _report(split, plan.sizes, true, step.duration_s))
+        durations_s.append(step.duration_s)
         total_s, n_used = total_s + step.duration_s, n_used + step.n_used
     return Outcome(
         planner=asked.name,
         seed=trace.seed,
         split_s=total_s / trace.n_splits,
+        median_s=median(durations_s),
         samples_hz=n_used / total_s,
         lost_frac=1.0 - n_used / (gang.n_units * trace.n_splits),
     )

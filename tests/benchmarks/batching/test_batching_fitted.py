@@ -79,7 +79,7 @@ def test_the_loop_is_that_of_the_page(monkeypatch):
     monkeypatch.setattr(work, "_WIDTH", 16)
     data, module = work.data_set(), work.module()
     before, n_steps = copy.deepcopy(module), []
-    work.plain_loop(module, data, 8, lambda: n_steps.append(1))
+    work.plain_loop(module, data, 8, lambda loss: n_steps.append(1))
     assert len(n_steps) == 8
     inputs, targets = data.tensors
     with torch.no_grad():
