@@ -78,6 +78,23 @@ def alone(**config):
     return [row.n_timesteps for row in stream.of(words.MetricsRecorded)]
 
 
+def test_two_gangs_share_two_slots_and_each_step():
+    """Leases of two slots; each step is split evenly, and takes half of what one slot would; the last one is short."""
+    data = {"n_learners": 2, "n_samples": 36, "batch_size": 8}
+    pool, tasks = run("last", n_slots=2, config={**FIT, **data})
+    for task in tasks:
+        (stream,) = task.streams
+        assert [row.n_timesteps for row in stream.of(words.MetricsRecorded)][-1] == 45
+        plans = stream.of(batching.SplitPlanned)
+        assert [sum(plan.sizes) for plan in plans] == [8, 8, 8, 8, 4] * 9
+        assert all(max(plan.sizes) <= 5 for plan in plans)
+        assert [share.step for share in stream.of(batching.ComputeShare)] == [step for step in range(45) for _ in "01"]
+        assert all(not row.lost for row in stream.of(batching.SplitClosed))
+        assert replay(stream).difference is None
+    assert {len(grant.slots) for grant in pool.host.stream.of(leasing.LeaseGranted) if grant.round} == {2}
+    assert replay(pool.host.stream).difference is None
+
+
 def test_rounds_end_with_the_epoch_and_after_about_two_seconds():
     """Ten steps first, of .8 s: two fill two seconds, until the lower median is 4 s; and up to the end of an epoch."""
     assert alone(n_steps=100, total_timesteps=17) == [10, 12, 14, 15, 16, 17]

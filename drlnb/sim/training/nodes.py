@@ -9,7 +9,7 @@ from drlnb.planning.distribution import Link
 from drlnb.planning.leasing.fence import StoreGate
 from drlnb.records import round as words
 from drlnb.records.base import Event, shared
-from drlnb.records.columns import warmup
+from drlnb.records.columns import batching, warmup
 from drlnb.records.columns.leasing import GradientKept, GradientsRestored, KeepGradient, RestoreGradients
 from drlnb.sim.costs import Durations
 from drlnb.sim.distribution.network import Network
@@ -30,7 +30,15 @@ _KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best", "swappin
 
 #: Fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
 Checkpoint = Mapping[str, Any]
-_Work = words.InitialiseParameters | words.ComputeGradient | KeepGradient | RestoreGradients | words.FinishRound
+_Work = (
+    words.InitialiseParameters
+    | words.ComputeGradient
+    | batching.ComputeShare
+    | batching.ApplyGradients
+    | KeepGradient
+    | RestoreGradients
+    | words.FinishRound
+)
 
 
 @dataclass(slots=True)
@@ -83,8 +91,11 @@ class NodesSide:
             warmup.WakeCollector: self._wake,
             words.InitialiseParameters: partial(self._make, 0),
             words.ComputeGradient: self._compute,
+            batching.ComputeShare: self._share,
+            batching.CutShare: lambda _: None,  # a simulated share has no chunks: it is done whole, and late
+            batching.ApplyGradients: self._apply,
             KeepGradient: self._keep,
-            RestoreGradients: self._restore,
+            RestoreGradients: lambda it: self._submit(it, 0.0, GradientsRestored, round=it.round, elapsed_s=0.0),
             words.FinishRound: lambda command: self._make(command.round, command),
             words.CommitParameters: self._commit,
             words.DropExperience: lambda _: None,  # nothing was allocated
@@ -188,12 +199,30 @@ class NodesSide:
         answer = {"collector": i, "round": command.round, "elapsed_s": elapsed_s, "key": key, "slot": command.slot}
         self._submit(command, slower * costs.stage_s[i], words.GradientComputed, **answer)
 
+    def _share(self, command: batching.ComputeShare) -> None:
+        """Compute samples of one step: each costs its part of what a round's steps take."""
+        config = self.host.machine.state.config
+        elapsed_s = self.workload.round(command.round).stage_s[0] / config["n_steps"] * command.n / config["batch_size"]
+        answer = {
+            **shared(command, batching.ShareComputed),
+            "n_planned": command.n,
+            "n_done": command.n,
+            "denominator": float(command.n),
+            "loss": 0.0,
+            "norm_sq": 0.0,
+            **dict.fromkeys(("compute_s", "elapsed_s", "age_s"), elapsed_s),
+            "key": f"g/{self.task}/{command.split}/{command.first}",
+        }
+        del answer["fence"]
+        self._submit(command, elapsed_s, batching.ShareComputed, **answer)
+
+    def _apply(self, command: batching.ApplyGradients) -> None:
+        answer = {"round": command.round, "split": command.split, "elapsed_s": 0.0}
+        self._submit(command, 0.0, batching.GradientsApplied, key=f"p/{self.task}/{command.split}", **answer)
+
     def _keep(self, command: KeepGradient) -> None:
         key = f"g/{self.task}/r{command.round}/c{command.collector}/{command.fence.token}"
         self._submit(command, 0.0, GradientKept, collector=command.collector, round=command.round, key=key)
-
-    def _restore(self, command: RestoreGradients) -> None:
-        self._submit(command, 0.0, GradientsRestored, round=command.round, elapsed_s=0.0)
 
     def _make(self, k: int, command: words.InitialiseParameters | words.FinishRound) -> None:
         """Make the parameters that follow round `k`."""
