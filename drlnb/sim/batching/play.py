@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -67,8 +68,9 @@ class Outcome:
 
     planner: str
     seed: int
-    #: Mean seconds of a split, with its messages.
+    #: Mean and median seconds of a split, with its messages.
     split_s: float
+    median_s: float
     #: Samples used per second.
     samples_hz: float
     #: Share of the samples that were planned and not used.
@@ -116,16 +118,18 @@ def simulate_batching(trace: Trace, planner: str | AnyPlanner, gang: Gang | None
     ConfigError
         If so many members cannot be waited for.
     """
-    gang, name, n_splits, total_s, n_used = gang or Gang(), "", 0, 0.0, 0
+    gang, name, total_s, n_used, durations_s = gang or Gang(), "", 0.0, 0, list[float]()
     for each in play_splits(trace, planner, gang):
-        name, n_splits = each.planner, n_splits + 1
+        name = each.planner
+        durations_s.append(each.step.duration_s)
         total_s, n_used = total_s + each.step.duration_s, n_used + each.step.n_used
     return Outcome(
         planner=name,
         seed=trace.seed,
-        split_s=total_s / n_splits,
+        split_s=total_s / len(durations_s),
+        median_s=median(durations_s),
         samples_hz=n_used / total_s,
-        lost_frac=1.0 - n_used / (gang.n_units * n_splits),
+        lost_frac=1.0 - n_used / (gang.n_units * len(durations_s)),
     )
 
 
