@@ -18,8 +18,9 @@ __all__ = ["OVER", "QUORUM", "REWARDS", "UNDER", "WEIGHTS", "Foreseen", "Gathere
 
 #: Price of foreseeing too much, which makes everybody wait, and too little: per unit of the speed's logarithm.
 OVER, UNDER = 3.0, 0.6
-#: Planner `patent`: whom its splits wait for, and the price of time, of samples that are not used, and of age.
+#: Whom splits of planner `patent` wait for.
 QUORUM = 0.75
+#: The price of their time, of samples that are not used, and of age.
 WEIGHTS = (1.0, 1.0, 0.1)
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from drlnb.learned.batching.features import features
-from drlnb.learned.batching.network import Array, Network, shipped
-from drlnb.learned.batching.planner import History, after_report, histories, remembered
+from drlnb.learned.batching.network import Array, shipped
+from drlnb.learned.batching.planner import Ddqn, History, after_report, histories, remembered
 from drlnb.planning.batching import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.estimate import planned_by, speeds
 from drlnb.planning.batching.proportional import by_largest_remainder
@@ -94,7 +94,7 @@ def _scalars(report: BatchReport) -> dict[str, list[float]]:
     }
 
 
-class Patent:
+class Patent(Ddqn):
     """Shares members as their long-run speeds times the factors that a network values most.
 
     The network is a deep double Q-network, trained before and frozen: claims 5 to 7 of the batching patent.  Nothing
@@ -107,11 +107,6 @@ class Patent:
     """
 
     name = "patent"
-    #: Sums of numpy depend on the processor: a replay reads the plans from the journal.
-    exact = False
-
-    def __init__(self, network: Network | None = None) -> None:
-        self._network = network
 
     def plan(self, view: BatchView) -> BatchPlan:
         """Return the units of each member."""
