@@ -45,7 +45,7 @@ def after_step(memory: object, report: BatchReport) -> Received:
     if report.duration_s > 0:
         log_s = math.log(report.duration_s)
         mean = mean or [log_s]
-        longer, mean = log_s - mean[0], [mean[0] + _WEIGHT * (log_s - mean[0])]
+        longer, mean = log_s - mean[0], [round(mean[0] + _WEIGHT * (log_s - mean[0]), _DIGITS)]
     known = after_report(memory, report)
     return {**known, "gradients": _scalars(report), "longer": round(longer, _DIGITS), "mean": mean}
 

@@ -312,6 +312,15 @@ def test_a_users_planner_shares_steps_and_learns():
     assert gang.replayed().difference is None
 
 
+def test_2_12_a_share_of_nothing_is_never_sent():
+    """Who has none is no member of the step: no order, no gradient of its own, but the new parameters."""
+    gang = Gang({"batching": Counts()}, n_steps=2, total=2, planners={"batching": "own:counts"}, n_samples=80)
+    order = only(batching.ComputeShare, gang.lease("s0", "s1"))
+    assert (order.slot, order.first, order.n) == ("s0", 0, 20)
+    apply = only(batching.ApplyGradients, gang.share(order))
+    assert (apply.keys, apply.others) == ((f"{order.split}/0",), ("s1",))
+
+
 @given(st.data())
 def test_whatever_comes_each_sample_is_used_once_or_counted(data):
     """Answers in any order, late, cut or dropped, leases lost: the round ends with all of its steps."""
