@@ -10,7 +10,6 @@ from drlnb.learned.batching.network import Array
 from drlnb.learned.batching.patent import Received, after_step, seen, shares
 from drlnb.learned.batching.planner import after_report, histories
 from drlnb.planning.batching import BatchPlan, BatchReport, BatchView
-from drlnb.planning.batching.goodput import goodput_hz
 from drlnb.sim.batching.play import Gang, Played, play_splits
 from drlnb.sim.batching.traces import Contention
 
@@ -79,10 +78,11 @@ def objectives(mine: Played, theirs: Played, gang: Gang, over: Array) -> Array:
 
 
 def goodput(mine: Played, theirs: Played, gang: Gang, over: Array) -> Array:
-    """Return how much more the split was worth per second than that of `jump-reset`, the same for all."""
-    worth = [
-        goodput_hz(each.step.n_used, gang.n_units, each.step.duration_s, gang.noise_scale) for each in (mine, theirs)
-    ]
+    """Return how much more the split was worth per second than that of `jump-reset`, the same for all.
+
+    A gradient of n samples brings training on by n / (noise scale + n) of what one without noise would (Pollux).
+    """
+    worth = [each.step.n_used / (gang.noise_scale + each.step.n_used) / each.step.duration_s for each in (mine, theirs)]
     return np.full(len(over), math.log(worth[0] / worth[1]))
 
 

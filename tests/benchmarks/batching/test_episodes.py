@@ -56,6 +56,17 @@ def test_goodput_is_how_much_more_a_split_was_worth():
     assert reward == pytest.approx([math.log(1.03 / 1.26)] * 4)
 
 
+def test_goodput_weighs_samples_by_the_noise():
+    """The fourth is slow, which is foreseen: 400 samples in 1.27 s, where jump-reset uses 300 in 1.1815 s.
+
+    A noise scale of 100 samples: four fifths of what there is to gain, and three quarters.
+    """
+    slow = (Slowed(3, 4.0, 0, 10),)
+    made = episode("goodput", planted=slow, quorum=0.75, late="drop", noise_scale=100.0)
+    reward = made.split(np.array([1.0, 1.0, 1.0, 0.25]))
+    assert reward == pytest.approx([math.log(0.8 / 1.27 / (0.75 / 1.1815))] * 4)
+
+
 def test_each_member_has_its_own_reward_where_speeds_are_foreseen():
     """At p = .25 the fourth was expected ln 4 too low, at .6 each."""
     reward = episode("per member").split(np.array([1.0, 1.0, 1.0, 0.25]))
