@@ -85,12 +85,16 @@ def test_a_lame_member_gets_less_and_recovers(notebook, page, tmp_path):
     assert until(lambda: rows(tried) == before, SOON_MS / 1e3), rows(tried)
 
     # -- measured, with collectors
-    assert until(lambda: "among collectors by jump-reset" in words(lame, "sentence"), 40), words(lame, "sentence")
+    def steady():
+        """Return whether so many rounds were made that no start is in the speeds any more, and all are about alike."""
+        number = re.search(r"split (\d+) among collectors by jump-reset", words(lame, "sentence"))
+        return number and int(number[1]) >= 20 and min(rows(lame).values(), default=0) >= 27
+
+    assert until(steady, 60), (words(lame, "sentence"), rows(lame))
     assert "measured" in words(lame, "origin")
-    assert until(lambda: (found := rows(lame)) and min(found.values()) >= 25, SOON_MS / 1e3), rows(lame)
     n_before = notebook.kernel_eval(SHARES)[-1][0]
     notebook.kernel_eval("switch.touch()")
-    assert until(lambda: (found := rows(lame)) and min(found.values()) <= 24, SOON_MS / 1e3), rows(lame)
+    assert until(lambda: (found := rows(lame)) and min(found.values()) <= 23, SOON_MS / 1e3), rows(lame)
     planned(lame, 96)
     notebook.screenshot(tmp_path / "lame.png")
     notebook.kernel_eval("switch.unlink()")
@@ -103,7 +107,7 @@ def test_a_lame_member_gets_less_and_recovers(notebook, page, tmp_path):
         return slow and min([n for k, n, *_ in shares if k > slow[-1] + 5], default=0) >= 27 and (shares, slow[0])
 
     shares, slow_from = until(recorded, SOON_MS / 1e3)
-    small = next(k for k, n, *_ in shares if k >= slow_from and n <= 24)
+    small = next(k for k, n, *_ in shares if k >= slow_from and n <= 23)
     assert small - slow_from <= 5, "within five rounds"
     assert {sum(n for k, n, *_ in shares if k == split) for split, *_ in shares[:-3]} == {96}
     assert page.get_by_test_id("message").count() == 0
@@ -114,5 +118,4 @@ def test_a_lame_member_gets_less_and_recovers(notebook, page, tmp_path):
         canvas = tried.get_by_test_id("canvas").first
         assert until(lambda width=width, canvas=canvas: canvas.bounding_box()["width"] < width, 20)
         assert [fault for module in tried.locator(".drlnb").all() for fault in module.evaluate(OVERFLOWS)] == [], width
-    assert re.search(r"split \d+ among", words(lame, "sentence"))
     notebook.kernel_eval("fleet.close()")
