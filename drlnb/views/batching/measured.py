@@ -119,7 +119,7 @@ class Shown:
         if not self.over:
             return f"{whose}no split is over yet" if self.task else "nothing is split: no task has begun"
         number, split = self.over[-1]
-        if len(split.shares) == 1:
+        if len(self.splits.members) == 1:
             return f"{whose}nothing to split: one member takes all"
         letters = dict(zip(self.splits.members, (look.letter for look in self.looks), strict=True))
         sizes = ", ".join(f"{letters[each.member]} {each.n_planned}" for each in split.shares.values())
