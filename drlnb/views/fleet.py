@@ -122,7 +122,8 @@ def tasks(
     live
         Whether the run can be steered: rows then say which buttons work.
     over
-        Whether it has ended: of a live run's buttons, only those that start an ended task again are left.
+        Whether no row comes any more: of a live run's buttons, only those that start an ended task again are left, and
+        what a task that was not seen to end does is said to be what it did when it was last heard of.
     ends
         Task -> (state, reason) of ends that no row tells, as when the cluster is gone.
     """
@@ -152,7 +153,9 @@ def tasks(
     reasons = {name: dict(why) for name, why in REASONS.items()} if live and not over else {}
     facts = {"actions": actions, "reasons": reasons, "now": fold.now_s}
     notes = [*fold.defects, *_unwritten(fold)]
-    return picture("fleet.tasks", fold, _sentence(rows), TABLE, body, notes=notes, numbers=numbers, facts=facts)
+    unseen = over and any(row["state"] not in ENDS for row in rows)
+    said = f"{_sentence(rows)}{', when last heard of' if unseen else ''}"
+    return picture("fleet.tasks", fold, said, TABLE, body, notes=notes, numbers=numbers, facts=facts)
 
 
 def _unwritten(fold: Fold) -> list[str]:

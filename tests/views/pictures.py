@@ -1,5 +1,6 @@
 """Every picture of a run by its name, and journals of whole runs to draw them of."""
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +45,19 @@ VIEWS = {
 
 #: The golden journals, and a task's warm-up alone.
 JOURNALS = ("faults", "fit", "three-tasks-last", "two-tasks-one-slot", "warmup")
+
+
+def boxes_of(picture):
+    """Return x, y, width and height in pixels of each box of an SVG's timeline: a pen that is moved from box to box."""
+    boxes = []
+    for path in re.findall(r'<path d="(m[^"]+)"', picture):
+        x = y = 0
+        for dx, dy, w, h, back in re.findall(r"m(-?\d+) (-?\d+)h(\d+)v(\d+)h-(\d+)z", path):
+            x, y = x + int(dx), y + int(dy)
+            assert w == back
+            boxes.append((x / 10, y / 10, int(w) / 10, int(h) / 10))
+    assert '<g transform="scale(.1)">' in picture or not boxes
+    return boxes
 
 
 @lru_cache

@@ -13,7 +13,7 @@ from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import svg
 from drlnb.views.folds.entries import entries_of
 from tests.views.journals import Run, two_tasks
-from tests.views.pictures import JOURNALS, VIEWS, drawn
+from tests.views.pictures import JOURNALS, VIEWS, boxes_of, drawn
 from tests.views.wire import decode
 
 EVERY = [(of, name) for of in JOURNALS for name in VIEWS]
@@ -122,8 +122,7 @@ def test_bars_of_the_svg_stand_where_its_axis_says(of, name):
     low, high = view.facts["span"]
     bottom = max(float(y) for y in re.findall(r'y="([\d.]+)" fill="#59636e" text-anchor="middle">[\d.:]+<', picture))
     seconds = axis_of(picture, f"{bottom:g}")
-    paths = re.findall(r"M([\d.]+) [\d.]+h([\d.]+)v[\d.]+h-[\d.]+z", picture)
-    shown = {(round(seconds(float(x)), 1), round(seconds(float(x) + float(w)), 1)) for x, w in paths}
+    shown = {(round(seconds(x), 1), round(seconds(x + w), 1)) for x, _, w, _ in boxes_of(picture)}
     bars, pixel = view.columns["bars"], (high - low) / 1800
     assert len(bars["start"]) > 3
     for start, stop in zip(bars["start"].tolist(), bars["stop"].tolist(), strict=True):

@@ -58,7 +58,7 @@ def _task(task: TaskStatus) -> Row:
 
 def _leases(run: str, tasks: set[str], fold: Fold) -> Row:
     """Sum up the leases of a run; a pool may serve other runs, too, whose leases do not count."""
-    line = LeaseLine(fold)
+    line = LeaseLine.of(fold)
     names = (name.rpartition("/") for name in fold.pool.tasks)
     ours = [i for i, (owner, _, task) in zip(line.series, names, strict=True) if task in tasks and owner in {"", run}]
     leases = picked(line.leases, np.isin(line.leases["series"], ours))

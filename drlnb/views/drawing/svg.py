@@ -4,12 +4,12 @@ import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, repeat
+from itertools import groupby
 
 import numpy as np
 
 from drlnb.views.drawing import decimate, words
-from drlnb.views.drawing.payload import Array, Plain, Tables
+from drlnb.views.drawing.payload import Array, Floats, Plain, Tables
 
 __all__ = ["draw", "ticks"]
 
@@ -105,8 +105,13 @@ class _Frame:
 
     def x(self, value: float) -> float:
         """Return the pixel of a value."""
-        at = self.left + (value - self.low) / (self.high - self.low) * (self.right - self.left)
-        return min(self.right, max(self.left, at))
+        return float(self.xs(np.float64(value)))
+
+    def xs(self, values: Floats | np.float64) -> Floats:
+        """Return the pixels of values."""
+        at = self.left + (values - self.low) / (self.high - self.low) * (self.right - self.left)
+        pixels: Floats = np.fmin(self.right, np.fmax(self.left, at))
+        return pixels
 
     def axis(self, *, rules: bool = True) -> list[str]:
         """Draw ticks, label and, if wanted, upright rules."""
@@ -166,14 +171,14 @@ def _timeline(header: Plain, tables: Tables, width: int) -> tuple[list[str], int
         body.append(_rect(left, y, right - left, at[-1][1], _SOFT))
         body.append(_text(left - 6, y + at[-1][1] / 2, lane["label"], _INK, "end"))
         y += height
-    body += [*frame.axis(), *_blocks(header, tables, at, frame.x), *frame.marks()]
+    body += [*frame.axis(), _blocks(frame, tables, at), *frame.marks()]
     if not any(len(columns["start"]) for columns in tables.values()):
         body.append(_text(width / 2, (_TOP + bottom) / 2, header["sentence"], _DIM, "middle"))
     return body + frame.legend(), int(bottom + _AXIS + 20)
 
 
-def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x: Callable[[float], float]) -> list[str]:
-    bars = (0.34, 0.6) if header["thin"] else (1.0, 1.0)
+def _blocks(frame: _Frame, tables: Tables, at: Sequence[tuple[float, float]]) -> str:
+    bars, series = (0.34, 0.6) if frame.header["thin"] else (1.0, 1.0), frame.header["series"]
     shares = {
         "absent": (1.0, 0.25),
         "shares": (1.0, bars[1]),
@@ -185,33 +190,39 @@ def _blocks(header: Plain, tables: Tables, at: Sequence[tuple[float, float]], x:
         "dots": (1.0, 1.0),
         "drains": (1.0, 0.5),
     }
-    paths: dict[tuple[str, float], list[str]] = {}
-
-    def box(a: float, b: float, y: float, h: float) -> str:
-        w = _n(max(0.1, b - a))
-        return f"M{_n(a)} {_n(y)}h{w}v{_n(h)}h-{w}z"
-
+    lanes, paths = np.array(at, dtype=np.float64).reshape(-1, 2), dict[tuple[str, float], list[Floats]]()
     for name, (share, opacity) in shares.items():
         columns = decimate.thinned(tables.get(name, {}), _BARS)
-        parts = zip(*decimate.heights(columns), strict=True) if "low" in columns else repeat((0.0, 1.0, 0.0))
-        edges = ("low", "high") if "low" in columns else ("start", "stop")
-        for i, (below, held, computed) in zip(range(len(columns.get("start", ()))), parts, strict=False):
-            top, h = at[int(columns["lane"][i])]
-            a, b = (x(float(columns[edge][i])) for edge in edges)
-            colour = header["series"][int(columns["series"][i])]["colour"] if "series" in columns else _DIM
-            if name == "dots" and "share" in columns:  # points in time, unless there are so many that they merge
-                part = f"M{_n(a - 1)} {_n(top)}h2v{_n(h * float(columns['share'][i]))}h-2z"
-            else:
-                part = box(a, b, top + h * (1 - share) / 2 + h * share * (1 - below - held), h * share * held)
-            paths.setdefault((colour, opacity), []).append(part)
-            if computed and name == "shares":
-                work = box(a, b, top + h * (1 - below - computed), h * computed)
-                paths.setdefault((colour, 1.0), []).append(work)
+        if not len(columns.get("start", ())):
+            continue
+        top, h = lanes[columns["lane"].astype(np.int64)].T
+        a, b = (frame.xs(columns[edge]) for edge in (("low", "high") if "low" in columns else ("start", "stop")))
+        below, held, computed = (
+            decimate.heights(columns) if "low" in columns else np.tile([[0.0], [1.0], [0.0]], len(a))
+        )
+        boxes = np.stack([a, top + h * (1 - share) / 2 + h * share * (1 - below - held), b - a, h * share * held])
+        if name == "dots" and "share" in columns:  # points in time, unless there are so many that they merge
+            boxes = np.stack([a - 1, top, np.full(len(a), 2.0), h * columns["share"]])
+        work = np.stack([a, top + h * (1 - below - computed), b - a, h * computed])[:, computed > 0]
+        of = columns["series"].astype(np.int64) if "series" in columns else np.full(len(a), -1)
+        for one in dict.fromkeys(of.tolist()):
+            colour = _DIM if one < 0 else series[one]["colour"]
+            paths.setdefault((colour, opacity), []).append(boxes[:, of == one])
+            if name == "shares":
+                paths.setdefault((colour, 1.0), []).append(work[:, of[computed > 0] == one])
     # One path per colour: a rectangle each would make a page several times as long.
-    return [
-        f'<path d="{"".join(parts)}" fill="{html.escape(colour)}" opacity="{opacity:g}"/>'
+    body = [
+        f'<path d="{_outlines(np.concatenate(parts, axis=1))}" fill="{html.escape(colour)}" opacity="{opacity:g}"/>'
         for (colour, opacity), parts in paths.items()
     ]
+    return f'<g transform="scale(.1)">{"".join(body)}</g>'
+
+
+def _outlines(boxes: Floats) -> str:
+    """Return boxes (their x, y, width and height in pixels) as a path in tenths, each box from where the last began."""
+    x, y, w, h = np.rint(10 * boxes).astype(np.int64)
+    of = zip(np.diff(x, prepend=0).tolist(), np.diff(y, prepend=0).tolist(), w.tolist(), h.tolist(), strict=True)
+    return "".join(f"m{dx} {dy}h{max(1, w)}v{h}h-{max(1, w)}z" for dx, dy, w, h in of)
 
 
 # -- chart ------------------------------------------------------------------------------------------------------------
@@ -239,7 +250,7 @@ def _chart(header: Plain, tables: Tables, width: int) -> tuple[list[str], int]:
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i
         colour = header["series"][line["series"]]["colour"]
-        body += _curve(line, {name: column[mine] for name, column in points.items()}, colour, frame.x, y)
+        body += _curve(line, {name: column[mine] for name, column in points.items()}, colour, frame.xs, y)
     return [*body, *frame.marks(_TOP + 6), *frame.legend()], height  # marks: below the axis' label
 
 
@@ -250,10 +261,10 @@ def _padded(low: float, high: float, share: float) -> tuple[float, float]:
 
 
 def _curve(
-    line: Plain, points: Plain, colour: str, x: Callable[[float], float], y: Callable[[float], float]
+    line: Plain, points: Plain, colour: str, x: Callable[[Floats], Floats], y: Callable[[float], float]
 ) -> list[str]:
     def places(name: str, rows: Array) -> list[tuple[float, float]]:
-        return [(x(float(a)), y(float(b))) for a, b in zip(points["x"][rows], points[name][rows], strict=True)]
+        return list(zip(x(points["x"][rows]).tolist(), map(y, points[name][rows].tolist()), strict=True))
 
     body = []
     banded = np.isfinite(points["lo"]) & np.isfinite(points["hi"])

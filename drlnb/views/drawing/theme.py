@@ -74,6 +74,11 @@ def task_styles(fold: Fold, named: Iterable[str] = ()) -> tuple[Style, ...]:
     A run's task has those of its number, whichever came first, and who else holds slots has small letters; without any
     number, the order gives them.
     """
+    known = tuple(named)
+    return fold.keep(("theme.styles", *known), fold.n_rows, lambda: _task_styles(fold, known))
+
+
+def _task_styles(fold: Fold, named: tuple[str, ...]) -> tuple[Style, ...]:
     numbers = {**{name: i for i, name in enumerate(named)}, **fold.numbers()}
     names = dict.fromkeys([*fold.task_names(), *numbers])
     others = iter(styles(name for name in names if name not in numbers))

@@ -137,7 +137,9 @@ def fewer(spread: Spread, end: int, most: int, finest: float = _FINEST) -> tuple
     """Merge rows into columns, as wide as needed for at most so many of them; return `finest`, too."""
     spread = aged(spread, end, finest)
     while len(spread["low"]) > most and finest > 1:
-        finest = max(1.0, finest * _COARSER)
+        # Two steps at once make a column at most twice as wide: half of the rows are left, or more.
+        n_halves = ((len(spread["low"]) - 1) // max(1, most)).bit_length() - 1
+        finest = max(1.0, finest * _COARSER ** max(1, 2 * n_halves))
         spread = aged(spread, end, finest)
     return spread, finest
 

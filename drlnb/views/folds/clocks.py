@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Clock", "Clocks", "pool_epoch"]
+__all__ = ["Clock", "Clocks", "pool_epoch", "pool_order"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,18 @@ def pool_epoch(stream: str) -> int:
     """
     digits = stream.rpartition("-e")[2].partition("-")[0]  # -2: a second stream of the same pool
     return int(digits) if digits.isdigit() else 0
+
+
+def pool_order(stream: str) -> tuple[int, int]:
+    """Return what sorts the pools' streams of a run by when they began: the epoch, and the number behind it.
+
+    Examples
+    --------
+    >>> pool_order("broker-e17-10") > pool_order("broker-e17-2") > pool_order("broker-e17")
+    True
+    """
+    behind = stream.rpartition("-e")[2].partition("-")[2]
+    return pool_epoch(stream), int(behind) if behind.isdigit() else 1
 
 
 @dataclass(slots=True)

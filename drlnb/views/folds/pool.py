@@ -12,6 +12,7 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.aged import Aged, ticks
+from drlnb.views.folds.clocks import pool_order
 from drlnb.views.folds.entries import Rules, folds, handlers_of
 from drlnb.views.folds.grow import Grow, Spans, begin_span, end_span
 
@@ -109,9 +110,9 @@ class PoolFold:
         self.n_leases: Counter[int] = Counter()
         #: Leases whose holders were silent.
         self.n_expired = 0
-        #: Fence -> rows of a lease that goes on, and its request.
-        self._open: dict[Fence, list[int]] = {}
-        self._answered: dict[Fence, str] = {}
+        #: (Stream, fence) -> rows of a lease that goes on, and its request; two streams of a pool may tell of the same.
+        self._open: dict[tuple[int, Fence], list[int]] = {}
+        self._answered: dict[tuple[int, Fence], str] = {}
         #: How a lease ended -> its number in the column ``reason``; the empty one goes on.
         self.reasons: dict[str, int] = {"": 0}
         #: One row per request that was answered, refused or withdrawn, the newest; a task's are a lane of their own.
@@ -124,8 +125,8 @@ class PoolFold:
         self.parts: dict[tuple[int, int], Part] = defaultdict(Part)
         #: What theory expects of the load from a second on; of a long run every 2nd, 4th, ... estimate by its number.
         self.loads = Grow("number", "stream", "t", "bound", "utilisation", "inflation")
-        #: Request id -> (stream, task, since).
-        self.waiting: dict[str, tuple[int, int, float]] = {}
+        #: (Stream, request id) -> (task, since).
+        self.waiting: dict[tuple[int, str], tuple[int, float]] = {}
         #: Changes with their stream and time.
         self.settings: list[tuple[str, float, SettingChanged]] = []
 
@@ -140,11 +141,21 @@ class PoolFold:
         name = _without_run(task)
         return name if sum(_without_run(other) == name for other in self.tasks) == 1 else task
 
+    @property
+    def newest(self) -> int:
+        """Number of the stream that began last, -1 before there is one.
+
+        What an earlier one never told the end of (its pool died, or the run ended before others' leases did) goes on
+        no more: it is known until that stream's latest event.
+        """
+        return max(range(len(self.streams)), key=lambda i: (pool_order(self.streams[i]), i), default=-1)
+
     def engaged(self) -> tuple[set[str], set[str]]:
         """Return the tasks that hold a slot now, and those that wait for one, without their runs."""
-        names = [self.short(name) for name in self.tasks]
-        holding = {int(self.leases.get(at, "task")) for rows in self._open.values() for at in rows}
-        asking = {task for _, task, _ in self.waiting.values()}
+        names, newest = [self.short(name) for name in self.tasks], self.newest
+        rows = [at for (stream, _), rows in self._open.items() if stream == newest for at in rows]
+        holding = {int(self.leases.get(at, "task")) for at in rows}
+        asking = {task for (stream, _), (task, _) in self.waiting.items() if stream == newest}
         return {names[task] for task in holding}, {names[task] for task in asking}
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -160,7 +171,7 @@ class PoolFold:
             life = self._slot(str(slot["name"]), str(slot.get("node", "")), stream)
             life.device = str(slot.get("device", ""))
             if slot.get("state") != "failed":
-                self.demand.change(stream, since, up=not life.is_up)
+                self.demand.change(stream, since, up=int(not life.is_up))
                 life.added(since)
         for lease in leases.get("open", {}).values():
             task, request = self._task(str(lease["task"])), str(lease["request_id"])
@@ -181,7 +192,7 @@ class PoolFold:
     def _slot_added(self, stream: int, event: leasing.SlotAdded, t: float) -> None:
         life = self._slot(event.slot, event.node, stream)
         life.device = event.device
-        self.demand.change(stream, t, up=not life.is_up)
+        self.demand.change(stream, t, up=int(not life.is_up))
         life.added(t)
 
     def _slot_gone(self, stream: int, event: leasing.SlotFailed | placement.NodeLost, t: float) -> None:
@@ -198,25 +209,26 @@ class PoolFold:
         end_span(self._slot(decision.slot, "", stream).draining, t)
 
     def _requested(self, stream: int, event: leasing.SlotRequested, t: float) -> None:
-        task, known = self._task(event.task), {*self.waiting, *self._answered.values()}
-        if event.request_id not in known:  # else it is asked again
-            self._wait(stream, t, task, event.request_id)
+        task, request = self._task(event.task), event.request_id
+        answered = (known for (of, _), known in self._answered.items() if of == stream)
+        if (stream, request) not in self.waiting and request not in answered:  # else it is asked again
+            self._wait(stream, t, task, request)
 
     def _wait(self, stream: int, t: float, task: int, request: str) -> None:
-        self.waiting[request] = (stream, task, t)
+        self.waiting[stream, request] = (task, t)
         self.demand.change(stream, t, waiting=1)
 
     def _cancelled(self, stream: int, event: leasing.RequestCancelled, t: float) -> None:
-        self._waited(event.request_id, t)
+        self._waited(stream, event.request_id, t)
 
     def _request_refused(self, stream: int, decision: leasing.RequestRefused, t: float) -> None:
-        self._waited(decision.subject, t)
+        self._waited(stream, decision.subject, t)
 
-    def _waited(self, request: str, t: float, *, granted: bool = False) -> None:
+    def _waited(self, stream: int, request: str, t: float, *, granted: bool = False) -> None:
         """End the wait of a request; one that was refused at once has not waited."""
-        if request not in self.waiting:
+        if (stream, request) not in self.waiting:
             return
-        stream, task, since = self.waiting.pop(request)
+        task, since = self.waiting.pop((stream, request))
         if granted or t > since:
             self.waits.append(stream, task, -1 - task, since, t, t - since, 0.0)
             part = self.parts[stream, task]
@@ -229,7 +241,7 @@ class PoolFold:
 
     def _granted(self, stream: int, lease: leasing.LeaseGranted, t: float) -> None:
         task = self._task(lease.task)
-        self._waited(lease.request_id, t, granted=True)
+        self._waited(stream, lease.request_id, t, granted=True)
         self._lend(stream, t, lease.fence, task, lease.request_id, lease.slots, lease.waited_s)
         if self.n_leases[stream] % NEWEST == 0:
             for name in ("leases", "waits", "refused"):
@@ -243,8 +255,8 @@ class PoolFold:
             at = self.leases.append(
                 stream, task, self.slots[name], t, math.nan, waited_s, math.nan, math.nan, fence.epoch, fence.token, 0.0
             )
-            self._open.setdefault(fence, []).append(at)
-        self._answered[fence] = request
+            self._open.setdefault((stream, fence), []).append(at)
+        self._answered[stream, fence] = request
         part = self.parts[stream, task]
         part.first, part.n_slots = min(part.first, t), max(part.n_slots, len(slots))
         self.n_leases[stream] += 1
@@ -273,7 +285,7 @@ class PoolFold:
         kept = np.setdiff1d(np.arange(len(grow)), old)
         grow.take(kept)
         if grow is self.leases:
-            self._open = {fence: np.searchsorted(kept, rows).tolist() for fence, rows in self._open.items()}
+            self._open = {lease: np.searchsorted(kept, rows).tolist() for lease, rows in self._open.items()}
 
     def _ended(self, stream: int, lease: leasing.LeaseReleased | leasing.LeaseExpired, t: float) -> None:
         computed_s, reason = (math.nan,) * len(lease.slots), "expired"
@@ -281,7 +293,7 @@ class PoolFold:
         if isinstance(lease, leasing.LeaseReleased):
             computed_s, reason = lease.computed_s, lease.reason
         number = self.reasons.setdefault(reason, len(self.reasons))
-        rows = self._open.pop(lease.fence, ())
+        rows = self._open.pop((stream, lease.fence), ())
         part = self.parts[stream, self._task(lease.task)]
         for at, computed in zip(rows, computed_s, strict=False):
             part.held += t - self.leases.get(at, "start")
@@ -289,13 +301,14 @@ class PoolFold:
             part.last = max(part.last, t)
             for name, value in (("stop", t), ("held", lease.held_s), ("computed", computed), ("reason", number)):
                 self.leases.set(at, name, value)
-        self._answered.pop(lease.fence, None)
+        self._answered.pop((stream, lease.fence), None)
         self.demand.change(stream, t, lent=-len(rows))
 
     def _stopped(self, stream: int, event: placement.TaskStopped, t: float) -> None:
         task = self._task(event.task)
-        for request in [request for request, (_, other, _) in self.waiting.items() if other == task]:
-            self._waited(request, t)
+        asked = [name for (of, name), (other, _) in self.waiting.items() if (of, other) == (stream, task)]
+        for request in asked:
+            self._waited(stream, request, t)
 
     def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
         self._task(record.task)

@@ -13,6 +13,8 @@ __all__ = ["drawn"]
 
 #: Pixel columns of a wide screen.
 _COLUMNS = 1200
+#: Columns of a wait.
+_WAIT = ("start", "stop", "series")
 
 
 def drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[dict[str, Table], list[str]]:
@@ -26,8 +28,8 @@ def drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[di
         Most bars, most waits, and half the most pieces of work; what is older is a share of its column.
     """
     low, now = span
-    leases = line.leases
-    known = [picked(leases, ~leases["is_open"]), _with_lane(line, line.waits)]
+    leases, waiting = line.leases, line.waiting
+    known = [picked(leases, ~leases["goes_on"]), _waits(line)]
     single = picked(line.work, ~line.work["is_old"] & (line.work["stop"] >= low))
     work = _joined(single, decimate.column_s(now - low, _COLUMNS))
     until = leases["stop"][work["lease"]]
@@ -39,10 +41,10 @@ def drawn(line: LeaseLine, span: tuple[float, float], max_bars: int) -> tuple[di
     bars, waits = (picked(of, ~rows & (of["stop"] >= low)) for of, rows in zip(known, old, strict=True))
     return {
         "bars": _bars(picked(bars, np.argsort(bars["stop"], kind="stable"))),
-        "open": _bars(picked(leases, leases["is_open"])),
+        "open": _bars(picked(leases, leases["goes_on"])),
         "work": {name: work[name][until > cut] for name in ("start", "stop", "lane", "series", "computed")},
         "waits": {name: waits[name] for name in ("start", "stop", "lane", "series")},
-        "waiting": _with_lane(line, line.waiting),
+        "waiting": _with_lane(line, picked({name: waiting[name] for name in _WAIT}, waiting["goes_on"])),
         "shares": shares,
         "drains": _spans(_drains(line, span)),
         "absent": _spans(line.absent(*span)),
@@ -106,10 +108,20 @@ def _with_lane(line: LeaseLine, waits: Table) -> Table:
     return {**waits, "lane": waits["series"] + len(line.slots)}
 
 
+def _waits(line: LeaseLine) -> Table:
+    """Return the waits that are over, those that no pool has answered among them."""
+    waits, cut = line.waits, picked(line.waiting, ~line.waiting["goes_on"])
+    cut |= {"low": cut["start"], "high": cut["stop"], "is_old": np.zeros(len(cut["start"]), dtype=bool)}
+    names = (*_WAIT, "low", "high", "is_old")
+    return _with_lane(line, {name: np.concatenate([waits[name], cut[name]]) for name in names})
+
+
 def _drains(line: LeaseLine, span: tuple[float, float]) -> list[tuple[float, float, int]]:
-    lives = line.fold.pool.lives.values()
+    lives = line.fold.pool.lives.items()
     drains = [
-        (*drain, line.slots.index(of.name)) for of in lives for drain in line.spans(of.stream, of.draining, span[1])
+        (*drain, line.slots.index(life.name))
+        for (_, of), life in lives
+        for drain in line.spans(life.stream, life.draining, min(span[1], float(line.until[of])))
     ]
     return [drain for drain in drains if drain[1] >= span[0]]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Floats, picked
+from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
@@ -52,8 +52,8 @@ NUMBERS = {
     ),
     "free": ("free", "%", f"all other seconds of the slots; these four are the whole / {_THERE}"),
     "slots": ("slots", "", "slots that can be lent now"),
-    "busy": ("busy", "", "slots that are lent now"),
-    "waiting": ("waiting", "", "tasks of the run that wait for a slot now"),
+    "busy": ("busy", "", "slots that are lent now, or were when the run ended"),
+    "waiting": ("waiting", "", "tasks of the run that wait for a slot now, or did when the run ended"),
     "held": ("held", "%", f"seconds lent / {_THERE}"),
     "longest_wait_s": ("longest wait", "s", "longest wait for a slot, answered or not, in the time shown"),
     **THEORY,
@@ -67,6 +67,7 @@ def gantt(
     *,
     max_bars: int = MAX_BARS,
     theory: Theory | None = None,
+    live: bool | None = None,
 ) -> View:
     """Return the lease Gantt: a lane per slot, a waiting lane per task.
 
@@ -80,11 +81,14 @@ def gantt(
         Most bars; what is older, or was when the fold was fed, is drawn as each task's share of time.
     theory
         Result of :func:`beside_theory`, if it is at hand; it moves slowly, and costs as much as the rest.
+    live
+        Whether rows still come: a page draws what goes on by its own clock, up to two seconds beyond the last row.
+        False: none will; None: none, as far as it says itself.
 
     Returns
     -------
     View
-        Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases held now), ``work`` (seconds
+        Drawn tables: ``bars`` (ended leases, in order of their end), ``open`` (leases that go on), ``work`` (seconds
         computed in them; near pieces of a lease are one), ``waits``, ``waiting`` (requests without an answer),
         ``shares`` (older time: the seconds that a task held and computed, or waited, from ``low`` to ``high``; those
         held lie side by side), ``drains``, ``absent`` (slots that were not there yet, or no more) and ``refused``
@@ -98,7 +102,7 @@ def gantt(
     if window_s is not None and not window_s > 0:
         raise ValueError(f"window_s must be > 0 s, got {window_s}")
     fold = fold_of(journal)
-    line = LeaseLine(fold)
+    line = LeaseLine.of(fold)
     span = (max(0.0, line.now - window_s) if window_s is not None else 0.0, line.now)
     numbers = _numbers(line, span, theory or _theory(line))
     columns, notes = drawn(line, span, max_bars)
@@ -107,9 +111,16 @@ def gantt(
     absent = columns["absent"]["stop"] - columns["absent"]["start"]
     whole = not (absent > _SEEN * (span[1] - span[0])).any()
     body = timeline(columns, [*lanes_of("slot", line.slots), *waits], styles, span, names=tuple(fold.pool.reasons))
-    said = _sentence(numbers, line, whole=whole)
+    over = line.ended or live is False
+    said = _sentence(numbers, line, whole=whole, ended=over)
     notes = [*notes, *_strangers(line), *_idle(line, span), *fold.clock_note()]
-    facts = {"now": line.now, "window_s": window_s, "thin": len(line.work["start"]) > 0, "slots": len(line.slots)}
+    facts = {
+        "now": line.now,
+        "live": live is True and not over,
+        "window_s": window_s,
+        "thin": len(line.work["start"]) > 0,
+        "slots": len(line.slots),
+    }
     return picture("leasing.gantt", fold, said, TABLE, body, numbers=numbers, notes=notes, facts=facts)
 
 
@@ -135,16 +146,18 @@ def _idle(line: LeaseLine, span: tuple[float, float]) -> tuple[str, ...]:
 
 def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numbers:
     low, high = span
-    leases, going = line.leases, line.waiting
+    leases, asked = line.leases, line.waiting
+    going = picked(asked, asked["goes_on"])
     there = line.alive_s(low, high)
     held, refused = lent_s(leases, *span), float(lent_s(line.refused, *span).sum())
     lent, computed = float(held.sum()), line.computed_s(*span)
-    waits = np.concatenate([leases["waited"][leases["high"] >= low], high - going["start"]])
+    late = asked["stop"] >= low
+    waits = np.concatenate([leases["waited"][leases["high"] >= low], (asked["stop"] - asked["start"])[late]])
     parts = {"computing": computed, "idle": lent - computed, "refused": refused, "free": there - lent - refused}
     return numbered(
         NUMBERS,
         slots=float(line.n_alive()),
-        busy=float(len(set(leases["lane"][leases["is_open"]].tolist()))),
+        busy=float(len(set(leases["lane"][leases["goes_on"]].tolist()))),
         waiting=float(len(set(going["series"].tolist()) - line.guests)),
         held=_share(lent, there),
         longest_wait_s=float(waits.max()) if len(waits) else None,
@@ -157,7 +170,7 @@ def _numbers(line: LeaseLine, span: tuple[float, float], theory: Theory) -> Numb
 
 def beside_theory(fold: Fold) -> Theory:
     """Return the numbers that compare a run with queueing theory, as of now."""
-    return _theory(LeaseLine(fold))
+    return _theory(LeaseLine.of(fold))
 
 
 def _theory(line: LeaseLine) -> Theory:
@@ -171,7 +184,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _utilisation(line: LeaseLine) -> float | None:
-    ended = picked(line.leases, ~line.leases["is_open"])
+    ended = {name: line.leases[name][~line.leases["is_open"]] for name in ("low", "high", "computed")}
     if not len(ended["low"]):
         return None
     there = line.alive_s(float(np.min(ended["low"])), float(np.max(ended["high"])))
@@ -186,11 +199,12 @@ def _fairness(line: LeaseLine, held: Floats) -> float | None:
     return max(of_each) / min(of_each) if of_each and min(of_each) > 0 else None
 
 
-def _sentence(numbers: Numbers, line: LeaseLine, *, whole: bool) -> str:
+def _sentence(numbers: Numbers, line: LeaseLine, *, whole: bool, ended: bool) -> str:
     def value(key: str) -> float:
         return numbers[key][1] or 0.0
 
-    waiting, guests = int(value("waiting")), len(line.guests & set(line.waiting["series"].tolist()))
+    asking = set(line.waiting["series"][line.waiting["goes_on"]].tolist())
+    waiting, guests = int(value("waiting")), len(line.guests & asking)
     n_leases = line.fold.pool.n_leases.total()
     text = words.slots_busy(int(value("busy")), int(value("slots")))
     if waiting:
@@ -199,7 +213,7 @@ def _sentence(numbers: Numbers, line: LeaseLine, *, whole: bool) -> str:
         text += f", {words.plural(guests, 'holder')} beside the run waiting"
     if not n_leases:
         return f"no leases yet: {text}"
-    if line.ended and not value("busy") and not waiting + guests:
+    if ended:
         text = f"{words.plural(n_leases, 'lease')} of {words.plural(int(value('slots')), 'slot')}"
     held, computing = (words.percent(numbers[key][1]) for key in ("held", "computing"))
     over = "of the time shown" if whole else "of the time that slots were there"

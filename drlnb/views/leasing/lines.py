@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -26,13 +26,23 @@ class LeaseLine:
         short = [fold.pool.short(name) for name in fold.pool.tasks]
         #: Number of a task in the pool -> its series.
         self.series = np.array([self.tasks.index(name) for name in short], dtype=np.int64)
-        self.offsets = np.array([fold.offset_s(name) for name in fold.pool.streams], dtype=np.float64)
+        streams, self.newest = fold.pool.streams, fold.pool.newest
+        self.offsets = np.array([fold.offset_s(name) for name in streams], dtype=np.float64)
+        #: Until when each pool's stream is known: a former one to its latest event, the newest one until now.
+        self.until = np.array([fold.latest(name) for name in streams], dtype=np.float64) + self.offsets
+        if streams:
+            self.until[self.newest] = self.now
+
+    @classmethod
+    def of(cls, fold: Fold) -> "LeaseLine":
+        """Return a fold's pool as it is now, once per state of it however many pictures and numbers are made of it."""
+        return fold.keep("leasing.line", fold.n_rows, partial(cls, fold))
 
     @property
     def ended(self) -> bool:
         """Whether there were tasks, and all of them are over."""
-        tasks = self.fold.tasks.values()
-        return bool(tasks) and all(task.latest.ended for task in tasks)
+        tasks = self.fold.tasks
+        return bool(tasks) and {*self.fold.named} <= {*tasks} and all(task.latest.ended for task in tasks.values())
 
     def at(self, grow: Grow, name: str) -> Floats:
         """Return a column of times of the pools' streams."""
@@ -41,14 +51,16 @@ class LeaseLine:
 
     @cached_property
     def leases(self) -> Table:
-        """All leases; one that goes on is drawn until now.
+        """All leases; one whose end was never told is drawn as long as its pool was heard of.
 
-        ``is_open``: it goes on; ``reason``: number of how it ended; ``is_old``: several in one row, their seconds lie
-        side by side at the end of the column from ``low`` to ``high``.
+        ``is_open``: its end was never told; ``goes_on``: nor has another pool come since; ``reason``: number of how it
+        ended; ``is_old``: several in one row, their seconds lie side by side at the end of the column from ``low`` to
+        ``high``.
         """
         grow = self.fold.pool.leases
         start, ended = self.at(grow, "start"), self.at(grow, "stop")
-        stop = np.maximum(np.where(np.isnan(ended), max(self.now, 0.0), ended), start)
+        stream = grow["stream"].astype(np.int64)
+        stop = np.maximum(np.where(np.isnan(ended), self.until[stream], ended), start)
         return self._after_old(
             "leases",
             {
@@ -62,6 +74,7 @@ class LeaseLine:
                 "lane": grow["slot"].astype(np.int64),
                 "reason": grow["reason"].astype(np.int64),
                 "is_open": np.isnan(ended),
+                "goes_on": np.isnan(ended) & (stream == self.newest),
             },
         )
 
@@ -110,21 +123,21 @@ class LeaseLine:
 
         Of those that have ended and whose tasks tell of each gradient.
         """
-        of = picked(self.work, self.work["is_told"])
-        lease, at = np.unique(of["lease"], return_inverse=True)
-        first, last, computed = np.full(len(lease), np.inf), np.full(len(lease), -np.inf), np.zeros(len(lease))
-        np.minimum.at(first, at, of["start"])
-        np.maximum.at(last, at, of["stop"])
-        np.add.at(computed, at, of["computed"])
-        start, stop, is_open = (self.leases[name][lease] for name in ("start", "stop", "is_open"))
-        counts = ~is_open & (start >= low)
+        of = {name: self.work[name][self.work["is_told"]] for name in ("lease", "start", "stop", "computed")}
+        start, stop, is_open = (self.leases[name] for name in ("start", "stop", "is_open"))
+        first, last = np.full(len(start), np.inf), np.full(len(start), -np.inf)
+        np.minimum.at(first, of["lease"], of["start"])
+        np.maximum.at(last, of["lease"], of["stop"])
+        computed = np.bincount(of["lease"], weights=of["computed"], minlength=len(start))
+        counts = ~is_open & (start >= low) & np.isfinite(first)
         parts = (first - start, last - first - computed, stop - last)
         begin, between, end = (float(np.maximum(0.0, part[counts]).sum()) for part in parts)
         return begin, between, end
 
     def computed_s(self, low: float, high: float) -> float:
         """Return the slot-seconds that were computed between two points: of older time evenly within its columns."""
-        old, single = picked(self.leases, self.leases["is_old"]), ~self.work["is_old"]
+        is_old, single = self.leases["is_old"], ~self.work["is_old"]
+        old = {name: self.leases[name][is_old] for name in ("low", "high", "computed")}
         pieces = {"low": self.work["start"][single], "high": self.work["stop"][single]}
         parts = (inside(old, low, high) * old["computed"], inside(pieces, low, high) * (pieces["high"] - pieces["low"]))
         return float(sum(part.sum() for part in parts))
@@ -200,9 +213,13 @@ class LeaseLine:
         lives = sorted(mine, key=lambda life: self.fold.offset_s(life.stream))
         times: Spans = []
         for life, after in zip(lives, [*lives[1:], None], strict=True):
-            end = math.inf if after is None else self.fold.latest(life.stream) + self.fold.offset_s(life.stream)
+            end = math.inf if after is None else self.heard_s(life.stream)
             times += self.spans(life.stream, life.up, end)
         return times
+
+    def heard_s(self, stream: str) -> float:
+        """Return when a stream's latest event was, on the common line."""
+        return self.fold.latest(stream) + self.fold.offset_s(stream)
 
     def spans(self, stream: str, spans: Spans, end: float) -> Spans:
         """Return spans of a stream's seconds on the common line; one that goes on ends at `end`."""
@@ -211,8 +228,7 @@ class LeaseLine:
 
     def n_alive(self) -> int:
         """Return how many slots there are now."""
-        newest = self.fold.pool.streams[-1] if self.fold.pool.streams else ""
-        lives = [life for life in self.fold.pool.lives.values() if life.stream == newest]
+        lives = [life for (_, of), life in self.fold.pool.lives.items() if of == self.newest]
         return sum(bool(life.up) and math.isnan(life.up[-1][1]) for life in lives)
 
     @cached_property
@@ -224,27 +240,32 @@ class LeaseLine:
 
     @cached_property
     def refused(self) -> Table:
-        """When slots were free though requests waited, a row per slot; what goes on is known until now."""
+        """When slots were free though requests waited, a row per slot; what goes on is known as :attr:`until` says."""
         pool = self.fold.pool
         going = [(of, lane, since) for of, (n, since) in pool.demand.now.items() for lane in range(n)]
         stream, _, since = np.array(going, dtype=np.float64).reshape(-1, 3).T
         known = self._after_old("refused", {name: self.at(pool.refused, name) for name in ("start", "stop")})
         start = since + self.offsets[stream.astype(np.int64)]
-        open_rows = {"start": start, "low": start, **dict.fromkeys(("stop", "high"), np.full(len(start), self.now))}
+        stop = np.maximum(self.until[stream.astype(np.int64)], start)
+        open_rows = {"start": start, "low": start, "stop": stop, "high": stop}
         return {name: np.concatenate([known[name], values]) for name, values in open_rows.items()}
 
     @cached_property
     def waiting(self) -> Table:
-        """The waits that go on, until now."""
-        going = list(self.fold.pool.waiting.values())
-        start = np.array([t + self.offsets[stream] for stream, _, t in going], dtype=np.float64)
-        asking = np.array([self.series[task] for _, task, _ in going], dtype=np.int64)
-        return {"start": start, "stop": np.full(len(start), self.now), "series": asking}
+        """The waits without an answer, while their pool was heard of; ``goes_on``: no other pool has come since."""
+        asked = self.fold.pool.waiting
+        stream = np.array([of for of, _ in asked], dtype=np.int64)
+        start = np.array([t for _, t in asked.values()], dtype=np.float64) + self.offsets[stream]
+        asking = np.array([self.series[task] for task, _ in asked.values()], dtype=np.int64)
+        stop = np.maximum(self.until[stream], start)
+        return {"start": start, "stop": stop, "series": asking, "goes_on": stream == self.newest}
 
     def pauses(self, task: str, span: tuple[float, float]) -> Spans:
-        """Return (start, stop) of a task's pauses within a span; one that goes on ends with it."""
-        attempts = self.fold.tasks[task].attempts.values() if task in self.fold.tasks else ()
-        pauses = [pause for of in attempts for pause in self.spans(of.stream, of.pauses, span[1])]
+        """Return (start, stop) of a task's pauses within a span; one that goes on ends with it, or with its attempt."""
+        attempts = self.fold.tasks[task].in_order if task in self.fold.tasks else ()
+        ends = [*(self.heard_s(of.stream) for of in attempts[:-1]), span[1]]
+        each = zip(attempts, ends, strict=False)
+        pauses = [pause for of, end in each for pause in self.spans(of.stream, of.pauses, end)]
         inside = [(max(span[0], since), min(span[1], until)) for since, until in pauses]
         return [pause for pause in inside if pause[1] > pause[0]]
 
@@ -337,10 +358,9 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
     parts = []
     for series, had in sorted(mine.items()):
         first = min(offset + part.first for offset, part in had)
-        asking = waiting["start"][(waiting["series"] == series) & (waiting["start"] >= first)]
-        holding = open_["start"][open_["series"] == series]
-        going = line.now if len(asking) or len(holding) else first
-        last = max(going, first, *(offset + part.last for offset, part in had))
+        asks = picked(waiting, (waiting["series"] == series) & (waiting["start"] >= first))
+        holds = picked(open_, open_["series"] == series)
+        last = max(first, *asks["stop"], *holds["stop"], *(offset + part.last for offset, part in had))
         later = [part.early for offset, part in had if offset + part.first > first]  # it had a lease of another pool
         paused = sum(stop - start for start, stop in line.pauses(line.tasks[series], (first, last)))
         parts.append(
@@ -349,8 +369,8 @@ def sharing(line: LeaseLine) -> tuple[Sharing, ...]:
                 n_slots=max(part.n_slots for _, part in had),
                 active=last - first - paused,
                 span=(first, last),
-                waited=sum(part.waited for _, part in had) + sum(later) + float(np.sum(line.now - asking)),
-                held=sum(part.held for _, part in had) + float(np.sum(line.now - holding)),
+                waited=sum(part.waited for _, part in had) + sum(later) + float(np.sum(asks["stop"] - asks["start"])),
+                held=sum(part.held for _, part in had) + float(np.sum(holds["stop"] - holds["start"])),
                 computed=sum(part.computed for _, part in had),
             )
         )

@@ -85,7 +85,7 @@ def shares(journal: Journal | Fold) -> View:
     journal
         A run's journal, or its columns.
     """
-    line = LeaseLine(fold_of(journal))
+    line = LeaseLine.of(fold_of(journal))
     parts = tuple(part for part in sharing(line) if part.held > 0 and part.alone > 0)
     own = picked(line.leases, ~np.isin(line.leases["series"], [*line.guests]))
     first = float(np.min(own["low"])) if len(own["low"]) else 0.0

@@ -52,6 +52,14 @@ class WarmupLine:
         return self.rests[name]
 
     @property
+    def until(self) -> float:
+        """Until when the task was heard of: now, or its last event if it has ended, whatever others do since."""
+        task = self.fold.tasks.get(self.task)
+        if task is None or not task.latest.ended:
+            return self.fold.now_s
+        return self.fold.latest(task.latest.stream) + self.fold.offset_s(task.latest.stream)
+
+    @property
     def newest_reason(self) -> str:
         """The reason of the newest choice, empty before the first."""
         return str(self["reason"][-1]) if len(self) else ""

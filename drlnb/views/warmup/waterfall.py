@@ -84,7 +84,7 @@ def waterfall(journal: Journal | Fold, *, n_rounds: int = N_ROUNDS) -> View:
     letters = {style.name: style.letter for style in theme.task_styles(fold)}
     lanes: dict[tuple[str, int], int] = {}
     texts = {"": 0}
-    parts = [_bars(line, n_rounds, lanes, texts, fold.now_s) for line in lines]
+    parts = [_bars(line, n_rounds, lanes, texts) for line in lines]
     bars, dots = (_joined(tables) for tables in zip(*parts, strict=True)) if parts else (_NOTHING, _NOTHING)
     low = float(np.min(bars["start"], initial=np.inf)) if len(bars["start"]) else 0.0
     numbers = _numbers(lines)
@@ -111,7 +111,7 @@ def _joined(parts: Sequence[Table]) -> Table:
 
 
 def _bars(
-    line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: dict[str, int], now: float
+    line: WarmupLine, n_rounds: int, lanes: dict[tuple[str, int], int], texts: dict[str, int]
 ) -> tuple[Table, Table]:
     for number in np.unique(line["collector"]).tolist():
         lanes.setdefault((line.task, int(number)), len(lanes))
@@ -124,7 +124,7 @@ def _bars(
     }
     said = {name: np.array([texts.setdefault(text, len(texts)) for text in of]) for name, of in words_of.items()}
     parts: list[Table] = []
-    for series, (start, stop) in _phases(rests, now).items():
+    for series, (start, stop) in _phases(rests, line.until).items():
         at = np.flatnonzero(np.isfinite(start) & (stop - start > 0))
         part: dict[str, Array] = {"start": start[at], "stop": stop[at], "held": stop[at] - start[at], "lane": lane[at]}
         part |= {"series": np.full(len(at), series), "round": rests["round"][at].astype(np.int64)}
@@ -154,15 +154,15 @@ def _causes(rests: Table) -> list[str]:
     return causes
 
 
-def _phases(rests: Table, now: float) -> dict[int, tuple[Floats, Floats]]:
-    """Return start and stop of each phase of every rest, NaN or nothing where it had none."""
+def _phases(rests: Table, until: float) -> dict[int, tuple[Floats, Floats]]:
+    """Return start and stop of each phase of every rest, NaN or nothing where it had none; it is known `until`."""
     sent, arrival, ready, planned = (rests[name] for name in ("sent", "arrival", "ready", "planned"))
     ended, nan = rests["ended"], np.full(len(sent), np.nan)
     # A rest is over when the collector acts next: also one whose master died, to which no parameters came any more.
-    over_s = np.where(np.isnan(rests["acted"]), now, rests["acted"])
+    over_s = np.where(np.isnan(rests["acted"]), until, rests["acted"])
     came = np.where(np.isnan(arrival), over_s, arrival)
     begun = ready - rests["start_s"]  # as far as that is known
-    begun = np.where(np.isnan(begun) & (planned <= now), planned, begun)
+    begun = np.where(np.isnan(begun) & (planned <= until), planned, begun)
     # A start of which nothing was told had ended when its collector acted next.
     up = np.where(np.isnan(ready), over_s, ready)
     down = np.minimum(np.where(np.isnan(begun), came, begun), came)

@@ -52,7 +52,7 @@ class Tasks(Content):
         # A cluster that is gone tells no end: what this process knows of it counts.
         lost = run.ended and run.watch.live
         ends = {t.name: (t.state, t.failure) for t in run.tasks.values() if t.ended} if lost else {}
-        return pictures.tasks(self.fold, self._plain[1], live=_can_act(run), over=run.ended, ends=ends)
+        return pictures.tasks(self.fold, self._plain[1], live=_can_act(run), over=lost, ends=ends)
 
     #: Runs that train beside the one that is shown; the buttons for all tasks are for theirs, too.
     others: Sequence[Training] = ()
@@ -66,8 +66,9 @@ class Tasks(Content):
         """Return the buttons for all tasks."""
         refusals = [_off(run) for run in self.runs] or [_off(None)]
         off = min(refusals, key=bool)  # one that can be asked is enough
-        states = Counter(task.state for run in self.runs if not _off(run) for task in run.tasks.values())
-        ended = Counter(task.state for run in self.runs if _can_act(run) for task in run.tasks.values())
+        told = [(run, Counter(task.state for task in run.tasks.values())) for run in self.runs]
+        states = sum((of for run, of in told if not _off(run)), Counter[str]())
+        ended = sum((of for run, of in told if _can_act(run)), Counter[str]())
         busy, again = states["running"], sum(ended[state] for state in RESTARTABLE)
         idle = off or ("" if busy else "no task is running")
         buttons = [

@@ -99,7 +99,8 @@ class Leasing(Content):
         over = self.run is None or self.run.ended
         if over or self._theory is None or self._theory[0] is not fold or now_s - self._theory[1] > _THEORY_S:
             self._theory = (fold, now_s, gantt.beside_theory(fold))
-        return gantt.gantt(fold, window_s=self.panel.settings.get("window_s"), theory=self._theory[2])
+        live = not over if self.run is not None and self.run.watch.live else None
+        return gantt.gantt(fold, window_s=self.panel.settings.get("window_s"), theory=self._theory[2], live=live)
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make window, hold planner and task; Apply is the shell's button."""

@@ -77,8 +77,9 @@ class Reader:
     def __init__(self) -> None:
         self.run: Training | None = None
         self.story = Story()
-        #: The columns, and the version of them that was read last.
-        self.fold, self._read = self.story.fold, 0
+        self.fold = self.story.fold
+        #: What was read last.
+        self._read: tuple[int, bool, bool] | None = (0, False, False)
         self._n_defects = 0
         self._ended = False
 
@@ -87,14 +88,19 @@ class Reader:
         with FOLDS:
             self.story.leave()
             self.run, self.story, self._ended = run, Story.of(run), False
-            self._read = -1  # whatever was folded for others is new here
+            self._read = None  # whatever was folded for others is new here
 
     def take(self) -> list[str] | None:
-        """Fold the rows that wait, unless another panel of the run has done so; return new defects, None if idle."""
+        """Fold the rows that wait, unless another panel of the run has done so; return new defects, None if idle.
+
+        That the run has ended, or is watched no more, is news, too: its pictures say so, and no row may tell of it.
+        """
         self.story.take()
-        if self._read == self.story.version:
+        run = self.run
+        read = (self.story.version, run is not None and run.ended, run is not None and run.watch.closed)
+        if self._read == read:
             return None
-        self._read = self.story.version
+        self._read = read
         if self.fold is not self.story.fold:
             self.fold, self._n_defects = self.story.fold, 0
         defects = self.fold.defects[self._n_defects :]

@@ -83,6 +83,7 @@ def test_a_pool_by_hand():
         (7.0, 0, 1, 1, 3 / 10, 0),
         (9.0, 0, 0, 1, 3 / 12, 1),
     ]
+    assert {type(row[key]) for row in rows for key in ("queue_len", "lent", "slots", "expired")} == {int}
 
 
 def test_who_gives_up_waits_no_more():

@@ -118,3 +118,28 @@ def test_a_stream_is_bounded(monkeypatch):
     assert len(old.spread["low"]) <= 2000
     assert old.spread["held"].sum() == tick(30 * 300)
     assert old.spread["count"].sum() == 30 * 600
+
+
+@settings(max_examples=15)
+@given(leases=LEASES, most=st.integers(0, 60), later=st.floats(0.0, 100.0))
+def test_columns_are_as_if_each_step_were_taken_alone(leases, most, later):
+    """However many steps are taken at once, columns are as fine and as many as may be."""
+    spread = ticks_of(leases)
+    end, finest = int(spread["high"].max()) + tick(later), 256.0
+    columns = ages.aged(spread, end, finest)
+    while len(columns["low"]) > most and finest > 1.0:
+        finest = max(1.0, 0.75 * finest)
+        columns = ages.aged(columns, end, finest)
+    found, found_finest = ages.fewer(spread, end, most)
+    assert found_finest == finest
+    assert len(found["low"]) == len(columns["low"])
+
+
+def test_many_too_many_columns_take_few_steps(monkeypatch):
+    """2,000 rows of three series in at most 100 columns: the first steps are taken several at once."""
+    seen, real = [], ages.aged
+    monkeypatch.setattr(ages, "aged", lambda spread, end, finest: seen.append(finest) or real(spread, end, finest))
+    spread = ticks_of([(0.01, 0.1, 0, n % 3) for n in range(2_000)])
+    columns, finest = ages.fewer(spread, int(spread["high"].max()), 100)
+    assert 50 < len(columns["low"]) <= 100
+    assert len(seen) <= 7 < 256 / finest

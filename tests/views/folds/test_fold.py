@@ -64,11 +64,12 @@ def digests(source):
 @settings(max_examples=8)
 @given(run=runs(), cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_pieces_give_what_all_at_once_gives(run, cuts):
-    """However the rows are cut, the pictures are equal."""
+    """However the rows are cut, the pictures are equal; what was kept for one in between is made anew."""
     rows = list(entries_of(run.journal()))
     pieces, at = Fold(), 0
     for cut in [*sorted(cuts), len(rows)]:
         pieces.feed(rows[at:cut])
+        assert [VIEWS[name](pieces) for name in ("gantt", "shares", "tasks")]
         at = max(at, cut)
     assert digests(pieces) == digests(run.journal())
 

@@ -1,7 +1,6 @@
 """The lease Gantt: numbers worked by hand, equal in every form, honest when bars merge."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from drlnb.sim.costs import Costs
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.views.leasing import gantt
 from tests.views.journals import Run, runs, two_tasks
+from tests.views.pictures import boxes_of
 from tests.views.wire import decode
 
 
@@ -193,7 +193,7 @@ def test_every_form_carries_equal_numbers(run):
     assert np.allclose(np.array(plotted), np.array(drawn), atol=1e-4)
     assert [row[3] for row in view.rows()] == pytest.approx(bars["start"].tolist(), abs=1e-4)
     assert [row[5] for row in view.rows()] == pytest.approx((bars["held"] * 1000).tolist(), rel=1e-5)
-    assert len(re.findall(r"M[^M]*z", view.svg())) >= len(bars["start"])
+    assert len(boxes_of(view.svg())) >= len(bars["start"])
     for form in (
         header["origin"],
         figure["layout"]["meta"]["origin"],

@@ -8,6 +8,7 @@ import pytest
 from drlnb.records.columns import warmup as words_of_warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import Journal
+from drlnb.records.round import EndTask
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.folds import warmup as fold_of_warmup
 from drlnb.views.folds.fold import fold_of
@@ -45,6 +46,16 @@ def phases(view):
     bars = view.columns["bars"]
     rows = zip(bars["series"].tolist(), bars["start"].tolist(), bars["stop"].tolist(), strict=True)
     return [(names[series], pytest.approx(start), pytest.approx(stop)) for series, start, stop in rows]
+
+
+def test_what_a_collector_did_last_is_known_until_its_task_ended():
+    """Task a is stopped at 2, its collector's process having ended at 1; b trains until 1000 and says nothing of a."""
+    run = Run().task("a").task("b")
+    run.sent("a", 1, 1.0, collect=1.0)
+    run.say(STREAM, SettingChanged(t=2.0, key="x", value=0, task=None), EndTask(state="stopped", reason="asked for"))
+    run.metrics("b", 1000.0, 1, 10)
+    view = waterfall.waterfall(run.journal())
+    assert phases(view) == [("acts", 0.0, 1.0), ("process ended", 1.0, 2.0)]
 
 
 def test_phases_by_hand():

@@ -364,6 +364,33 @@ def test_a_cluster_that_is_gone_is_told_and_the_panel_lives_on(run, link, monkey
     assert panel.view().value("tasks") == 2
 
 
+def test_a_run_that_is_watched_no_more_has_no_buttons_though_no_row_says_so(run, link):
+    """Its picture is drawn anew when the watching ends: the last row was drawn while the run could still be steered."""
+    panel = run.panel("fleet")
+    three_rounds(link)
+    refreshed(panel, lambda: panel.view().value("rounds") == 3.0)
+    assert panel.view().facts["actions"]
+    assert panel.view().sentence == "2 tasks: 1 starting, 1 queued"
+    run.close()
+    until(lambda: run.ended)
+    assert panel.view().facts["actions"] == []
+    assert panel.view().sentence == "2 tasks: 1 starting, 1 queued, when last heard of"
+    panel.refresh()
+    assert json.loads(panel.picture.widget._header)["actions"] == []
+
+
+def test_the_picture_of_leases_goes_on_by_the_pages_clock_only_while_the_run_is_followed(run, link):
+    """A page draws what is held up to two seconds beyond the last row; not of a run that has ended, in whatever way."""
+    panel = run.panel("leasing")
+    three_rounds(link)
+    refreshed(panel, lambda: panel.reader.fold.tasks)
+    assert json.loads(panel.picture.widget._header)["live"] is True
+    run.close()
+    until(lambda: run.ended)
+    panel.refresh()
+    assert json.loads(panel.picture.widget._header)["live"] is False
+
+
 def test_a_torn_history_is_told_and_what_is_at_hand_is_drawn(run, link):
     """A panel that comes late needs the files; a line in them that nobody can read keeps it from nothing."""
     (run.out / "journal" / "task-a-a1.jsonl").write_text('{"k":"h"\n{}\n', encoding="utf-8")

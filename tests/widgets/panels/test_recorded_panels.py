@@ -31,6 +31,7 @@ def test_a_recording_has_the_panels_of_a_run(recorded):
     play.seek(2.5)
     assert table.view().value("rounds") == 4
     assert table.view().sentence == "2 tasks: 2 starting"
+    assert leases.view().facts["live"] is False, "the page's clock is not the recording's"
     play.seek(5)
     assert table.view().digest() == digest
     assert leases.view().origin == "measured"

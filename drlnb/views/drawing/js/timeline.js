@@ -23,8 +23,11 @@ function render(/** @type {Rendered} */ rendered) {
     wanted = 0;
 
   const lanes = () => s.state.header.lanes || [];
+  // Whether time goes on here: rows come, and something goes on.  Of a run that has ended nobody knows what came next.
   const isLive = () =>
-    s.state.dataAt > 0 && (s.state.tables.open?.n || 0) + (s.state.tables.waiting?.n || 0) > 0;
+    Boolean(s.state.header.live) &&
+    s.state.dataAt > 0 &&
+    (s.state.tables.open?.n || 0) + (s.state.tables.waiting?.n || 0) > 0;
   const extra = () => (isLive() ? Math.min(2, (performance.now() - s.state.dataAt) / 1000) : 0);
   const now = () => (s.state.header.now || 0) + extra();
   /** @returns {Point} */
@@ -353,7 +356,8 @@ function render(/** @type {Rendered} */ rendered) {
     const parts = (s.state.header.table || [])
       .filter((column) => column.source.startsWith("bars."))
       .map((column) => describeCell(bar, column));
-    return [...parts, bar.name === "open" ? "held now" : null].filter(Boolean);
+    const goesOn = isLive() ? "held now" : "held to the end of what is known";
+    return [...parts, bar.name === "open" ? goesOn : null].filter(Boolean);
   }
   /** @param {number} px @param {number} py */
   function hit(px, py) {

@@ -134,6 +134,8 @@ interface Header {
   lanes?: Lane[];
   span?: Point;
   now?: number;
+  /** Whether rows still come. */
+  live?: boolean;
   window_s?: number | null;
   windows?: boolean;
   thin?: boolean;

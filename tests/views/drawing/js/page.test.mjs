@@ -106,9 +106,9 @@ test("the last label stands where there is room for it", () => {
   assert.deepEqual(sides(100), [["a", "left"], ["hold: yield", "right"]]);
   assert.deepEqual(groupMarks([{ t: 80, label: "a" }, { t: 90, label: "hold: yield" }], (t) => t, 100).map((one) => one.label), ["", ""]);
 });
-function areas(tables, span, zoom = null) {
+function areas(tables, span, zoom = null, { header = {}, dataAt = 0 } = {}) {
   const lanes = [{ label: "n0", kind: "slot" }], series = ["#a", "#b"].map((colour) => ({ name: colour, letter: "A", colour, hatch: "" }));
-  const state = { header: { lanes, series, span, x: { label: "", unit: "", kind: "number" } }, tables, dataAt: 0 };
+  const state = { header: { lanes, series, span, x: { label: "", unit: "", kind: "number" }, ...header }, tables, dataAt };
   const stage = { canvas: new Element("canvas"), details: new Element("p"), state, zoom, focus: null, groups: [], gone: {}, ask() {}, start: (one) => one };
   const seen = { "#a": 0, "#b": 0 }, none = () => {};
   const pen = { rect: (x, y, w, h, fill) => { if (fill in seen) seen[fill] += w * h; if (fill === "#soft") seen.all = w * h; }, line: none, text: none, frame: none, clip: (x, y, w, h, draw) => draw() };
@@ -128,6 +128,13 @@ test("shares of older time stand above each other", () => {
   const shares = table({ low: [0, 0, 64], high: [64, 64, 128], start: [16, 48, 96], stop: [48, 64, 128], series: [0, 1, 0], computed: [0, 0, 0] });
   const [a, b] = areas({ shares }, [0, 128]);
   assert.ok(Math.abs(a - 0.5) < 1e-6 && Math.abs(b - 0.125) < 1e-6, `${a}, ${b}`);
+});
+test("what is held goes on by the page's clock while rows come, and ends with what is known where none does", (t) => {
+  t.mock.method(performance, "now", () => 10_000);
+  const open = table({ start: [6], stop: [8], series: [0] });
+  const held = (live, silent_ms) => areas({ open }, [0, 8], null, { header: { now: 8, live }, dataAt: 10_000 - silent_ms })[0];
+  for (const [live, silent_ms, share] of [[true, 1000, 3 / 9], [true, 5000, 4 / 10], [false, 1000, 2 / 8], [false, 5000, 2 / 8]])
+    assert.ok(Math.abs(held(live, silent_ms) - share) < 0.01, `${live} ${silent_ms}: ${held(live, silent_ms)}`);
 });
 test("numbers of a part are sums of what is drawn in it, and the four parts are the whole", () => {
   const lanes = [{ label: "n0", kind: "slot" }, { label: "A waits", kind: "wait" }], series = [{ name: "a", letter: "A", colour: "#a", hatch: "" }];
