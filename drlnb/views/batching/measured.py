@@ -117,7 +117,7 @@ class Shown:
         """The newest split in words."""
         whose = f"{self.task}: " if self.task in self.fold.tasks else ""
         if not self.over:
-            return f"{whose}no split is over yet" if self.task else "nothing is split: no task has begun"
+            return f"{whose}no split is over yet" if self.task else "nothing is split yet: no task has begun"
         number, split = self.over[-1]
         if len(self.splits.members) == 1:
             return f"{whose}nothing to split: one member takes all"
