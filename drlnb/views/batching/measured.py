@@ -183,17 +183,15 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
             if not share.n_planned:
                 continue
             lane = of.splits.members[share.member]
-            whole = share.fate == "used"
+            series = lane if share.fate == "used" else lane + len(of.looks) + 1
             start, stop = _span(share, split)
-            bars.append([
-                number, lane, lane if whole else lane + len(of.looks) + 1, began_s + start, began_s + stop,
-                share.n_planned, share.n_done, share.planned_s, share.compute_s, share.elapsed_s,
-                names.index(share.fate),
-            ])  # fmt: skip
+            at = (number, lane, series, began_s + start, began_s + stop)
+            of_share = (share.n_planned, share.n_done, share.planned_s, share.compute_s, share.elapsed_s)
+            bars.append([*at, *of_share, names.index(share.fate)])
             waits.append([lane, lane, began_s + stop, began_s + max(stop, split.duration_s)])
             if not math.isnan(share.planned_s):
-                at = began_s + share.planned_s
-                dots.append([lane, len(of.looks), at, at, 1.0])
+                planned_s = began_s + share.planned_s
+                dots.append([lane, len(of.looks), planned_s, planned_s, 1.0])
     keys = ("split", "lane", "series", "start", "stop", "planned", "done", "planned_s", "compute", "elapsed", "fate")
     columns = {
         "bars": _columns(keys, bars),
@@ -203,9 +201,9 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
     ends = [columns["bars"]["stop"], columns["waits"]["stop"], columns["dots"]["start"]]
     end = float(np.max(np.concatenate(ends), initial=1e-9))
     has_cut = bool(np.any(columns["bars"]["series"] > len(of.looks)))
-    series: Sequence[Style] = (*of.looks, _PLANNED, *(cut if has_cut else ()))
+    looks = (*of.looks, _PLANNED, *(cut if has_cut else ()))
     time = axis(f"time since the {'split' if n == 1 else 'first of these splits'} began", "s", "clock")
-    body = timeline(columns, of.lanes, series, (0.0, end), time, names)
+    body = timeline(columns, of.lanes, looks, (0.0, end), time, names)
     return of.view("shares" if n == 1 else "splits", SHARES, body, facts={"marks": marks})
 
 
