@@ -18,9 +18,9 @@ __all__ = ["ROLES", "Shown", "ledger", "newest", "shares", "sizes", "speeds"]
 
 #: Who shares what -> in words.
 ROLES = {"update": "learners", "collect": "collectors"}
-#: Splits of the timeline; cells of the map of speeds, and newest marks that are drawn.
+#: Splits of the timeline; cells of the map of speeds, points of sizes, and newest marks that are drawn.
 LATEST = 12
-_CELLS, _MARKS = 512, 24
+_CELLS, _POINTS, _MARKS = 512, 1024, 24
 #: Above this share of units that were not used the number is red.
 _RED_FRAC = 0.01
 _PLANNED = Style("done as planned, messages apart", "P", "#555555")
@@ -98,6 +98,10 @@ class Shown:
     def lanes(self) -> list[Content]:
         """A lane per member."""
         return lanes_of("slot" if self.role == "update" else "task", [look.name for look in self.looks])
+
+    def latest(self, most: int) -> list[tuple[int, Split]]:
+        """Return the newest splits with their numbers: no more than have so many shares."""
+        return list(self.splits.numbered())[-max(1, most // max(1, len(self.looks))) :]
 
     @property
     def over(self) -> list[tuple[int, Split]]:
@@ -230,7 +234,7 @@ def _moments(split: Split, began_s: float) -> list[Content]:
 def sizes(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:
     """Return the units of each member over the splits, as steps; parameters as of :func:`shares`."""
     of = Shown(journal, task, role)
-    lines, kept = Lines(), list(of.splits.numbered())
+    lines, kept = Lines(), of.latest(_POINTS)
     for look, member in zip(of.looks, of.splits.members, strict=True):
         mine = [(i, each.shares[member].n_planned if member in each.shares else math.nan) for i, each in kept]
         x, y = np.array(mine, dtype=np.float64).reshape(-1, 2).T
@@ -242,8 +246,7 @@ def sizes(journal: Journal | Fold, task: str | None = None, role: str | None = N
 def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:
     """Return a map of speeds, members by splits: each beside the member's own median; parameters as of `shares`."""
     of = Shown(journal, task, role)
-    looks, kept, rows = theme.lettered(*(look for _, look in _LEVELS)), list(of.splits.numbered()), []
-    kept = kept[-max(1, _CELLS // max(1, len(of.looks))) :]
+    looks, kept, rows = theme.lettered(*(look for _, look in _LEVELS)), of.latest(_CELLS), []
     for member, lane in of.splits.members.items():
         known = [(i, each.shares[member].hz) for i, each in kept if member in each.shares]
         found: Array = np.array([hz for _, hz in known if not math.isnan(hz)])
