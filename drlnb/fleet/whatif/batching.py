@@ -108,7 +108,7 @@ def _warm(splits: Iterable[Split]) -> Iterator[Split]:
 
 
 def gathered(gang: Gang, **gathering: Any) -> Gang:
-    """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``.
+    """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``, ``max_age_s``.
 
     Raises
     ------
