@@ -252,7 +252,7 @@ def _splits(journal: Journal) -> Iterator[tuple[Row, Split]]:
 def _known(of: Split | Share, *names: str) -> Row:
     """Return some figures; None: it is not known."""
     values = {name: getattr(of, name) for name in names}
-    return {name: None if value != value else value for name, value in values.items()}
+    return {name: None if value != value else value for name, value in values.items()}  # NaN alone differs from itself
 
 
 def _batching(journal: Journal) -> Iterator[Row]:

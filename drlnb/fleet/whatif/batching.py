@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
@@ -19,7 +19,7 @@ from drlnb.records.journal import Journal, Stream, StreamOpened
 from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Played, Trace, play_splits, simulate_batching
 from drlnb.sim.batching.traces import FAMILIES, MIXED, Contention, Slowed
 from drlnb.views.batching.compared import Came
-from drlnb.views.folds.batching import Splits
+from drlnb.views.folds.batching import Split, Splits
 
 __all__ = [
     "COMPARED",
@@ -57,8 +57,9 @@ class Recorded:
 def recorded(of: Splits) -> tuple[Recorded, Gang]:
     """Return what a run has measured of its members, for :func:`play` and :func:`compare`.
 
-    A member that was not measured in a split has its usual speed there, the median.  Splits have the units that most
-    of them had; what a share takes beside computing, and a split beside its last share, are medians, too.
+    A member's first split is left out: the start of libraries is in it.  One that was not measured in a split has its
+    usual speed there, the median.  Splits have the units that most of them had; what a share takes beside computing,
+    and a split beside its last share, are medians, too.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def recorded(of: Splits) -> tuple[Recorded, Gang]:
     ConfigError
         If fewer than two members, or four splits, were measured.
     """
-    splits = [each for each in of.kept if each.cause and each.duration_s > 0][-_MOST:]
+    splits = [each for each in _warm(of.kept) if each.cause and each.duration_s > 0][-_MOST:]
     done = [[share for share in split.shares.values() if share.hz > 0] for split in splits]
     measured = [name for name in of.members if any(share.member == name for shares in done for share in shares)]
     if len(measured) < 2 or len(splits) < _FEWEST:
@@ -96,8 +97,18 @@ def recorded(of: Splits) -> tuple[Recorded, Gang]:
     return trace, Gang(n_units=n_units, overhead_s=median(beside_s), comm_s=median(after_s))
 
 
+def _warm(splits: Iterable[Split]) -> Iterator[Split]:
+    """Yield the splits in which no member has its first share."""
+    seen = set[str]()
+    for split in splits:
+        shared = {share.member for share in split.shares.values() if share.n_planned}
+        if shared <= seen:
+            yield split
+        seen |= shared
+
+
 def gathered(gang: Gang, **gathering: Any) -> Gang:
-    """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``.
+    """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``, ``max_age_s``.
 
     Raises
     ------

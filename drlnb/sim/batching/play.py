@@ -50,6 +50,8 @@ class Gang(Declared):
     #: What becomes of the others, and the seconds that they have; None: 15 % of the time until then.
     late: Late = setting("cut", choice("cut", "drop"))
     deadline_s: float | None = setting(None, optional(between(0, 1e6)))
+    #: Seconds from which on a late answer is too old; None: twice the planned length.
+    max_age_s: float | None = setting(None, optional(between(0, 1e6)))
     #: Seconds of a share beside its samples, and of a split's messages.
     overhead_s: float = setting(0.010, between(0, 1e6))
     comm_s: float = setting(0.020, between(0, 1e6))
@@ -59,7 +61,7 @@ class Gang(Declared):
     @property
     def gathering(self) -> Gathering:
         """Whom a split waits for."""
-        return Gathering(quorum=self.quorum, late=self.late, deadline_s=self.deadline_s)
+        return Gathering(quorum=self.quorum, late=self.late, deadline_s=self.deadline_s, max_age_s=self.max_age_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

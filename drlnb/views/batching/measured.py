@@ -18,9 +18,9 @@ __all__ = ["ROLES", "Shown", "ledger", "newest", "shares", "sizes", "speeds"]
 
 #: Who shares what -> in words.
 ROLES = {"update": "learners", "collect": "collectors"}
-#: Splits of the timeline; cells of the map of speeds, and newest marks that are drawn.
+#: Splits of the timeline; cells of the map of speeds, points of sizes, and newest marks that are drawn.
 LATEST = 12
-_CELLS, _MARKS = 512, 24
+_CELLS, _POINTS, _MARKS = 512, 1024, 24
 #: Above this share of units that were not used the number is red.
 _RED_FRAC = 0.01
 _PLANNED = Style("done as planned, messages apart", "P", "#555555")
@@ -99,6 +99,10 @@ class Shown:
         """A lane per member."""
         return lanes_of("slot" if self.role == "update" else "task", [look.name for look in self.looks])
 
+    def latest(self, most: int) -> list[tuple[int, Split]]:
+        """Return the newest splits with their numbers: no more than have so many shares."""
+        return list(self.splits.numbered())[-max(1, most // max(1, len(self.looks))) :]
+
     @property
     def over(self) -> list[tuple[int, Split]]:
         """The splits of the newest attempt that were gathered, with their numbers."""
@@ -117,9 +121,9 @@ class Shown:
         """The newest split in words."""
         whose = f"{self.task}: " if self.task in self.fold.tasks else ""
         if not self.over:
-            return f"{whose}no split is over yet" if self.task else "nothing is split: no task has begun"
+            return f"{whose}no split is over yet" if self.task else "nothing is split yet: no task has begun"
         number, split = self.over[-1]
-        if len(split.shares) == 1:
+        if len(self.splits.members) == 1:
             return f"{whose}nothing to split: one member takes all"
         letters = dict(zip(self.splits.members, (look.letter for look in self.looks), strict=True))
         sizes = ", ".join(f"{letters[each.member]} {each.n_planned}" for each in split.shares.values())
@@ -183,17 +187,15 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
             if not share.n_planned:
                 continue
             lane = of.splits.members[share.member]
-            whole = share.fate == "used"
+            series = lane if share.fate == "used" else lane + len(of.looks) + 1
             start, stop = _span(share, split)
-            bars.append([
-                number, lane, lane if whole else lane + len(of.looks) + 1, began_s + start, began_s + stop,
-                share.n_planned, share.n_done, share.planned_s, share.compute_s, share.elapsed_s,
-                names.index(share.fate),
-            ])  # fmt: skip
+            at = (number, lane, series, began_s + start, began_s + stop)
+            of_share = (share.n_planned, share.n_done, share.planned_s, share.compute_s, share.elapsed_s)
+            bars.append([*at, *of_share, names.index(share.fate)])
             waits.append([lane, lane, began_s + stop, began_s + max(stop, split.duration_s)])
             if not math.isnan(share.planned_s):
-                at = began_s + share.planned_s
-                dots.append([lane, len(of.looks), at, at, 1.0])
+                planned_s = began_s + share.planned_s
+                dots.append([lane, len(of.looks), planned_s, planned_s, 1.0])
     keys = ("split", "lane", "series", "start", "stop", "planned", "done", "planned_s", "compute", "elapsed", "fate")
     columns = {
         "bars": _columns(keys, bars),
@@ -203,9 +205,9 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
     ends = [columns["bars"]["stop"], columns["waits"]["stop"], columns["dots"]["start"]]
     end = float(np.max(np.concatenate(ends), initial=1e-9))
     has_cut = bool(np.any(columns["bars"]["series"] > len(of.looks)))
-    series: Sequence[Style] = (*of.looks, _PLANNED, *(cut if has_cut else ()))
+    looks = (*of.looks, _PLANNED, *(cut if has_cut else ()))
     time = axis(f"time since the {'split' if n == 1 else 'first of these splits'} began", "s", "clock")
-    body = timeline(columns, of.lanes, series, (0.0, end), time, names)
+    body = timeline(columns, of.lanes, looks, (0.0, end), time, names)
     return of.view("shares" if n == 1 else "splits", SHARES, body, facts={"marks": marks})
 
 
@@ -232,7 +234,7 @@ def _moments(split: Split, began_s: float) -> list[Content]:
 def sizes(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:
     """Return the units of each member over the splits, as steps; parameters as of :func:`shares`."""
     of = Shown(journal, task, role)
-    lines, kept = Lines(), list(of.splits.numbered())
+    lines, kept = Lines(), of.latest(_POINTS)
     for look, member in zip(of.looks, of.splits.members, strict=True):
         mine = [(i, each.shares[member].n_planned if member in each.shares else math.nan) for i, each in kept]
         x, y = np.array(mine, dtype=np.float64).reshape(-1, 2).T
@@ -244,8 +246,7 @@ def sizes(journal: Journal | Fold, task: str | None = None, role: str | None = N
 def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:
     """Return a map of speeds, members by splits: each beside the member's own median; parameters as of `shares`."""
     of = Shown(journal, task, role)
-    looks, kept, rows = theme.lettered(*(look for _, look in _LEVELS)), list(of.splits.numbered()), []
-    kept = kept[-max(1, _CELLS // max(1, len(of.looks))) :]
+    looks, kept, rows = theme.lettered(*(look for _, look in _LEVELS)), of.latest(_CELLS), []
     for member, lane in of.splits.members.items():
         known = [(i, each.shares[member].hz) for i, each in kept if member in each.shares]
         found: Array = np.array([hz for _, hz in known if not math.isnan(hz)])

@@ -104,7 +104,7 @@ def test_one_member_has_nothing_to_split_and_a_run_that_begins_says_so(name):
     assert VIEWS[name](fold_of(steps.journal(alone))).sentence == "a: nothing to split: one member takes all"
     assert VIEWS[name](fold_of(steps.journal([]))).sentence == "a: no split is over yet"
     empty = VIEWS[name](fold_of(steps.journal()))
-    assert empty.sentence == "nothing is split: no task has begun"
+    assert empty.sentence == "nothing is split yet: no task has begun"
     assert empty.svg()
     assert empty.figure()
 

@@ -151,6 +151,19 @@ def test_settings_are_tried_out_before_they_are_applied_to_the_task(run, link):
     assert panel.code().splitlines()[-1] == "run.set(\"batching.planner\", 'equal', task='a')"
 
 
+def test_learners_and_collectors_are_shown_apart(run, link):
+    """Learners first, where several share; each kind has its own planner, which a comparison is of."""
+    rounds = [steps.steps_planned(30, 10), steps.arrived(9.0, 0, 2.5), steps.arrived(9.5, 1, 3.0)]
+    panel = live(run, link, *STORY, *rounds, steps.words.RoundClosed(round=0, n_samples=80))
+    assert "among learners by jump-reset" in panel.view().sentence
+    assert panel.content.case.planner == "jump-reset"
+    panel.refresh()
+    panel.fields["of"].field.value = "collectors"
+    assert panel.view().sentence.startswith("a: split 1 among collectors by jump-reset: A 30, B 10 steps")
+    assert panel.content.case.planner == "equal"
+    assert panel.code() == "run.panel(\"batching\", of='collectors')"
+
+
 def test_planners_are_tried_out_on_the_speeds_that_were_measured():
     """Two members, one four times as fast: equal shares take 2.5 times the optimum, as they would by hand."""
     records = []
@@ -172,7 +185,7 @@ def test_planners_are_tried_out_on_the_speeds_that_were_measured():
 def test_what_cannot_be_tried_out_yet_is_said(run, link):
     """Before four splits, or with one member."""
     panel = live(run, link, *STORY[:4])
-    assert "two members and 4 splits must have been measured, there are 2 and 1" in press(panel, "compare")
+    assert "two members and 4 splits must have been measured, there are 0 and 0" in press(panel, "compare")
 
 
 def test_a_recording_has_the_panel_and_cannot_be_changed(tmp_path, specs):

@@ -22,6 +22,7 @@ __all__ = ["Batching"]
 
 #: Field -> key of the setting that it shows: all that are declared.
 _KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("batching.")}
+_GATHERING = ("quorum", "late", "deadline_s", "max_age_s")
 _LABELS = {"planner": "learners' planner", "collect": "collectors' planner", "deadline_s": "deadline, s"}
 #: Who is shown -> the splits of theirs, and the field of their planner.
 _ROLES = {"learners": ("update", "planner"), "collectors": ("collect", "collect")}
@@ -94,7 +95,7 @@ class _Running(Case):
         """Return the speeds that were recorded, and whom splits wait for as the fields say; ConfigError before."""
         with FOLDS:
             trace, gang = whatif.recorded(self.of.splits)
-        known = {name: self.value(name) for name in ("quorum", "late", "deadline_s") if name in _KEYS}
+        known = {name: self.value(name) for name in _GATHERING if name in _KEYS}
         return trace, whatif.gathered(gang, **known)
 
     def compared(self) -> View:

@@ -26,7 +26,7 @@ _OF_TRACE = whatif.Contention.declared()
 _OF_GANG = whatif.Gang.declared()
 _MOST_MEMBERS = 64
 #: The member that the button slows down.
-_SLOW, _ALREADY = 3, "it is slowed down"
+_SLOW = 3
 _TABS = {"shares": "Newest split", "speeds": "Speeds", "ledger": "Not used", "planners": "Planners"}
 
 
@@ -42,7 +42,6 @@ class Tried(Declared):
     late: str = setting("cut", _OF_GANG["late"].kind)
     deadline_s: float | None = setting(None, _OF_GANG["deadline_s"].kind)
     n_splits: int = setting(100, count(10, 1000))
-    seed: int = setting(0, _OF_TRACE["seed"].kind)
     #: Number of the member that is slowed down, None: nobody is; so many times, in so many splits at half time.
     slow: int | None = setting(None, optional(count(0, _MOST_MEMBERS - 1)))
     times: float = setting(2.0, between(1, 1000))
@@ -98,13 +97,11 @@ class Case(Values):
 
     def tried(self) -> tuple[whatif.Trace, whatif.Gang]:
         """Return the speeds that are drawn, and whom splits wait for; ConfigError if the fields do not fit together."""
-        n_members, slow, n = (self.value(name) for name in ("speeds", "slow", "n_splits"))
-        if problem := quorum_problem(self.value("quorum"), len(n_members)):
-            raise ConfigError(problem)
-        if slow is not None and slow >= len(n_members):
-            raise ConfigError(f"slow must be from 0 to {len(n_members) - 1}, or none, got {slow}")
+        last, slow, n = len(self.value("speeds")) - 1, self.value("slow"), self.value("n_splits")
+        if slow is not None and slow > last:
+            raise ConfigError(f"slow must be from 0 to {last}, or none, got {slow}")
         planted = [] if slow is None else [whatif.Slowed(slow, self.value("times"), n // 2, self.value("n_slow"))]
-        given = {name: self.value(name) for name in ("family", "speeds", "n_splits", "seed")}
+        given = {name: self.value(name) for name in ("family", "speeds", "n_splits")}
         gang = {name: self.value(name) for name in ("n_units", "quorum", "late", "deadline_s")}
         return whatif.Contention(**given, planted=tuple(planted)), whatif.Gang(**gang)
 
@@ -194,11 +191,8 @@ class Splits(Content):
 
     def facts(self) -> Plain:
         """Return the buttons."""
-        slow, times, n = (self.case.value(name) for name in ("slow", "times", "n_slow"))
-        buttons = [
-            button("slow", f"Slow member {_SLOW} x{times:g} for {n} splits", reason=_ALREADY if slow == _SLOW else ""),
-            button("reset", "Reset", reason="nobody is slowed down" if slow is None else ""),
-        ]
+        times, n = self.case.value("times"), self.case.value("n_slow")
+        buttons = [button("slow", f"Slow member {_SLOW} x{times:g} for {n} splits"), button("reset", "Reset")]
         facts = self.comparing()
         return {**facts, "buttons": [*buttons, *facts["buttons"]], "origin": "simulated"}
 
