@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from drlnb.fleet.cluster.existing import check, prepare
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain
+from drlnb.fleet.tasks.planners import QUORUM
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.planning.batching.gather import Gathering
 from drlnb.planning.round.state import ENV_TIMEOUT_S
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Files", "States", "known_run", "launch", "same_work"]
 
-#: Three quarters of so many learners, or fewer, are all.
-_SO_FEW = 3
 #: Task -> state.
 States: TypeAlias = Mapping[str, Trained]
 #: Name -> content, of supervised work.
@@ -180,7 +179,9 @@ def _waits_for_all(spec: RunSpec, task: WorkSpec) -> str:
         return ""
     if isinstance(task, RlWork):
         return "the shares of a round stay whole"
-    return f"batching.quorum is {quorum}" if n > _SO_FEW else f"three quarters of {n} are all"
+    return (
+        f"three quarters of {n} are all" if Gathering(quorum=QUORUM).needed(n) == n else f"batching.quorum is {quorum}"
+    )
 
 
 def _refuse_respawn(spec: RunSpec) -> None:

@@ -11,7 +11,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.planners import resolve
 
-__all__ = ["CHOICES", "Chosen", "chosen", "gathered", "not_of_rounds", "without_effect"]
+__all__ = ["CHOICES", "QUORUM", "Chosen", "chosen", "gathered", "not_of_rounds", "without_effect"]
 
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
@@ -25,7 +25,7 @@ _SETS: Mapping[str, dict[str, str]] = {
     },
 }
 #: By the batching patent a step waits for so many of its members, where samples may be left out, and drops the others.
-_QUORUM = 0.75
+QUORUM = 0.75
 
 #: Setting -> values that it can be given while tasks run.
 CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": tuple(sorted(KINDS["hold"].names))}
@@ -107,10 +107,10 @@ def gathered(rules: Chosen, n_learners: int, settings: Plain) -> Plain:
     >>> gathered(chosen("patent"), 3, {}), gathered(chosen(), 4, {})
     ({}, {})
     """
-    waits_for_all = Gathering(quorum=_QUORUM).needed(n_learners) == n_learners
+    waits_for_all = Gathering(quorum=QUORUM).needed(n_learners) == n_learners
     if not rules.patent or "batching.quorum" in settings or waits_for_all:
         return settings
-    return {"batching.quorum": _QUORUM, "batching.late": "drop", **settings}
+    return {"batching.quorum": QUORUM, "batching.late": "drop", **settings}
 
 
 def without_effect(keys: Iterable[object], *, several: bool = False) -> list[str]:
