@@ -290,8 +290,8 @@ class Training:
         Parameters
         ----------
         table
-            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes``, ``placement`` or ``swapping``:
-            docs/reference/tracking.md has their columns.
+            ``metrics``, ``rounds``, ``leases``, ``pool``, ``episodes``, ``placement``, ``swapping``, ``batching`` or
+            ``shares``: docs/reference/tracking.md has their columns.
         every
             Leave all rows out but every so manieth: the journal is never held in memory, the rows are.
 
@@ -353,12 +353,12 @@ class Training:
     _repr_mimebundle_ = faces.shown_as("desk")
 
     def panel(self, name: str | None = None, **settings: object) -> Any:
-        """Return a live panel: ``fleet`` (the tasks), ``leasing``, ``distribution``, ``swapping``; None: the first two.
+        """Return a live panel; None: the first two of those that there are.
 
         Parameters
         ----------
         name
-            Which one; asked for twice, it is the same panel.
+            ``fleet`` (the tasks), ``leasing``, ``batching``, ``distribution``, ``swapping``; twice, it is the same.
         **settings
             As its :meth:`code` writes them.
 

@@ -103,8 +103,9 @@ def _scrubbed(view: View, names: Names) -> View:
             for lane in facts["lanes"]
         ]
         facts |= {"windows": True} if "window_s" in facts and facts["x"]["kind"] == "clock" else {}
-    # Lines of charts and rows of lists are named by what is in the journal; tasks' names stay as they are.
-    for key in {"lines", "series"} & facts.keys() if view.module == "chart" or facts.get("row_key") == "row" else ():
+    # Lines of charts, rows of lists and members are named by what is in the journal; tasks' names stay as they are.
+    is_said = view.module == "chart" or facts.get("row_key") == "row" or view.name.startswith("batching.")
+    for key in {"lines", "series"} & facts.keys() if is_said else ():
         facts[key] = names.said(facts[key])
     if "moments" in facts:
         facts["moments"] = names.said(facts["moments"])

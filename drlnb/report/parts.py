@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from drlnb.fleet.whatif import swapping as whatif
 from drlnb.views import fleet, learning, rounds
+from drlnb.views.batching import measured as batching
 from drlnb.views.distribution.measured import spread
 from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing.payload import Plain
@@ -53,7 +54,7 @@ def pictures(
     of = spread(fold)
     if of and len(of.hosts) > 1:
         views["topology"] = ("How the newest version reached the hosts", topology(of))
-    return {**views, **_warmup(fold), **_swapping(fold)}
+    return {**views, **_warmup(fold), **_batching(fold), **_swapping(fold)}
 
 
 def _evaluated(fold: Fold, n_columns: int | None) -> dict[str, tuple[str, View]]:
@@ -87,6 +88,21 @@ def _warmup(fold: Fold) -> dict[str, tuple[str, View]]:
         view = waterfall.curve(fold, name)
         if len(view.columns["points"]["x"]):
             views[f"curve{i}"] = (f"{name}: what another start would have cost", view)
+    return views
+
+
+def _batching(fold: Fold) -> dict[str, tuple[str, View]]:
+    """Return what there is to see of splits: nothing where no task has several learners or collectors."""
+    views: dict[str, tuple[str, View]] = {}
+    known = [(name, role) for name, of in fold.batchings.items() for role in of.shared]
+    for i, (name, role) in enumerate(known[:MAX_TASKS]):
+        of = f"{name}, {batching.ROLES[role]}"
+        views |= {
+            f"shares{i}": (f"{of}: newest splits", batching.shares(fold, batching.LATEST, name, role)),
+            f"sizes{i}": (f"{of}: what each one was given", batching.sizes(fold, name, role)),
+            f"speeds{i}": (f"{of}: speeds", batching.speeds(fold, name, role)),
+            f"ledger{i}": (f"{of}: what was used, and what was not", batching.ledger(fold, name, role)),
+        }
     return views
 
 

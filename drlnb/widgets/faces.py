@@ -5,21 +5,24 @@ from collections.abc import Mapping
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.training import Training
 from drlnb.records.errors import ConfigError, nearest
+from drlnb.widgets.panels.batching.running import Batching
+from drlnb.widgets.panels.batching.splits import Splits
 from drlnb.widgets.panels.desk import Desk
-from drlnb.widgets.panels.distribution import Distribution
+from drlnb.widgets.panels.distribution.distribution import Distribution
+from drlnb.widgets.panels.distribution.timings import Timings
 from drlnb.widgets.panels.fleet import Tasks
 from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
-from drlnb.widgets.panels.swapping import Swapping
-from drlnb.widgets.panels.swaps import Swaps
-from drlnb.widgets.panels.timings import Timings
+from drlnb.widgets.panels.swapping.swapping import Swapping
+from drlnb.widgets.panels.swapping.swaps import Swaps
 from drlnb.widgets.transport.live import live
 
-__all__ = ["PANELS", "desk", "distribution", "launcher", "panel", "swapping"]
+__all__ = ["PANELS", "batching", "desk", "distribution", "launcher", "panel", "swapping"]
 
 #: Name of a panel -> what it shows.
 PANELS: dict[str, type[Content]] = {
+    "batching": Batching,
     "distribution": Distribution,
     "fleet": Tasks,
     "leasing": Leasing,
@@ -75,7 +78,7 @@ def distribution(client: object = None, **settings: object) -> Panel:
         A Dask client, or a fleet, to whose workers *Publish once* and *Sweep m* send; None: Dask's current client, or
         the fleet of this process whose cluster is its own, as soon as there is one.
     **settings
-        As of :class:`~drlnb.widgets.panels.timings.Timings`.
+        As of :class:`~drlnb.widgets.panels.distribution.timings.Timings`.
 
     Raises
     ------
@@ -95,7 +98,7 @@ def swapping(**settings: object) -> Panel:
     Parameters
     ----------
     **settings
-        As of :class:`~drlnb.widgets.panels.swaps.Swaps`.
+        As of :class:`~drlnb.widgets.panels.swapping.swaps.Swaps`.
 
     Raises
     ------
@@ -105,6 +108,24 @@ def swapping(**settings: object) -> Panel:
         If a value is out of range.
     """
     return _without_run(Swaps(), settings)
+
+
+def batching(**settings: object) -> Panel:
+    """Return the batching panel without a run: splits among simulated members, under any planner.
+
+    Parameters
+    ----------
+    **settings
+        As of :class:`~drlnb.widgets.panels.batching.splits.Tried`.
+
+    Raises
+    ------
+    UnknownSetting
+        If there is no such setting.
+    ConfigError
+        If a value is out of range.
+    """
+    return _without_run(Splits(), settings)
 
 
 def _without_run(content: Content, settings: Mapping[str, object], owner: object = None) -> Panel:

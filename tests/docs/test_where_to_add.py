@@ -138,7 +138,7 @@ def test_a_panel(copy):
     """A class of Content and a line in PANELS: the panel of that name draws."""
     (copy / "drlnb/widgets/panels/rounds.py").write_text(ROUNDS, encoding="utf-8")
     faces = copy / "drlnb/widgets/faces.py"
-    line = "from drlnb.widgets.panels.timings import Timings\n"
+    line = "from drlnb.widgets.panels.distribution.timings import Timings\n"
     change(faces, line, f"{line}from drlnb.widgets.panels.rounds import Rounds\n")
     line = '    "swapping": Swapping,\n'
     change(faces, line, f'{line}    "rounds": Rounds,\n')

@@ -4,6 +4,8 @@ from drlnb.report.parts import MAX_TASKS, pictures
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
 from tests.report.test_build import warm_run
+from tests.views.batching.steps import FAST, STORY
+from tests.views.batching.steps import planned as planned_split
 from tests.views.distribution.test_measured import version
 from tests.views.journals import Run, two_tasks
 from tests.views.swapping.steps import planned, profiled, step
@@ -63,3 +65,15 @@ def test_a_task_under_a_budget_has_its_steps_and_its_plan():
     assert [row[3] for row in views["plan0"][1].rows()] == ["swap", "keep", "keep"]
     assert views["swapping0"][1].origin == "measured"
     assert views["lanes0"][1].origin == "computed"
+
+
+def test_splits_are_drawn_of_tasks_with_several_members():
+    """Four pictures of three steps of two learners; one member alone has nothing to split."""
+    run = Run().task("a").task("b")
+    run.say("task-a-a1", *STORY)
+    run.say("task-b-a1", planned_split(1, 100, members=(FAST,)))
+    views = views_of(run)
+    assert [name for name in views if name.endswith("0")] == ["shares0", "sizes0", "speeds0", "ledger0"]
+    assert "shares1" not in views
+    assert views["ledger0"][0] == "a, learners: what was used, and what was not"
+    assert views["ledger0"][1].value("lost") == 60

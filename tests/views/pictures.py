@@ -9,6 +9,7 @@ from drlnb.records.base import Event
 from drlnb.records.journal import Journal
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views import fleet, learning, rounds
+from drlnb.views.batching import measured as batching
 from drlnb.views.distribution import measured
 from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing.pictures import nothing
@@ -40,7 +41,8 @@ VIEWS = {
     "tasks": fleet.tasks, "curves": learning.curves, "anatomy": rounds.anatomy,
     "waterfall": waterfall.waterfall, "curve": waterfall.curve,
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,
-    "topology": spread,
+    "topology": spread, "splits": lambda source: batching.shares(source, batching.LATEST), "sizes": batching.sizes,
+    "speeds": batching.speeds, "ledger": batching.ledger,
 }  # fmt: skip
 
 #: The golden journals, and a task's warm-up alone.

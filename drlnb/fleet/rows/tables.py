@@ -17,7 +17,8 @@ from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Anew, Journal, Stream
 from drlnb.sim.leases import leases
-from drlnb.views.folds.entries import split_stream
+from drlnb.views.folds.batching import BatchFold, Share, Split
+from drlnb.views.folds.entries import handlers_of, split_stream
 from drlnb.views.folds.fold import Fold
 
 __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
@@ -39,7 +40,8 @@ def table_rows(journal: Journal, table: str, every: int = 1) -> list[Row]:
         ``metrics`` (one row per finished round, SB3's names), ``rounds`` (seconds of a round's parts), ``leases`` (one
         row per ended lease), ``pool`` (one row per change of the pool, see
         :func:`pool_rows`), ``episodes`` (raw return and length), ``placement`` (one row per answer of a
-        planner of placement) or ``swapping`` (gradient steps under a byte budget).
+        planner of placement), ``swapping`` (gradient steps under a byte budget), ``batching`` (one row per split among
+        learners or collectors) or ``shares`` (one row per share of those).
         Times are those of the pictures: seconds since the run's first event.
     every
         Leave all rows out but every so manieth: those of a long run may be larger than memory, the journal never is.
@@ -230,6 +232,44 @@ def _swapping(journal: Journal) -> Iterator[Row]:
                 yield {**first, "t_s": record.t + behind_s, **step, **budget, **expected}
 
 
+def _splits(journal: Journal) -> Iterator[tuple[Row, Split]]:
+    """Yield the first columns of each split's rows, and the split."""
+    offset_s = _clocks(journal)
+    for first, stream in _tasks(journal):
+        fold, latest_t = BatchFold(most=None), 0.0
+        handlers = dict(handlers_of(fold))
+        for record in (stream.header, *stream.records):
+            latest_t = max(latest_t, record.t) if isinstance(record, Event) else latest_t
+            if handler := handlers.get(type(record)):
+                handler(record, latest_t)
+        for role, splits in fold.roles.items():
+            for number, split in splits.numbered():
+                began_s = split.began_t + offset_s(stream.header.stream)
+                whose = {"role": role, "round": split.round, "split": split.number or number, "planner": split.planner}
+                yield {**first, "t_s": began_s, **whose}, split
+
+
+def _known(of: Split | Share, *names: str) -> Row:
+    """Return some figures; None: it is not known."""
+    values = {name: getattr(of, name) for name in names}
+    return {name: None if value != value else value for name, value in values.items()}  # NaN alone differs from itself
+
+
+def _batching(journal: Journal) -> Iterator[Row]:
+    for first, split in _splits(journal):
+        seconds = _known(split, "predicted_s", "duration_s", "wait_s", "quorum_s", "grace_s")
+        lost = {f"n_lost {reason}": n for reason, n in split.lost.items()}
+        counts = {"n_planned": split.n_planned, "n_used": split.n_used, "n_lost": split.n_lost}
+        yield {**first, **seconds, **counts, "cause": split.cause, **lost}
+
+
+def _shares(journal: Journal) -> Iterator[Row]:
+    names = ("member", "n_planned", "n_done", "planned_s", "finish_s", "compute_s", "elapsed_s", "fate")
+    for first, split in _splits(journal):
+        for share in split.shares.values():
+            yield {**first, **_known(share, *names)}
+
+
 #: Name of a table -> what makes its rows.
 TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "metrics": _metrics,
@@ -239,6 +279,8 @@ TABLES: Mapping[str, Callable[[Journal], Iterator[Row]]] = {
     "episodes": _episodes,
     "placement": _placements,
     "swapping": _swapping,
+    "batching": _batching,
+    "shares": _shares,
 }
 
 

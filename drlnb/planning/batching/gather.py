@@ -8,9 +8,24 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
-__all__ = ["CUT_WAIT_S", "Gather", "Gathering", "Late", "Part", "chunk_s", "gathering_problem", "quorum_problem"]
+from drlnb.records.effect import NEXT_STEP
+from drlnb.records.settings import NOT_NEGATIVE, Declared, Kind, choice, fitting, optional, setting
+
+__all__ = [
+    "CUT_WAIT_S",
+    "MANY",
+    "Gather",
+    "Gathering",
+    "Late",
+    "Part",
+    "chunk_s",
+    "gathering_problem",
+    "quorum_problem",
+]
+
+T = TypeVar("T")
 
 #: What becomes of a member that is late.
 Late = Literal["cut", "drop"]
@@ -26,52 +41,8 @@ _CHUNK_S, _CHUNKS = 0.02, 16
 _AGES = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathering:
-    """Whom a split waits for, and for how long."""
-
-    #: Members to wait for: a fraction of those that have a share, or as an int a count of at least 2; 1.0: all.
-    quorum: float | int = 1.0
-    #: Seconds that the others have after these; None: 15 % of the time until then.
-    deadline_s: float | None = None
-    #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
-    max_age_s: float | None = None
-    late: Late = "cut"
-
-    def needed(self, n_live: int) -> int:
-        """Return how many of the live members that have a share are waited for."""
-        if isinstance(self.quorum, int):
-            return min(self.quorum, n_live)
-        # Rounded up, but not because 0.7 x 10 is a little more than 7 in floats.
-        return max(1, math.ceil(self.quorum * n_live - 1e-9)) if n_live else 0
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all are waited for, however many they are."""
-        return not isinstance(self.quorum, int) and self.needed(10**6) == 10**6
-
-    def grace_s(self, reached_s: float) -> float:
-        """Return the seconds that targets have, counted from the answer that made up the number.
-
-        Parameters
-        ----------
-        reached_s
-            Seconds from the beginning of the split to that answer.
-        """
-        return _GRACE_FRAC * reached_s if self.deadline_s is None else self.deadline_s
-
-    def is_fresh(self, age_s: float, predicted_s: float) -> bool:
-        """Return whether a late answer may be used: strictly younger than the threshold."""
-        return age_s < (_AGES * (predicted_s or math.inf) if self.max_age_s is None else self.max_age_s)
-
-
-#: The default: all are waited for.
-_ALL = Gathering()
-
-
-def chunk_s(predicted_s: float) -> float:
-    """Return the seconds of a chunk of a share, at the planned speed, in a split of a planned length."""
-    return max(_CHUNK_S, predicted_s / _CHUNKS)
+#: More members than any split has.
+MANY = 10**6
 
 
 def quorum_problem(quorum: object, n_members: int) -> str:
@@ -93,6 +64,71 @@ def quorum_problem(quorum: object, n_members: int) -> str:
     return f"quorum must be a fraction above 0 and up to 1.0 (all){count}, got {quorum!r}"
 
 
+def _own(default: T, kind: Kind) -> T:
+    """Declare a setting that is each task's own."""
+    return setting(default, kind, owner="task", counts=NEXT_STEP, unfelt="no preview plays it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathering(Declared):
+    """Whom a split waits for, and for how long: the settings of a task's steps that several slots share."""
+
+    ROOM: ClassVar[str] = "batching"
+
+    #: Members to wait for: a fraction of those that have a share, or as an int a count of at least 2; 1.0: all.
+    quorum: float | int = _own(
+        1.0,
+        fitting(
+            "a fraction above 0 and up to 1.0 (all), or a count from 2 on",
+            lambda value: not quorum_problem(value, MANY),
+        ),
+    )
+    #: Seconds that the others have after these; None: 15 % of the time until then.
+    deadline_s: float | None = _own(None, optional(NOT_NEGATIVE))
+    #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
+    max_age_s: float | None = _own(None, optional(NOT_NEGATIVE))
+    late: str = _own("cut", choice("cut", "drop"))
+
+    def needed(self, n_live: int) -> int:
+        """Return how many of the live members that have a share are waited for."""
+        if isinstance(self.quorum, int):
+            return min(self.quorum, n_live)
+        # Rounded up, but not because 0.7 x 10 is a little more than 7 in floats.
+        return max(1, math.ceil(self.quorum * n_live - 1e-9)) if n_live else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all are waited for, however many they are."""
+        return not isinstance(self.quorum, int) and self.needed(MANY) == MANY
+
+    def grace_s(self, reached_s: float) -> float:
+        """Return the seconds that targets have, counted from the answer that made up the number.
+
+        Parameters
+        ----------
+        reached_s
+            Seconds from the beginning of the split to that answer.
+        """
+        return _GRACE_FRAC * reached_s if self.deadline_s is None else self.deadline_s
+
+    def is_fresh(self, age_s: float, predicted_s: float) -> bool:
+        """Return whether a late answer may be used: strictly younger than the threshold."""
+        return age_s < self.oldest_s(predicted_s)
+
+    def oldest_s(self, predicted_s: float) -> float:
+        """Return the age from which on a late answer is too old."""
+        return _AGES * (predicted_s or math.inf) if self.max_age_s is None else self.max_age_s
+
+
+#: The default: all are waited for.
+_ALL = Gathering()
+
+
+def chunk_s(predicted_s: float) -> float:
+    """Return the seconds of a chunk of a share, at the planned speed, in a split of a planned length."""
+    return max(_CHUNK_S, predicted_s / _CHUNKS)
+
+
 def gathering_problem(gathering: Gathering, n_members: int) -> str:
     """Return why the steps of some members cannot be gathered so; empty if they can.
 
@@ -102,14 +138,17 @@ def gathering_problem(gathering: Gathering, n_members: int) -> str:
     ''
     >>> gathering_problem(Gathering(late="drop"), 2)
     'late has no effect while quorum is 1.0: all are waited for'
+    >>> gathering_problem(Gathering(quorum=0.75, late="drop"), 2)
+    'late has no effect while quorum is 0.75: all 2 are waited for'
     """
     if n_members == 1 and gathering != _ALL:
         return "nobody is waited for: one learner computes each step, or the shares of a round stay whole"
     if problem := quorum_problem(gathering.quorum, n_members):
         return problem
     without = [name for name in ("deadline_s", "max_age_s", "late") if getattr(gathering, name) != getattr(_ALL, name)]
-    if gathering.is_whole and without:
-        return f"{without[0]} has no effect while quorum is 1.0: all are waited for"
+    if without and gathering.needed(n_members) == n_members:
+        who = "all" if gathering.is_whole else f"all {n_members}"
+        return f"{without[0]} has no effect while quorum is {gathering.quorum}: {who} are waited for"
     return ""
 
 

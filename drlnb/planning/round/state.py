@@ -88,8 +88,10 @@ class Splits:
     gather: Gather = field(default_factory=Gather)
     #: Whom the next step waits for.
     gathering: Gathering = field(default_factory=Gathering)
-    #: Member -> its answer of the split that is open, or was last.
+    #: Member -> its answer to the split that is open, or was last; or to one before, if it came since.
     answers: dict[str, ShareComputed] = field(default_factory=dict)
+    #: Seconds from the shares' orders to the close, of the split that was closed last.
+    duration_s: float = 0.0
     #: Steps of the round that have been made.
     n_made: int = 0
     #: Key of the parameters that the last one made; empty: those of the version.

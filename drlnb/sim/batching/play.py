@@ -1,7 +1,12 @@
 """Play the splits of a gang under any planner, in lock step with a trace of its members' speeds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
@@ -9,16 +14,30 @@ from drlnb.planning.batching.gather import Gathering, Late, quorum_problem
 from drlnb.planning.batching.steps import Step, play_split
 from drlnb.planning.registry import AnyPlanner
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import ANYTHING, Declared, choice, count, setting
-from drlnb.sim.batching.traces import Contention
+from drlnb.records.settings import ANYTHING, Declared, between, choice, count, optional, setting
+from drlnb.sim.batching.gradients import gradient_scalars
 
-__all__ = ["CLAIRVOYANT", "Gang", "Outcome", "simulate_batching"]
+__all__ = ["CLAIRVOYANT", "Gang", "Outcome", "Played", "Trace", "play_splits", "simulate_batching"]
 
 #: Name of the planner that knows the speeds of a split before it, as a simulator alone can.
 CLAIRVOYANT = "clairvoyant"
-#: Seconds of a share beside its samples, and of a split's messages.
-_OVERHEAD_S, _COMM_S = 0.010, 0.020
 _MOST_UNITS = 1_000_000
+
+
+class Trace(Protocol):
+    """How fast each member is in each split."""
+
+    @property
+    def speeds(self) -> Sequence[float]:
+        """Samples per second of each member that nothing slows."""
+
+    @property
+    def speeds_hz(self) -> npt.NDArray[np.float64]:
+        """Samples per second in each split, shape ``(n_splits, n_members)``."""
+
+    @property
+    def seed(self) -> int:
+        """What it was drawn with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +47,21 @@ class Gang(Declared):
     n_units: int = setting(512, count(1, _MOST_UNITS))
     #: Members that are waited for: a fraction of those that have a share, or a count.
     quorum: float = setting(1.0, ANYTHING)
-    #: What becomes of the others.
+    #: What becomes of the others, and the seconds that they have; None: 15 % of the time until then.
     late: Late = setting("cut", choice("cut", "drop"))
+    deadline_s: float | None = setting(None, optional(between(0, 1e6)))
+    #: Seconds from which on a late answer is too old; None: twice the planned length.
+    max_age_s: float | None = setting(None, optional(between(0, 1e6)))
+    #: Seconds of a share beside its samples, and of a split's messages.
+    overhead_s: float = setting(0.010, between(0, 1e6))
+    comm_s: float = setting(0.020, between(0, 1e6))
+    #: Samples whose gradient has as much noise as signal, for planners that look at gradients.
+    noise_scale: float = setting(512.0, between(0, 1e9))
+
+    @property
+    def gathering(self) -> Gathering:
+        """Whom a split waits for."""
+        return Gathering(quorum=self.quorum, late=self.late, deadline_s=self.deadline_s, max_age_s=self.max_age_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +70,26 @@ class Outcome:
 
     planner: str
     seed: int
-    #: Mean seconds of a split, with its messages.
+    #: Mean and median seconds of a split, with its messages.
     split_s: float
+    median_s: float
     #: Samples used per second.
     samples_hz: float
     #: Share of the samples that were planned and not used.
     lost_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """One split; sequences stand beside its members."""
+
+    planner: str
+    #: With the speeds that they had.
+    members: Sequence[Member]
+    plan: BatchPlan
+    #: Seconds that it was planned to take, messages apart.
+    predicted_s: float
+    step: Step
 
 
 class _Clairvoyant:
@@ -51,7 +97,7 @@ class _Clairvoyant:
 
     name = CLAIRVOYANT
 
-    def __init__(self, trace: Contention) -> None:
+    def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
     def plan(self, view: BatchView) -> BatchPlan:
@@ -61,8 +107,36 @@ class _Clairvoyant:
         return BatchPlan(sizes=sizes, speeds_hz=tuple(each.speed_hz for each in members))
 
 
-def simulate_batching(trace: Contention, planner: str | AnyPlanner, gang: Gang | None = None) -> Outcome:
-    """Play all splits of a trace.
+def simulate_batching(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = None) -> Outcome:
+    """Play all splits of a trace, and return what they came to.
+
+    Parameters
+    ----------
+    trace, planner, gang
+        As of :func:`play_splits`.
+
+    Raises
+    ------
+    ConfigError
+        If so many members cannot be waited for.
+    """
+    gang, name, total_s, n_used, durations_s = gang or Gang(), "", 0.0, 0, list[float]()
+    for each in play_splits(trace, planner, gang):
+        name = each.planner
+        durations_s.append(each.step.duration_s)
+        total_s, n_used = total_s + each.step.duration_s, n_used + each.step.n_used
+    return Outcome(
+        planner=name,
+        seed=trace.seed,
+        split_s=total_s / len(durations_s),
+        median_s=median(durations_s),
+        samples_hz=n_used / total_s,
+        lost_frac=1.0 - n_used / (gang.n_units * len(durations_s)),
+    )
+
+
+def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = None) -> Iterator[Played]:
+    """Yield all splits of a trace.
 
     A member that is cut begins its next share when its chunk ends; one that is dropped has none before it is done.
     Planners see the true speed of every share, late or not, once the split is over.
@@ -87,51 +161,51 @@ def simulate_batching(trace: Contention, planner: str | AnyPlanner, gang: Gang |
     asked = planner
     if isinstance(asked, str):
         asked = _Clairvoyant(trace) if asked == CLAIRVOYANT else BATCHING.build(asked)
-    gathering = Gathering(quorum=gang.quorum, late=gang.late)
-    whole = [Member(id=str(i), speed_hz=hz, overhead_s=_OVERHEAD_S) for i, hz in enumerate(trace.speeds)]
+    whole = [Member(id=str(i), speed_hz=hz, overhead_s=gang.overhead_s) for i, hz in enumerate(trace.speeds)]
     # What a probe says of each member alone, nobody else being there.
-    memory = BATCHING.observe(asked, None, _report(-1, (gang.n_units,) * len(whole), whole, 0.0))
+    memory = BATCHING.observe(asked, None, _report(-1, (gang.n_units,) * len(whole), whole, 0.0, gang))
     #: Seconds of each member's last share that are left when a split begins.
     busy_s = [0.0] * len(whole)
-    total_s, n_used = 0.0, 0
-    for split in range(trace.n_splits):
+    for split in range(len(trace.speeds_hz)):
         members = [each for each in whole if gang.late == "cut" or not busy_s[int(each.id)]]
         view = BatchView(round=split, role="update", n_units=gang.n_units, members=tuple(members), memory=memory)
         plan = BATCHING.ask(asked, view)
         true = _with_speeds(members, trace, split)
         begun = [replace(each, overhead_s=each.overhead_s + busy_s[int(each.id)]) for each in true]
-        step = _step(plan, members, begun, gathering)
+        played = _play(asked.name, plan, members, begun, gang)
+        step = played.step
         busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
         for each, free_s in zip(members, step.free_s, strict=True):
             busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
-        memory = BATCHING.observe(asked, memory, _report(split, plan.sizes, true, step.duration_s))
-        total_s, n_used = total_s + step.duration_s, n_used + step.n_used
-    return Outcome(
-        planner=asked.name,
-        seed=trace.seed,
-        split_s=total_s / trace.n_splits,
-        samples_hz=n_used / total_s,
-        lost_frac=1.0 - n_used / (gang.n_units * trace.n_splits),
-    )
+        report = _report(split, plan.sizes, true, step.duration_s, gang)
+        gradients = gradient_scalars(step.used, step.free_s, gang.noise_scale)
+        memory = BATCHING.observe(asked, memory, replace(report, **gradients))
+        yield played
 
 
-def _with_speeds(members: Sequence[Member], trace: Contention, split: int) -> list[Member]:
+def _with_speeds(members: Sequence[Member], trace: Trace, split: int) -> list[Member]:
     """Return members with the speeds that they have in a split."""
     speeds = trace.speeds_hz[split]
     return [replace(each, speed_hz=float(speeds[int(each.id)])) for each in members]
 
 
-def _step(plan: BatchPlan, known: Sequence[Member], true: Sequence[Member], gathering: Gathering) -> Step:
-    """Return what a planned split takes."""
+def _play(name: str, plan: BatchPlan, known: Sequence[Member], true: Sequence[Member], gang: Gang) -> Played:
+    """Return a planned split, played."""
     planned_hz = plan.speeds_hz or [each.speed_hz for each in known]
     shares = zip(plan.sizes, planned_hz, known, strict=True)
     predicted_s = max(each.overhead_s + n / hz for n, hz, each in shares if n)
-    return play_split(
-        plan.sizes, true, gathering=gathering, planned_hz=planned_hz, predicted_s=predicted_s, comm_s=_COMM_S
+    step = play_split(
+        plan.sizes,
+        true,
+        gathering=gang.gathering,
+        planned_hz=planned_hz,
+        predicted_s=predicted_s,
+        comm_s=gang.comm_s,
     )
+    return Played(planner=name, members=true, plan=plan, predicted_s=predicted_s, step=step)
 
 
-def _report(split: int, sizes: Sequence[int], true: Sequence[Member], duration_s: float) -> BatchReport:
+def _report(split: int, sizes: Sequence[int], true: Sequence[Member], duration_s: float, gang: Gang) -> BatchReport:
     """Return what a planner learns from: how long each share took, or would have taken to its end."""
     worked = [n / each.speed_hz if n else None for n, each in zip(sizes, true, strict=True)]
     return BatchReport(
@@ -140,6 +214,6 @@ def _report(split: int, sizes: Sequence[int], true: Sequence[Member], duration_s
         sizes=tuple(sizes),
         n_done=tuple(sizes),
         compute_s=tuple(worked),
-        elapsed_s=tuple([None if s is None else s + _OVERHEAD_S for s in worked]),
+        elapsed_s=tuple([None if s is None else s + gang.overhead_s for s in worked]),
         duration_s=duration_s,
     )

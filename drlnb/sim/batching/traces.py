@@ -6,13 +6,25 @@ A trace is indexed by split, not by time, so every planner meets the same conten
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from drlnb.records.settings import Declared, Kind, between, choice, count, fitting, is_number, is_whole, setting
+from drlnb.records.settings import (
+    ANYTHING,
+    Declared,
+    Kind,
+    between,
+    choice,
+    count,
+    fitting,
+    is_number,
+    is_whole,
+    setting,
+)
 
-__all__ = ["FAMILIES", "MIXED", "Contention"]
+__all__ = ["FAMILIES", "MIXED", "Contention", "Slowed"]
 
 _Array = npt.NDArray[np.float64]
 _Draw = Callable[["Contention", np.random.Generator], npt.NDArray[np.bool_]]
@@ -92,6 +104,17 @@ _FAMILIES: Mapping[str, _Draw] = {
 FAMILIES = tuple(_FAMILIES)
 
 
+class Slowed(NamedTuple):
+    """A member that is so many times slower in some splits, beside all else."""
+
+    #: Its number, from 0.
+    member: int
+    times: float
+    #: Number of the first of these splits, from 0, and how many they are.
+    first: int
+    n_splits: int
+
+
 @dataclass(frozen=True, kw_only=True)  # no slots: what is drawn is kept
 class Contention(Declared):
     """How fast each member is in each split: its own speed, times its contention, times noise."""
@@ -115,6 +138,8 @@ class Contention(Declared):
     #: Spread of the noise: standard deviation of the logarithm of a speed.
     noise: float = setting(0.05, between(0, 1))
     seed: int = setting(0, count(0, 2**31))
+    #: Slowed down on purpose.
+    planted: tuple[Slowed, ...] = setting((), ANYTHING)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -131,4 +156,6 @@ class Contention(Declared):
         """Samples per second of each member in each split, shape ``(n_splits, n_members)``."""
         noise = np.exp(self.noise * np.random.default_rng([self.seed, 1]).standard_normal(self.shape))
         speeds: _Array = np.array(self.speeds) * np.where(self.slow, self.slow_frac, 1.0) * noise
+        for each in self.planted:
+            speeds[each.first : each.first + each.n_splits, each.member] /= each.times
         return speeds

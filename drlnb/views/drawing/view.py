@@ -12,7 +12,7 @@ from functools import cache
 from drlnb.views.drawing import payload, plot, svg, words
 from drlnb.views.drawing.payload import Content, Drawn, Message, Plain, Rows, Tables
 
-__all__ = ["Column", "Meaning", "Number", "Numbers", "View", "numbered", "table"]
+__all__ = ["Column", "Meaning", "Number", "Numbers", "View", "numbered", "points", "table"]
 
 #: A number beside a picture: label, value, unit, definition.
 Number = tuple[str, float | None, str, str]
@@ -66,6 +66,13 @@ def numbered(known: Mapping[str, Meaning], **values: float | None) -> dict[str, 
     """Return those numbers beside a picture that have a value, in the order of their meanings; None or NaN: unknown."""
     said = {key: None if value is None or math.isnan(value) else value for key, value in values.items()}
     return {key: (label, said[key], unit, text) for key, (label, unit, text) in known.items() if key in said}
+
+
+def points(x: Meaning, y: Meaning) -> tuple[Column, ...]:
+    """Return the twin of a chart, of what stands at its axes."""
+    line = Column("line", "line", "what the points are of", kind="name")
+    axes = (Column(name, label, text, unit) for name, (label, unit, text) in (("x", x), ("y", y)))
+    return table("points", line, *axes)
 
 
 #: Kind of a column of indices -> what they point to in a picture's facts, and what of it.

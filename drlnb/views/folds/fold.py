@@ -14,6 +14,7 @@ from drlnb.records.base import Event, Record
 from drlnb.records.common import ClockRelated, Defect, JournalFailed
 from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.round import ENDS
+from drlnb.views.folds.batching import BatchFold
 from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.distribution import DistributionFold
 from drlnb.views.folds.entries import Entry, Rules, entries_of, folds, handlers_of, split_stream
@@ -84,6 +85,8 @@ class Fold:
         self.distributions: dict[str, DistributionFold] = {}
         #: Training steps under swap plans, likewise.
         self.swappings: dict[str, SwapFold] = {}
+        #: Splits among learners and among collectors, likewise.
+        self.batchings: dict[str, BatchFold] = {}
         self.n_rows = 0
         #: Lines of the journal that could not be read, as far as it says so.
         self.defects: list[str] = []
@@ -117,11 +120,14 @@ class Fold:
             rules += handlers_of(self.distributions.setdefault(stream, DistributionFold()))
         elif stream.startswith("swapping"):  # one device alone, as the simulator pretends it
             rules += handlers_of(self.swappings.setdefault(stream, SwapFold()))
+        elif stream.startswith("batching"):  # a gang alone, likewise
+            rules += handlers_of(self.batchings.setdefault(stream, BatchFold()))
         elif named is not None:
             task = self.tasks.setdefault(named[0], TaskFold(named[0]))
             rules += task.stream(stream, named[1])
             rules += handlers_of(self.distributions.setdefault(task.name, DistributionFold()))
             rules += handlers_of(self.swappings.setdefault(task.name, SwapFold()))
+            rules += handlers_of(self.batchings.setdefault(task.name, BatchFold()))
             if self._details:
                 rules += self._warmup(*named, stream)
         else:

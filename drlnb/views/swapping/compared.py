@@ -10,9 +10,9 @@ from drlnb.records.units import said_bytes
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats, Plain
 from drlnb.views.drawing.pictures import Lines, axis, listing, picture, shown
-from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.drawing.view import Column, View, points, table
 from drlnb.views.folds.swapping import Learnt
-from drlnb.views.swapping.computed import COMPUTED, MIB, points
+from drlnb.views.swapping.computed import COMPUTED, MIB
 
 __all__ = ["choices", "front", "learnt", "pareto", "sweep", "values"]
 

@@ -11,9 +11,9 @@ from drlnb.records.units import said_bytes
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.pictures import Body, Lines, axis, lanes_of, listing, picture, shown, timeline
-from drlnb.views.drawing.view import Column, Meaning, View, numbered, table
+from drlnb.views.drawing.view import Column, View, numbered, points, table
 
-__all__ = ["COMPUTED", "MIB", "Explained", "lanes", "memory", "plan", "points", "types"]
+__all__ = ["COMPUTED", "MIB", "Explained", "lanes", "memory", "plan", "types"]
 
 #: Bytes of a mebibyte.
 MIB = 2.0**20
@@ -34,13 +34,6 @@ _LANES = {"compute": "work", "d2h": "copies out", "h2d": "copies in"}
 _TYPES = 7
 #: Buttons of a row.
 _PINS = ("keep", "swap", "free")
-
-
-def points(x: Meaning, y: Meaning) -> tuple[Column, ...]:
-    """Return the twin of a chart, of what stands at its axes."""
-    line = Column("line", "line", "what the points are of", kind="name")
-    axes = (Column(name, label, text, unit) for name, (label, unit, text) in (("x", x), ("y", y)))
-    return table("points", line, *axes)
 
 
 NUMBERS = {

@@ -8,10 +8,10 @@ from drlnb.records.journal import Journal
 from drlnb.records.units import said_bytes
 from drlnb.views.drawing import decimate, words
 from drlnb.views.drawing.pictures import Lines, axis, picture
-from drlnb.views.drawing.view import View, numbered
+from drlnb.views.drawing.view import View, numbered, points
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.folds.swapping import SwapFold
-from drlnb.views.swapping.computed import MIB, points
+from drlnb.views.swapping.computed import MIB
 
 __all__ = ["newest", "steps", "typical"]
 

@@ -24,6 +24,7 @@ from drlnb.records.spec import RlWork
 from drlnb.views import fleet
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold, fold_of
+from tests.views.batching import steps
 
 JOURNALS = Path(__file__).parents[2] / "journals"
 NAMES = ("faults", "three-tasks-last", "two-tasks-one-slot")
@@ -283,3 +284,19 @@ def test_who_reads_a_long_journal_holds_little_of_it(how):
     tracemalloc.stop()
     assert read
     assert peak < 100_000
+
+
+def test_splits_and_their_shares_are_rows_by_what_they_came_to():
+    """Three steps of two members: seconds, samples that were used, and those that were not by their reason."""
+    journal = steps.journal(steps.STORY)
+    rows = table_rows(journal, "batching")
+    assert [(row["split"], row["duration_s"], row["n_used"], row["n_lost"], row["cause"]) for row in rows] == [
+        (1, 2.0, 100, 0, "all"), (2, 1.5, 80, 20, "cut"), (3, 1.5, 60, 40, "deadline")
+    ]  # fmt: skip
+    assert [(row.get("n_lost cut"), row.get("n_lost late")) for row in rows] == [(None, None), (20, None), (None, 40)]
+    assert [row["t_s"] for row in rows] == [0.0, 2.0, 3.5]
+    assert rows[0]["quorum_s"] is None
+    shares = table_rows(journal, "shares")
+    assert len(shares) == 6
+    cut = {"split": 2, "member": steps.SLOW, "n_planned": 40, "n_done": 20, "finish_s": 1.5, "fate": "cut"}
+    assert {key: shares[3][key] for key in cut} == cut

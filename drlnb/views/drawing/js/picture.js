@@ -379,7 +379,11 @@ function numbersRow(place, header, other = {}) {
         const text = withUnit(one.value, one.unit);
         return make(
           "span",
-          { class: "drlnb-num", test: `number-${one.key}`, title: one.definition },
+          {
+            class: header.bad?.includes(one.key) ? "drlnb-num drlnb-bad" : "drlnb-num",
+            test: `number-${one.key}`,
+            title: one.definition,
+          },
           make("span", { text: `${one.label} ` }),
           make("b", { text }),
         );

@@ -124,6 +124,8 @@ interface Header {
   names: string[];
   numbers?: Omit<Numbered, "value">[];
   values: (number | null)[];
+  /** Keys of numbers that are worse than they should be: red. */
+  bad?: string[];
   table: Column[];
   series: Series[];
   marks?: Mark[];

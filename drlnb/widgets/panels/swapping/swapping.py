@@ -14,7 +14,7 @@ from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.frame import Plain, button
-from drlnb.widgets.panels.swaps import Source, Swaps
+from drlnb.widgets.panels.swapping.swaps import Source, Swaps
 from drlnb.widgets.transport.commands import Args, Command
 from drlnb.widgets.transport.story import FOLDS
 
@@ -140,11 +140,7 @@ class Swapping(Swaps):
 
     def folded(self) -> None:
         """Drop what was applied as soon as something else is in force than before."""
-        now = self.source.defaults
-        gone = {name for name, value in self._before.items() if now[name] != value}
-        if gone:
-            self.panel.settings = {name: value for name, value in self.panel.settings.items() if name not in gone}
-            self._before = {name: value for name, value in self._before.items() if name not in gone}
+        self._before = settings.settle(self.panel, self._before, self.source.defaults.__getitem__)
         self.source.knobs.follow()
 
     def facts(self) -> Plain:

@@ -14,8 +14,8 @@ from drlnb.views.distribution import measured
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import ALL, row
+from drlnb.widgets.panels.distribution.timings import DEFAULTS, Timings
 from drlnb.widgets.panels.frame import Plain, button
-from drlnb.widgets.panels.timings import DEFAULTS, Timings
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Distribution"]

@@ -23,7 +23,7 @@ from drlnb.widgets.transport.commands import Args, Command
 
 if TYPE_CHECKING:
     from drlnb.distribution import PublishReport
-    from drlnb.widgets.panels.timings import Case
+    from drlnb.widgets.panels.distribution.timings import Case
 
 __all__ = ["Publishing"]
 

@@ -17,7 +17,7 @@ from drlnb.views.swapping import compared, computed, measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
-from drlnb.widgets.panels.plans import LABELS, Knobs, Plans, Reach
+from drlnb.widgets.panels.swapping.plans import LABELS, Knobs, Plans, Reach
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Source", "Swaps"]

@@ -18,8 +18,8 @@ from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.distribution.publishing import Publishing
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
-from drlnb.widgets.panels.publishing import Publishing
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["DEFAULTS", "Case", "Simulations", "Timings"]

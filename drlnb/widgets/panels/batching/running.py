@@ -1,0 +1,160 @@
+"""Show how a run's work is split among learners or collectors, and change planner and gathering while it trains."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import ipywidgets
+
+from drlnb.fleet.whatif import batching as whatif
+from drlnb.planning.settings import SETTINGS
+from drlnb.records.settings import choice
+from drlnb.views.batching import compared, measured
+from drlnb.views.drawing.view import View
+from drlnb.views.folds.fold import Fold
+from drlnb.widgets.panels import settings
+from drlnb.widgets.panels.batching.splits import Case, Splits
+from drlnb.widgets.panels.frame import Plain, button
+from drlnb.widgets.transport.commands import Args, Command
+from drlnb.widgets.transport.story import FOLDS
+
+__all__ = ["Batching"]
+
+#: Field -> key of the setting that it shows: all that are declared.
+_KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("batching.")}
+_GATHERING = ("quorum", "late", "deadline_s", "max_age_s")
+_LABELS = {"planner": "learners' planner", "collect": "collectors' planner", "deadline_s": "deadline, s"}
+#: Who is shown -> the splits of theirs, and the field of their planner.
+_ROLES = {"learners": ("update", "planner"), "collectors": ("collect", "collect")}
+
+
+class _Running(Case):
+    """What the fields show: what is in force for a task, or what was chosen and is not."""
+
+    CHECKS: ClassVar[settings.Checks] = {
+        "of": choice(*_ROLES).read,
+        **{name: SETTINGS[key].kind.read for name, key in _KEYS.items()},
+    }
+
+    @property
+    def of(self) -> measured.Shown:
+        """The splits that are drawn."""
+        role = _ROLES[self.panel.settings["of"]][0] if "of" in self.panel.settings else None
+        return measured.Shown(self.panel.reader.fold, self.panel.steering.task, role)
+
+    @property
+    def whom(self) -> tuple[str | None, str | None]:  # type: ignore[override]  # it follows the fields
+        """Task, and learners or collectors, that are drawn."""
+        of = self.of
+        return of.task or None, of.role
+
+    def in_force(self, name: str) -> Any:
+        """Return what a setting of the task is now."""
+        _, of = measured.newest(self.panel.reader.fold, self.panel.steering.task)
+        return of.settings.get(_KEYS[name], SETTINGS[_KEYS[name]].default)
+
+    def value(self, name: str) -> Any:
+        """Return what a field says."""
+        if name == "of":
+            return measured.ROLES[self.of.role]
+        return self.panel.settings.get(name, self.in_force(name))
+
+    def shown(self, name: str) -> object:
+        """Return what a field shows: texts, where a setting is no choice among few."""
+        if name == "task":
+            return self.panel.steering.task
+        value = self.value(name)
+        return value if name == "of" or SETTINGS[_KEYS[name]].kind.values else str(value).lower()
+
+    def waits(self, name: str) -> bool:
+        """Return whether a setting is not in force."""
+        return _KEYS.get(name) in self.wish
+
+    @property
+    def wish(self) -> dict[str, Any]:
+        """What the fields say and is not in force: key of the setting -> value."""
+        given = self.panel.settings
+        return {key: given[name] for name, key in _KEYS.items() if name in given and given[name] != self.in_force(name)}
+
+    @property
+    def key(self) -> object:
+        """What a comparison depends on, as something to compare: it is of what was recorded then."""
+        return self.panel.steering.task, self.value("of"), repr(self.wish)
+
+    @property
+    def planner(self) -> str:
+        """Name of the planner that the fields say."""
+        return str(self.value(_ROLES[self.value("of")][1]))
+
+    @property
+    def splits(self) -> Fold | str:
+        """The run's columns."""
+        return self.panel.reader.fold
+
+    def tried(self) -> tuple[whatif.Recorded, whatif.Gang]:
+        """Return the speeds that were recorded, and whom splits wait for as the fields say; ConfigError before."""
+        with FOLDS:
+            trace, gang = whatif.recorded(self.of.splits)
+        known = {name: self.value(name) for name in _GATHERING if name in _KEYS}
+        return trace, whatif.gathered(gang, **known)
+
+    def compared(self) -> View:
+        """Return what the recorded splits would come to under each planner, and how far that is from what they took."""
+        trace, gang = self.tried()
+        came, now = whatif.compare(trace, gang), self.in_force(_ROLES[self.value("of")][1])
+        mine = next((each for each in came if each.planner == now), None)
+        said = f"the speeds of {len(trace.speeds_hz)} recorded splits, played under each planner"
+        miss = f"; {now}, which is in force, comes out {mine.split_s / trace.split_s - 1:+.0%}" if mine else ""
+        return compared.planners(came, self.planner, [said + miss])
+
+
+class Batching(Splits):
+    """Splits as measured, and what other planners would make of the speeds that were measured.
+
+    Its settings: ``of`` (learners or collectors), and those of the task, which can be tried out before they are
+    applied.
+    """
+
+    CHECKS: ClassVar[settings.Checks] = _Running.CHECKS
+    SOURCE = _Running
+    case: _Running
+    #: What was in force when something else was applied: field -> value.
+    _before: Mapping[str, object] = MappingProxyType({})
+
+    def fields(self) -> list[ipywidgets.Widget]:
+        """Make the choice of the task and of its members, and a field for each setting."""
+        names = list(self.run.specs) if self.run is not None else []
+        self.panel.steering.task = next(iter(names), None)
+        add = self.panel.fields.add
+        fields = [
+            add("task", ipywidgets.Dropdown, "task", "190px", options=names),
+            add("of", ipywidgets.Dropdown, "show", "170px", options=list(_ROLES)),
+        ]
+        for name, key in _KEYS.items():
+            values = SETTINGS[key].kind.values
+            kind, more = (ipywidgets.Combobox, {"options": values}) if values else (ipywidgets.Text, {})
+            label = _LABELS.get(name, name.replace("_", " "))
+            fields.append(add(name, kind, label, "270px" if values else "170px", continuous_update=False, **more))
+        return fields
+
+    def commands(self) -> dict[str, Command]:
+        """Return the commands of the buttons."""
+        apply = Command(label="change batching", run=self._apply, check=self.panel.steering.check)
+        return {"apply": apply, "compare": super().commands()["compare"]}
+
+    def facts(self) -> Plain:
+        """Return the buttons, and what came of comparing."""
+        facts = self.comparing()
+        reason = self.panel.steering.off or ("" if self.case.wish else "nothing was moved")
+        return {**facts, "buttons": [button("apply", "Apply", reason=reason), *facts["buttons"]]}
+
+    def _apply(self, args: Args) -> str:
+        wish = self.case.wish
+        self._before = {name: self.case.in_force(name) for name, key in _KEYS.items() if key in wish}
+        for key, value in wish.items():
+            self.panel.steering.change(key, value, self.panel.steering.task)
+        return f"changed, {SETTINGS[next(iter(wish))].counts}" if wish else "nothing was moved"
+
+    def folded(self) -> None:
+        """Drop what was applied as soon as something else is in force than before."""
+        self._before = settings.settle(self.panel, self._before, self.case.in_force)

@@ -1,0 +1,1 @@
+"""Show how versions reach hosts: of a run, and tried out."""

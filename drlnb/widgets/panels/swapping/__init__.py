@@ -1,0 +1,1 @@
+"""Show training steps under a byte budget: of a run, and tried out."""

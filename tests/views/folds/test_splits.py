@@ -1,0 +1,132 @@
+"""Splits are folded from the records of a task: counted by hand."""
+
+import math
+
+import pytest
+
+from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.fold import Fold, fold_of
+from tests.views.batching import steps
+from tests.views.batching.steps import FAST, SLOW, STORY
+
+
+def splits(*attempts, role="update"):
+    return fold_of(steps.journal(*attempts)).batchings["a"].roles[role]
+
+
+def known(split):
+    return [(each.member, each.n_planned, each.n_done, each.fate, each.finish_s) for each in split.shares.values()]
+
+
+def test_a_step_has_its_shares_with_what_was_planned_and_what_came():
+    """Times count from the split's plan; the last member's share of the third step came after it was closed."""
+    first, cut, late = splits(STORY).kept
+    assert known(first) == [(FAST, 80, 80, "used", 1.0), (SLOW, 20, 20, "used", 2.0)]
+    assert known(cut) == [(FAST, 60, 60, "used", 1.0), (SLOW, 40, 20, "cut", 1.5)]
+    assert known(late) == [(FAST, 60, 60, "used", 1.0), (SLOW, 40, 40, "late", 4.0)]
+    assert [each.planned_s for each in late.shares.values()] == [0.75, 1.0]
+    assert [round(each.shares[SLOW].hz, 6) for each in (first, cut, late)] == [13.333333, 16.0, 11.428571]
+    assert [(each.duration_s, each.wait_s, each.cause, each.predicted_s) for each in (first, cut, late)] == [
+        (2.0, 0.5, "all", 1.5), (1.5, 0.25, "cut", 1.0), (1.5, 0.5, "deadline", 1.0)
+    ]  # fmt: skip
+    assert math.isnan(first.quorum_s)
+    assert [(each.quorum_s, each.grace_s) for each in (cut, late)] == [(1.0, 0.5), (1.0, 0.5)]
+
+
+def test_every_sample_is_used_or_counted_by_its_reason():
+    """Of 300 samples 240 were used, 20 cut off and 40 late."""
+    of = splits(STORY)
+    assert (of.n_used, of.lost, of.n_losing) == (240, {"cut": 20, "late": 40}, {"cut": 1, "late": 1})
+    assert of.lost_frac == pytest.approx(0.2)
+    assert of.n_used + sum(of.lost.values()) == sum(split.n_planned for split in of.kept)
+
+
+def test_a_gradient_that_came_in_time_and_was_not_applied_is_said():
+    """Too old: it lies at the lead under its key, and the step is made without it."""
+    of = splits([
+        steps.planned(1, 50, 50),
+        steps.share(1.0, 1, FAST, 50),
+        steps.share(2.0, 1, SLOW, 50),
+        steps.closed(1, 50, 2.0, "deadline", **{"too old": 50}),
+        *steps.applied(2.0, 1, f"1-{FAST}"),
+    ])  # fmt: skip
+    assert [each[3] for each in known(of.kept[0])] == ["used", "not used"]
+    assert of.lost == {"too old": 50}
+
+
+@pytest.mark.parametrize(("number", "n_used"), [(1, 0), (0, 1)])
+def test_a_lease_that_ends_leaves_its_split_unfinished(number, n_used):
+    """A step is computed anew as a whole; of a round's gradient the parts that are there are kept. Nothing is lost."""
+    part = steps.share(1.0, 1, FAST, 1) if number else steps.gradient(1.0, 0, FAST, round=1)
+    of = splits([steps.planned(number, 1, 1), part, steps.planned(number and 2, 1, 0)])
+    assert [(each.cause, each.n_used) for each in of.kept] == [("lease ended", n_used), ("", 0)]
+    assert math.isnan(of.kept[0].duration_s)
+    assert of.lost == {}
+
+
+def test_a_rounds_gradient_is_whole_when_its_last_share_is_there():
+    """Three collectors' shares, two of them on the fast slot; others' gradients and a second copy change nothing."""
+    of = splits([
+        steps.planned(0, 2, 1, speeds=(2.0, 1.0)),
+        steps.gradient(0.5, 0, FAST, 0.5, round=1),
+        steps.gradient(0.6, 0, "n9/cpu0", 0.5, round=1),
+        steps.gradient(0.7, 0, FAST, 0.5, round=7),
+        steps.gradient(1.0, 1, FAST, 0.25, round=1),
+        steps.gradient(3.0, 2, SLOW, 2.0, round=1),
+        steps.gradient(4.0, 2, SLOW, 2.0, round=1),
+    ])  # fmt: skip
+    (split,) = of.kept
+    assert known(split) == [(FAST, 2, 2, "used", 1.0), (SLOW, 1, 1, "used", 3.0)]
+    assert (split.cause, split.duration_s, split.n_used, split.wait_s) == ("all", 3.0, 3, 1.0)
+    assert split.shares[FAST].compute_s == 0.75
+
+
+def test_collectors_share_the_steps_of_a_round():
+    """Each is done when its experience is there; speeds are steps per second of acting."""
+    of = splits(
+        [
+            steps.steps_planned(30, 10),
+            steps.arrived(3.0, 0, 2.5),
+            steps.arrived(4.0, 1, 4.0),
+            steps.words.RoundClosed(round=0, n_samples=80),
+        ],
+        role="collect",
+    )
+    (split,) = of.kept
+    assert known(split) == [("0", 30, 30, "used", 3.0), ("1", 10, 10, "used", 4.0)]
+    assert [each.hz for each in split.shares.values()] == [12.0, 2.5]
+    assert (split.cause, split.n_used, split.duration_s, split.wait_s) == ("all", 40, 4.0, 0.5)
+
+
+def test_settings_are_those_that_it_began_with_and_then_those_that_were_set():
+    """A mark stands behind the splits that had begun."""
+    journal = steps.journal([*STORY, steps.changed(8.0, "quorum", 0.5)], batching={"late": "drop"})
+    of = fold_of(journal).batchings["a"]
+    assert of.settings == {
+        "batching.planner": "jump-reset", "batching.collect": "equal", "batching.late": "drop", "batching.quorum": 0.5,
+    }  # fmt: skip
+    assert of.marks["update"] == [(3, "quorum: 0.5")]
+
+
+def test_it_is_the_same_in_pieces_and_at_once():
+    """Whatever the cutting."""
+    entries = list(entries_of(steps.journal(STORY)))
+    pieces = Fold()
+    for entry in entries:
+        pieces.feed([entry])
+    assert list(pieces.batchings["a"].roles["update"].kept) == list(splits(STORY).kept)
+
+
+def test_of_a_long_run_the_newest_splits_are_kept_and_all_are_counted():
+    """Two thousand steps of one sample each, each of them lost or used."""
+    records = []
+    for n in range(1, 2001):
+        records += [
+            steps.planned(n, 1, 1),
+            steps.share(float(n), n, FAST, 1),
+            steps.closed(n, 1, 1.0, "deadline", late=1),
+        ]
+    of = splits(records)
+    assert len(of.kept) == 1024
+    assert next(iter(of.numbered()))[0] == 977
+    assert (of.n_used, of.lost, of.n_begun, of.n_closed) == (2000, {"late": 2000}, 2000, 2000)
