@@ -9,8 +9,8 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import safetensors.torch
@@ -48,8 +48,7 @@ _MIDST_S = 0.05
 _LR, _LONGEST_S = 0.05, 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(NamedTuple):
     """One step that was shared."""
 
     #: Seconds from the orders of its shares to its last gradient, and when its step was made.
@@ -58,8 +57,7 @@ class Split:
     loss: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
+class _Shared(NamedTuple):
     """What one training came to."""
 
     began_t: float

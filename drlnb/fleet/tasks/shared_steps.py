@@ -8,8 +8,7 @@ samples.  Here that law is tried on some samples, with copies of module and loss
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drlnb.fleet.plain import first_line
 from drlnb.records.errors import ConfigError
@@ -34,17 +33,6 @@ _WAYS_OUT = (
 )
 #: What is refused where parameters shall be those of one learner.
 _DRAWS = "draws random numbers, and several learners draw others than one; take n_learners=1, or exact=False"
-
-
-@dataclass(frozen=True, slots=True)
-class _Law:
-    """The loss of some samples, and what their parts' losses come to."""
-
-    whole: float
-    parts: float
-    holds: bool
-    #: Random numbers were drawn for it.
-    drew: bool
 
 
 def refuse_unequal(
@@ -88,6 +76,16 @@ def refuse_unequal(
     return norms and (
         f"{norms} normalises each learner's share by itself: not equal to one big batch (exact=True refuses it)"
     )
+
+
+class _Law(NamedTuple):
+    """The loss of some samples, and what their parts' losses come to."""
+
+    whole: float
+    parts: float
+    holds: bool
+    #: Random numbers were drawn for it.
+    drew: bool
 
 
 def _problem(law: _Law, n_samples: int) -> str:
