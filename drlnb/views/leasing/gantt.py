@@ -6,7 +6,7 @@ import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Floats
+from drlnb.views.drawing.payload import Floats, picked
 from drlnb.views.drawing.pictures import lanes_of, picture, timeline
 from drlnb.views.drawing.view import Column, Numbers, View, numbered, table
 from drlnb.views.folds.fold import Fold, fold_of
