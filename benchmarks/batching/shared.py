@@ -205,12 +205,17 @@ def simulated_rows(live: Sequence[_Shared], trace: Contention) -> Iterator[Row]:
     medians, means = [statistics.median(each) for each in wholes], [statistics.fmean(each) for each in wholes]
     words = f"{trace.n_splits} splits of two members that follow a trace"
     off = [abs(each / sim.median_s - 1.0) for each in medians]
-    yield Row(
-        "m8-off", f"difference of the median split to the simulated one, {words}", off, "", bar=Bar("value", _OFF)
-    )
+    title, bar = f"difference of the median split to the simulated one, {words}", Bar("value", _OFF)
+    yield Row("m8-off", title, off, "", bar=bar, origin="emulated")
     against = "the simulator on the same trace"
     for name, mine, theirs in (("median", medians, sim.median_s), ("mean", means, sim.split_s)):
-        yield Row(f"m8-{name}", f"{name} split, {words}", against=against, **pair_up(mine, [theirs] * len(mine)))
+        yield Row(
+            f"m8-{name}",
+            f"{name} split, {words}",
+            against=against,
+            origin="emulated",
+            **pair_up(mine, [theirs] * len(mine)),
+        )
 
 
 # ------------------------------------------------------------------ M11
