@@ -67,6 +67,7 @@ class Shares:
                 learner.changed()
                 load_parameters(learner.module, parts[0])
             model.got(command.parameters)
+        arrived_t = time.perf_counter()
         if not model.follow(header):
             return {"op": "need-plan"}, []
 
@@ -74,12 +75,12 @@ class Shares:
             self._alive(command.fence)
             return self._cut != (command.fence, command.split)
 
-        started = time.perf_counter()
+        began_t = time.perf_counter()
         gradient = compute_share(learner, command.step, command.first, command.n, command.chunk, goes_on)
-        ended = time.perf_counter()
+        ended_t = time.perf_counter()
         event = gradient._asdict()
         packed = event.pop("packed")
-        event |= {"compute_s": ended - started, "age_s": ended - model.since, "moved_bytes": n_moved}
+        event |= {"compute_s": ended_t - began_t, "age_s": ended_t - arrived_t, "moved_bytes": n_moved}
         return self._answer("shared", header, event, [packed], plain(model.swaps()))
 
     def apply(self, header: Plain, payload: memoryview) -> Reply:
@@ -94,6 +95,7 @@ class Shares:
         with arrived(header, payload) as parts:
             if len(parts) != len(command.keys):
                 return {"op": "refused", "reason": f"not all gradients of step {command.step} are here"}, []
+            model.got("")  # half a step is nothing
             cosines = apply_gradients(learner, command.step, parts, command.denominators)
         model.got(header.get("key", ""))
         packed = [pack_parameters(learner.module, learner.as_made)] if command.others else []
