@@ -9,8 +9,8 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import safetensors.torch
@@ -48,8 +48,7 @@ _MIDST_S = 0.05
 _LR, _LONGEST_S = 0.05, 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(NamedTuple):
     """One step that was shared."""
 
     #: Seconds from the orders of its shares to its last gradient, and when its step was made.
@@ -58,8 +57,7 @@ class Split:
     loss: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
+class _Shared(NamedTuple):
     """What one training came to."""
 
     began_t: float
@@ -207,12 +205,17 @@ def simulated_rows(live: Sequence[_Shared], trace: Contention) -> Iterator[Row]:
     medians, means = [statistics.median(each) for each in wholes], [statistics.fmean(each) for each in wholes]
     words = f"{trace.n_splits} splits of two members that follow a trace"
     off = [abs(each / sim.median_s - 1.0) for each in medians]
-    yield Row(
-        "m8-off", f"difference of the median split to the simulated one, {words}", off, "", bar=Bar("value", _OFF)
-    )
+    title, bar = f"difference of the median split to the simulated one, {words}", Bar("value", _OFF)
+    yield Row("m8-off", title, off, "", bar=bar, origin="emulated")
     against = "the simulator on the same trace"
     for name, mine, theirs in (("median", medians, sim.median_s), ("mean", means, sim.split_s)):
-        yield Row(f"m8-{name}", f"{name} split, {words}", against=against, **pair_up(mine, [theirs] * len(mine)))
+        yield Row(
+            f"m8-{name}",
+            f"{name} split, {words}",
+            against=against,
+            origin="emulated",
+            **pair_up(mine, [theirs] * len(mine)),
+        )
 
 
 # ------------------------------------------------------------------ M11
