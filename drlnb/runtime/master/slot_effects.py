@@ -9,6 +9,7 @@ from drlnb.planning.swapping.machine import RULES
 from drlnb.records import round as words
 from drlnb.records.base import Facts
 from drlnb.records.columns import batching, leasing, swapping
+from drlnb.records.common import SlotWork
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
@@ -27,17 +28,6 @@ __all__ = ["SlotEffects"]
 _EVENTS = {kind.__name__: kind for kind in RULES if kind.__module__ == swapping.__name__}
 #: Plans of swapping that are kept: commands that are under way may name one before the present one.
 _PLANS = 8
-#: What computes on a slot.
-_Work = (
-    words.ComputeGradient
-    | leasing.KeepGradient
-    | leasing.RestoreGradients
-    | batching.ComputeShare
-    | batching.ApplyGradients
-    | words.FinishRound
-    | batching.JoinRound
-    | words.InitialiseParameters
-)
 
 
 class SlotEffects:
@@ -79,7 +69,7 @@ class SlotEffects:
         self.m.host.feed(words.LeaseClosed, fence=command.fence)
 
     async def _compute(
-        self, op: str, command: _Work, payload: Payload = b"", flat: Payload | None = None, /, **more: object
+        self, op: str, command: SlotWork, payload: Payload = b"", flat: Payload | None = None, /, **more: object
     ) -> Plain | None:
         """Have the slot's executor work; feed the event of a failure and return None then.
 
@@ -169,7 +159,9 @@ class SlotEffects:
                 which = {name: getattr(command, name) for name in ("collector", "round", "fence", "slot")}
                 self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
-    async def with_state(self, op: str, command: _Work, payload: Payload, more: Plain, settings: Facts) -> Plain | None:
+    async def with_state(
+        self, op: str, command: SlotWork, payload: Payload, more: Plain, settings: Facts
+    ) -> Plain | None:
         """Have the executor work, with the task's training state if it does not hold it."""
         more["settings"] = {key.removeprefix(PREFIX): value for key, value in settings.items()}
         reply = await self._compute(op, command, payload, **more, n_state=0)

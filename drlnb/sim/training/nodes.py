@@ -11,6 +11,7 @@ from drlnb.records import round as words
 from drlnb.records.base import Event, shared
 from drlnb.records.columns import batching, warmup
 from drlnb.records.columns.leasing import GradientKept, GradientsRestored, KeepGradient, RestoreGradients
+from drlnb.records.common import SlotWork
 from drlnb.sim.costs import Durations
 from drlnb.sim.distribution.network import Network
 from drlnb.sim.driver import Clock, Effects, Hosted
@@ -30,16 +31,6 @@ _KEPT = ("version", "n_rounds", "n_timesteps", "episodes", "eval_best", "swappin
 
 #: Fields of :class:`~drlnb.records.round.TaskOpened` but for time and attempt.
 Checkpoint = Mapping[str, Any]
-_Work = (
-    words.InitialiseParameters
-    | words.ComputeGradient
-    | batching.ComputeShare
-    | batching.ApplyGradients
-    | batching.JoinRound
-    | KeepGradient
-    | RestoreGradients
-    | words.FinishRound
-)
 
 
 @dataclass(slots=True)
@@ -179,7 +170,7 @@ class NodesSide:
         return self._processes[collector] == (node, number) and node in self.pool.live_nodes
 
     # ------------------------------------------------------------------ executors
-    def _submit(self, command: _Work, duration_s: float, kind: type[Event], **answer: object) -> None:
+    def _submit(self, command: SlotWork, duration_s: float, kind: type[Event], **answer: object) -> None:
         """Occupy the command's slot so long, then feed the answer."""
         # At the first use, not at the grant: a grant that the machine returns must not shut the lease in use out.
         self.store.learn(command.fence, self.attempt)
@@ -187,7 +178,7 @@ class NodesSide:
         executor, switch_s = self.pool.executors[command.slot], self.workload.costs.switch_s
         executor.submit(command.fence, duration_s, done, tenant=self.task, switch_s=switch_s)
 
-    def _answer(self, command: _Work, kind: type[Event], answer: Mapping[str, object]) -> None:
+    def _answer(self, command: SlotWork, kind: type[Event], answer: Mapping[str, object]) -> None:
         """Feed what an executor has done: its gradient steps first, where it made some."""
         if isinstance(command, words.FinishRound):
             for event, values in self.steps.made(command):
