@@ -31,16 +31,16 @@ class _Frame:
     """What the header of a frame says of what is exchanged."""
 
     op: str
+    #: Keys of what the executor needs.
+    needs: Sequence[str]
+    #: Under which key the result shall be kept, and at which nodes, by their addresses.
+    key: str
+    to: Sequence[str]
     task: str
     attempt: int
     fence: Fence
     round: int
     split: int
-    #: Under which key the result shall be kept, and at which nodes, by their addresses.
-    key: str
-    to: Sequence[str]
-    #: Keys of what the executor needs.
-    needs: Sequence[str]
 
     @classmethod
     def of(cls, header: Plain) -> "_Frame":
