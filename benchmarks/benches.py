@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from benchmarks.batching import fitted, shared
 from benchmarks.batching import live as batching_live
 from benchmarks.batching import simulated as batching
 from benchmarks.distribution import handover, hops, network, staleness
@@ -50,8 +51,14 @@ _WARMUP_LIVE = Bench(
 )
 _BATCHING_LIVE = Bench(
     "batching-live",
-    "Train with one learner and with two, in real processes and modelled time.",
-    {"gang": batching_live.gang},
+    "Train with one learner and with two, in real processes.",
+    {
+        "gang": batching_live.gang,
+        "fit-plain": fitted.fit_plain,
+        "fit-unequal": shared.fit_unequal,
+        "fit-simulated": shared.fit_simulated,
+        "fit-killed": shared.fit_killed,
+    },
     BatchingLive,
 )
 _ALL = (

@@ -128,6 +128,7 @@ class BatchingLive:
 
     repeats: int = option(3, "trainings of each way", least=1)
     rounds: int = option(30, "rounds of each that count", least=2)
+    steps: int = option(96, "steps of supervised work, of about 100 ms each", least=40)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,27 +3,32 @@
 import contextlib
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from drlnb.fleet.launch import Files
 from drlnb.fleet.plain import COUNT, Plain, by_name, first_line
 from drlnb.fleet.tasks.planners import chosen, without_effect
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
+from drlnb.fleet.tasks.shared_steps import MOST_TRIED, refuse_unequal
 from drlnb.fleet.tasks.task import NAME
 from drlnb.fleet.training import Training
 from drlnb.planning.settings import BUDGETS
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import POSITIVE, fitting, optional, quoted
+from drlnb.records.settings import FLAG, POSITIVE, fitting, is_whole, optional, quoted
 from drlnb.records.spec import LIMITS, FitWork
 from drlnb.records.units import read_bytes
 from drlnb.rl.pickled import display_name
 from drlnb.runtime.files.run_directory import FIT
-from drlnb.runtime.ipc.pickled_work import pack_work
+from drlnb.runtime.ipc.pickled_work import copies, pack_work
 
 if TYPE_CHECKING:
     import torch
+
+    from drlnb.runtime.children.data_sets import Indexed
 
 __all__ = ["fit"]
 
@@ -53,6 +58,8 @@ def fit(
     n_epochs: int,
     evaluate: Callable[..., object] | None = None,
     max_grad_norm: float | None = None,
+    n_learners: int = 1,
+    exact: bool = False,
     seed: int = 0,
     memory_budget: str | int | None = None,
     planners: Mapping[str, object] | str | None = None,
@@ -74,7 +81,8 @@ def fit(
         With ``__len__`` and ``__getitem__``, of samples ``(input, target)``; or a function or class without arguments
         that makes one, which is called here for its length, and in each process that trains.
     loss
-        ``(output, target) -> `` tensor without axes.
+        ``(output, target) -> `` tensor without axes, or ``(loss, denominator)``: beside it what it was divided by,
+        which counts with several learners where that is not the number of samples.
     optimizer
         Class, or function, that makes an optimiser of ``module.parameters()`` and `optimizer_kwargs`.
     optimizer_kwargs
@@ -88,12 +96,18 @@ def fit(
         on its device: rows ``eval/NAME`` of the metrics.
     max_grad_norm
         Norm to which each step's gradient is clipped, as by ``torch.nn.utils.clip_grad_norm_``; None: it is not.
+    n_learners
+        Slots that compute each step's gradient side by side, in shares that follow their speeds; with fewer where no
+        more are up.  Parameters are then those of one learner but for the rounding of sums and for random numbers.
+    exact
+        Refuse a module for which that is not so, such as one with dropout or batch normalisation.
     seed
         Of the order of samples and of the random numbers of torch, numpy and Python.
     memory_budget
         Bytes that a step may use on its device, such as ``8GiB``; None: any number, and nothing is swapped.
     planners, settings
-        As of :meth:`drlnb.fleet.fleet.Fleet.train`; those of collectors are refused.
+        As of :meth:`drlnb.fleet.fleet.Fleet.train`; those of collectors are refused, and those of several learners
+        where there is one.
     name
         Of the task.
     out, on_existing
@@ -111,29 +125,43 @@ def fit(
     RunLocked, SpecMismatch
         As of :meth:`drlnb.fleet.fleet.Fleet.train`.
     """
+    several = is_whole(n_learners, 2)
     problems = [
         *_wrong_parts(module, loss, optimizer, evaluate),
         COUNT.problem("batch_size", batch_size),
         COUNT.problem("n_epochs", n_epochs),
+        LIMITS["n_learners"].problem("n_learners", n_learners),
+        FLAG.problem("exact", exact),
         LIMITS["seed"].problem("seed", seed),
         _NORM.problem("max_grad_norm", max_grad_norm),
         BUDGETS.problem("memory_budget", memory_budget),
         _NAMED.problem("name", name),
-        *without_effect(planners if isinstance(planners, Mapping) else ()),
-        *without_effect(settings if isinstance(settings, Mapping) else ()),
+        *without_effect(planners if isinstance(planners, Mapping) else (), several=several),
+        *without_effect(settings if isinstance(settings, Mapping) else (), several=several),
     ]
     if found := [problem for problem in problems if problem]:
         raise ConfigError(found)
+    quorum = settings.get("batching.quorum", 1.0) if isinstance(settings, Mapping) else 1.0
+    if exact and quorum != 1.0:
+        raise ConfigError(f"exact=True needs every sample of a step: batching.quorum must be 1.0 (all), got {quorum}")
+    if batch_size < n_learners:
+        raise ConfigError(f"batch_size must be >= n_learners = {n_learners}, got {batch_size}: samples are not divided")
     kwargs = dict(by_name("optimizer_kwargs", optimizer_kwargs))
     rules = chosen(planners)
-    others = {"loss": loss, "optimizer": optimizer, "optimizer_kwargs": kwargs, "evaluate": evaluate}
+    others = {
+        "loss": _divided(loss) if several else loss,
+        "optimizer": optimizer,
+        "optimizer_kwargs": kwargs,
+        "evaluate": evaluate,
+    }
     _refuse_kind(dataset)
     program, data = pack_work(module, dataset, others)
     with _left_alone():
-        n_samples = _length(dataset, seed, batch_size)
+        made = _made(dataset, seed, batch_size)
         _refuse_optimizer(module, optimizer, kwargs)
         _refuse_unsaved(module)
         budget_bytes = _budget(module, memory_budget)
+    n_samples = len(made)
     files = {
         f"{kind}-{hashlib.sha256(content).hexdigest()[:32]}.pickle": content
         for kind, content in (("program", program), ("data", data))
@@ -154,8 +182,11 @@ def fit(
         total_timesteps=n_steps,
         seed=seed,
         memory_budget_bytes=budget_bytes,
+        n_learners=n_learners,
     )
     spec = run_spec((work,), rules, settings=settings)
+    if several:
+        _refuse_unshared(module, partial(copies, program, dataset, 2), made, work, exact=exact)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 
 
@@ -209,8 +240,8 @@ def _refuse_kind(dataset: object) -> None:
         )
 
 
-def _length(dataset: object, seed: int, batch_size: int) -> int:
-    """Return the samples of a data set, or of what makes it; raise ConfigError if it cannot be trained on."""
+def _made(dataset: object, seed: int, batch_size: int) -> "Indexed":
+    """Return a data set, or what it makes; raise ConfigError if it cannot be trained on."""
     from drlnb.runtime.children.data_sets import batch_of, made_of
 
     try:
@@ -226,7 +257,7 @@ def _length(dataset: object, seed: int, batch_size: int) -> int:
         raise ConfigError(f"dataset has {n_samples:,} samples, less than batch_size = {batch_size:,}")
     if not (isinstance(batch, list | tuple) and len(batch) == 2):
         raise ConfigError(f"each sample of dataset must be a pair (input, target), got {quoted(batch)}")
-    return n_samples
+    return made
 
 
 def _refuse_optimizer(module: "torch.nn.Module", optimizer: Callable[..., object], kwargs: Plain) -> None:
@@ -269,3 +300,26 @@ def _budget(module: "torch.nn.Module", memory_budget: str | int | None) -> int |
     if problem := budget_problem(module, n_bytes := read_bytes(memory_budget)):
         raise ConfigError(problem)
     return n_bytes
+
+
+def _divided(loss: Callable[..., object]) -> Callable[..., object]:
+    from drlnb.rl.objectives.denominators import divided
+
+    return divided(loss)
+
+
+def _refuse_unshared(
+    module: "torch.nn.Module", copies: Callable[[], list[Any]], dataset: "Indexed", work: FitWork, *, exact: bool
+) -> None:
+    """Raise ConfigError if several learners would not train what one trains; warn where that is so of a layer."""
+    from drlnb.runtime.children.data_sets import indices_of
+
+    def read() -> Sequence[object]:
+        indices = indices_of(work, 0)[:MOST_TRIED]
+        at_once = getattr(dataset, "__getitems__", None)
+        return list(at_once(indices)) if at_once else [dataset[index] for index in indices]
+
+    with _left_alone():
+        said = refuse_unequal(module, copies, read, exact=exact)
+    if said:
+        warnings.warn(said, RuntimeWarning, stacklevel=3)

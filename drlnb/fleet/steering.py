@@ -2,7 +2,7 @@
 
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.plain import checked_plain
-from drlnb.fleet.tasks.planners import without_effect
+from drlnb.fleet.tasks.planners import not_of_rounds, without_effect
 from drlnb.fleet.watch import Watch, known, refuse_task, status_of
 from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
@@ -48,8 +48,12 @@ def change(watch: Watch, key: str, value: object, task: str | None, *, try_only:
     if not specs:
         names = ", ".join(f"{name} is {row.state}" for name, row in meant.items())
         raise ConfigError(f"task {names}: nothing is left to change")
-    if all(isinstance(spec, FitWork) for spec in specs) and (problems := without_effect([key])):
-        raise ConfigError(problems)
+    idle = [
+        without_effect([key], several=spec.n_learners > 1) if isinstance(spec, FitWork) else not_of_rounds([key])
+        for spec in specs
+    ]
+    if all(idle):
+        raise ConfigError(idle[0])
     if owner(key):
         values = [checked_plain(key, value)]
     elif key.startswith(PREFIX):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 from drlnb.planning.batching import BATCHING, COLLECT
+from drlnb.planning.batching.gather import MANY, Gathering, gathering_problem
 from drlnb.planning.distribution import DISTRIBUTION
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
@@ -27,6 +28,7 @@ __all__ = [
     "SETTINGS",
     "SLOT_KEYS",
     "TASK_KEYS",
+    "TASK_ROOMS",
     "as_config",
     "begun_with",
     "owner",
@@ -37,7 +39,9 @@ __all__ = [
     "unknown_setting",
 ]
 
-_ROOMS: tuple[type[Declared], ...] = (LeasingSettings, WarmupSettings)
+_ROOMS: tuple[type[Declared], ...] = (LeasingSettings, WarmupSettings, Gathering)
+#: Rooms whose settings a round machine is configured with by the room's name.
+TASK_ROOMS = ("warmup", "swapping", "batching")
 _UNPLAYED = "no preview plays it"
 #: Which slots there are is the pool's to say: see :func:`setting_problem`.
 _SLOT = Setting(kind=ANYTHING, default=None, unfelt=_UNPLAYED)
@@ -176,8 +180,7 @@ def begun_with(planners: Facts, settings: Facts) -> Row:
     {'leasing.hold': 'last', 'warmup.rho': 2.0}
     """
     known = {f"leasing.{name}": value for name, value in settings.items()}
-    rooms = ("warmup", "swapping", "batching")
-    known |= {f"{room}.{name}": value for room in rooms for name, value in settings.get(room, {}).items()}
+    known |= {f"{room}.{name}": value for room in TASK_ROOMS for name, value in settings.get(room, {}).items()}
     known |= {key: planners[each.decision] for key, each in SETTINGS.items() if each.decision in planners}
     return {key: known[key] for key in TASK_KEYS if key in known}
 
@@ -211,7 +214,13 @@ def as_config(changes: Facts) -> dict[str, Row]:
 
 
 def setting_problem(
-    key: str, value: object, *, in_force: Facts | None = None, can_snapshot: bool = False, slots: Collection[str] = ()
+    key: str,
+    value: object,
+    *,
+    in_force: Facts | None = None,
+    can_snapshot: bool = False,
+    n_learners: int | None = None,
+    slots: Collection[str] = (),
 ) -> str:
     """Return why a setting of scheduling cannot have a value; empty if it can.
 
@@ -225,6 +234,8 @@ def setting_problem(
         What the other settings are now, where that is not the default.
     can_snapshot
         Whether the task's environments can be frozen and thawed: ``respawn`` needs that.
+    n_learners
+        The task's, where they share steps; None: that is not known.
     slots
         Names of the slots that the pool has.
 
@@ -237,17 +248,20 @@ def setting_problem(
     """
     if key in SLOT_KEYS:
         return _slot_problem(key, value, slots)
-    return "; ".join(settings_problems({key: value}, in_force=in_force, can_snapshot=can_snapshot))
+    changes = {key: value}
+    return "; ".join(settings_problems(changes, in_force=in_force, can_snapshot=can_snapshot, n_learners=n_learners))
 
 
-def settings_problems(changes: Facts, *, in_force: Facts | None = None, can_snapshot: bool = False) -> list[str]:
+def settings_problems(
+    changes: Facts, *, in_force: Facts | None = None, can_snapshot: bool = False, n_learners: int | None = None
+) -> list[str]:
     """Return why some settings cannot have their values together; empty if they can.
 
     Parameters
     ----------
     changes
         Key -> new value.
-    in_force, can_snapshot
+    in_force, can_snapshot, n_learners
         As of :func:`setting_problem`.
 
     Examples
@@ -268,7 +282,17 @@ def settings_problems(changes: Facts, *, in_force: Facts | None = None, can_snap
     problems += [text for key, value in others.items() if (text := SETTINGS[key].kind.problem(key, value))]
     if problem := mode_problem(changes.get("warmup.collector_mode"), can_snapshot=can_snapshot):
         problems.append(f"warmup.{problem}")
-    return problems
+    return problems or _of_gathering(changes, then, n_learners)
+
+
+def _of_gathering(changes: Facts, then: Facts, n_learners: int | None) -> list[str]:
+    """Return what is wrong with settings of shared steps beside each other, each of which is good by itself."""
+    keys = {f"{Gathering.ROOM}.{name}": name for name in Gathering.declared()}
+    if keys.keys().isdisjoint(changes):
+        return []
+    gathering = Gathering(**{name: then[key] for key, name in keys.items() if key in then})
+    problem = gathering_problem(gathering, n_learners or MANY)
+    return [f"{Gathering.ROOM}.{problem}"] if problem else []
 
 
 def _blamed(text: str, given: Collection[str]) -> str:

@@ -10,6 +10,7 @@ import torch
 import drlnb
 from drlnb.fleet.fit import fit
 from drlnb.fleet.policies.modules import load_module
+from drlnb.records.errors import ConfigError
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.networks.same_bits import one_thread
 from drlnb.runtime.children.fit import FitLearner
@@ -107,3 +108,24 @@ def test_the_schedule_of_the_page_is_kept_in_the_groups():
         rates.append(optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([1.0 + 0.5**0.5, 1.0, 1.0 - 0.5**0.5, 0.0])
     assert optimizer.state_dict()["param_groups"][0]["step"] == 4
+
+
+@pytest.mark.usefixtures("_alone")
+def test_the_masked_loss_of_the_page_is_one_that_several_learners_share():
+    """It is PyTorch's mean over tokens that count, and says how many these are; without that it is refused."""
+    names = {"torch": torch}
+    exec(block("docs/batching.md", "masked"), names)
+    masked_loss, numbers = names["masked_loss"], torch.Generator().manual_seed(1)
+    tokens = torch.randint(1, 7, (12, 5), generator=numbers)
+    tokens[::2, 1:] = 0
+    data = torch.utils.data.TensorDataset(tokens, tokens)
+    module = torch.nn.Embedding(7, 7)
+    loss, n = masked_loss(module(tokens), tokens)
+    wanted = torch.nn.functional.cross_entropy(module(tokens).flatten(0, 1), tokens.flatten(), ignore_index=0)
+    assert torch.allclose(loss, wanted)
+    assert n == 6 * 5 + 6 * 1
+    fleet, given = SimpleNamespace(begin=lambda *parts, **more: "begun"), {"batch_size": 6, "n_epochs": 1}
+    given |= {"optimizer": torch.optim.Adam, "n_learners": 2}
+    assert fit(fleet, module, data, masked_loss, **given) == "begun"
+    with pytest.raises(ConfigError, match="as the mean of two parts of them"):
+        fit(fleet, module, data, lambda *parts: masked_loss(*parts)[0], **given)

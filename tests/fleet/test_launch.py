@@ -185,6 +185,10 @@ def test_what_no_message_can_hold_is_refused_by_name(given, name):
         ({"warmup.rhoo": 3}, "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?"),
         ({"warmup.rho": 0, "warmup.window": 1.5}, "rho must be a number from 1e-9 to 1e9, got 0"),
         ({"warmup.min_rounds": 20, "warmup.window": 16}, "min_rounds must be <= window and filter_window (16), got 20"),
+        (
+            {"batching.late": "drop", "batching.quorum": 0.5},
+            "batching.late has no effect on a task with collectors: only",
+        ),
         ({"slot.drain": "0/cpu0"}, "slot.drain belongs to the pool: fleet.set('slot.drain', '0/cpu0')"),
     ],
 )

@@ -113,16 +113,20 @@ def test_a_task_that_was_started_again_elsewhere_is_watched_again(run, link):
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("n_learners", "key", "said"),
     [
-        ("warmup.rho", "warmup.rho has no effect on supervised work: it has one learner and no collectors"),
-        ("distribution.plan", "distribution.plan has no effect on supervised work: it has one learner"),
-        ("rl.learning_rate", "rl.learning_rate is a setting of an algorithm, and task fit has none"),
+        (1, "warmup.rho", "warmup.rho has no effect on supervised work: it has one learner and no collectors"),
+        (1, "distribution.plan", "distribution.plan has no effect on supervised work: it has one learner"),
+        (1, "batching.quorum", "batching.quorum has no effect on supervised work: it has one learner"),
+        (1, "batching.planner", "batching.planner has no effect on supervised work: it has one learner"),
+        (1, "rl.learning_rate", "rl.learning_rate is a setting of an algorithm, and task fit has none"),
+        (2, "batching.collect", "batching.collect has no effect on supervised work: it has no collectors"),
+        (2, "warmup.rho", "warmup.rho has no effect on supervised work: it has no collectors"),
     ],
 )
-def test_supervised_work_refuses_what_would_change_nothing(link, tmp_path, key, said):
-    """A setting of collectors or of an algorithm is refused while it trains, and is not sent."""
-    spec = FitWork(name="fit", program="m:f", total_timesteps=10)
+def test_supervised_work_refuses_what_would_change_nothing(link, tmp_path, n_learners, key, said):
+    """A setting of collectors, of an algorithm or of several learners is refused while it trains, and is not sent."""
+    spec = FitWork(name="fit", program="m:f", total_timesteps=10, n_learners=n_learners)
     folder = RunDir(tmp_path / "run")
     folder.create({"run": "r1", "tasks": [spec.to_plain()]})
     link.known = [{"run": "r1", "state": "running", "tasks": {"fit": {"state": "running", "reason": ""}}}]
@@ -132,3 +136,22 @@ def test_supervised_work_refuses_what_would_change_nothing(link, tmp_path, key, 
     made.close()
     assert str(caught.value).startswith(said)
     assert not link.asked
+
+
+@pytest.mark.parametrize("name", ["quorum", "deadline_s", "max_age_s", "late"])
+def test_whom_a_step_waits_for_is_set_of_shared_steps_alone(link, run, tmp_path, name):
+    """Rounds of collectors leave nothing out, so such a setting is refused there; work of several learners has it."""
+    with pytest.raises(ConfigError) as caught:
+        run.set(f"batching.{name}", 0.5)
+    about = "has no effect on a task with collectors: only the steps of fleet.fit can leave samples out"
+    assert str(caught.value) == f"batching.{name} {about}"
+    spec = FitWork(name="fit", program="m:f", total_timesteps=10, n_learners=2)
+    folder = RunDir(tmp_path / "fit")
+    folder.create({"run": "r1", "tasks": [spec.to_plain()]})
+    link.known = [{"run": "r1", "state": "running", "tasks": {"fit": {"state": "running", "reason": ""}}}]
+    made = Training(Follower(link, "r1", (spec,), folder))
+    sent = []
+    link.set = lambda run, key, value, task: sent.append((key, value))
+    made.set(f"batching.{name}", 0.5)
+    made.close()
+    assert sent == [(f"batching.{name}", 0.5)]

@@ -155,11 +155,13 @@ def test_every_default_is_a_value_of_its_kind(key):
 TAKEN_BACK = {
     "swapping.memory_budget_bytes": [None],
     "swapping.pin": [None, {}],
+    "batching.deadline_s": [None],
+    "batching.max_age_s": [None],
 }
 
 
 @pytest.mark.parametrize("key", TAKEN_BACK)
-def test_a_budget_and_pins_can_be_taken_back(key):
+def test_what_nobody_need_set_can_be_taken_back(key):
     """By the value that they have where nobody has set one."""
     assert [setting_problem(key, value) for value in TAKEN_BACK[key]] == [""] * len(TAKEN_BACK[key])
 

@@ -34,7 +34,8 @@ def test_every_setting_of_the_rooms_can_be_changed():
     rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
-    others |= {"batching.planner", "batching.collect", "distribution.plan", "placement.planner"}
+    others |= {f"batching.{name}" for name in ("planner", "collect", "quorum", "deadline_s", "max_age_s", "late")}
+    others |= {"distribution.plan", "placement.planner"}
     others |= {f"swapping.{name}" for name in ("planner", "memory_budget_bytes", "pin")}
     assert set(SETTINGS) == rooms | others
 
@@ -234,10 +235,9 @@ def test_the_page_says_whose_each_setting_is_and_its_default():
         for key, said in zip(keys, defaults, strict=True):
             if key in SETTINGS:
                 default = SETTINGS[key].default
+                is_short = isinstance(default, float) and key != "batching.quorum"  # of which 1 would be a count
                 assert SETTINGS[key].owner == ("task" if section.startswith("Each task") else "pool")
-                assert said == (
-                    "" if default is None else f"{default:g}" if isinstance(default, float) else f"{default}".lower()
-                )
+                assert said == ("" if default is None else f"{default:g}" if is_short else f"{default}".lower())
 
 
 def test_a_planner_of_the_users_own_is_judged_by_whoever_has_it():

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drlnb.fleet.plain import by_name
+from drlnb.planning.batching.gather import Gathering
 from drlnb.planning.decisions import KINDS, kind_of
 from drlnb.planning.registry import OWN
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.planners import resolve
 
-__all__ = ["CHOICES", "Chosen", "chosen", "without_effect"]
+__all__ = ["CHOICES", "Chosen", "chosen", "not_of_rounds", "without_effect"]
 
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
@@ -79,13 +80,37 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     return Chosen(names=names, own=own)
 
 
-def without_effect(keys: Iterable[object]) -> list[str]:
+def without_effect(keys: Iterable[object], *, several: bool = False) -> list[str]:
     """Return in words which of some decisions or settings would have no effect on supervised work.
+
+    Parameters
+    ----------
+    keys
+        Decisions, or keys of settings.
+    several
+        Whether it has several learners.
 
     Examples
     --------
     >>> without_effect(["hold", "warmup.rho"])
     ['warmup.rho has no effect on supervised work: it has one learner and no collectors']
+    >>> without_effect(["batching", "batching.quorum", "batching.collect"], several=True)
+    ['batching.collect has no effect on supervised work: it has no collectors']
     """
-    about = "has no effect on supervised work: it has one learner and no collectors"
-    return [f"{key} {about}" for key in keys if str(key).partition(".")[0] in _OF_COLLECTORS]
+    about = f"has no effect on supervised work: it has {'' if several else 'one learner and '}no collectors"
+    idle = [str(key) for key in keys if str(key).partition(".")[0] in _OF_COLLECTORS]
+    if several:
+        idle = [key for key in idle if key.partition(".")[0] != "batching" or key == "batching.collect"]
+    return [f"{key} {about}" for key in idle]
+
+
+def not_of_rounds(keys: Iterable[object]) -> list[str]:
+    """Return in words which of some settings would have no effect on tasks with collectors.
+
+    Examples
+    --------
+    >>> not_of_rounds(["batching.late", "batching.planner"])
+    ['batching.late has no effect on a task with collectors: only the steps of fleet.fit can leave samples out']
+    """
+    about = "has no effect on a task with collectors: only the steps of fleet.fit can leave samples out"
+    return [f"{key} {about}" for key in keys if key in {f"batching.{name}" for name in Gathering.names()}]

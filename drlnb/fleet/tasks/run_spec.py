@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 
 from drlnb.fleet.plain import Plain, by_name
-from drlnb.fleet.tasks.planners import Chosen
+from drlnb.fleet.tasks.planners import Chosen, not_of_rounds
 from drlnb.planning.batching import BATCHING, one_learner
 from drlnb.planning.decisions import kind_of
 from drlnb.planning.leasing.requests import PRIORITIES
@@ -20,7 +20,7 @@ from drlnb.planning.settings import BUDGETS, SETTINGS, as_config, owner, setting
 from drlnb.records.errors import ConfigError
 from drlnb.records.kinds import kind_problems
 from drlnb.records.settings import SECONDS
-from drlnb.records.spec import RlWork, WorkSpec, read_work
+from drlnb.records.spec import FitWork, RlWork, WorkSpec, read_work
 from drlnb.rl.algorithms.registry import learners_problem, settings_of
 from drlnb.rl.envs.wrappers import check_wrappers
 from drlnb.rl.heads import Head, bounds
@@ -173,17 +173,20 @@ def run_spec(
         planners=planners.names,
         own_planners=planners.own,
         patent=planners.patent,
-        settings={**acting, **_scheduling(by_name("settings", settings))},
+        settings={**acting, **_scheduling(by_name("settings", settings), specs)},
         versions=versions(),
     )
 
 
-def _scheduling(settings: Plain) -> dict[str, object]:
+def _scheduling(settings: Plain, specs: Sequence[WorkSpec]) -> dict[str, object]:
     """Return dotted keys of scheduling as the round machine's configuration."""
+    shared = [spec.n_learners for spec in specs if isinstance(spec, FitWork)]
     misplaced = {key: text for key, value in settings.items() if (text := _not_at_first(key, value))}
     ours = {key: value for key, value in settings.items() if key not in misplaced}
     # Each task's environment is asked whether it can be snapshot once it has been tried.
-    if problems := [*misplaced.values(), *settings_problems(ours, can_snapshot=True)]:
+    n_learners = min(shared, default=None)
+    problems = [*misplaced.values(), *settings_problems(ours, can_snapshot=True, n_learners=n_learners)]
+    if problems := problems if shared else [*problems, *not_of_rounds(ours)]:
         raise ConfigError(problems)
     return as_config(settings)["settings"]
 

@@ -8,9 +8,24 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import ClassVar, Literal, TypeVar
 
-__all__ = ["CUT_WAIT_S", "Gather", "Gathering", "Late", "Part", "chunk_s", "gathering_problem", "quorum_problem"]
+from drlnb.records.effect import NEXT_STEP
+from drlnb.records.settings import NOT_NEGATIVE, Declared, Kind, choice, fitting, optional, setting
+
+__all__ = [
+    "CUT_WAIT_S",
+    "MANY",
+    "Gather",
+    "Gathering",
+    "Late",
+    "Part",
+    "chunk_s",
+    "gathering_problem",
+    "quorum_problem",
+]
+
+T = TypeVar("T")
 
 #: What becomes of a member that is late.
 Late = Literal["cut", "drop"]
@@ -26,17 +41,53 @@ _CHUNK_S, _CHUNKS = 0.02, 16
 _AGES = 2.0
 
 
+#: More members than any split has.
+MANY = 10**6
+
+
+def quorum_problem(quorum: object, n_members: int) -> str:
+    """Return why that many of some members cannot be waited for; empty if they can.
+
+    Examples
+    --------
+    >>> quorum_problem(0.75, 4), quorum_problem(3, 4)
+    ('', '')
+    >>> quorum_problem(1, 4)
+    'quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 4, got 1'
+    """
+    is_count = isinstance(quorum, int) and not isinstance(quorum, bool)
+    if is_count and (2 <= quorum <= n_members or quorum == n_members == 1):  # type: ignore[operator]  # it is an int
+        return ""
+    if isinstance(quorum, float) and 0 < quorum <= 1:
+        return ""
+    count = f", or a count from 2 to {n_members}" if n_members > 1 else ""
+    return f"quorum must be a fraction above 0 and up to 1.0 (all){count}, got {quorum!r}"
+
+
+def _own(default: T, kind: Kind) -> T:
+    """Declare a setting that is each task's own."""
+    return setting(default, kind, owner="task", counts=NEXT_STEP, unfelt="no preview plays it")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathering:
-    """Whom a split waits for, and for how long."""
+class Gathering(Declared):
+    """Whom a split waits for, and for how long: the settings of a task's steps that several slots share."""
+
+    ROOM: ClassVar[str] = "batching"
 
     #: Members to wait for: a fraction of those that have a share, or as an int a count of at least 2; 1.0: all.
-    quorum: float | int = 1.0
+    quorum: float | int = _own(
+        1.0,
+        fitting(
+            "a fraction above 0 and up to 1.0 (all), or a count from 2 on",
+            lambda value: not quorum_problem(value, MANY),
+        ),
+    )
     #: Seconds that the others have after these; None: 15 % of the time until then.
-    deadline_s: float | None = None
+    deadline_s: float | None = _own(None, optional(NOT_NEGATIVE))
     #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
-    max_age_s: float | None = None
-    late: Late = "cut"
+    max_age_s: float | None = _own(None, optional(NOT_NEGATIVE))
+    late: str = _own("cut", choice("cut", "drop"))
 
     def needed(self, n_live: int) -> int:
         """Return how many of the live members that have a share are waited for."""
@@ -48,7 +99,7 @@ class Gathering:
     @property
     def is_whole(self) -> bool:
         """Whether all are waited for, however many they are."""
-        return not isinstance(self.quorum, int) and self.needed(10**6) == 10**6
+        return not isinstance(self.quorum, int) and self.needed(MANY) == MANY
 
     def grace_s(self, reached_s: float) -> float:
         """Return the seconds that targets have, counted from the answer that made up the number.
@@ -74,25 +125,6 @@ def chunk_s(predicted_s: float) -> float:
     return max(_CHUNK_S, predicted_s / _CHUNKS)
 
 
-def quorum_problem(quorum: object, n_members: int) -> str:
-    """Return why that many of some members cannot be waited for; empty if they can.
-
-    Examples
-    --------
-    >>> quorum_problem(0.75, 4), quorum_problem(3, 4)
-    ('', '')
-    >>> quorum_problem(1, 4)
-    'quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 4, got 1'
-    """
-    is_count = isinstance(quorum, int) and not isinstance(quorum, bool)
-    if is_count and (2 <= quorum <= n_members or quorum == n_members == 1):  # type: ignore[operator]  # it is an int
-        return ""
-    if isinstance(quorum, float) and 0 < quorum <= 1:
-        return ""
-    count = f", or a count from 2 to {n_members}" if n_members > 1 else ""
-    return f"quorum must be a fraction above 0 and up to 1.0 (all){count}, got {quorum!r}"
-
-
 def gathering_problem(gathering: Gathering, n_members: int) -> str:
     """Return why the steps of some members cannot be gathered so; empty if they can.
 
@@ -102,14 +134,17 @@ def gathering_problem(gathering: Gathering, n_members: int) -> str:
     ''
     >>> gathering_problem(Gathering(late="drop"), 2)
     'late has no effect while quorum is 1.0: all are waited for'
+    >>> gathering_problem(Gathering(quorum=0.75, late="drop"), 2)
+    'late has no effect while quorum is 0.75: all 2 are waited for'
     """
     if n_members == 1 and gathering != _ALL:
         return "nobody is waited for: one learner computes each step, or the shares of a round stay whole"
     if problem := quorum_problem(gathering.quorum, n_members):
         return problem
     without = [name for name in ("deadline_s", "max_age_s", "late") if getattr(gathering, name) != getattr(_ALL, name)]
-    if gathering.is_whole and without:
-        return f"{without[0]} has no effect while quorum is 1.0: all are waited for"
+    if without and gathering.needed(n_members) == n_members:
+        who = "all" if gathering.is_whole else f"all {n_members}"
+        return f"{without[0]} has no effect while quorum is {gathering.quorum}: {who} are waited for"
     return ""
 
 

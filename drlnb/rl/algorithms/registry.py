@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import ALGORITHMS, RlWork, WorkSpec
+from drlnb.records.spec import ALGORITHMS, FitWork, RlWork, WorkSpec
 from drlnb.rl.networks.policies import check_spaces
 
 if TYPE_CHECKING:
@@ -98,7 +98,12 @@ def learners_problem(spec: WorkSpec, **changed: object) -> str:
     if isinstance(spec, RlWork):
         why = replace(settings_of(spec), **changed).whole_round(spec.n_envs)
         return why and f"n_learners must be 1 for {spec.algo} here, got {spec.n_learners}: {why}"
-    return f"n_learners must be 1 for supervised work, got {spec.n_learners}: its steps are computed on one slot"
+    if isinstance(spec, FitWork) and spec.data is not None:
+        return ""
+    return (
+        f"n_learners must be 1 for a program of batches(step), got {spec.n_learners}: several share the samples of a "
+        "data set, which fleet.fit takes"
+    )
 
 
 def make_actor(spec: RlWork) -> "Actor":

@@ -4,10 +4,10 @@ The order of an epoch is a function of the task's seed and the epoch's number al
 its samples: indices travel, data does not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from drlnb.runtime.ipc.pickled_work import read_data
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DataSets", "Indexed", "batch_of", "indices_of", "made_of"]
+__all__ = ["DataSets", "Indexed", "batch_of", "indices_of", "made_of", "n_samples_of", "on_device"]
 
 
 class Indexed(Protocol):
@@ -105,3 +105,22 @@ def batch_of(dataset: Indexed, indices: Sequence[int]) -> object:
     if several := getattr(dataset, "__getitems__", None):
         return default_collate(several(list(indices)))
     return default_collate([dataset[index] for index in indices])
+
+
+def on_device(value: Any, device: torch.device) -> Any:
+    """Return tensors, also those in tuples, lists and mappings, on a device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: on_device(part, device) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        parts = [on_device(part, device) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple, or a plain one
+    return value
+
+
+def n_samples_of(value: Any) -> int:
+    """Return the samples of a batch: the length of its first tensor."""
+    while isinstance(value, Mapping | tuple | list):
+        value = next(iter(value.values() if isinstance(value, Mapping) else value), None)
+    return len(value) if isinstance(value, torch.Tensor) and value.ndim else 1

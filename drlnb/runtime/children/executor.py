@@ -10,9 +10,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from drlnb.planning.leasing.fence import FenceGate
@@ -28,10 +26,11 @@ from drlnb.runtime.children.device import Device, short
 from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
+from drlnb.runtime.children.shares.frames import Shares
 from drlnb.runtime.children.user_functions import Jobs
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
-from drlnb.runtime.ipc.shared_memory import attached
+from drlnb.runtime.ipc.shared_memory import moved_bytes, put_into, state_of
 from drlnb.runtime.protocol import Plain
 from drlnb.runtime.swapping.memory import budget_problem
 
@@ -62,6 +61,7 @@ class ExecutorChild:
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
         self.jobs = Jobs(device, self._pulse, self._look)
+        self.shares = Shares(self._restored, self._ready, self._alive)
         #: Why this process must end once it has answered; empty: it need not.
         self._broken = ""
         #: Frames that came while a user's function ran.
@@ -74,6 +74,8 @@ class ExecutorChild:
             "keep": self._keep,
             "restore": self._restore,
             "finish": self._finish,
+            "share": self.shares.compute,
+            "apply": self.shares.apply,
         }
 
     def receive(self) -> tuple[Plain, memoryview]:
@@ -95,7 +97,7 @@ class ExecutorChild:
         with contextlib.suppress(EOFError):  # then the life line ends this process
             while self.channel.waiting:
                 header, payload = self.channel.receive()
-                if header["op"] in {"asked", "revoked"}:
+                if header["op"] in {"asked", "revoked", "cut"}:
                     self._at_any_time(header)
                 else:
                     self._later.append((header, payload))
@@ -110,6 +112,10 @@ class ExecutorChild:
         self.jobs.only(header["fence"])
         try:
             reply = self._with_room(header, payload)
+        except NonFinite as error:
+            return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
+        except _RevokedError:
+            return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
         except Exception:
             # Without an answer the round is computed anew, by a process whose device works.
             if reason := self._ended():
@@ -160,6 +166,8 @@ class ExecutorChild:
                 self.jobs.asked(header["fence"])
             case "revoked":
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
+            case "cut":
+                self.shares.cut(header)
             case "evict":
                 self._forget(header["task"])
         return {"op": "noted"}
@@ -193,25 +201,32 @@ class ExecutorChild:
             and (problem := budget_problem(model.module, order["memory_budget_bytes"]))
         ):
             return {"op": "error", "kind": "ConfigError", "message": problem, "detail": ""}, []
-        model.version = 1
+        model.got("", 1)
         self.models.put(task, model)
         return self._made(model, {}, started, header)
 
-    def _ready(self, header: Plain, payload: memoryview) -> Model | None:
-        """Return the task's model with its round open under this fence; None if its state is not here."""
-        task, version, staging = header["task"], header["version"], (header["fence"], header["round"])
+    def _restored(self, header: Plain, payload: memoryview) -> Model | None:
+        """Return the task's model, at the frame's version if its state came along; None if it is not here."""
+        task = header["task"]
         model = self.models.use(task)
-        with _state_of(header, payload) as state:
+        with state_of(header, payload) as state:
             if state is not None:
                 model = model or self._model(task, header)
                 self.models.put(task, model)
                 model.sized(len(state))
                 self._make_room(task)
                 model.learner.restore(header["state"], state)
-                model.version, model.staging = version, None
+                model.got("", header["version"])
+                model.staging = None
                 model.parts.clear()
-            elif model is None or model.version != version:
-                return None
+        return model
+
+    def _ready(self, header: Plain, payload: memoryview) -> Model | None:
+        """Return the task's model with its round open under this fence; None if its state is not here."""
+        version, staging = header["version"], (header["fence"], header["round"])
+        model = self._restored(header, payload)
+        if model is None or not (model.is_at(version) or (model.version == version and model.staging == staging)):
+            return None
         if model.staging != staging:
             for name, value in header["settings"].items():
                 model.learner.set(name, value)
@@ -229,7 +244,7 @@ class ExecutorChild:
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
         model.learner.stage(collector, fragment)
         model.staged[collector] = tuple(fragment.header.get("env_indices", ()))
-        answer = _done("staged", started, moved_bytes=_moved(header)) | {"swaps": plain(model.swaps())}
+        answer = _done("staged", started, moved_bytes=moved_bytes(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep") or isinstance(model.learner, FitLearner):
             return answer, []
         return answer, [_part(model, header)]
@@ -258,35 +273,38 @@ class ExecutorChild:
             model.learner.import_partial(Fragment.from_bytes(model.parts[key]))
         model.staging = staging
         model.staged.update(dict.fromkeys(header["collectors"], ()))
-        return _done("restored", started, moved_bytes=sum(sizes) + _moved(header)), []
+        return _done("restored", started, moved_bytes=sum(sizes) + moved_bytes(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
         started, fence = time.perf_counter(), header["fence"]
         model = self.models.use(header["task"])
         if model is None or model.staging != (fence, header["round"]):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        if model.staged.keys() != set(header["collectors"]):  # dropped for want of memory, between two of them
+        own_data = isinstance(model.learner, FitLearner)
+        if not own_data and model.staged.keys() != set(
+            header["collectors"]
+        ):  # dropped for want of memory, between two of them
             staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
             return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
 
-        def on_minibatch(_done: int, _total: int) -> None:
-            self._look()
-            if self._revoked is not None and fence <= self._revoked:
-                raise _RevokedError
-            self._pulse.beat()
-
         try:
-            metrics = model.learner.finish(on_minibatch)
-        except NonFinite as error:
-            return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
+            metrics = model.learner.finish(lambda _done, _total: self._alive(fence))
         except _RevokedError:  # the learner has undone the update
             model.staging = None
-            return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
-        model.version, model.staging = model.version + 1, None
+            raise
+        model.got(model.holds if model.ahead else "", model.version + 1)
+        model.staging = None
         model.parts.clear()
         return self._made(model, metrics, started, header)
+
+    def _alive(self, fence: Fence) -> None:
+        """Show that this process is at work; raise if the lease that it works under is over."""
+        self._look()
+        if self._revoked is not None and fence <= self._revoked:
+            raise _RevokedError
+        self._pulse.beat()
 
     def _made(self, model: Model, metrics: Plain, started: float, header: Plain) -> Reply:
         published = model.learner.published()
@@ -294,7 +312,7 @@ class ExecutorChild:
         model.sized(state.nbytes)
         self.device.computed()
         self._make_room(header["task"])
-        n_shared = _put(header.get("into"), published, state)
+        n_shared = put_into(header.get("into"), published, state)
         answer = _done("made", started, n_bytes=int(published.nbytes), metrics=plain(metrics))
         answer |= {
             "n_shared": n_shared,
@@ -315,38 +333,6 @@ def _part(model: Model, header: Plain) -> bytes:
 def _done(op: str, started: float, **event: object) -> Plain:
     """Return an answer with the fields that the executor knows of the event that the master makes of it."""
     return {"op": op, "event": {"elapsed_s": time.perf_counter() - started, **event}}
-
-
-@contextlib.contextmanager
-def _state_of(header: Plain, payload: memoryview) -> Iterator[np.ndarray | None]:
-    """Yield the training state that came with a frame, or that it names the place of; None if there is none."""
-    if "state_in" in header:
-        path, start, n_bytes = header["state_in"]
-        with attached(path, start + n_bytes) as shared:
-            yield shared[start:]
-    elif header["n_state"]:
-        yield np.frombuffer(payload[: header["n_state"]], dtype=np.uint8)
-    else:
-        yield None
-
-
-def _moved(header: Plain) -> int:
-    """Return the bytes of training state that this frame brought here."""
-    return int(header["state_in"][2] if "state_in" in header else header["n_state"])
-
-
-def _put(into: tuple[str, int] | None, published: np.ndarray, state: np.ndarray) -> int:
-    """Put a result into the segment that is lent for it; return its bytes, 0 if it must travel in the frame."""
-    n_published, n_bytes = published.nbytes, published.nbytes + state.nbytes
-    if into is None or into[1] < n_bytes:
-        return 0
-    try:
-        with attached(into[0], n_bytes, write=True) as shared:
-            shared[:n_published] = published
-            shared[n_published:] = state
-    except OSError:
-        return 0
-    return n_bytes
 
 
 def _module_layout(layout: Layout | None) -> Plain:

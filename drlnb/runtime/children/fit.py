@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -36,17 +35,20 @@ from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import same_kernels
 from drlnb.rl.pickled import named
 from drlnb.runtime.children.ambient import ambient, put_back
-from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of
+from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of, n_samples_of, on_device
 from drlnb.runtime.children.evaluated import evaluated
+from drlnb.runtime.children.shares.packed import sums_of
 from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
 
-__all__ = ["FitLearner", "as_bytes"]
+__all__ = ["FitLearner", "as_bytes", "seed_all"]
 
 #: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
 _RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", "optimizer/", "group/"
 #: The same of the random numbers of Python and numpy, and of buffers that are no part of the module's state.
 _RANDOM_PYTHON, _RANDOM_NUMPY, _BUFFER = "random_python", "random_numpy", "buffer/"
+#: The part of a step that is all of it.
+_ALL = slice(None)
 
 
 class FitLearner:
@@ -81,18 +83,22 @@ class FitLearner:
         #: Is put around each gradient.
         self.around: Around = plainly
         self.n_steps = self._until = 0
+        #: Losses of the round's steps so far.
+        self._losses: list[Tensor] = []
         #: What the program set in libraries for itself (the default dtype, say); others on this slot do not have it.
         self._ambient: list[object] | None = None
         #: What :meth:`state` returned, while nothing has changed since.
         self._saved: tuple[Facts, np.ndarray] | None = None
         program = named(spec.program) if spec.data is None else partial(self._program, data_sets or DataSets(), task)
-        with self._own():
-            _seed(spec.seed)
+        with self.own():
+            seed_all(spec.seed)
             parts = told("program()", program)
             if not (isinstance(parts, tuple) and len(parts) in {4, 5} and isinstance(parts[0], torch.nn.Module)):
                 raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {quoted(parts)}")
-            self.module, self._optimizer, self._loss, self._batches, *evaluate = parts
+            self.module, self.optimizer, self._loss, self._batches, *evaluate = parts
             self._evaluate = evaluate[0] if evaluate else None
+            #: What the parameters add up to as the program made them, by name; where there is one learner nobody asks.
+            self.as_made = sums_of(self.module) if spec.n_learners > 1 else {}
             self.module.to(self.device)
             if isinstance(self._loss, torch.nn.Module):
                 self._loss.to(self.device)
@@ -101,21 +107,32 @@ class FitLearner:
         """Return what the files of the run directory hold."""
         spec = self.spec
         held, dataset = data_sets.of(task, Path(spec.data or ""), spec.seed)
-        _seed(spec.seed)  # whether the data set was made now or is here already
+        seed_all(spec.seed)  # whether the data set was made now or is here already
         module, loss, optimizer, kwargs, evaluate = read_program(Path(spec.program), held)
         made = optimizer(module.parameters(), **kwargs)
-        return module, made, loss, lambda step: batch_of(dataset, indices_of(spec, step)), evaluate
+
+        def batches(step: int, part: slice = _ALL) -> object:
+            return batch_of(dataset, indices_of(spec, step)[part])
+
+        return module, made, loss, batches, evaluate
 
     @contextlib.contextmanager
-    def _own(self) -> Iterator[None]:
-        """Set random numbers and libraries as this task left them, and afterwards as they were for others."""
+    def own(self, *, keep: bool = True) -> Iterator[None]:
+        """Set random numbers and libraries as this task left them, and afterwards as they were for others.
+
+        Parameters
+        ----------
+        keep
+            Whether what is drawn and set meanwhile counts for the task from then on.
+        """
         others = ambient()
         if self._ambient is not None:
             put_back(self._ambient)
         try:
             yield
         finally:
-            self._ambient = ambient()
+            if keep:
+                self._ambient = ambient()
             put_back(others)
 
     def set(self, name: str, value: object) -> None:
@@ -132,6 +149,7 @@ class FitLearner:
         """Open a round: its steps go up to `n_timesteps`, counted from the task's first."""
         del round
         self._until = n_timesteps
+        self._losses.clear()
 
     def stage(self, worker: int, fragment: Fragment) -> float:
         """Stage nothing: the data is here."""
@@ -139,13 +157,13 @@ class FitLearner:
         return 0.0
 
     def finish(self, on_minibatch: Notify | None = None) -> dict[str, float]:
-        """Make the round's steps.
+        """Make the round's steps, those that are left if some were made of shares.
 
         Parameters
         ----------
         on_minibatch
-            Called after each step with its number (from 1) and how many there are.  If it raises, the round's steps
-            are undone and the exception passes.
+            Called after each step with its number (from 1) and how many there are.  If it raises, these steps are
+            undone and the exception passes.
 
         Returns
         -------
@@ -160,11 +178,12 @@ class FitLearner:
         RuntimeError
             If a function of the program raises, or returns what it must not; nothing is changed.
         """
-        before, first, n_steps = self._saved or self.state(), self.n_steps, self._until - self.n_steps
-        notify, losses = on_minibatch or (lambda number, n_steps: None), list[Tensor]()
+        n_steps, losses = self._until - self.n_steps, self._losses
+        before, first = (self._saved or self.state()) if n_steps else None, self.n_steps - len(losses)
+        notify = on_minibatch or (lambda number, n_steps: None)
         self._saved = None
         try:
-            with self._own(), same_kernels(self.device, self.spec.deterministic):
+            with self.own(), same_kernels(self.device, self.spec.deterministic):
                 try:
                     for number in range(1, n_steps + 1):
                         losses.append(self._step(self.n_steps))
@@ -175,21 +194,22 @@ class FitLearner:
                     raise
                 metrics = {"train/loss": self._mean(losses, first), "train/n_updates": self.n_steps}
                 if not all(bool(p.isfinite().all()) for p in self.module.parameters()):
-                    raise NonFinite(f"parameters are not finite after {self._where(self.n_steps - 1)}; update refused")
+                    raise NonFinite(f"parameters are not finite after {self.where(self.n_steps - 1)}; update refused")
                 metrics |= self._evaluated(partial(notify, n_steps, n_steps))
         except BaseException:
-            self.restore(*before)
+            if before is not None:
+                self.restore(*before)
             raise
-        rate = self._optimizer.param_groups[0].get("lr")
+        rate = self.optimizer.param_groups[0].get("lr")
         return metrics if rate is None else metrics | {"train/learning_rate": float(rate)}
 
     def _mean(self, losses: list[Tensor], first: int) -> float:
         """Return the mean of a round's losses; raise NonFinite if one is not finite, `first` being the first's step."""
         if not losses:
             return 0.0
-        values = torch.stack(losses).double()
+        values = torch.stack([loss.double() for loss in losses])
         if len(bad := torch.nonzero(~values.isfinite())):
-            raise NonFinite(f"loss is {values[bad[0, 0]]} at {self._where(first + int(bad[0, 0]))}; update refused")
+            raise NonFinite(f"loss is {values[bad[0, 0]]} at {self.where(first + int(bad[0, 0]))}; update refused")
         return float(values.mean())
 
     def _evaluated(self, alive: Callable[[], None]) -> dict[str, float]:
@@ -199,37 +219,87 @@ class FitLearner:
             return {}
         return evaluated(f"evaluate() after epoch {epoch}", self.module, self._evaluate, alive)
 
-    def _where(self, step: int) -> str:
-        """Return in words which step this is, and which samples of its epoch's order it has."""
+    def where(self, step: int, part: slice = _ALL) -> str:
+        """Return in words which step this is, and which samples of its epoch's order it, or a part of it, has."""
         if not (n_steps := self.spec.epoch_steps):
             return f"step {step}"
         epoch, number = divmod(step, n_steps)
         first, size = number * self.spec.batch_size, self.spec.batch_size
-        last = min(first + size, self.spec.n_samples) - 1
-        return f"step {step} (epoch {epoch + 1}, samples {first} to {last} of its order)"
+        low, high, _ = part.indices(min(size, self.spec.n_samples - first))
+        return f"step {step} (epoch {epoch + 1}, samples {first + low} to {first + high - 1} of its order)"
 
     def _step(self, step: int) -> Tensor:
         """Make a step; return its loss."""
-        where = self._where(step)
-        batch = told(f"batches({step})" if self.spec.data is None else f"the data set at {where}", self._batches, step)
+        loss, _ = self.gradient(step)
+        self.update(step)
+        return loss
+
+    def gradient(self, step: int, part: slice = _ALL) -> tuple[Tensor, object]:
+        """Compute the gradient of a step, or of a part of its samples, in place of what there was.
+
+        Returns
+        -------
+        tuple
+            The loss, and what it was divided by if it says so: else the samples.
+
+        Raises
+        ------
+        RuntimeError
+            If a function of the program raises, or returns what it must not.
+        """
+        where = self.where(step, part)
+        what, *more = (f"batches({step})",) if self.spec.data is None else (f"the data set at {where}", part)
+        batch = told(what, self._batches, step, *more)
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
             raise RuntimeError(f"{where}: a batch must be (inputs, targets), got {quoted(batch)}")
-        inputs, targets = _on(batch[0], self.device), _on(batch[1], self.device)
+        inputs, targets = on_device(batch[0], self.device), on_device(batch[1], self.device)
+        n_samples = n_samples_of(inputs)
 
-        def compute() -> Tensor:
-            self._optimizer.zero_grad()
+        def compute() -> tuple[Tensor, object]:
+            self.optimizer.zero_grad()
             loss = self._loss(self.module(inputs), targets)
+            loss, denominator = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, n_samples)
             if not (isinstance(loss, Tensor) and loss.ndim == 0):
                 shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else quoted(loss)
                 raise TypeError(f"loss must return a tensor without axes, such as a mean, got {shape}")
             loss.backward()
-            return loss.detach()
+            return loss.detach(), denominator
 
-        loss: Tensor = told(where, self.around, _length(inputs), compute)
+        loss: tuple[Tensor, object] = told(where, self.around, n_samples, compute)
+        return loss
+
+    def update(self, step: int) -> None:
+        """Make the optimiser's step of the gradient that is there; raise RuntimeError if that raises."""
         if self.spec.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.spec.max_grad_norm)
-        told(f"the optimizer at {where}", self._optimizer.step)
-        return loss
+        told(f"the optimizer at {self.where(step)}", self.optimizer.step)
+
+    def step_with(self, loss: float) -> None:
+        """Make a step of the gradient that is there, and that has such a loss.
+
+        Raises
+        ------
+        OutOfMemoryError
+            If there is not enough for the round's first step; nothing is changed.
+        RuntimeError
+            If the optimiser raises, or finds too little memory later.
+        """
+        before = None if self._losses else self._saved or self.state()
+        self._saved = None
+        try:
+            with self.own(), same_kernels(self.device, self.spec.deterministic):
+                self.update(self.n_steps)
+        except torch.OutOfMemoryError as error:
+            if before is None:
+                raise RuntimeError(f"the optimizer at {self.where(self.n_steps)} ran out of memory") from error
+            self.restore(*before)
+            raise
+        self.n_steps += 1
+        self._losses.append(torch.tensor(loss, dtype=torch.float64, device=self.device))
+
+    def changed(self) -> None:
+        """Note that parameters were changed from outside."""
+        self._saved = None
 
     # ------------------------------------------------------------------------------------- what goes out and in
     def published(self) -> np.ndarray:
@@ -238,9 +308,9 @@ class FitLearner:
 
     def state(self) -> tuple[Facts, np.ndarray]:
         """Return plain data and the bytes of a safetensors file: everything needed to go on exactly."""
-        optimizer = self._optimizer.state_dict()
+        optimizer = self.optimizer.state_dict()
         kept = {f"{i}/{name}": value for i, row in optimizer["state"].items() for name, value in row.items()}
-        with self._own():
+        with self.own():
             tensors = {_RANDOM: torch.get_rng_state()}
             if self.device.type == "cuda":
                 tensors[_RANDOM_CUDA] = torch.cuda.get_rng_state()
@@ -283,10 +353,10 @@ class FitLearner:
         optimizer = {"state": rows, "param_groups": groups}
         what = "what was saved of this task does not fit its program"
         told(what, self.module.load_state_dict, _below(_MODULE, tensors))
-        told(what, self._optimizer.load_state_dict, optimizer)
+        told(what, self.optimizer.load_state_dict, optimizer)
         for name, passing in self._passing().items():
             passing.copy_(tensors[_BUFFER + name])
-        with self._own():
+        with self.own():
             torch.set_rng_state(tensors[_RANDOM])
             random.setstate((random.getstate()[0], tuple(tensors[_RANDOM_PYTHON].tolist()), normal))
             of_numpy = tensors[_RANDOM_NUMPY].numpy().astype(np.uint32)
@@ -296,29 +366,17 @@ class FitLearner:
         self.n_steps, self._saved = int(n_steps), None
 
 
-def _seed(seed: int) -> None:
+def seed_all(seed: int) -> None:
+    """Seed the random numbers of Python, numpy and torch.
+
+    Parameters
+    ----------
+    seed
+        In 32 bits.
+    """
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - users draw from the global generator
     torch.manual_seed(seed)
-
-
-def _on(value: Any, device: torch.device) -> Any:
-    """Return tensors, also those in tuples, lists and mappings, on a device."""
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: _on(part, device) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        parts = [_on(part, device) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)  # a named tuple, or a plain one
-    return value
-
-
-def _length(value: Any) -> int:
-    """Return the samples of a batch: the length of its first tensor."""
-    while isinstance(value, Mapping | tuple | list):
-        value = next(iter(value.values() if isinstance(value, Mapping) else value), None)
-    return len(value) if isinstance(value, Tensor) and value.ndim else 1
 
 
 def as_bytes(tensors: Mapping[str, Tensor]) -> np.ndarray:

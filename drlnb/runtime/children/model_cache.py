@@ -1,5 +1,7 @@
 """Keep the models of the latest used tasks on a slot between their leases, as many as a byte budget holds."""
 
+import time
+
 import torch
 
 from drlnb.records.columns.swapping import SwapOrder
@@ -19,6 +21,12 @@ class Model:
         self.learner = learner
         #: Version of the parameters that the learner holds.
         self.version = 0
+        #: Key of the parameters that it holds, as a step of several slots made them; empty: they have none.
+        self.holds = ""
+        #: It is at no version: in the midst of a round, or it has only the parameters of a step.
+        self.ahead = False
+        #: Since when it has its parameters, by this process's clock.
+        self.since = 0.0
         #: (fence, round) of the batches staged so far.
         self.staging: tuple[Fence, int] | None = None
         #: Their collectors, each with its environments; none are known of what was computed elsewhere.
@@ -29,6 +37,15 @@ class Model:
         self.n_bytes = 0
         #: Makes its gradient steps under a budget; None: there was none yet.
         self.driven: Driven | None = None
+
+    def is_at(self, version: int) -> bool:
+        """Whether its learner is at a version as a whole."""
+        return self.version == version and not self.ahead
+
+    def got(self, key: str, version: int | None = None) -> None:
+        """Note that it has parameters with a key, of a version or of a step that is no version."""
+        self.holds, self.ahead, self.since = key, version is None, time.perf_counter()
+        self.version = self.version if version is None else version
 
     @property
     def module(self) -> torch.nn.Module | None:

@@ -15,7 +15,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import culprit, display_name
 from drlnb.runtime.ipc.pickling import Pickler
 
-__all__ = ["pack_work", "read_data", "read_module", "read_program"]
+__all__ = ["copies", "pack_work", "read_data", "read_module", "read_program"]
 
 
 class _Pickler(Pickler):
@@ -90,6 +90,13 @@ def pack_work(module: object, data: object, others: Mapping[str, object]) -> tup
                 "the data set holds the module, and would see a copy that is not trained: take it out of it"
             )
         return program_file.getvalue(), data_file.getvalue()
+
+
+def copies(program: bytes, data: object, n: int) -> list[Any]:  # of types that only their owner knows
+    """Return new copies of the first `n` objects of a program's pickle, beside the data set itself."""
+    with io.BytesIO(program) as file:
+        reader = _Unpickler(file, data)
+        return [reader.load() for _ in range(n)]
 
 
 def read_module(path: Path) -> object:

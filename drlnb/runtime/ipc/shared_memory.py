@@ -17,7 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["LEAST_BYTES", "Segment", "Segments", "attached"]
+from drlnb.runtime.protocol import Plain
+
+__all__ = ["LEAST_BYTES", "Segment", "Segments", "arrived", "attached", "moved_bytes", "put_into", "state_of"]
 
 #: Smaller results travel in their frame.
 LEAST_BYTES = 1 << 18
@@ -145,3 +147,54 @@ def attached(path: str, n_bytes: int, *, write: bool = False) -> Iterator[np.nda
         del array
         with contextlib.suppress(BufferError):
             mapped.close()
+
+
+# ---------------------------------------------------------------------- what frames say of it
+@contextlib.contextmanager
+def state_of(header: Plain, payload: memoryview) -> Iterator[np.ndarray | None]:
+    """Yield the training state that came with a frame, or that it names the place of; None if there is none."""
+    if "state_in" in header:
+        path, start, n_bytes = header["state_in"]
+        with attached(path, start + n_bytes) as shared:
+            yield shared[start:]
+    elif header["n_state"]:
+        yield np.frombuffer(payload[: header["n_state"]], dtype=np.uint8)
+    else:
+        yield None
+
+
+def moved_bytes(header: Plain) -> int:
+    """Return the bytes of training state that a frame brought."""
+    return int(header["state_in"][2] if "state_in" in header else header["n_state"])
+
+
+@contextlib.contextmanager
+def arrived(header: Plain, payload: memoryview) -> Iterator[list[np.ndarray]]:
+    """Yield what a frame brought under ``parts``: (path, first byte, bytes) of each, those without a path in itself."""
+    start = header["n_state"]
+    with contextlib.ExitStack() as stack:
+        parts = []
+        for path, first, n_bytes in header.get("parts", ()):
+            if path:
+                parts.append(stack.enter_context(attached(path, first + n_bytes))[first:])
+            else:
+                parts.append(np.frombuffer(payload[start : start + n_bytes], dtype=np.uint8))
+                start += n_bytes
+        yield parts
+        del parts
+
+
+def put_into(into: tuple[str, int] | None, *parts: np.ndarray) -> int:
+    """Put a result into the segment that is lent for it; return its bytes, 0 if it must travel in the frame."""
+    n_bytes = sum(part.nbytes for part in parts)
+    if into is None or into[1] < n_bytes:
+        return 0
+    try:
+        with attached(into[0], n_bytes, write=True) as shared:
+            start = 0
+            for part in parts:
+                shared[start : start + part.nbytes] = part
+                start += part.nbytes
+    except OSError:
+        return 0
+    return n_bytes

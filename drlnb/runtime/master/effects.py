@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 from drlnb.records import replay
 from drlnb.records import round as words
-from drlnb.records.columns import distribution, leasing, swapping, warmup
+from drlnb.records.columns import batching, distribution, leasing, swapping, warmup
 from drlnb.runtime.machine_host import EffectTable
 from drlnb.runtime.master.checkpoint_effects import CheckpointEffects
 from drlnb.runtime.master.collector_effects import CollectorEffects
 from drlnb.runtime.master.replay_effects import ReplayEffects
+from drlnb.runtime.master.share_effects import ShareEffects
 from drlnb.runtime.master.slot_effects import SlotEffects
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Effects:
         self.m = master
         collectors = CollectorEffects(master)
         ring, slot = ReplayEffects(master, collectors), SlotEffects(master)
+        shares = ShareEffects(master, slot)
         checkpoints = CheckpointEffects(master, collectors.ask, collectors.found, ring.saved)
         #: What takes no time is carried out at once, of the rest a coroutine is returned.
         self.table: EffectTable = {
@@ -36,6 +38,9 @@ class Effects:
             words.ComputeGradient: slot.stage,
             leasing.KeepGradient: slot.keep_gradient,
             leasing.RestoreGradients: slot.restore_gradients,
+            batching.ComputeShare: shares.compute,
+            batching.CutShare: shares.cut,
+            batching.ApplyGradients: shares.apply,
             words.FinishRound: slot.finish_round,
             words.CommitParameters: slot.commit,
             swapping.ApplySwapPlan: slot.apply_plan,

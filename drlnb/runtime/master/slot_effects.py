@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from drlnb.planning.swapping.machine import RULES
 from drlnb.records import round as words
 from drlnb.records.base import Facts
-from drlnb.records.columns import leasing, swapping
+from drlnb.records.columns import batching, leasing, swapping
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.rl.algorithms.resolve import PREFIX
@@ -32,6 +32,8 @@ _Work = (
     words.ComputeGradient
     | leasing.KeepGradient
     | leasing.RestoreGradients
+    | batching.ComputeShare
+    | batching.ApplyGradients
     | words.FinishRound
     | words.InitialiseParameters
 )
@@ -43,7 +45,7 @@ class SlotEffects:
     def __init__(self, master: "Master") -> None:
         self.m = master
         #: Work for the executor of a slot goes one piece at a time, in the order of the commands.
-        self._in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         #: Leases that are on their way back: a new request waits for them, or the pool would refuse it.
         self._returning: set[asyncio.Event] = set()
         #: Key -> plan of swapping, of the latest ones.
@@ -156,21 +158,19 @@ class SlotEffects:
 
     async def stage(self, command: words.ComputeGradient) -> None:
         """Give a collector's batch to the executor."""
-        async with self._in_order[command.slot]:
+        async with self.in_order[command.slot]:
             held = self.m.experience.get(command.key) if command.key else Fragment({}, {}).pack()
             if held is None:
                 return  # the round is over
-            reply = await self._with_state("stage", command, held[1], {"fragment": held[0]})
+            reply = await self.with_state("stage", command, held[1], {"fragment": held[0]}, command.settings)
             if reply is not None:
                 key = self._keep(command, reply["payload"]) if command.keep else ""
                 which = {name: getattr(command, name) for name in ("collector", "round", "fence", "slot")}
                 self.m.host.feed(words.GradientComputed, **which, key=key, **reply["event"])
 
-    async def _with_state(
-        self, op: str, command: words.ComputeGradient | leasing.RestoreGradients, payload: Payload, more: Plain
-    ) -> Plain | None:
+    async def with_state(self, op: str, command: _Work, payload: Payload, more: Plain, settings: Facts) -> Plain | None:
         """Have the executor work, with the task's training state if it does not hold it."""
-        more["settings"] = {key.removeprefix(PREFIX): value for key, value in command.settings.items()}
+        more["settings"] = {key.removeprefix(PREFIX): value for key, value in settings.items()}
         reply = await self._compute(op, command, payload, **more, n_state=0)
         if reply is not None and reply["op"] == "need-state":
             state, facts = self.m.committed.state, dict(self.m.committed.facts)
@@ -189,7 +189,7 @@ class SlotEffects:
 
     async def keep_gradient(self, command: leasing.KeepGradient) -> None:
         """Fetch a gradient from the slot's executor."""
-        async with self._in_order[command.slot]:
+        async with self.in_order[command.slot]:
             reply = await self._compute("keep", command)
             if reply is not None:
                 which = {name: getattr(command, name) for name in ("collector", "round", "fence")}
@@ -197,19 +197,19 @@ class SlotEffects:
 
     async def restore_gradients(self, command: leasing.RestoreGradients) -> None:
         """Give the slot's executor gradients that were computed elsewhere or before, or let it find its own."""
-        async with self._in_order[command.slot]:
-            reply = await self._with_state("restore", command, b"", {"sizes": []})
+        async with self.in_order[command.slot]:
+            reply = await self.with_state("restore", command, b"", {"sizes": []}, command.settings)
             if reply is not None and reply["op"] == "need-parts":
                 parts = [self.m.gradients[key] for key in command.keys]
                 sizes = [len(part) for part in parts]
-                reply = await self._with_state("restore", command, b"".join(parts), {"sizes": sizes})
+                reply = await self.with_state("restore", command, b"".join(parts), {"sizes": sizes}, command.settings)
             if reply is not None:
                 which = {"round": command.round, "fence": command.fence}
                 self.m.host.feed(leasing.GradientsRestored, **which, **reply["event"])
 
     async def finish_round(self, command: words.FinishRound) -> None:
         """Have the executor make the round's parameters."""
-        async with self._in_order[command.slot]:
+        async with self.in_order[command.slot]:
             reply = await self._compute("finish", command)
         if reply is not None:
             self._take_made(reply, command.fence, command.round)

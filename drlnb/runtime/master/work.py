@@ -28,6 +28,8 @@ def rounds_of(spec: WorkSpec) -> Plain:
     """Return what a task's work says of the configuration of its round machine."""
     if isinstance(spec, FitWork):
         sizes = {"n_steps": spec.round_steps, "epoch_steps": spec.epoch_steps if spec.evaluates else 0}
+        if spec.n_learners > 1:  # they share the samples of each step
+            sizes |= {"n_samples": spec.n_samples, "batch_size": spec.batch_size}
         return {"n_envs": 0, "n_collectors": 0, **sizes, "n_learners": spec.n_learners, "can_respawn": True}
     assert isinstance(spec, RlWork)
     settings = settings_of(spec)

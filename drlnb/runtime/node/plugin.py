@@ -60,7 +60,8 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.masters = Masters(self.link, self.relay.senders)
         await self.zygote.start()
         self.link.serve({
-            **table(self.slots, "compute", "interrupt", "asked", "revoke"),
+            **table(self.slots, "compute", "interrupt", "asked", "revoke", "cut"),
+            **table(self.slots.exchange, "take"),
             "drlnb_slots": self.slots.serve,
             "drlnb_slot_hurry": self.slots.hurry,
             **table(self.collectors, "probe_env", "cpu_slots"),

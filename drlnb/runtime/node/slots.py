@@ -5,13 +5,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from drlnb.records.ids import Fence
-from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segments
+from drlnb.runtime.ipc.shared_memory import LEAST_BYTES, Segment, Segments
 from drlnb.runtime.link import Link
+from drlnb.runtime.node.exchange import EXCHANGED, Exchange
 from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Slots"]
+
+#: Frames whose results may be large.
+_LARGE = ("finish", *EXCHANGED)
 
 
 class Slots:
@@ -24,14 +28,17 @@ class Slots:
         self._gates: dict[str, WorkGate] = {}
         self._in_order = asyncio.Lock()
         self.segments = Segments()
-        #: Task -> bytes of its last result.
-        self._made_bytes: dict[str, int] = {}
+        #: What the members of leases bring to one another.
+        self.exchange = Exchange(link, self.segments)
+        #: Task -> bytes of its last result, by the frame that it answers.
+        self._result_bytes: dict[str, dict[str, int]] = {}
         #: Task -> highest attempt that has computed here.
         self._attempts: dict[str, int] = {}
 
     async def close(self) -> None:
         """End every executor."""
         await asyncio.gather(*(executor.end() for executor in self.executors.values()))
+        self.exchange.close()
         self.segments.close()
 
     async def serve(self, slots: Sequence[Mapping[str, str]]) -> None:
@@ -110,7 +117,7 @@ class Slots:
     async def _compute(
         self, executor: Executor | Tenants, header: Plain, watchdog_s: float, payload: Payload, state: Payload | None
     ) -> Plain:
-        task = header["task"]
+        task, op = header["task"], header["op"]
         payloads = [payload]
         if attempt := header.get("attempt"):
             self._attempts[task] = max(attempt, self._attempts.get(task, 0))
@@ -118,9 +125,9 @@ class Slots:
             header |= {"n_state": 0, "state_in": [*where, len(state)]}
         elif state is not None:
             payloads = [state, payload]
-        lent = None
-        if header["op"] == "finish" and self._made_bytes.get(task, 0) >= LEAST_BYTES:
-            lent = self.segments.lend(self._made_bytes[task])
+        if op in EXCHANGED:
+            payloads += self.exchange.lay_out(header)
+        lent = self._lend(task, op)
         if lent is not None:
             header["into"] = [lent[0].path, len(lent[1])]
         made: Payload
@@ -130,17 +137,25 @@ class Slots:
             return {"refused": str(error)}
         if lent is not None and answer.get("n_shared"):
             made = lent[1][: answer["n_shared"]]
-        if answer["op"] == "made":
-            self._made_bytes[task] = len(made)
+        if made and op in _LARGE:
+            self._result_bytes.setdefault(task, {})[op] = len(made)
+        if op in EXCHANGED:
+            return await self.exchange.settle(header, answer, made, watchdog_s)
         return {**answer, "payload": made}
+
+    def _lend(self, task: str, op: str) -> tuple[Segment, memoryview] | None:
+        """Lend a segment for a result if the task's last one of such a frame was large."""
+        n_bytes = self._result_bytes.get(task, {}).get(op, 0)
+        return self.segments.lend(n_bytes) if n_bytes >= LEAST_BYTES else None
 
     def forget_model(self, task: str, attempt: int) -> None:
         """Forget a task's model on every executor, unless a later attempt than this one has computed here."""
         if self._attempts.get(task, 0) > attempt:
             return  # it may be in the middle of a round
         self._attempts.pop(task, None)
-        self._made_bytes.pop(task, None)
-        if not self._made_bytes:
+        self.exchange.forget(task, attempt)
+        self._result_bytes.pop(task, None)
+        if not self._result_bytes:
             self.segments.trim()
         for executor in self.executors.values():
             executor.forget(task)
@@ -154,7 +169,13 @@ class Slots:
         if slot in self.executors:
             self.executors[slot].send({"op": "asked", "fence": fence})
 
+    async def cut(self, slot: str, fence: Fence, split: int) -> None:
+        """Have a share end at its next chunk."""
+        if slot in self.executors:
+            self.executors[slot].send({"op": "cut", "slot": slot, "fence": fence, "split": split})
+
     async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""
+        self.exchange.revoke(fence)
         executor = self.executors.get(slot)
         return {"idle": executor is not None and await executor.quiet(fence, grace_s)}

@@ -24,7 +24,7 @@ from typing import TypeVar
 import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import OWN
-from drlnb.planning.settings import SETTINGS, as_config, begun_with, owner, setting_problem, unknown_setting
+from drlnb.planning.settings import SETTINGS, TASK_ROOMS, as_config, begun_with, owner, setting_problem, unknown_setting
 from drlnb.records.base import Record
 from drlnb.records.errors import ConfigError
 from drlnb.records.round import ENDS
@@ -252,9 +252,8 @@ class LiveRun:
                     return f"this run has no {decision} planner {value!r}"
                 begun = begun_with(self.spec.get("planners", {}), self.spec.get("settings", {}))
                 in_force = {**begun, **self.tasks[plain["name"]]["scheduling"]}
-                return setting_problem(
-                    key, value, in_force=in_force, can_snapshot=bool(plain.get("can_snapshot", True))
-                )
+                able, n = bool(plain.get("can_snapshot", True)), int(plain.get("n_learners", 1))
+                return setting_problem(key, value, in_force=in_force, can_snapshot=able, n_learners=n)
             spec = read_work(plain)
             if not key.startswith(PREFIX):
                 return unknown_setting(key, live_keys(spec))
@@ -340,7 +339,7 @@ def forget(row: Plain, key: str, value: object, former: Plain) -> None:
 def with_changes(spec: Plain, changes: Mapping[str, object]) -> Plain:
     """Return planners and settings of a task's next attempt, with what a user has changed since the run began."""
     config, settings = as_config(changes), dict(spec.get("settings", {}))
-    for room in ("warmup", "swapping"):
+    for room in TASK_ROOMS:
         of_room = {**settings.get(room, {}), **config["settings"].pop(room, {})}
         settings |= {room: of_room} if of_room else {}
     settings |= config["settings"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Protocol
 
 import numpy as np
@@ -66,8 +67,9 @@ class Outcome:
 
     planner: str
     seed: int
-    #: Mean seconds of a split, with its messages.
+    #: Mean and median seconds of a split, with its messages.
     split_s: float
+    median_s: float
     #: Samples used per second.
     samples_hz: float
     #: Share of the samples that were planned and not used.
@@ -115,16 +117,16 @@ def simulate_batching(trace: Trace, planner: str | AnyPlanner, gang: Gang | None
     ConfigError
         If so many members cannot be waited for.
     """
-    gang, name, n_splits, total_s, n_used = gang or Gang(), "", 0, 0.0, 0
-    for each in play_splits(trace, planner, gang):
-        name, n_splits = each.planner, n_splits + 1
-        total_s, n_used = total_s + each.step.duration_s, n_used + each.step.n_used
+    gang = gang or Gang()
+    played = [(each.planner, each.step.duration_s, each.step.n_used) for each in play_splits(trace, planner, gang)]
+    names, durations_s, used = zip(*played, strict=True)
     return Outcome(
-        planner=name,
+        planner=names[0],
         seed=trace.seed,
-        split_s=total_s / n_splits,
-        samples_hz=n_used / total_s,
-        lost_frac=1.0 - n_used / (gang.n_units * n_splits),
+        split_s=sum(durations_s) / len(durations_s),
+        median_s=median(durations_s),
+        samples_hz=sum(used) / sum(durations_s),
+        lost_frac=1.0 - sum(used) / (gang.n_units * len(used)),
     )
 
 

@@ -12,7 +12,7 @@ from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed,
 from drlnb.records.columns.placement import NodeAdded
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import RlWork
+from drlnb.records.spec import FitWork, RlWork
 from drlnb.runtime.master.master import Master
 from drlnb.runtime.node.masters import Masters
 from drlnb.runtime.scheduler import run as run_module
@@ -145,6 +145,24 @@ def test_settings_of_a_task_are_judged_beside_those_it_has_now(tmp_path):
             attached = await cluster.broker.runs.task_attach("r", "b", "0", "again")
             assert attached["settings"]["warmup"] == {"filter_window": 50, "min_rounds": 20, "window": 30}
             WarmupSettings.from_mapping(attached["settings"]["warmup"])
+
+    asyncio.run(go())
+
+
+def test_whom_shared_steps_wait_for_is_judged_beside_the_learners(tmp_path):
+    """A quorum that all of them make leaves nobody who could be late; a later attempt has what was changed."""
+    fits = [FitWork(name=name, program="m:f", total_timesteps=9, n_learners=2).to_plain() for name in "ab"]
+
+    async def go():
+        async with Cluster(tmp_path, tasks=fits, settings={"batching": {"quorum": 0.5}}) as cluster:
+            assert await cluster.set("batching.late", "drop", task="a") == ""
+            all_of = "task a: batching.late has no effect while quorum is {}: {} are waited for"
+            assert await cluster.set("batching.quorum", 1.0) == all_of.format(1.0, "all")
+            assert await cluster.set("batching.quorum", 0.75) == all_of.format(0.75, "all 2")
+            count = "batching.quorum must be a fraction above 0 and up to 1.0 (all), or a count from 2 to 2, got 3"
+            assert await cluster.set("batching.quorum", 3) == count
+            attached = await cluster.broker.runs.task_attach("r", "a", "0", "again")
+            assert attached["settings"]["batching"] == {"quorum": 0.5, "late": "drop"}
 
     asyncio.run(go())
 

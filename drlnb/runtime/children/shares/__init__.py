@@ -1,0 +1,1 @@
+"""Make steps of supervised work out of shares of their samples that several slots compute."""

@@ -1,0 +1,143 @@
+"""Pack gradients and parameters of a module as bytes, for another process that has the same module."""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
+
+__all__ = [
+    "bytes_of",
+    "gradient_of",
+    "load_parameters",
+    "pack_gradient",
+    "pack_parameters",
+    "statistics_of",
+    "sums_of",
+]
+
+#: Marks of a parameter in what is packed: its value, or its gradient, is there; it is trained.
+_GIVEN, _TRAINED = 1, 2
+
+
+def statistics_of(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return what normalisations keep of their batches, by name: means over samples, and counts of batches."""
+    norms = [(f"{name}." if name else "", part) for name, part in module.named_modules() if isinstance(part, _NormBase)]
+    return {prefix + name: buffer for prefix, norm in norms for name, buffer in norm.named_buffers(recurse=False)}
+
+
+def sums_of(module: torch.nn.Module, *, trained: bool = True) -> dict[str, str]:
+    """Return what each parameter adds up to, by name; it is another one once a parameter has changed, all but surely.
+
+    Parameters
+    ----------
+    module
+        The module.
+    trained
+        Whether to count those that gradients are computed for.
+    """
+    counted = {name: each.detach() for name, each in module.named_parameters() if trained or not each.requires_grad}
+    wide = {name: torch.promote_types(each.dtype, torch.float64) for name, each in counted.items()}
+    return {name: repr(each.to(wide[name]).sum().item()) for name, each in counted.items()}
+
+
+def pack_gradient(
+    module: torch.nn.Module, loss: float, gradients: Sequence[Tensor | None], statistics: Sequence[Tensor]
+) -> np.ndarray:
+    """Return a gradient as bytes: its loss, a mark of each parameter, gradients that are there, statistics.
+
+    Parameters
+    ----------
+    module
+        Whose gradient it is.
+    loss
+        Of which one.
+    gradients
+        One per parameter; None: it has none.
+    statistics
+        As of :func:`statistics_of`, after the batch.
+    """
+    pairs = list(zip(module.parameters(), gradients, strict=True))
+    marks = [_GIVEN if gradient is not None else 0 for _, gradient in pairs]
+    given = [gradient.to(parameter.dtype) for parameter, gradient in pairs if gradient is not None]
+    head = [np.array([loss]).view(np.uint8), np.array(marks, np.uint8)]
+    return np.concatenate([*head, *map(_out, [*given, *statistics])])
+
+
+def gradient_of(buffer: np.ndarray, module: torch.nn.Module) -> tuple[float, list[Tensor | None], list[Tensor]]:
+    """Return loss, gradients and statistics as :func:`pack_gradient` has packed them, on the module's device.
+
+    Raises
+    ------
+    RuntimeError
+        If they were those of another module.
+    """
+    parameters = list(module.parameters())
+    marks, rest = buffer[8 : 8 + len(parameters)], buffer[8 + len(parameters) :]
+    wanted = [parameter for parameter, mark in zip(parameters, marks, strict=True) if mark]
+    tensors = _in(rest, [*wanted, *statistics_of(module).values()])
+    there = iter(tensors)
+    gradients = [next(there) if mark else None for mark in marks]
+    return float(buffer[:8].copy().view(np.float64)[0]), gradients, list(there)
+
+
+def pack_parameters(module: torch.nn.Module, as_made: Mapping[str, str]) -> np.ndarray:
+    """Return what another process needs to compute gradients with the present parameters, as bytes.
+
+    These are the parameters that are trained, others that are not as the program made them, and buffers.
+
+    Parameters
+    ----------
+    module
+        The module.
+    as_made
+        What its parameters added up to when the program had made them.
+    """
+    frozen, named = sums_of(module, trained=False), dict(module.named_parameters())
+    given = {name: each for name, each in named.items() if name not in frozen or frozen[name] != as_made[name]}
+    marks = [_GIVEN * (name in given) + _TRAINED * each.requires_grad for name, each in named.items()]
+    return np.concatenate([np.array(marks, np.uint8), *map(_out, [*given.values(), *module.buffers()])])
+
+
+def load_parameters(module: torch.nn.Module, buffer: np.ndarray) -> None:
+    """Take over what :func:`pack_parameters` has packed.
+
+    Raises
+    ------
+    RuntimeError
+        If it was that of another module.
+    """
+    parameters = list(module.parameters())
+    marks, rest = buffer[: len(parameters)], buffer[len(parameters) :]
+    given = [parameter for parameter, mark in zip(parameters, marks, strict=True) if mark & _GIVEN]
+    tensors = [*given, *module.buffers()]
+    with torch.no_grad():
+        for tensor, value in zip(tensors, _in(rest, tensors), strict=True):
+            tensor.copy_(value)
+    for parameter, mark in zip(parameters, marks, strict=True):
+        parameter.requires_grad_(bool(mark & _TRAINED))
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """Return a tensor's bytes, as a tensor of shape ``(n_bytes,)`` on its device."""
+    flat: Tensor = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return flat
+
+
+def _out(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = bytes_of(tensor).cpu().numpy()
+    return array
+
+
+def _in(buffer: np.ndarray, like: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of the bytes of such ones, one after the other, each a copy on its device."""
+    sizes = [tensor.nbytes for tensor in like]
+    if len(buffer) != sum(sizes):
+        raise RuntimeError(f"what another learner sent has {len(buffer):,} bytes, and its module {sum(sizes):,}")
+    parts = [buffer[start:stop].copy() for start, stop in pairwise(accumulate(sizes, initial=0))]
+    return [
+        torch.from_numpy(part).view(tensor.dtype).reshape(tensor.shape).to(tensor.device)
+        for part, tensor in zip(parts, like, strict=True)
+    ]
