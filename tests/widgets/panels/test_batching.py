@@ -182,6 +182,23 @@ def test_planners_are_tried_out_on_the_speeds_that_were_measured():
     assert came["jump-reset"].ratio == pytest.approx(1.0)
 
 
+def test_the_calibration_is_of_what_is_in_force(run, link):
+    """What the fields wish for is in the rows of the comparison, and not in how far it is from the record."""
+    records = [steps.changed(0.0, "planner", "equal")]
+    for n in range(1, 11):
+        t = 2.0 * (n - 1)
+        records += [
+            steps.planned(n, 50, 50), steps.share(t + 0.5, n, FAST, 50, compute_s=0.5, elapsed_s=0.5),
+            steps.share(t + 2.0, n, SLOW, 50, compute_s=2.0, elapsed_s=2.0), steps.closed(n, 100, 2.0),
+        ]  # fmt: skip
+    panel = live(run, link, *records)
+    panel.set(planner="jump-reset", **({"quorum": 0.5, "late": "drop"} if "quorum" in panel.content.CHECKS else {}))
+    assert press(panel, "compare") == "compared"
+    assert panel.content.facts()["notes"][1] == (
+        "the speeds of 9 recorded splits, played under each planner; as things are, equal comes out +0%"
+    )
+
+
 def test_what_cannot_be_tried_out_yet_is_said(run, link):
     """Before four splits, or with one member."""
     panel = live(run, link, *STORY[:4])

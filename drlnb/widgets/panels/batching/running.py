@@ -91,21 +91,28 @@ class _Running(Case):
         """The run's columns."""
         return self.panel.reader.fold
 
-    def tried(self) -> tuple[whatif.Recorded, whatif.Gang]:
-        """Return the speeds that were recorded, and whom splits wait for as the fields say; ConfigError before."""
+    def tried(self, *, as_it_is: bool = False) -> tuple[whatif.Recorded, whatif.Gang]:
+        """Return the speeds that were recorded, and whom splits wait for: as the fields say, or as it is in force.
+
+        Raises
+        ------
+        ConfigError
+            If too little has been recorded, or the fields do not fit together.
+        """
         with FOLDS:
             trace, gang = whatif.recorded(self.of.splits)
-        known = {name: self.value(name) for name in _GATHERING if name in _KEYS}
-        return trace, whatif.gathered(gang, **known)
+        said = self.in_force if as_it_is else self.value
+        return trace, whatif.gathered(gang, **{name: said(name) for name in _GATHERING if name in _KEYS})
 
     def compared(self) -> View:
         """Return what the recorded splits would come to under each planner, and how far that is from what they took."""
         trace, gang = self.tried()
-        came, now = whatif.compare(trace, gang), self.in_force(_ROLES[self.value("of")][1])
-        mine = next((each for each in came if each.planner == now), None)
+        now = self.in_force(_ROLES[self.value("of")][1])
         said = f"the speeds of {len(trace.speeds_hz)} recorded splits, played under each planner"
-        miss = f"; {now}, which is in force, comes out {mine.split_s / trace.split_s - 1:+.0%}" if mine else ""
-        return compared.planners(came, self.planner, [said + miss])
+        if now in whatif.COMPARED:
+            mine = whatif.compare(*self.tried(as_it_is=True), (now, whatif.COMPARED[-1]))[0]
+            said += f"; as things are, {now} comes out {mine.split_s / trace.split_s - 1:+.0%}"
+        return compared.planners(whatif.compare(trace, gang), self.planner, [said])
 
 
 class Batching(Splits):
