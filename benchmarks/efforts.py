@@ -119,7 +119,7 @@ class SimulatedBatching(_Simulated):
     @property
     def names(self) -> Sequence[str]:
         """The groups that train no network."""
-        return ("static", "bursts", "harm", "foreseen", "unseen", "plan")
+        return ("static", "bursts", "harm", "foreseen", "unseen", "patent", "plan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

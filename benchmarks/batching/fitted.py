@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from benchmarks.batching import work
 from benchmarks.efforts import BatchingLive
@@ -27,8 +27,7 @@ _LONGEST_S = 600.0
 _PLAIN = "benchmarks.batching.plain_child"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class Fitted(NamedTuple):
     """What one training came to."""
 
     #: Seconds per step once it was under way, and from the call to the end.

@@ -9,8 +9,8 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import safetensors.torch
@@ -26,6 +26,7 @@ from drlnb.fleet.training import Training
 from drlnb.records.columns import batching
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
+from drlnb.records.round import ExecutorDied, LeaseLost
 from drlnb.rl.networks.same_bits import one_thread
 from drlnb.sim.batching.play import simulate_batching
 from drlnb.sim.batching.traces import Contention
@@ -42,11 +43,12 @@ _OFF = 0.10
 _N_SPLITS = 60
 #: M11: steps; shares that have been computed when a member is killed; largest difference of a parameter.
 _KILL_STEPS, _KILL_SHARES, _KILL_SAME = 20, 12, 1e-9
+#: Seconds after a share at which its slot computes the next one.
+_MIDST_S = 0.05
 _LR, _LONGEST_S = 0.05, 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Split:
+class Split(NamedTuple):
     """One step that was shared."""
 
     #: Seconds from the orders of its shares to its last gradient, and when its step was made.
@@ -55,13 +57,14 @@ class Split:
     loss: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
+class _Shared(NamedTuple):
     """What one training came to."""
 
     began_t: float
     splits: tuple[Split, ...]
     whole_s: float
+    #: Leases that it lost.
+    n_lost: int
     #: Its final parameters, as the file holds them.
     parameters: bytes
 
@@ -123,8 +126,11 @@ def _ended(run: Training, began: float) -> _Shared:
     whole_s = time.monotonic() - began
     if task.state != "done":
         raise TrainingFailed(f"{run.out.name} is {task.state}: {task.failure}")
-    began_t, splits = splits_of(Journal.read(run.out))
-    return _Shared(began_t=began_t, splits=splits, whole_s=whole_s, parameters=parameters(run.out, "fit"))
+    journal = Journal.read(run.out)
+    began_t, splits = splits_of(journal)
+    n_lost = len(round_stream(journal).of(LeaseLost, ExecutorDied))
+    made = parameters(run.out, "fit")
+    return _Shared(began_t=began_t, splits=splits, whole_s=whole_s, n_lost=n_lost, parameters=made)
 
 
 def _plain(n_steps: int) -> tuple[Mapping[str, torch.Tensor], list[float]]:
@@ -199,12 +205,17 @@ def simulated_rows(live: Sequence[_Shared], trace: Contention) -> Iterator[Row]:
     medians, means = [statistics.median(each) for each in wholes], [statistics.fmean(each) for each in wholes]
     words = f"{trace.n_splits} splits of two members that follow a trace"
     off = [abs(each / sim.median_s - 1.0) for each in medians]
-    yield Row(
-        "m8-off", f"difference of the median split to the simulated one, {words}", off, "", bar=Bar("value", _OFF)
-    )
+    title, bar = f"difference of the median split to the simulated one, {words}", Bar("value", _OFF)
+    yield Row("m8-off", title, off, "", bar=bar, origin="emulated")
     against = "the simulator on the same trace"
     for name, mine, theirs in (("median", medians, sim.median_s), ("mean", means, sim.split_s)):
-        yield Row(f"m8-{name}", f"{name} split, {words}", against=against, **pair_up(mine, [theirs] * len(mine)))
+        yield Row(
+            f"m8-{name}",
+            f"{name} split, {words}",
+            against=against,
+            origin="emulated",
+            **pair_up(mine, [theirs] * len(mine)),
+        )
 
 
 # ------------------------------------------------------------------ M11
@@ -225,6 +236,21 @@ def fit_killed(effort: BatchingLive) -> Iterator[Row]:
             return once
 
         found = in_turn(effort.repeats, {"killed": way(_kill_a_member), "spared": way(lambda out: None)})
+    yield from killed_rows(found, wanted, n_steps)
+
+
+def killed_rows(
+    found: Mapping[str, Sequence[_Shared]], wanted: Mapping[str, torch.Tensor], n_steps: int
+) -> Iterator[Row]:
+    """Return M11's figures.
+
+    Raises
+    ------
+    TrainingFailed
+        If a member was to be killed, and no lease was lost.
+    """
+    if not all(each.n_lost for each in found["killed"]):
+        raise TrainingFailed("a member was killed, and its training lost no lease: it was over already")
     title = f"seconds from the call to the end of {n_steps} steps, a member killed in the midst of one"
     mine, base = ([each.whole_s for each in found[name]] for name in ("killed", "spared"))
     yield Row("m11-whole", title, against="nobody killed", origin="emulated", **pair_up(mine, base))
@@ -234,14 +260,21 @@ def fit_killed(effort: BatchingLive) -> Iterator[Row]:
 
 
 def _kill_a_member(out: Path) -> None:
-    """Kill the executor of the second slot after some shares: it computes one, or waits for the next."""
+    """Kill the executor of the second slot once some shares have been computed, while it computes the next one."""
     deadline = time.monotonic() + _LONGEST_S
-    while sum(path.read_bytes().count(b'"ShareComputed"') for path in out.glob("journal/task-*.jsonl")) < _KILL_SHARES:
+    while _n_shares(out) < _KILL_SHARES:
         if time.monotonic() > deadline:
             raise TrainingFailed(f"{out.name} has not computed {_KILL_SHARES} shares within {_LONGEST_S:.0f} s")
         time.sleep(0.01)
+    time.sleep(_MIDST_S)
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             words = " ".join(process.cmdline()).split()
             if words[:2] == ["drlnb", "executor"] and words[2].endswith("cpu1"):
                 process.kill()
+
+
+def _n_shares(out: Path) -> int:
+    """Return how many shares a training has computed so far."""
+    streams = Journal.read(out).streams.values() if any(out.glob("journal/task-*.jsonl")) else ()
+    return sum(len(stream.of(batching.ShareComputed)) for stream in streams)

@@ -1,7 +1,7 @@
 """Compare planners of shares in simulation (M1 to M4), beside who knows each split's speeds before it.
 
-Every planner meets the same contention per seed; a sample is one seed.  The networks were trained on other seeds, other
-periods and other numbers of members: see :mod:`benchmarks.batching.weights`.
+Every planner meets the same contention per seed; a sample is one seed.  Planner `patent` has no bar.  The networks were
+trained on other seeds, other periods and other numbers of members: see :mod:`benchmarks.batching.weights`.
 """
 
 import math
@@ -10,16 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from benchmarks.batching import weights
+from benchmarks.batching.episodes import QUORUM, REWARDS
 from benchmarks.efforts import SimulatedBatching
 from benchmarks.frame.rows import Bar, Row, pair_up
-from drlnb.learned.batching import Ddqn
+from drlnb.learned.batching import Ddqn, Patent
 from drlnb.learned.batching.network import Network
 from drlnb.planning.batching import Member, plan_split
 from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Outcome, simulate_batching
 from drlnb.sim.batching.traces import MIXED, Contention
 from drlnb.sim.report import Comparison, compare
 
-__all__ = ["bursts", "foreseen", "harm", "plan", "static", "trained", "unseen"]
+__all__ = ["ablation", "bursts", "foreseen", "harm", "patent", "plan", "static", "trained", "unseen"]
 
 #: Whom a split of eight waits for.
 _QUORUM = 6
@@ -42,6 +43,14 @@ _FORESEEN: Mapping[str, tuple[Mapping[str, object], _Least, _Least]] = {
 }
 #: Seeds of networks that are trained to be compared with the shipped one, of seed 0.
 _OTHER_SEEDS = (1, 2)
+#: What planner `patent` is shown on, and how its splits are gathered.
+_SHOWN: Mapping[str, Mapping[str, object]] = {
+    "static": {"family": "static"},
+    "dwell5": {"family": "memoryless", "dwell": 5.0},
+    "held-out": _FORESEEN["held-out"][0],
+    "correlated": _FORESEEN["correlated"][0],
+}
+_GATHERED = Gang(quorum=QUORUM, late="drop")
 #: M6: most milliseconds of a plan for eight members.
 _PLAN_MS = 0.5
 _PLANS = 400
@@ -167,6 +176,39 @@ def trained(effort: SimulatedBatching) -> Iterator[Row]:
             title = f"ddqn trained under {name}, {words}, waiting for all"
             row = f"m4-{words}-{name.replace(' ', '-')}"
             yield from _faster(row, title, runs | {name: Comparison(name, outcomes)}, name, None)
+
+
+# ------------------------------------------------------------------ the patent's planner
+def patent(effort: SimulatedBatching) -> Iterator[Row]:
+    """Show what the batching patent's planner comes to, waiting for three quarters and for all, beside others."""
+    for words, contention in _SHOWN.items():
+        full = _compared(effort, ["patent"], Gang(), **contention)
+        title = f"mean split over the optimum: patent, {words}, waiting for all"
+        yield _row(f"patent-{words}-full", title, _of_optimum(full, "patent"), "x")
+        some = _compared(effort, ["jump-reset", "ddqn", "patent"], _GATHERED, **contention)
+        for planner in ("jump-reset", "ddqn", "patent"):
+            yield from _objectives(f"patent-{words}-{planner}", f"{planner}, {words}", some[planner], full)
+
+
+def ablation(effort: SimulatedBatching) -> Iterator[Row]:
+    """Train the patent's planner under each reward, and compare the networks as its splits are gathered."""
+    planners = {name: Patent(Network(weights.trained(0, name))) for name in REWARDS}
+    for words, contention in _SHOWN.items():
+        best = _compared(effort, [], Gang(), **contention)
+        for name, planner in planners.items():
+            outcomes = [simulate_batching(trace, planner, _GATHERED) for trace in _traces(effort, **contention)]
+            row, title = f"ablation-{words}-{name.replace(' ', '-')}", f"patent rewarded by {name}, {words}"
+            yield from _objectives(row, title, Comparison(name, outcomes), best)
+
+
+def _objectives(name: str, words: str, run: Comparison[Outcome], best: _Compared) -> Iterator[Row]:
+    """Yield the objectives apart: time and samples per second beside the optimum's, and the share not used."""
+    runs = {**best, run.planner: run}
+    title = f"{words}, waiting for 3 of 4 and dropping the rest"
+    yield _row(name, f"mean split over the optimum: {title}", _of_optimum(runs, run.planner), "x")
+    shares = _of_optimum(runs, run.planner, "samples_hz")
+    yield _row(f"{name}-samples", f"samples/s over the optimum's: {title}", shares, "x")
+    yield _row(f"{name}-lost", f"share of samples not used: {title}", run.samples("lost_frac"), "")
 
 
 # ------------------------------------------------------------------ M6

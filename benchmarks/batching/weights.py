@@ -1,26 +1,24 @@
-"""Train the network that travels with :mod:`drlnb.learned.batching`, and write it beside how it was made.
+"""Train the networks that travel with :mod:`drlnb.learned.batching`, and write each beside how it was made.
 
-``python -m benchmarks.batching.weights [--seed S]`` takes half a minute on a quiet core.  Training draws gangs of 6, 8
-or 10 members; one episode in seven has no contention, two each are memoryless, periodic and correlated.  Its traces
-have seeds from 1,000,000 on: benchmarks have 0 to 4, and periods that training has not.
+``python -m benchmarks.batching.weights [ddqn|patent] [--seed S]`` takes half a minute on a quiet core, or three.
+Training draws gangs of 6, 8 or 10 members; one episode in seven has no contention, two each are memoryless, periodic
+and correlated.  Its traces have seeds from 1,000,000 on: benchmarks have 0 to 4, and periods that training has not.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 import drlnb.learned.batching
-from drlnb.learned.batching.features import features
-from drlnb.learned.batching.network import Array
-from drlnb.learned.batching.planner import after_report, histories
-from drlnb.learned.batching.train import Weights, train
-from drlnb.planning.batching import BatchReport
+from benchmarks.batching.episodes import OVER, QUORUM, REWARDS, UNDER, WEIGHTS, Foreseen, Gathered
+from drlnb.learned.batching.train import Episode, Weights, train
+from drlnb.sim.batching.play import Gang
 from drlnb.sim.batching.traces import Contention
 
-__all__ = ["FAMILIES", "FIRST_SEED", "MEMBERS", "PERIODS", "SPLITS", "Foreseen", "episodes", "main", "trained"]
+__all__ = ["FAMILIES", "FIRST_SEED", "MEMBERS", "PERIODS", "SPLITS", "drawn", "episodes", "main", "trained"]
 
 #: Splits of all training, and of one episode.
 SPLITS, EPISODE = 24_000, 600
@@ -32,10 +30,11 @@ FAMILIES = {"static": 1, "memoryless": 2, "periodic": 2, "correlated": 2}
 PERIODS = (8, 9, 11, 12, 14, 15, 16)
 #: Mean splits of a memoryless burst, and what is left of a speed: limits of what is drawn.
 DWELL, SLOW = (2.0, 50.0), (0.25, 0.5)
+#: Gradient noise scale in samples, of which a split has a hundred per member: limits of what is drawn.
+NOISE = (64.0, 16_384.0)
+UNITS_PER_MEMBER = 100
 #: Traces of training have seeds from here on.
 FIRST_SEED = 1_000_000
-#: Price of foreseeing too much, which makes everybody wait, and too little: per unit of the speed's logarithm.
-OVER, UNDER = 3.0, 0.6
 #: Where the weights of the package are.
 FOLDER = Path(drlnb.learned.batching.__path__[0]) / "weights"
 
@@ -54,62 +53,49 @@ def drawn(rng: np.random.Generator) -> Contention:
     )
 
 
-class Foreseen:
-    """An episode that rewards each member by how well its own speed was foreseen."""
-
-    def __init__(self, trace: Contention) -> None:
-        self.n_splits = trace.n_splits
-        self._trace, self._split = trace, 0
-        self._names = tuple(str(i) for i in range(len(trace.speeds)))
-        self._memory: object = after_report(None, self._report(np.array(trace.speeds)))  # what a probe says
-
-    def seen(self) -> Array:
-        """Return the features of the splits so far."""
-        return features(histories(self._memory, self._names))
-
-    def split(self, performance: Array) -> Array:
-        """Return each member's reward for the factor of its long-run speed that it was planned at."""
-        self._memory = after_report(self._memory, self._report(self._trace.speeds_hz[self._split]))
-        self._split += 1
-        over = np.log(performance) - histories(self._memory, self._names)[-1]
-        reward: Array = -(OVER * np.maximum(over, 0.0) + UNDER * np.maximum(-over, 0.0))
-        return reward
-
-    def _report(self, speeds_hz: Array) -> BatchReport:
-        """Return a report of shares that took a second each."""
-        n = len(self._names)
-        return BatchReport(
-            round=self._split,
-            members=self._names,
-            sizes=(100,) * n,
-            n_done=(100,) * n,
-            compute_s=tuple((100 / speeds_hz).tolist()),
-            elapsed_s=(None,) * n,
-            duration_s=1.0,
-        )
-
-
-def episodes(seed: int) -> Iterator[Foreseen]:
-    """Yield episodes without end."""
+def episodes(seed: int, reward: str | None = None) -> Iterator[Episode]:
+    """Yield episodes without end: of planner `ddqn`, or of `patent` with one of :data:`REWARDS`."""
     rng = np.random.default_rng([seed, 1])
     while True:
-        yield Foreseen(drawn(rng))
+        trace = drawn(rng)
+        if reward is None:
+            yield Foreseen(trace)
+            continue
+        noise_scale = float(np.exp(rng.uniform(*np.log(NOISE))))
+        n_units = UNITS_PER_MEMBER * len(trace.speeds)
+        gang = Gang(n_units=n_units, quorum=QUORUM, late="drop", noise_scale=noise_scale)
+        yield Gathered(trace, gang, REWARDS[reward])
 
 
-def trained(seed: int) -> Weights:
+def trained(seed: int, reward: str | None = None) -> Weights:
     """Return the weights of a network of this seed."""
-    return train(episodes(seed), SPLITS, seed)
+    return train(episodes(seed, reward), SPLITS, seed)
+
+
+#: Network -> what is special about how it was made.
+_OWN: Mapping[str, dict[str, object]] = {
+    "ddqn": {"reward": {"over": OVER, "under": UNDER}},
+    "patent": {
+        "reward": dict(zip(("time", "unused", "age"), WEIGHTS, strict=True)),
+        "quorum": QUORUM,
+        "late": "drop",
+        "noise_scale": NOISE,
+        "gradients": "drlnb.sim.batching.gradients",
+    },
+}
 
 
 def main(argv: list[str] | None = None) -> None:
     """Train a network and write it."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batching.weights", description=main.__doc__)
+    parser.add_argument("name", nargs="?", choices=tuple(_OWN), default="ddqn", help="which network (default ddqn)")
     parser.add_argument("--seed", type=int, default=0, help="of the network and of training (default 0)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder (default: the package's)")
     args = parser.parse_args(argv)
-    np.savez_compressed(args.out / "ddqn.npz", **trained(args.seed))  # type: ignore[arg-type]  # no array is called allow_pickle
+    weights = trained(args.seed, None if args.name == "ddqn" else "objectives")
+    np.savez_compressed(args.out / f"{args.name}.npz", **weights)  # type: ignore[arg-type]  # no array is called allow_pickle
     made = {
-        "made_by": "python -m benchmarks.batching.weights",
+        "made_by": f"python -m benchmarks.batching.weights{' patent' * (args.name == 'patent')}",
         "seed": args.seed,
         "splits": SPLITS,
         "episode_splits": EPISODE,
@@ -118,10 +104,10 @@ def main(argv: list[str] | None = None) -> None:
         "periods": PERIODS,
         "dwell": DWELL,
         "slow_frac": SLOW,
-        "reward": {"over": OVER, "under": UNDER},
+        **_OWN[args.name],
         "trace_seeds_from": FIRST_SEED,
     }
-    (args.out / "ddqn.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    (args.out / f"{args.name}.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

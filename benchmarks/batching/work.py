@@ -15,6 +15,7 @@ __all__ = ["ADAM", "BATCH", "LR", "N_SAMPLES", "data_set", "loss", "module", "pl
 
 #: Samples of a step and of the data set, and the learning rate.
 BATCH, N_SAMPLES, LR = 512, 4096, 1e-4
+#: What trains the large network.
 ADAM = torch.optim.Adam
 _WIDTH, _LAYERS = 768, 5
 _SEED = 0

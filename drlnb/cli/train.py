@@ -197,7 +197,9 @@ _ENV_TIMEOUT = "seconds that environments may take for one step, or to be made (
 _EVAL_EPISODES = f"episodes that are played when a task's budget is made (default {EVAL_EPISODES}; 0: none)"
 _EVAL_MAX_STEPS = f"steps after which an episode of an evaluation is cut (default {EVAL_MAX_STEPS})"
 _COLLECTORS = "collector processes per task (default 2, or as many as learners, at most n_envs)"
-_LEARNERS = "slots that compute a task's gradient side by side (default 1); more need --hyper n_epochs=1"
+_LEARNERS = (
+    "slots that compute a task's gradient side by side (default 1); more need --hyper n_epochs=1 or deterministic=false"
+)
 _ACTIONS = ("error", "resume", "restart", "overwrite")
 _ON_EXISTING = "what to do with a run that is in DIR: error (default), resume, restart (keep it as DIR-1), overwrite"
 #: How ``drlnb train`` is called.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drlnb.fleet.launch import Files
 from drlnb.fleet.plain import COUNT, Plain, by_name, first_line
-from drlnb.fleet.tasks.planners import chosen, without_effect
+from drlnb.fleet.tasks.planners import chosen, gathered, without_effect
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.shared_steps import MOST_TRIED, refuse_unequal
 from drlnb.fleet.tasks.task import NAME
@@ -107,7 +107,8 @@ def fit(
         Bytes that a step may use on its device, such as ``8GiB``; None: any number, and nothing is swapped.
     planners, settings
         As of :meth:`drlnb.fleet.fleet.Fleet.train`; those of collectors are refused, and those of several learners
-        where there is one.
+        where there is one.  By ``planners="patent"`` four or more learners leave samples out: a step waits for three
+        quarters of them, unless `exact`, or ``batching.quorum`` says otherwise.
     name
         Of the task.
     out, on_existing
@@ -148,6 +149,8 @@ def fit(
         raise ConfigError(f"batch_size must be >= n_learners = {n_learners}, got {batch_size}: samples are not divided")
     kwargs = dict(by_name("optimizer_kwargs", optimizer_kwargs))
     rules = chosen(planners)
+    if not exact:
+        settings = gathered(rules, n_learners, by_name("settings", settings))
     others = {
         "loss": _divided(loss) if several else loss,
         "optimizer": optimizer,

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from drlnb.fleet.cluster.existing import check, prepare
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain
+from drlnb.fleet.tasks.planners import QUORUM
 from drlnb.fleet.tasks.run_spec import RunSpec
+from drlnb.planning.batching.gather import Gathering
 from drlnb.planning.round.state import ENV_TIMEOUT_S
 from drlnb.planning.settings import begun_with, setting_problem, settings_problems
 from drlnb.records.errors import ConfigError, EnvError
@@ -156,6 +158,9 @@ def _of_patent(spec: RunSpec) -> dict[str, dict[str, object]]:
             f"patent: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
             "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"
         )
+    for task in spec.tasks:
+        if why := _waits_for_all(spec, task):
+            say(f"patent: {task.name} waits for all {task.n_learners} learners, and leaves no sample out: {why}")
     if "collector_mode" in spec.settings.get("warmup", {}):
         return {}
     if parked := [task.name for task in spec.with_envs if not task.can_snapshot]:
@@ -164,6 +169,19 @@ def _of_patent(spec: RunSpec) -> dict[str, dict[str, object]]:
             "cannot be frozen and thawed exactly"
         )
     return {task.name: {"warmup.collector_mode": "respawn"} for task in spec.with_envs if task.can_snapshot}
+
+
+def _waits_for_all(spec: RunSpec, task: WorkSpec) -> str:
+    """Return why a task's steps wait for all of its learners; empty if they do not, or if there is one."""
+    n = task.n_learners
+    quorum = spec.settings.get(Gathering.ROOM, {}).get("quorum", 1.0)
+    if n == 1 or (not isinstance(task, RlWork) and Gathering(quorum=quorum).needed(n) < n):
+        return ""
+    if isinstance(task, RlWork):
+        return "the shares of a round stay whole"
+    return (
+        f"three quarters of {n} are all" if Gathering(quorum=QUORUM).needed(n) == n else f"batching.quorum is {quorum}"
+    )
 
 
 def _refuse_respawn(spec: RunSpec) -> None:

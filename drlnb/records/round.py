@@ -124,6 +124,8 @@ class ParametersReady(Event):
     key: str
     #: ``train/...`` scalars under Stable-Baselines3's names.
     metrics: Facts
+    #: Seconds of `elapsed_s` in which gradients were computed here; 0.0 where nobody else computed.
+    compute_s: float = 0.0
 
 
 class ParametersCommitted(Event):
@@ -282,6 +284,10 @@ class FinishRound(SlotWork):
     collectors: tuple[int, ...]
     #: How its gradient steps are swapped; None: there is no budget.
     swap: SwapOrder | None = None
+    #: Slots that compute each minibatch together, this one first, and beside them of how many samples of the round each
+    #: one does its part; empty: this one computes all.
+    members: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
 
 
 class CommitParameters(Command):

@@ -81,7 +81,8 @@ def test_every_group_leads_to_a_function():
         "batching-live", "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
-    assert set(BENCHES["batching"].groups) == {"static", "bursts", "harm", "foreseen", "unseen", "trained", "plan"}
+    groups = {"static", "bursts", "harm", "foreseen", "unseen", "patent", "trained", "ablation", "plan"}
+    assert set(BENCHES["batching"].groups) == groups
     assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload", "handover", "pack", "staleness"}
     assert set(BENCHES["runtime"].groups) == {
         "hops", "handover", "overhead", "overhead-train", "startup", "reclaim", "failover", "first-step",

@@ -89,7 +89,8 @@ REFUSED = {
         "n_collectors=2 and n_envs=2",
     "train A --learners 2 --n-envs 2":
         "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
-        "computed at arrival with n_epochs=1 and batch_size=4096",
+        "computed at arrival with n_epochs=1 and batch_size=4096; or deterministic=False: minibatches are shared, with "
+        "other bits than one learner's",
     "train A --algo dqn --learners 2 --n-envs 2":
         "n_learners must be 1 for dqn here, got 2: each of its gradient steps needs the one before; several seeds use "
         "several slots",

@@ -123,3 +123,18 @@ def test_pictures_of_it_invent_nothing():
     lanes, starts, stops = (parts.columns["bars"][name] for name in ("lane", "start", "stop"))
     assert lanes.tolist() == [0, 0, 0, 1, 1, 1]
     assert starts.reshape(2, 3)[:, 1:].tolist() == stops.reshape(2, 3)[:, :-1].tolist()
+
+
+def test_a_gang_by_the_patents_planner_is_replayed_from_its_journal():
+    """Four slots, three waited for: plans that depend on the processor are read back, what it remembers made again."""
+    data = {"n_learners": 4, "n_samples": 360, "batch_size": 80, "planners": {"hold": "last", "batching": "patent"}}
+    more = {"batching": {"quorum": 0.75, "late": "drop"}}
+    _, (task, _) = run("last", n_slots=4, config={**FIT, **data, **more})
+    (stream,) = task.streams
+    plans = stream.of(batching.SplitPlanned)
+    assert {plan.planner for plan in plans} == {"patent"}
+    assert {sum(plan.sizes) for plan in plans} == {80, 40}
+    assert stream.of(batching.QuorumReached)
+    memories = stream.of(words.WriteCheckpoint)[-1].memories["batching:patent"]
+    assert memories["mean"]
+    assert replay(stream).difference is None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drlnb.fleet.plain import by_name
+from drlnb.fleet.plain import Plain, by_name
 from drlnb.planning.batching.gather import Gathering
 from drlnb.planning.decisions import KINDS, kind_of
 from drlnb.planning.registry import OWN
@@ -11,13 +11,21 @@ from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.planners import resolve
 
-__all__ = ["CHOICES", "Chosen", "chosen", "not_of_rounds", "without_effect"]
+__all__ = ["CHOICES", "QUORUM", "Chosen", "chosen", "gathered", "not_of_rounds", "without_effect"]
 
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
     "auto": {},
-    "patent": {"hold": "round", "warmup": "patent", "distribution": "relay", "swapping": "qtable"},
+    "patent": {
+        "hold": "round",
+        "warmup": "patent",
+        "batching": "patent",
+        "distribution": "relay",
+        "swapping": "qtable",
+    },
 }
+#: By the batching patent a step waits for so many of its members, where samples may be left out, and drops the others.
+QUORUM = 0.75
 
 #: Setting -> values that it can be given while tasks run.
 CHOICES: Mapping[str, tuple[str, ...]] = {"leasing.hold": tuple(sorted(KINDS["hold"].names))}
@@ -78,6 +86,31 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     if problems:
         raise ConfigError(problems)
     return Chosen(names=names, own=own)
+
+
+def gathered(rules: Chosen, n_learners: int, settings: Plain) -> Plain:
+    """Return the settings of supervised work: the patent's of its steps, too, where these may leave samples out.
+
+    Parameters
+    ----------
+    rules
+        The planners of the run.
+    n_learners
+        The task's; of fewer than four learners three quarters are all.
+    settings
+        What the user has given; a quorum of the user's own stays.
+
+    Examples
+    --------
+    >>> gathered(chosen("patent"), 4, {"leasing.switch_limit_frac": 0.5})
+    {'batching.quorum': 0.75, 'batching.late': 'drop', 'leasing.switch_limit_frac': 0.5}
+    >>> gathered(chosen("patent"), 3, {}), gathered(chosen(), 4, {})
+    ({}, {})
+    """
+    waits_for_all = Gathering(quorum=QUORUM).needed(n_learners) == n_learners
+    if not rules.patent or "batching.quorum" in settings or waits_for_all:
+        return settings
+    return {"batching.quorum": QUORUM, "batching.late": "drop", **settings}
 
 
 def without_effect(keys: Iterable[object], *, several: bool = False) -> list[str]:

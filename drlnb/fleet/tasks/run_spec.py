@@ -158,8 +158,11 @@ def run_spec(
     """
     if env_timeout_s is not None and SECONDS.problem("env_timeout_s", env_timeout_s):
         raise ConfigError(f"env_timeout_s must be {SECONDS.words}, or None, got {env_timeout_s!r}")
-    shared = planners.names[BATCHING.decision]
-    if shared not in {BATCHING.default, "equal"} and all(spec.n_learners == 1 for spec in specs):
+    names = dict(planners.names)
+    shared, alone = names[BATCHING.decision], all(spec.n_learners == 1 for spec in specs)
+    if alone and planners.patent:
+        names[BATCHING.decision] = BATCHING.default
+    elif alone and shared not in {BATCHING.default, "equal"}:
         raise ConfigError(
             f"planners={{'batching': {shared!r}}}: no task has n_learners above 1: {one_learner(shared)}, "
             f"planners={{'collect': {shared!r}}}"
@@ -170,7 +173,7 @@ def run_spec(
         run=f"{now:%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
         created=now.isoformat(timespec="seconds"),
         tasks=tuple(specs),
-        planners=planners.names,
+        planners=names,
         own_planners=planners.own,
         patent=planners.patent,
         settings={**acting, **_scheduling(by_name("settings", settings), specs)},

@@ -8,8 +8,7 @@ samples.  Here that law is tried on some samples, with copies of module and loss
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drlnb.fleet.plain import first_line
 from drlnb.records.errors import ConfigError
@@ -36,17 +35,6 @@ _WAYS_OUT = (
 _DRAWS = "draws random numbers, and several learners draw others than one; take n_learners=1, or exact=False"
 
 
-@dataclass(frozen=True, slots=True)
-class _Law:
-    """The loss of some samples, and what their parts' losses come to."""
-
-    whole: float
-    parts: float
-    holds: bool
-    #: Random numbers were drawn for it.
-    drew: bool
-
-
 def refuse_unequal(
     module: "torch.nn.Module", copies: Copies, read: Callable[[], Sequence[object]], *, exact: bool = False
 ) -> str:
@@ -69,7 +57,8 @@ def refuse_unequal(
     Raises
     ------
     ConfigError
-        If the loss of the samples is not the weighted mean of their parts', or that cannot be tried.
+        If the loss of the samples is not the weighted mean of their parts', or that cannot be tried; or they
+        cannot be read.
     """
     norms = ", ".join(_norms_of_batches(module))
     if norms and exact:
@@ -78,7 +67,10 @@ def refuse_unequal(
             "n_learners=1, exact=False, or a layer such as GroupNorm"
         )
     before = _random_numbers()
-    samples = read()
+    try:
+        samples = read()
+    except Exception as error:
+        raise ConfigError(f"dataset cannot be read: {type(error).__name__}: {first_line(error)}") from error
     if exact and _random_numbers() != before:
         raise ConfigError(f"exact=True: the data set {_DRAWS}")
     if problem := _problem(_tried(copies, samples, training=False), len(samples)):
@@ -88,6 +80,16 @@ def refuse_unequal(
     return norms and (
         f"{norms} normalises each learner's share by itself: not equal to one big batch (exact=True refuses it)"
     )
+
+
+class _Law(NamedTuple):
+    """The loss of some samples, and what their parts' losses come to."""
+
+    whole: float
+    parts: float
+    holds: bool
+    #: Random numbers were drawn for it.
+    drew: bool
 
 
 def _problem(law: _Law, n_samples: int) -> str:
@@ -112,13 +114,11 @@ def _problem(law: _Law, n_samples: int) -> str:
 def _inexact(law: _Law, n_samples: int) -> str:
     if law.drew:
         return f"exact=True: in training mode module or loss {_DRAWS}"
+    if law.holds:
+        return ""
     return (
-        ""
-        if law.holds
-        else (
-            f"exact=True: in training mode the loss of the first {n_samples} samples is {law.whole:.6g}, but "
-            f"{law.parts:.6g} as the mean of two parts of them; take n_learners=1, or exact=False"
-        )
+        f"exact=True: in training mode the loss of the first {n_samples} samples is {law.whole:.6g}, but "
+        f"{law.parts:.6g} as the mean of two parts of them; take n_learners=1, or exact=False"
     )
 
 
@@ -138,23 +138,23 @@ def _norms_of_batches(module: "torch.nn.Module") -> list[str]:
 def _tried(copies: Copies, samples: Sequence[object], *, training: bool) -> _Law:
     """Try samples, and two unequal parts of them, with numbers that differ from the parameters if that can be."""
     first = -(-len(samples) // 3)
-    try:
-        for is_moved in (True, False):
+    for is_moved in (True, False):
+        try:
             module, loss = _copies(copies, training=training)
             if is_moved:
                 _move(module)
             before = _random_numbers()
             tried = [_loss(module, loss, part) for part in (samples, samples[:first], samples[first:])]
-            if math.isfinite(tried[0][0]):
-                break
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"module and loss cannot be tried here on {len(samples)} samples, on the CPU and in "
-            f"{'training' if training else 'evaluation'} mode, which n_learners above 1 needs: "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from error
+        except Exception as error:
+            if is_moved:
+                continue  # numbers that nobody has chosen may be none that it can have
+            raise ConfigError(
+                f"module and loss cannot be tried here on {len(samples)} samples, on the CPU and in "
+                f"{'training' if training else 'evaluation'} mode, which n_learners above 1 needs: "
+                f"{type(error).__name__}: {first_line(error)}"
+            ) from error
+        if math.isfinite(tried[0][0]):
+            break
     (whole, _), *parts = tried
     counted = [(value, denominator) for value, denominator in parts if denominator]
     divisor = math.fsum(denominator for _, denominator in counted)

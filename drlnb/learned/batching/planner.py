@@ -13,7 +13,7 @@ from drlnb.planning.batching import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.estimate import Memory, followed, planned_by, speeds
 from drlnb.planning.batching.jump_reset import JumpReset
 
-__all__ = ["Ddqn", "History", "after_report", "histories"]
+__all__ = ["Ddqn", "History", "after_report", "histories", "remembered"]
 
 #: Digits of a z that are remembered: noise is a hundred times larger.
 _DIGITS = 4
@@ -29,7 +29,7 @@ class History(TypedDict):
 
 def after_report(memory: object, report: BatchReport) -> History:
     """Return what is remembered after a report."""
-    known = _remembered(memory)
+    known = remembered(memory)
     members = followed(known["members"], report, JumpReset.moved)
     newest = {name: math.log(members[name]["latest"]) for name in report.members if name in members}
     z = {name: [*known["z"].get(name, ()), round(newest.get(name, 0.0), _DIGITS)][-WINDOW:] for name in members}
@@ -38,7 +38,7 @@ def after_report(memory: object, report: BatchReport) -> History:
 
 def histories(memory: object, names: Sequence[str]) -> Array:
     """Return z of some members, the newest split last and those of who is new begun with 0; shape ``(WINDOW, n)``."""
-    known = _remembered(memory)["z"]
+    known = remembered(memory)["z"]
     z = np.zeros((WINDOW, len(names)))
     for column, name in zip(z.T, names, strict=True):
         if own := known.get(name):
@@ -46,7 +46,8 @@ def histories(memory: object, names: Sequence[str]) -> Array:
     return z
 
 
-def _remembered(memory: object) -> History:
+def remembered(memory: object) -> History:
+    """Return what is remembered: nothing at first."""
     return cast("History", memory or {"members": {}, "z": {}})
 
 
@@ -70,7 +71,7 @@ class Ddqn:
         """Return the units of each member."""
         network = self._network or shipped("ddqn")
         performance = network.performance(features(histories(view.memory, [each.id for each in view.members])))
-        inner = replace(view, memory=_remembered(view.memory)["members"])
+        inner = replace(view, memory=remembered(view.memory)["members"])
         long_hz = speeds(inner, long=True)
         return planned_by(inner, [hz * float(p) for hz, p in zip(long_hz, performance, strict=True)])
 

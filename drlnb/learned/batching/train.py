@@ -72,7 +72,13 @@ class Episode(Protocol):
         ...
 
     def split(self, performance: Array) -> Array:
-        """Make a split planned for these factors of the long-run speeds; return each member's reward."""
+        """Make a split planned for these factors of the long-run speeds.
+
+        Returns
+        -------
+        Array
+            Reward of each member, shape ``(n_members,)``; NaN: its factor was not asked for.
+        """
         ...
 
 
@@ -119,7 +125,8 @@ class _Learner:
             action = self._act(seen)
             reward = episode.split(np.array(ACTIONS)[action])
             then = episode.seen()
-            self._memory.add(seen, then, action, reward, np.full(len(seen), float(left == 0)))
+            rows, asked = (seen, then, action, reward, np.full(len(seen), float(left == 0))), ~np.isnan(reward)
+            self._memory.add(*[row[asked] for row in rows])
             seen = then
             self.n_done += 1
             if self.n_done > _WARM_UP and self.n_done % _EVERY == 0:

@@ -9,12 +9,12 @@ performance parameter `p`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict, cast
+from typing import Protocol, TypedDict, cast
 
 from drlnb.planning.batching.planner import BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.split import Member, plan_split
 
-__all__ = ["Estimate", "Estimating", "Memory", "Rule", "followed", "planned_by", "remembered", "speeds"]
+__all__ = ["Estimate", "Estimating", "Memory", "Rule", "Sharing", "followed", "planned_by", "remembered", "speeds"]
 
 #: Most splits without a share after which a member gets its least share once, to be measured.
 _LONGEST_WAIT = 31
@@ -51,6 +51,13 @@ class Estimate(TypedDict):
 Memory = dict[str, Estimate]
 #: Returns a speed from the one before, a measurement, and whether that one rests on few samples.
 Rule = Callable[[float, float, bool], float]
+
+
+class Sharing(Protocol):
+    """Splits units among members by their speeds."""
+
+    def __call__(self, n_units: int, members: Sequence[Member], /, *, allow_idle: bool) -> Sequence[int]:
+        """Return the units of each member."""
 
 
 class Estimating(ABC):
@@ -159,8 +166,22 @@ def _speed_hz(of: Estimate, *, long: bool) -> float:
     return min(max(of["speed_hz"], _SLOWEST * of["long_hz"]), _FASTEST * of["long_hz"])
 
 
-def planned_by(view: BatchView, speeds_hz: Sequence[float]) -> BatchPlan:
-    """Return the shares of members of such speeds; who has had none for long gets its least one."""
+def _earliest(n_units: int, members: Sequence[Member], /, *, allow_idle: bool) -> list[int]:
+    return [n for _, n in plan_split(n_units, members, allow_idle=allow_idle).sizes]
+
+
+def planned_by(view: BatchView, speeds_hz: Sequence[float], sharing: Sharing = _earliest) -> BatchPlan:
+    """Return the shares of members of such speeds; who has had none for long gets its least one.
+
+    Parameters
+    ----------
+    view
+        What was asked.
+    speeds_hz
+        Units per second at which each member is expected.
+    sharing
+        Splits units by the speeds; the default so that the last member is done as early as possible.
+    """
     known = remembered(view.memory)
     members = [
         replace(each, speed_hz=hz, overhead_s=known[each.id]["overhead_s"] if each.id in known else each.overhead_s)
@@ -168,8 +189,8 @@ def planned_by(view: BatchView, speeds_hz: Sequence[float]) -> BatchPlan:
     ]
     probes = _probes(view, members, known)
     others = [each for each in members if each.id not in probes]
-    split = plan_split(view.n_units - sum(probes.values()), others, allow_idle=view.role == "update")
-    sizes = probes | dict(split.sizes)
+    shares = sharing(view.n_units - sum(probes.values()), others, allow_idle=view.role == "update")
+    sizes = probes | {each.id: n for each, n in zip(others, shares, strict=True)}
     return BatchPlan(sizes=tuple([sizes[each.id] for each in members]), speeds_hz=tuple(speeds_hz))
 
 

@@ -113,7 +113,11 @@ class Gathering(Declared):
 
     def is_fresh(self, age_s: float, predicted_s: float) -> bool:
         """Return whether a late answer may be used: strictly younger than the threshold."""
-        return age_s < (_AGES * (predicted_s or math.inf) if self.max_age_s is None else self.max_age_s)
+        return age_s < self.oldest_s(predicted_s)
+
+    def oldest_s(self, predicted_s: float) -> float:
+        """Return the age from which on a late answer is too old."""
+        return _AGES * (predicted_s or math.inf) if self.max_age_s is None else self.max_age_s
 
 
 #: The default: all are waited for.

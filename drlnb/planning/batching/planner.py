@@ -74,6 +74,12 @@ class BatchReport:
     duration_s: float
     #: Samples of a unit.
     unit_samples: float = 1.0
+    #: Norm of each one's gradient, its cosine to that of the step, and its age when it was done, in seconds by its
+    #: member's clock; None of a gradient that no step used.  Empty: nobody has measured them (of steps of collectors,
+    #: and of gradients of a round that are computed at arrival).
+    norms: tuple[float | None, ...] = ()
+    cosines: tuple[float | None, ...] = ()
+    ages_s: tuple[float | None, ...] = ()
 
 
 def _problem(view: BatchView, plan: object) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from drlnb.planning.leasing.planners import HoldView
 from drlnb.records.ids import Fence
+from drlnb.records.round import ParametersReady
 
 __all__ = ["Batch", "Hold", "middle"]
 
@@ -58,6 +59,10 @@ class Hold:
     committing: bool = False
     #: All batches are in and the executor makes the new version.
     finishing: bool = False
+    #: Slots that compute minibatches beside the lead and have not said that they are done; the new version waits for
+    #: them, since the lease is returned with it.
+    joining: set[str] = field(default_factory=set)
+    ready: ParametersReady | None = None
     #: Somebody waits for the slot that is held.
     demand: bool = False
     #: Somebody waited for slots in this round, and in the one before.
@@ -198,6 +203,7 @@ class Hold:
         self.gathered, self.restoring, self.keeping = set(), (), set()
         self.demand = self.finishing = False
         self.granted_t = None
+        self.joining, self.ready = set(), None
 
     def next_round(self) -> tuple[Batch, ...]:
         """Forget the round's batches and return them."""
@@ -209,7 +215,7 @@ class Hold:
         self.gathered.clear()
         self.keeping.clear()
         self.restoring = ()
-        self.finishing = False
+        self.finishing, self.ready = False, None
         self.crowd = [False, self.crowd[0]]
         return used
 

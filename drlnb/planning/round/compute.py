@@ -3,7 +3,7 @@
 from drlnb.planning.machine import Out
 from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
-from drlnb.planning.round.learners import computed, deal, observe
+from drlnb.planning.round.learners import computed, deal, joined, observe, planned
 from drlnb.planning.round.moves import drop, end, enter
 from drlnb.planning.round.splits import begin_splits, step_made, void_splits
 from drlnb.planning.round.state import RING, RoundState
@@ -95,8 +95,53 @@ def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
         _restore_gradients(state, fence, hold.apart, out)
         return
     hold.finishing = True
-    collectors, order = tuple(sorted(hold.gathered)), state.swap.state.order
-    out.append(words.FinishRound(round=state.round, fence=fence, slot=hold.lead, collectors=collectors, swap=order))
+    members, sizes = _join(state, fence, out) if state.shares_minibatches and len(hold.slots) > 1 else ((), ())
+    out.append(
+        words.FinishRound(
+            round=state.round,
+            fence=fence,
+            slot=hold.lead,
+            collectors=tuple(sorted(hold.gathered)),
+            swap=state.swap.state.order,
+            members=members,
+            sizes=sizes,
+        )
+    )
+
+
+def _join(state: RoundState, fence: Fence, out: Out) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Have the other slots of the lease compute their parts of the round's minibatches; return all that do."""
+    hold = state.hold
+    batches = [hold.batches[i] for i in sorted(hold.batches)]
+    sizes = planned(state, sum(batch.n_samples for batch in batches), out)
+    shares = {slot: n for slot, n in zip(hold.slots, sizes, strict=True) if n or slot == hold.lead}
+    if len(shares) == 1:
+        return (), ()
+    members, parts = tuple(shares), tuple(shares.values())
+    hold.joining = {*members[1:]}
+    out.extend(
+        batching.JoinRound(
+            **work(state, fence, slot),
+            keys=tuple([batch.key for batch in batches]),
+            collectors=tuple([batch.collector for batch in batches]),
+            members=members,
+            sizes=parts,
+            swap=state.swap.state.order,
+        )
+        for slot in members
+        if slot != hold.lead
+    )
+    return members, parts
+
+
+def round_joined(state: RoundState, event: batching.RoundJoined, out: Out) -> None:
+    """Count what a slot has computed of the round's minibatches beside the lead."""
+    if event.fence == state.hold.fence:
+        state.hold.computed_s[state.hold.slots.index(event.slot)] += event.elapsed_s
+        state.progress.moved_bytes += event.moved_bytes
+        joined(state, event.slot, event.compute_s)
+        state.hold.joining.discard(event.slot)
+        _commit_if_all_done(state, out)
 
 
 # ---------------------------------------------------------------------- faults
@@ -132,12 +177,21 @@ def _void(state: RoundState, reason: str, out: Out) -> None:
 
 # ---------------------------------------------------------------------- commit
 def parameters_ready(state: RoundState, event: words.ParametersReady, out: Out) -> None:
-    """Commit the new parameters under the lease."""
-    if event.fence != state.hold.fence or state.hold.committing:
+    """Commit the new parameters under the lease, once all that computed them have said that they are done."""
+    if event.fence == state.hold.fence and not state.hold.committing:
+        state.hold.ready = event
+        _commit_if_all_done(state, out)
+
+
+def _commit_if_all_done(state: RoundState, out: Out) -> None:
+    event = state.hold.ready
+    if event is None or state.hold.joining:
         return
-    state.hold.committing = True
+    state.hold.ready, state.hold.committing = None, True
     state.hold.computed_s[0] += event.elapsed_s
     state.progress.update_s += event.elapsed_s
+    if event.compute_s:
+        joined(state, state.hold.lead, event.compute_s)
     if RING in state.n_steps:
         state.timed(RING, state.progress.update_s, state.n_steps[RING])
     state.n_bytes_next = event.n_bytes

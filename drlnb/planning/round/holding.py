@@ -62,8 +62,8 @@ def ask_for_slot(state: RoundState, reason: str, out: Out) -> None:
     _hold_planned(state, "request", reason, out)
     request_id = state.hold.request(f"{state.config['task']}/{state.attempt}/{state.round}")
     yields = state.yields and state.n_bytes > 0
-    shares_steps = state.shares_steps and state.n_bytes > 0
-    n_slots = state.config["n_learners"] if shares_steps else len(set(learners_left(state).values()))
+    shares_samples = (state.shares_steps or state.shares_minibatches) and state.n_bytes > 0
+    n_slots = state.config["n_learners"] if shares_samples else len(set(learners_left(state).values()))
     out.append(
         words.RequestSlot(
             request_id=request_id,

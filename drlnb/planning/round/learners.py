@@ -11,7 +11,7 @@ from drlnb.planning.round.state import RoundState, Worked
 from drlnb.records import round as words
 from drlnb.records.columns.batching import SplitPlanned
 
-__all__ = ["PACES", "computed", "deal", "learn", "observe", "paced_members"]
+__all__ = ["PACES", "computed", "deal", "joined", "learn", "observe", "paced_members", "planned"]
 
 #: Measurements of seconds per unit that are kept of each slot.
 PACES = 4
@@ -24,8 +24,11 @@ def deal(state: RoundState, out: Out) -> None:
     the first slot gets its first ones, and so on.  Whoever computes a batch, the sum has the same bits.
     """
     hold, learners = state.hold, learners_left(state)
+    if state.shares_minibatches:
+        hold.shares = {}  # the lead has all batches, and the others join it once they are in
+        return
     if len(hold.slots) > 1 and not state.learners:
-        sizes = zip(hold.slots, _planned(state, tuple(learners), out), strict=True)
+        sizes = zip(hold.slots, planned(state, len(learners), out, tuple(learners)), strict=True)
         dealt = [slot for slot, n in sizes for _ in range(n)]
         hold.shares = dict(zip(learners, dealt, strict=True))
         return
@@ -33,13 +36,13 @@ def deal(state: RoundState, out: Out) -> None:
     hold.shares = {i: hold.slots[rank[learner] % len(hold.slots)] for i, learner in learners.items()}
 
 
-def _planned(state: RoundState, collectors: tuple[int, ...], out: Out) -> tuple[int, ...]:
-    """Return how many batches each slot of the lease computes."""
+def planned(state: RoundState, n_units: int, out: Out, collectors: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """Return how many batches, or samples of the round, each slot of the lease computes."""
     slots = state.hold.slots
     view = BatchView(
         round=state.round,
         role="update",
-        n_units=len(collectors),
+        n_units=n_units,
         members=paced_members(state, slots),
         memory=state.memories.get(state.memory_of(BATCHING)),
         collectors=collectors,
@@ -63,6 +66,12 @@ def paced_members(state: RoundState, slots: Sequence[str]) -> tuple[Member, ...]
     return tuple([Member(id=slot, speed_hz=hz) for slot, hz in zip(slots, speeds_hz, strict=True)])
 
 
+def joined(state: RoundState, slot: str, compute_s: float) -> None:
+    """Count a slot's part of a round's minibatches as computed."""
+    if worked := state.worked.get(slot):
+        worked.n_samples, worked.compute_s = worked.n_planned, compute_s
+
+
 def computed(state: RoundState, event: words.GradientComputed) -> None:
     """Count a batch that a slot has computed."""
     if worked := state.worked.get(event.slot):
@@ -83,7 +92,8 @@ def observe(state: RoundState) -> None:
     state.slot_paces |= {slot: [] for slot in slots if slot in cold}
     slots = {slot: each for slot, each in slots.items() if slot not in cold}
     if slots:
-        unit = sum(batch.n_samples for batch in state.arrived.values()) / len(state.arrived)
+        of_samples = state.shares_minibatches
+        unit = 1.0 if of_samples else sum(batch.n_samples for batch in state.arrived.values()) / len(state.arrived)
         sizes = tuple([each.n_planned for each in slots.values()])
         n_done = tuple([each.n_samples / unit for each in slots.values()])
         compute_s = tuple([each.compute_s if each.n_samples else None for each in slots.values()])

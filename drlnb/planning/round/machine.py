@@ -219,6 +219,7 @@ RULES: Rules[RoundState] = {
     words.GradientComputed: compute.gradient_computed,
     batching.ShareComputed: splits.share_computed,
     batching.GradientsApplied: compute.gradients_applied,
+    batching.RoundJoined: compute.round_joined,
     leasing.GradientKept: compute.gradient_kept,
     leasing.GradientsRestored: compute.gradients_restored,
     words.ParametersReady: compute.parameters_ready,

@@ -4,6 +4,8 @@ One step: shares to the members, their gradients to the lead's node, the step th
 What was made under a lease that is lost is void: the round is computed anew from the version that was committed.
 """
 
+import math
+
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.gather import CUT_WAIT_S, chunk_s
 from drlnb.planning.machine import Out
@@ -107,9 +109,9 @@ def share_computed(state: RoundState, event: batching.ShareComputed, out: Out) -
     hold.computed_s[hold.slots.index(event.slot)] += event.compute_s
     hold.began(event.t - event.elapsed_s)
     state.progress.moved_bytes += event.moved_bytes
-    was_open, had_deadline = not gather.cause, gather.deadline_t is not None
+    was_open, had_deadline, was_late = not gather.cause, gather.deadline_t is not None, event.slot in gather.late
     gather.answered(event.split, event.slot, event.first, event.n_done, event.age_s, event.t)
-    if event.split == gather.split and event.slot in gather.answers:
+    if event.slot in gather.answers or (was_late and event.slot not in gather.late):
         splits.answers.setdefault(event.slot, event)
     if gather.deadline_t is not None and not had_deadline:
         grace_s = gather.deadline_t - event.t
@@ -139,8 +141,8 @@ def _close(state: RoundState, out: Out) -> None:
     """Report a split that is over, and have its step made."""
     hold, splits, gather = state.hold, state.splits, state.splits.gather
     assert hold.fence is not None
-    duration_s = state.t - gather.began_t
-    waits_s = [state.t - event.t for event in splits.answers.values()]
+    duration_s = splits.duration_s = state.t - gather.began_t
+    waits_s = [state.t - splits.answers[slot].t for slot in gather.answers]
     out.append(
         batching.SplitClosed(
             round=state.round,
@@ -153,8 +155,7 @@ def _close(state: RoundState, out: Out) -> None:
         )
     )
     state.progress.update_s += duration_s
-    _observe(state, duration_s)
-    used = [splits.answers[part.member] for part in sorted(gather.parts, key=lambda part: part.first)]
+    used = [splits.answers[slot] for slot in _used(state)]
     out.append(
         batching.ApplyGradients(
             fence=hold.fence,
@@ -169,21 +170,31 @@ def _close(state: RoundState, out: Out) -> None:
     )
 
 
-def _observe(state: RoundState, duration_s: float) -> None:
-    """Report a split to the planner, but for slots whose first share it was: that had the start of libraries in it."""
+def _used(state: RoundState) -> list[str]:
+    """Return whose gradients the step is made of, in the order of the batch."""
+    return [part.member for part in sorted(state.splits.gather.parts, key=lambda part: part.first)]
+
+
+def _observe(state: RoundState, cosines: tuple[float, ...]) -> None:
+    """Report a split to the planner, once its step is made: only then its gradients' cosines are known.
+
+    Of slots whose first share it was nothing is said: that had the start of libraries in it.  A share that came too
+    late for its split is in the report of the first step that is made after it.
+    """
     gather, answers = state.splits.gather, state.splits.answers
     sizes = {part.member: part.n for part in gather.late.values()} | {
         slot: event.n_planned for slot, event in answers.items()
     }
-    cold = [slot for slot in sizes if slot not in state.slot_paces]
-    state.slot_paces |= {slot: [] for slot in cold}
-    warm = [slot for slot in state.hold.slots if slot in sizes and slot not in cold]
+    warm = [slot for slot in state.hold.slots if slot in sizes and slot in state.slot_paces]
+    state.slot_paces |= {slot: [] for slot, event in answers.items() if slot not in state.slot_paces and event.n_done}
     for slot in warm:
         if (event := answers.get(slot)) and event.n_done:
             state.slot_paces[slot] = [*state.slot_paces[slot], event.compute_s / event.n_done][-PACES:]
     if not warm:
         return
-    done = [answers.get(slot) for slot in warm]
+    done, used = [answers.get(slot) for slot in warm], _used(state)
+    cosine_of = dict(zip(used, cosines, strict=False))
+    gradients = {slot: answers[slot] for slot in used}
     report = BatchReport(
         round=state.version,
         members=tuple(warm),
@@ -191,7 +202,10 @@ def _observe(state: RoundState, duration_s: float) -> None:
         n_done=tuple([event.n_done if event else 0 for event in done]),
         compute_s=tuple([event.compute_s if event else None for event in done]),
         elapsed_s=tuple([event.elapsed_s if event else None for event in done]),
-        duration_s=duration_s,
+        duration_s=state.splits.duration_s,
+        norms=tuple([math.sqrt(gradients[slot].norm_sq) if slot in gradients else None for slot in warm]),
+        cosines=tuple([cosine_of.get(slot) for slot in warm]),
+        ages_s=tuple([gradients[slot].age_s if slot in gradients else None for slot in warm]),
     )
     learn(state, BATCHING, report)
 
@@ -201,6 +215,7 @@ def step_made(state: RoundState, event: batching.GradientsApplied, out: Out) -> 
     hold, splits = state.hold, state.splits
     if event.fence != hold.fence or event.split != splits.gather.split or RING in hold.staged:
         return
+    _observe(state, event.cosines)
     splits.parameters = event.key
     splits.n_made += 1
     hold.computed_s[0] += event.elapsed_s

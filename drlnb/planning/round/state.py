@@ -58,7 +58,7 @@ ROUND_DEFAULTS: Facts = {
     "max_executor_deaths": 3,  # in one round: the batch itself kills the executor
     "streams": False,  # gradients are computed at arrival and can be kept: the slot may be given away in between
     # Slots of a lease that compute side by side: whole shares of the collectors are dealt to them, or, without
-    # collectors, samples of each step's batch.
+    # collectors, samples of each step's batch; or they compute each minibatch of a round's epochs together.
     "n_learners": 1,
     "batching": {},  # settings of batching beside the planners' names: whom a step waits for
     "n_samples": 0,  # without collectors: samples of the data set, and of the batch of a step (0: not known)
@@ -88,8 +88,10 @@ class Splits:
     gather: Gather = field(default_factory=Gather)
     #: Whom the next step waits for.
     gathering: Gathering = field(default_factory=Gathering)
-    #: Member -> its answer of the split that is open, or was last.
+    #: Member -> its answer to the split that is open, or was last; or to one before, if it came since.
     answers: dict[str, ShareComputed] = field(default_factory=dict)
+    #: Seconds from the shares' orders to the close, of the split that was closed last.
+    duration_s: float = 0.0
     #: Steps of the round that have been made.
     n_made: int = 0
     #: Key of the parameters that the last one made; empty: those of the version.
@@ -209,6 +211,12 @@ class RoundState:
         return not self.config["n_collectors"] and self.config["n_learners"] > 1
 
     @property
+    def shares_minibatches(self) -> bool:
+        """Whether several slots may compute each minibatch of a round together: it has several, in its order."""
+        config = self.config
+        return bool(config["n_collectors"] and config["n_learners"] > 1 and not config["streams"])
+
+    @property
     def after_timesteps(self) -> int:
         """Steps of the task after the round that has begun."""
         members = self.crew.members
@@ -257,8 +265,8 @@ def fresh_state(config: Facts, planners: Planners) -> RoundState:
     """
     names = {**ROUND_DEFAULTS["planners"], **config.get("planners", {})}
     config = {**ROUND_DEFAULTS, **config, "planners": names}
-    if config["n_learners"] > 1 and not (config["batch_size"] or config["streams"]):
-        raise ValueError(f"n_learners = {config['n_learners']} need gradients that are computed at arrival (streams)")
+    if config["n_learners"] > 1 and (config["replay"] or not (config["batch_size"] or config["n_collectors"])):
+        raise ValueError(f"n_learners = {config['n_learners']} cannot share this task's gradient steps")
     if not config["n_collectors"]:  # nobody plays an episode
         config |= {"n_eval_episodes": 0, "eval_freq": 0}
     shares = env_shares(config["n_envs"], config["n_collectors"]) if config["n_collectors"] else ()

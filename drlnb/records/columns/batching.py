@@ -118,6 +118,32 @@ class ShareComputed(Event):
     moved_bytes: int = 0
 
 
+class JoinRound(GradientWork):
+    """Compute a part of each minibatch of a round beside the lease's lead, which makes the new parameters."""
+
+    #: Where the batches lie at the master, and whose they are.
+    keys: tuple[str, ...]
+    collectors: tuple[int, ...]
+    #: As of :class:`~drlnb.records.round.FinishRound`.
+    members: tuple[str, ...]
+    sizes: tuple[int, ...]
+    #: How gradient steps are swapped; None: there is no budget.
+    swap: SwapOrder | None = None
+
+
+class RoundJoined(Event):
+    """A slot has computed its part of a round's minibatches."""
+
+    round: int
+    slot: str
+    fence: Fence
+    #: Seconds in which it computed gradients; with those of staging, and of waiting for others.
+    compute_s: float
+    elapsed_s: float
+    #: Bytes of training state that had to be brought to the slot first.
+    moved_bytes: int = 0
+
+
 class ApplyGradients(SlotWork):
     """Make a step of the gradients that lie at the lead's node, and bring the new parameters to other slots' nodes."""
 

@@ -98,8 +98,8 @@ class GpfLearner(Learner):
         lengths = {index: len(self._staged[index]["action"]) for index in sorted(self._staged)}
         samples = Samples.join(columns)
 
-        def gradient(rows: Samples, out: Tensor) -> None:
-            out[:-1] = self.gradient(rows)
+        def gradient(rows: Samples, out: Tensor, own: slice | None) -> None:
+            out[:-1] = self.gradient(rows if own is None else rows.part(own))
 
         return run_epochs(self, lambda epoch: with_fresh(self, samples, lengths, epoch), gradient, notify)
 

@@ -22,7 +22,7 @@ from drlnb.rl.networks.networks import MlpTowers, Networks, make_networks
 from drlnb.rl.networks.same_bits import same_kernels
 from drlnb.rl.schedules import progress_remaining
 
-__all__ = ["Around", "Column", "Learner", "Notify", "on_device", "plainly"]
+__all__ = ["Around", "Column", "Learner", "Notify", "Shared", "on_device", "plainly"]
 
 #: What is staged of one environment: tensors on the device by name, the first axis of samples is time.
 Column = dict[str, Tensor]
@@ -39,6 +39,16 @@ class Around(Protocol):
 
     def __call__(self, n_samples: int, compute: Callable[[], _T], /) -> _T:
         """Return what `compute` returns."""
+
+
+class Shared(Protocol):
+    """The gang that computes each minibatch together: every member has all samples, and makes every step."""
+
+    def own(self, n_samples: int) -> tuple[int, int]:
+        """Return which samples of a minibatch this member computes: from one on, and up to another one."""
+
+    def add_up(self, gradient: Tensor, statistics: Tensor) -> None:
+        """Replace this member's parts of two sums by the sums: the same bits at each member."""
 
 
 def plainly(n_samples: int, compute: Callable[[], _T]) -> _T:
@@ -83,6 +93,8 @@ class Learner(ABC):
         self._towers = towers if by_hand else None
         #: Is put around each gradient.
         self.around: Around = plainly
+        #: Computes a part of each minibatch elsewhere; None: all of it is computed here.
+        self.shared: Shared | None = None
         self._live: dict[str, object] = {}
         #: Environment -> its share of the round.
         self._staged: dict[int, Column] = {}

@@ -63,7 +63,10 @@ def staged_columns(rows: Sequence[Tensor], steps: Mapping[str, np.ndarray], devi
 
 
 def run_epochs(
-    learner: Learner, samples_of: Callable[[int], _Rows], gradient: Callable[[_Rows, Tensor], None], notify: Notify
+    learner: Learner,
+    samples_of: Callable[[int], _Rows],
+    gradient: Callable[[_Rows, Tensor, slice | None], None],
+    notify: Notify,
 ) -> tuple[np.ndarray, int]:
     """Run a round's gradient steps.
 
@@ -74,7 +77,8 @@ def run_epochs(
     samples_of
         Epoch, from 0 -> the round's samples.
     gradient
-        Leaves the gradient of a minibatch in the flat buffer, and the statistics in the row that it is given.
+        Leaves the gradient of a minibatch in the flat buffer, and the statistics in the row that it is given; where a
+        slice is given, the means over these of its samples.
     notify
         Called after each step.
 
@@ -99,7 +103,7 @@ def run_epochs(
         for start, stop in bounds:
             row = table[step]
             part = samples if order is None else samples.part(order[start:stop])
-            learner.around(len(part), partial(gradient, part, row))
+            _compute(learner, partial(gradient, part, row), len(part), row)
             step += 1
             if limit is not None and row[kl].item() > 1.5 * limit:
                 row[-1] = torch.linalg.vector_norm(learner.adam.grad)
@@ -107,6 +111,22 @@ def run_epochs(
             learner.adam.step(settings.max_grad_norm, norm_out=row[-1])
             notify(step, len(table))
     return table.cpu().numpy(), settings.n_epochs
+
+
+def _compute(learner: Learner, gradient: Callable[[slice | None], None], n_samples: int, row: Tensor) -> None:
+    """Compute the gradient of a minibatch, or this member's part of it and then the sum over all members."""
+    if (shared := learner.shared) is None:
+        learner.around(n_samples, partial(gradient, None))
+        return
+    start, stop = shared.own(n_samples)
+    if stop > start:
+        learner.around(stop - start, partial(gradient, slice(start, stop)))
+    else:
+        learner.adam.zero_grad()
+    share = (stop - start) / n_samples
+    learner.adam.grad *= share
+    row *= share
+    shared.add_up(learner.adam.grad, row)
 
 
 def _bounds(learner: Learner, n_samples: int) -> list[tuple[int, int]]:

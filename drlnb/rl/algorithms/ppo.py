@@ -168,8 +168,14 @@ class PpoLearner(Learner):
         if self.compute == "stream":
             return self._stream(columns, batch, notify)
 
-        def gradient(rows: Batch, out: Tensor) -> None:
-            self.gradient(rows, out, terms=terms)
+        def gradient(rows: Batch, out: Tensor, own: slice | None) -> None:
+            if own is None:
+                self.gradient(rows, out, terms=terms)
+                return
+            # Those of the whole minibatch, whoever computes its samples.
+            normal = self.settings.normalize_advantage
+            advantages = normalised_advantages(rows.advantage) if normal else rows.advantage
+            self.gradient(rows.part(own), out, advantages[own], terms)
 
         return run_epochs(self, lambda epoch: batch, gradient, notify)
 

@@ -96,7 +96,13 @@ def learners_problem(spec: WorkSpec, **changed: object) -> str:
     if spec.n_learners == 1:
         return ""
     if isinstance(spec, RlWork):
-        why = replace(settings_of(spec), **changed).whole_round(spec.n_envs)
+        before = settings_of(spec)
+        now = replace(before, **changed)
+        why, is_as_before = now.whole_round(spec.n_envs), bool(before.whole_round(spec.n_envs))
+        if why and not off_policy(spec.algo):
+            if not spec.deterministic and is_as_before:
+                return ""  # minibatches are shared, from the first round on
+            why += "; or deterministic=False: minibatches are shared, with other bits than one learner's"
         return why and f"n_learners must be 1 for {spec.algo} here, got {spec.n_learners}: {why}"
     if isinstance(spec, FitWork) and spec.data is not None:
         return ""

@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections import deque
+from operator import itemgetter
 
 import torch
 
@@ -27,6 +28,7 @@ from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model, Residency
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.shares.frames import Shares
+from drlnb.runtime.children.shares.minibatches import MemberGone, Minibatches
 from drlnb.runtime.children.user_functions import Jobs
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain, split
 from drlnb.runtime.ipc.lifeline import become
@@ -61,6 +63,9 @@ class ExecutorChild:
         #: Nothing of a lease up to this one is computed any more.
         self._revoked: Fence | None = None
         self.jobs = Jobs(device, self._pulse, self._look)
+        self.minibatches = Minibatches(
+            self._ready, self._still, self._pulse.beat, lambda timeout_s: self.channel.wait(timeout_s), channel.send
+        )
         self.shares = Shares(self._restored, self._ready, self._alive)
         #: Why this process must end once it has answered; empty: it need not.
         self._broken = ""
@@ -74,7 +79,8 @@ class ExecutorChild:
             "keep": self._keep,
             "restore": self._restore,
             "finish": self._finish,
-            "share": self.shares.compute,
+            "join": self.minibatches.join,
+            "share": self._share,
             "apply": self.shares.apply,
         }
 
@@ -97,7 +103,7 @@ class ExecutorChild:
         with contextlib.suppress(EOFError):  # then the life line ends this process
             while self.channel.waiting:
                 header, payload = self.channel.receive()
-                if header["op"] in {"asked", "revoked", "cut"}:
+                if header["op"] in {"asked", "revoked", "cut", "parts", "apart"}:
                     self._at_any_time(header)
                 else:
                     self._later.append((header, payload))
@@ -116,6 +122,8 @@ class ExecutorChild:
             return {"op": "error", "kind": "NonFinite", "message": str(error), "detail": ""}, []
         except _RevokedError:
             return {"op": "refused", "reason": "the lease was taken away while the round was computed"}, []
+        except MemberGone as error:
+            return {"op": "refused", "reason": str(error)}, []
         except Exception:
             # Without an answer the round is computed anew, by a process whose device works.
             if reason := self._ended():
@@ -168,6 +176,8 @@ class ExecutorChild:
                 self._revoked = max(header["fence"], self._revoked or header["fence"])
             case "cut":
                 self.shares.cut(header)
+            case "parts" | "apart":
+                self.minibatches.told(header)
             case "evict":
                 self._forget(header["task"])
         return {"op": "noted"}
@@ -276,44 +286,53 @@ class ExecutorChild:
         return _done("restored", started, moved_bytes=sum(sizes) + moved_bytes(header)), []
 
     def _finish(self, header: Plain, _payload: memoryview) -> Reply:
-        started, fence = time.perf_counter(), header["fence"]
+        started, (fence, round_, collectors) = time.perf_counter(), itemgetter("fence", "round", "collectors")(header)
         model = self.models.use(header["task"])
-        if model is None or model.staging != (fence, header["round"]):
+        if model is None or model.staging != (fence, round_):
             return {"op": "refused", "reason": "nothing is staged under this fence"}, []
-        own_data = isinstance(model.learner, FitLearner)
-        if not own_data and model.staged.keys() != set(
-            header["collectors"]
-        ):  # dropped for want of memory, between two of them
-            staged = f"of collectors {sorted(model.staged)}, not {sorted(header['collectors'])}"
-            return {"op": "refused", "reason": f"what is staged under this fence is {staged}"}, []
+        has_data, staged = isinstance(model.learner, FitLearner), model.staged.keys()
+        if not has_data and staged != {*collectors}:  # dropped for want of memory, between two of them
+            of = f"of collectors {sorted(staged)}, not {sorted(collectors)}"
+            return {"op": "refused", "reason": f"what is staged under this fence is {of}"}, []
         if not model.follow(header):
             return {"op": "need-plan"}, []
 
         try:
-            metrics = model.learner.finish(lambda _done, _total: self._alive(fence))
-        except _RevokedError:  # the learner has undone the update
+            with self.minibatches.shared(model, header) as compute_s:
+                metrics = model.learner.finish(lambda _done, _total: self._alive(fence))
+        except (_RevokedError, MemberGone):  # the learner has undone the update
             model.staging = None
             raise
         model.got(model.holds if model.ahead else "", model.version + 1)
         model.staging = None
         model.parts.clear()
-        return self._made(model, metrics, started, header)
+        return self._made(model, metrics, started, header, compute_s())
+
+    def _share(self, header: Plain, payload: memoryview) -> Reply:
+        reply = self.shares.compute(header, payload)
+        self.device.computed()
+        return reply
 
     def _alive(self, fence: Fence) -> None:
         """Show that this process is at work; raise if the lease that it works under is over."""
+        self._still(fence)
+        self._pulse.beat()
+
+    def _still(self, fence: Fence) -> None:
+        """Read what has come while this process works; raise if the lease that it works under is over."""
         self._look()
         if self._revoked is not None and fence <= self._revoked:
             raise _RevokedError
-        self._pulse.beat()
 
-    def _made(self, model: Model, metrics: Plain, started: float, header: Plain) -> Reply:
+    def _made(self, model: Model, metrics: Plain, started: float, header: Plain, compute_s: float = 0.0) -> Reply:
         published = model.learner.published()
         meta, state = model.learner.state()
         model.sized(state.nbytes)
         self.device.computed()
         self._make_room(header["task"])
         n_shared = put_into(header.get("into"), published, state)
-        answer = _done("made", started, n_bytes=int(published.nbytes), metrics=plain(metrics))
+        event = {"n_bytes": int(published.nbytes), "metrics": plain(metrics), "compute_s": compute_s}
+        answer = _done("made", started, **event)
         answer |= {
             "n_shared": n_shared,
             "swaps": plain(model.swaps()),

@@ -1,7 +1,5 @@
 """Keep the models of the latest used tasks on a slot between their leases, as many as a byte budget holds."""
 
-import time
-
 import torch
 
 from drlnb.records.columns.swapping import SwapOrder
@@ -25,8 +23,6 @@ class Model:
         self.holds = ""
         #: It is at no version: in the midst of a round, or it has only the parameters of a step.
         self.ahead = False
-        #: Since when it has its parameters, by this process's clock.
-        self.since = 0.0
         #: (fence, round) of the batches staged so far.
         self.staging: tuple[Fence, int] | None = None
         #: Their collectors, each with its environments; none are known of what was computed elsewhere.
@@ -44,7 +40,7 @@ class Model:
 
     def got(self, key: str, version: int | None = None) -> None:
         """Note that it has parameters with a key, of a version or of a step that is no version."""
-        self.holds, self.ahead, self.since = key, version is None, time.perf_counter()
+        self.holds, self.ahead = key, version is None
         self.version = self.version if version is None else version
 
     @property

@@ -117,7 +117,11 @@ class FrameSocket:
     @property
     def waiting(self) -> bool:
         """Whether a frame, or its beginning, is here to be received."""
-        return bool(self._poller.poll(0))
+        return self.wait(0.0)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a frame, or its beginning; return whether one is here to be received."""
+        return bool(self._poller.poll(1000.0 * timeout_s))
 
     def receive(self) -> tuple[Plain, memoryview]:
         """Wait for one frame.

@@ -40,6 +40,7 @@ class Effects:
             leasing.RestoreGradients: slot.restore_gradients,
             batching.ComputeShare: shares.compute,
             batching.CutShare: shares.cut,
+            batching.JoinRound: shares.join,
             batching.ApplyGradients: shares.apply,
             words.FinishRound: slot.finish_round,
             words.CommitParameters: slot.commit,

@@ -1,9 +1,17 @@
-"""Have the slots of a lease share steps of supervised work: gradients go from node to node, never through here."""
+"""Have the slots of a lease share gradient steps: gradients go from node to node, never through here."""
 
 import time
 from typing import TYPE_CHECKING
 
-from drlnb.records.columns.batching import ApplyGradients, ComputeShare, CutShare, GradientsApplied, ShareComputed
+from drlnb.records.columns.batching import (
+    ApplyGradients,
+    ComputeShare,
+    CutShare,
+    GradientsApplied,
+    JoinRound,
+    RoundJoined,
+    ShareComputed,
+)
 from drlnb.records.ids import Fence
 from drlnb.runtime.master.slot_effects import SlotEffects
 from drlnb.runtime.protocol import Plain
@@ -38,6 +46,22 @@ class ShareEffects:
             which = {name: getattr(command, name) for name in ("round", "split", "slot", "fence", "first")}
             took = {"n_planned": command.n, "elapsed_s": time.perf_counter() - started, "key": key}
             m.host.feed(ShareComputed, **which, **took, **event)
+
+    async def join(self, command: JoinRound) -> None:
+        """Have a slot compute its part of the minibatches of a round, beside the lead."""
+        m = self.m
+        async with self._slot.in_order[command.slot]:
+            held = [m.experience.get(key) for key in command.keys]
+            batches = [batch for batch in held if batch is not None]
+            if len(batches) < len(held):
+                return  # the round is over
+            about = [(header, len(payload)) for header, payload in batches]
+            more = {"batches": about, "gang": self._slot.gang(command)}
+            payload = b"".join(payload for _, payload in batches)
+            reply = await self._slot.with_state("join", command, payload, more, command.settings)
+        if (event := self._event(reply, "joined", command.fence)) is not None:
+            which = {name: getattr(command, name) for name in ("round", "fence", "slot")}
+            m.host.feed(RoundJoined, **which, **event)
 
     async def cut(self, command: CutShare) -> None:
         """Have a share end at its next chunk, whatever the slot does meanwhile."""

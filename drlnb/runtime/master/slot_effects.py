@@ -35,6 +35,7 @@ _Work = (
     | batching.ComputeShare
     | batching.ApplyGradients
     | words.FinishRound
+    | batching.JoinRound
     | words.InitialiseParameters
 )
 
@@ -207,10 +208,14 @@ class SlotEffects:
                 which = {"round": command.round, "fence": command.fence}
                 self.m.host.feed(leasing.GradientsRestored, **which, **reply["event"])
 
+    def gang(self, command: batching.JoinRound | words.FinishRound) -> list[list[str]]:
+        """Return the slots that share a round's minibatches, each with its node's address."""
+        return [[slot, self.m.slots.get(slot, "")] for slot in command.members]
+
     async def finish_round(self, command: words.FinishRound) -> None:
         """Have the executor make the round's parameters."""
         async with self.in_order[command.slot]:
-            reply = await self._compute("finish", command)
+            reply = await self._compute("finish", command, gang=self.gang(command))
         if reply is not None:
             self._take_made(reply, command.fence, command.round)
 

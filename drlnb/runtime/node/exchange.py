@@ -106,7 +106,7 @@ class Exchange:
             return answer
         step: Plain = {"fence": frame.fence, "round": frame.round, "split": frame.split, "made": frame.op == "apply"}
         about: Plain = {"task": frame.task, "attempt": frame.attempt, "key": frame.key, **step}
-        if frame.op == "apply":  # here nobody may need its parameters
+        if frame.op == "apply" and self._link.address not in frame.to:  # its gradients are needed no more
             await self.take(**about)
         sent = [
             self._link.call(address, "drlnb_take", timeout_s=timeout_s, payload=result, **about) for address in frame.to
@@ -145,15 +145,16 @@ class Exchange:
             return
         step = (fence, round, split)
         kept = self._kept.setdefault(task, _Kept(step))
-        late = step < kept.since
+        if step < kept.since:
+            return
         kept.move((fence, round, split + 1) if made else step)
         if len(payload) and made:
-            kept.parameters = {key: self._kept_view(payload)}
-        elif len(payload) and not late:
-            kept.gradients[key] = self._kept_view(payload)
+            kept.parameters = {key: self._shown(payload)}
+        elif len(payload):
+            kept.gradients[key] = self._shown(payload)
 
-    def _kept_view(self, payload: Payload) -> Payload:
-        """Return what is to be kept, in a segment if it is large."""
+    def _shown(self, payload: Payload) -> Payload:
+        """Return what is to be kept, where executors find it if it is large."""
         if len(payload) < LEAST_BYTES or self._segments.find(payload):
             return payload
         lent = self._segments.lend(len(payload))

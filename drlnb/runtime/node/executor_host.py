@@ -97,6 +97,8 @@ class Executor:
         self._stopping = False
         self._n_deaths = 0
         self._hurry = asyncio.Event()
+        #: Called with what it says of its part of a minibatch that others compute, too.
+        self.on_part: Callable[[Plain], None] | None = None
         #: Fence of the latest work.
         self.latest: Fence | None = None
         #: Whether a child that has ended is followed by another one.
@@ -204,6 +206,8 @@ class Executor:
             self._on_up(self)
         elif header["op"] == "progress":
             self._progress_t = time.monotonic()
+        elif header["op"] == "part" and self.on_part is not None:
+            self.on_part(header)
 
     async def ask(self, header: Plain, *payloads: Payload, timeout_s: float) -> Answer:
         """Have the child compute; SIGKILL it if it shows no progress for `timeout_s`.

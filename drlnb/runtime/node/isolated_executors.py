@@ -60,6 +60,8 @@ class Tenants:
         #: Task -> its process; who rested longest is first.
         self._tenants: dict[str, Executor] = {}
         self._n_started = 0
+        #: As of each of its executors.
+        self.on_part: Callable[[Plain], None] | None = None
         #: One piece of work at a time, as with one process for all.
         self._serial = asyncio.Lock()
         self._ending = Background()
@@ -106,7 +108,7 @@ class Tenants:
         self._n_started += 1
         log = self.log.with_name(f"{self.log.stem}-{self._n_started}{self.log.suffix}")
         tenant = self._tenants[task] = Executor(self.slot, self.device, log, self._gate, self._up, self._gone)
-        tenant.again = task == _NOBODY
+        tenant.again, tenant.on_part = task == _NOBODY, self.on_part
         tenant.start()
 
     def _own(self, tenant: Executor, task: str) -> None:

@@ -62,6 +62,7 @@ class AgentPlugin(WorkerPlugin):  # type: ignore[misc]
         self.link.serve({
             **table(self.slots, "compute", "interrupt", "asked", "revoke", "cut"),
             **table(self.slots.exchange, "take"),
+            **table(self.slots.meetings, "part"),
             "drlnb_slots": self.slots.serve,
             "drlnb_slot_hurry": self.slots.hurry,
             **table(self.collectors, "probe_env", "cpu_slots"),

@@ -10,6 +10,7 @@ from drlnb.runtime.link import Link
 from drlnb.runtime.node.exchange import EXCHANGED, Exchange
 from drlnb.runtime.node.executor_host import Executor, WorkGate
 from drlnb.runtime.node.isolated_executors import Tenants
+from drlnb.runtime.node.meetings import Meetings
 from drlnb.runtime.protocol import Payload, Plain
 
 __all__ = ["Slots"]
@@ -30,6 +31,7 @@ class Slots:
         self.segments = Segments()
         #: What the members of leases bring to one another.
         self.exchange = Exchange(link, self.segments)
+        self.meetings = Meetings(link, self.segments, self._tell)
         #: Task -> bytes of its last result, by the frame that it answers.
         self._result_bytes: dict[str, dict[str, int]] = {}
         #: Task -> highest attempt that has computed here.
@@ -47,6 +49,7 @@ class Slots:
         for row in slots:
             if row["slot"] not in self.executors:
                 made = self._made(row["slot"], row["device"], row["isolation"], sharing[row["device"]])
+                made.on_part = self.meetings.brought
                 self.executors[row["slot"]] = made
                 made.start()
 
@@ -82,6 +85,11 @@ class Slots:
                 await self._link.insist(op, node=self._link.node, **message)
 
         self._link.keep(report())
+
+    def _tell(self, slot: str, frame: Plain) -> None:
+        """Send the executor of a slot a frame that needs no answer."""
+        if slot in self.executors:
+            self.executors[slot].send(frame)
 
     # ------------------------------------------------------------------ work
     async def compute(
@@ -166,16 +174,15 @@ class Slots:
 
     async def asked(self, slot: str, fence: Fence) -> None:
         """Pass on that somebody waits for the slot that a user's loop holds by this fence."""
-        if slot in self.executors:
-            self.executors[slot].send({"op": "asked", "fence": fence})
+        self._tell(slot, {"op": "asked", "fence": fence})
 
     async def cut(self, slot: str, fence: Fence, split: int) -> None:
         """Have a share end at its next chunk."""
-        if slot in self.executors:
-            self.executors[slot].send({"op": "cut", "slot": slot, "fence": fence, "split": split})
+        self._tell(slot, {"op": "cut", "slot": slot, "fence": fence, "split": split})
 
     async def revoke(self, slot: str, fence: Fence, grace_s: float) -> Plain:
         """Wait until the work of a fence has ended on a slot, or end it by force."""
         self.exchange.revoke(fence)
+        self.meetings.end(fence)
         executor = self.executors.get(slot)
         return {"idle": executor is not None and await executor.quiet(fence, grace_s)}

@@ -15,6 +15,7 @@ from drlnb.planning.batching.steps import Step, play_split
 from drlnb.planning.registry import AnyPlanner
 from drlnb.records.errors import ConfigError
 from drlnb.records.settings import ANYTHING, Declared, between, choice, count, optional, setting
+from drlnb.sim.batching.gradients import gradient_scalars
 
 __all__ = ["CLAIRVOYANT", "Gang", "Outcome", "Played", "Trace", "play_splits", "simulate_batching"]
 
@@ -54,6 +55,8 @@ class Gang(Declared):
     #: Seconds of a share beside its samples, and of a split's messages.
     overhead_s: float = setting(0.010, between(0, 1e6))
     comm_s: float = setting(0.020, between(0, 1e6))
+    #: Samples whose gradient has as much noise as signal, for planners that look at gradients.
+    noise_scale: float = setting(512.0, between(0, 1e9))
 
     @property
     def gathering(self) -> Gathering:
@@ -117,16 +120,18 @@ def simulate_batching(trace: Trace, planner: str | AnyPlanner, gang: Gang | None
     ConfigError
         If so many members cannot be waited for.
     """
-    gang = gang or Gang()
-    played = [(each.planner, each.step.duration_s, each.step.n_used) for each in play_splits(trace, planner, gang)]
-    names, durations_s, used = zip(*played, strict=True)
+    gang, name, total_s, n_used, durations_s = gang or Gang(), "", 0.0, 0, list[float]()
+    for each in play_splits(trace, planner, gang):
+        name = each.planner
+        durations_s.append(each.step.duration_s)
+        total_s, n_used = total_s + each.step.duration_s, n_used + each.step.n_used
     return Outcome(
-        planner=names[0],
+        planner=name,
         seed=trace.seed,
-        split_s=sum(durations_s) / len(durations_s),
+        split_s=total_s / len(durations_s),
         median_s=median(durations_s),
-        samples_hz=sum(used) / sum(durations_s),
-        lost_frac=1.0 - sum(used) / (gang.n_units * len(used)),
+        samples_hz=n_used / total_s,
+        lost_frac=1.0 - n_used / (gang.n_units * len(durations_s)),
     )
 
 
@@ -172,7 +177,9 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
         busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
         for each, free_s in zip(members, step.free_s, strict=True):
             busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
-        memory = BATCHING.observe(asked, memory, _report(split, plan.sizes, true, step.duration_s, gang))
+        report = _report(split, plan.sizes, true, step.duration_s, gang)
+        gradients = gradient_scalars(step.used, step.free_s, gang.noise_scale)
+        memory = BATCHING.observe(asked, memory, replace(report, **gradients))
         yield played
 
 

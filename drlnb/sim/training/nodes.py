@@ -35,6 +35,7 @@ _Work = (
     | words.ComputeGradient
     | batching.ComputeShare
     | batching.ApplyGradients
+    | batching.JoinRound
     | KeepGradient
     | RestoreGradients
     | words.FinishRound
@@ -94,6 +95,7 @@ class NodesSide:
             batching.ComputeShare: self._share,
             batching.CutShare: lambda _: None,  # a simulated share has no chunks: it is done whole, and late
             batching.ApplyGradients: self._apply,
+            batching.JoinRound: lambda command: self._make(command.round, command),
             KeepGradient: self._keep,
             RestoreGradients: lambda it: self._submit(it, 0.0, GradientsRestored, round=it.round, elapsed_s=0.0),
             words.FinishRound: lambda command: self._make(command.round, command),
@@ -224,10 +226,14 @@ class NodesSide:
         key = f"g/{self.task}/r{command.round}/c{command.collector}/{command.fence.token}"
         self._submit(command, 0.0, GradientKept, collector=command.collector, round=command.round, key=key)
 
-    def _make(self, k: int, command: words.InitialiseParameters | words.FinishRound) -> None:
-        """Make the parameters that follow round `k`."""
+    def _make(self, k: int, command: words.InitialiseParameters | words.FinishRound | batching.JoinRound) -> None:
+        """Make the parameters that follow round `k`, or compute beside the slot that does."""
         slower = self.steps.slower(command) if isinstance(command, words.FinishRound) else 1.0
         finish_s = slower * self.workload.round(k).finish_s
+        if isinstance(command, batching.JoinRound):
+            took = {"compute_s": finish_s, "elapsed_s": finish_s}
+            self._submit(command, finish_s, batching.RoundJoined, round=k, slot=command.slot, **took)
+            return
         self._submit(
             command,
             finish_s,
@@ -237,6 +243,7 @@ class NodesSide:
             n_bytes=MODEL_BYTES,
             key=f"{self.task}/a{self.attempt}/v{k + 1}",
             metrics={},
+            compute_s=finish_s if getattr(command, "members", ()) else 0.0,
         )
 
     def _commit(self, command: words.CommitParameters) -> None:

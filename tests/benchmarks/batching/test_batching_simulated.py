@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.batching import simulated, weights
+from benchmarks.batching import episodes, simulated, weights
 from benchmarks.benches import BENCHES
 from benchmarks.efforts import SimulatedBatching
 from drlnb.sim.report import Comparison
@@ -89,6 +89,30 @@ def test_what_is_foreseen_is_told_with_its_interval(known):
     assert rows["m4-held-out-seasonal"].bar is None
 
 
+def test_the_patents_planner_is_shown_without_bars(known, monkeypatch):
+    """Time, samples and loss apart, on four kinds of contention; in full beside the optimum alone."""
+    rows = {row.id: row for row in simulated.patent(EFFORT)}
+    assert len(rows) == 4 * (1 + 3 * 3)
+    assert all(row.bar is None and row.origin == "simulated" for row in rows.values())
+    assert rows["patent-static-jump-reset"].value == pytest.approx(1.06)
+    assert rows["patent-held-out-patent-lost"].value == pytest.approx(0.03)
+    assert rows["patent-correlated-ddqn-samples"].value == pytest.approx(0.99)
+    assert {quorum for *_, quorum in known} == {1.0, 0.75}
+
+
+def test_each_reward_has_a_network_of_its_own(known, monkeypatch):
+    """Trained under the same seed, played on the same contention."""
+    asked = []
+    monkeypatch.setattr(simulated.weights, "trained", lambda seed, reward: asked.append((seed, reward)))
+    monkeypatch.setattr(simulated, "Network", lambda weights: None)
+    monkeypatch.setattr(simulated, "simulate_batching", lambda trace, planner, gang: Run(2.0, 50.0, 0.1))
+    rows = {row.id: row for row in simulated.ablation(EFFORT)}
+    assert asked == [(0, "objectives"), (0, "goodput"), (0, "per member")]
+    assert len(rows) == 4 * 3 * 3
+    assert rows["ablation-static-per-member"].value == pytest.approx(2.0)
+    assert rows["ablation-held-out-goodput-samples"].value == pytest.approx(0.5)
+
+
 def test_a_plan_is_timed(monkeypatch):
     """8 members with a bar, 64 without."""
     monkeypatch.setattr(simulated, "_PLANS", 3)
@@ -112,7 +136,7 @@ def test_training_draws_what_no_bar_is_measured_on():
 def test_a_reward_is_the_price_of_foreseeing_wrongly():
     """Member 0 planned at twice its speed, ln 2 too high at 3 each; member 1 at half: ln 2 too low at .6."""
     trace = weights.Contention(speeds=(100.0, 100.0), noise=0.0, n_splits=10)
-    episode = weights.Foreseen(trace)
+    episode = episodes.Foreseen(trace)
     assert episode.seen().shape == (2, 30)
     reward = episode.split(np.array([2.0, 0.5]))
     assert reward == pytest.approx([-3 * math.log(2), -0.6 * math.log(2)])

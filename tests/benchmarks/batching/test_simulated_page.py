@@ -40,6 +40,25 @@ def tables(rows):
     for title, name in cases:
         measured = ("jump-reset-optimum", "seasonal", "ddqn", "auto")
         yield _line(title, *(value(f"m4-{name}-{each}") for each in measured))
+    shown = {
+        "static": "static",
+        "bursts of 5": "dwell5",
+        "periods of 10 and 13": "held-out",
+        "correlated": "correlated",
+    }
+
+    def three(name):
+        return f"{value(name)} ({value(f'{name}-samples')}, {rows[f'{name}-lost']['value']:.1%})"
+
+    for title, name in shown.items():
+        gathered = (three(f"patent-{name}-{planner}") for planner in ("jump-reset", "ddqn", "patent"))
+        yield _line(title, value(f"patent-{name}-full"), *gathered)
+    for title, reward in {
+        "objectives": "objectives",
+        "goodput": "goodput",
+        "per member, as `ddqn`'s": "per-member",
+    }.items():
+        yield _line(title, *(three(f"ablation-{name}-{reward}") for name in shown.values()))
 
 
 def test_the_page_quotes_the_results():
@@ -47,7 +66,7 @@ def test_the_page_quotes_the_results():
     report = json.loads(RESULTS.read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
     lines = list(tables({row["id"]: row for row in report["rows"]}))
-    assert len(lines) == 2 + 3 + 4 + 8
+    assert len(lines) == 2 + 3 + 4 + 8 + 4 + 3
     assert [line for line in lines if line not in text] == []
     others = [row["value"] for row in report["rows"] if "-seed-" in row["id"]]
     assert all(f"{value:.2f}" in text for value in others)

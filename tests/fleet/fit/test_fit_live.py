@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 import drlnb
 from drlnb.records import round as words
+from drlnb.records.columns.batching import ShareComputed
 from drlnb.records.columns.leasing import LeaseGranted
 from drlnb.records.errors import CheckpointError, TrainingFailed
 from drlnb.records.journal import Journal
@@ -141,3 +142,48 @@ def test_killed_and_resumed_by_a_fresh_process_it_ends_with_the_same_parameters(
     played = drlnb.play(tmp_path / "r")
     assert_same(played.load(trust=True), wanted(many))
     played.close()
+
+
+def test_two_learners_train_what_one_trains_and_go_on_with_one(tmp_path):
+    """Stopped in the midst under two slots, resumed on a pool of one: a rounding apart from the plain loop."""
+    module, many = work.linear(), 40
+    given = {
+        "loss": CROSS_ENTROPY,
+        "optimizer": torch.optim.SGD,
+        "optimizer_kwargs": {"lr": 0.1},
+        "batch_size": work.BATCH,
+    }
+    table = TensorDataset(TABLE.tensors[0].double(), TABLE.tensors[1])
+    with drlnb.Fleet(slots=2) as fleet:
+        run = fleet.fit(
+            module,
+            table,
+            **given,
+            n_epochs=many,
+            n_learners=2,
+            exact=True,
+            evaluate=lambda module: {},
+            out=tmp_path / "r",
+        )
+        wait_until(lambda: run.tasks["fit"].n_timesteps > 5 * EPOCH, "a few rounds")
+        run.stop()
+        assert run.wait(timeout_s=60)["fit"].state == "stopped"
+        run.report(tmp_path / "r" / "report.html")
+        shared = Journal.read(tmp_path / "r" / "journal").streams["task-fit-a1"].of(ShareComputed)
+        assert len({share.slot for share in shared}) == 2
+    with drlnb.Fleet(slots=1) as fleet:
+        run = fleet.fit(
+            module,
+            table,
+            **given,
+            n_epochs=many,
+            n_learners=2,
+            evaluate=lambda module: {},
+            out=tmp_path / "r",
+            on_existing="resume",
+        )
+        assert run.wait(timeout_s=60)["fit"].state == "done"
+        trained = run.load().state_dict()
+    with one_thread():
+        wanted = work.plain_loop(module, table, **{**given, "n_epochs": many}).state_dict()
+    assert all((trained[name] - value).abs().max() < 1e-12 for name, value in wanted.items())

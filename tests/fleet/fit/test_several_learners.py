@@ -244,6 +244,37 @@ def test_what_cannot_be_tried_is_refused_with_the_reason():
         assert said.endswith(f"TypeError: the denominator of loss must be a number from 0 on, got {denominator}")
 
 
+class Scaled(nn.Module):
+    """Has a parameter that may have one value alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, inputs):
+        if self.scale.item() != 1.0:
+            raise ValueError("no such scale")
+        return inputs
+
+
+class Broken(TensorDataset):
+    """Cannot read one of its samples, not the first one."""
+
+    def __getitem__(self, index):
+        if index == np.random.default_rng((0, 0)).permutation(work.N_SAMPLES)[4]:
+            raise KeyError("no such file")
+        return super().__getitem__(index)
+
+
+def test_a_module_that_cannot_have_other_numbers_is_tried_with_its_own():
+    assert asked(module=plain_net(Scaled())).task.n_learners == 2
+    assert refused(module=plain_net(Scaled()), loss=total).startswith("loss of the first 9 samples is ")
+
+
+def test_a_sample_that_cannot_be_read_is_told():
+    assert refused(dataset=Broken(*work.tensors())) == "dataset cannot be read: KeyError: 'no such file'"
+
+
 def test_the_trial_leaves_everything_as_it_is():
     """Parameters, buffers, the loss's own state, random numbers, modes and gradients."""
 

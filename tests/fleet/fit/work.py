@@ -67,6 +67,13 @@ def net():
         return Net()
 
 
+def linear():
+    """Return a small network of float64 that neither mixes samples nor draws."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        return nn.Sequential(nn.Linear(10, 16), nn.Tanh(), nn.Linear(16, 2)).double()
+
+
 def cosine(parameters, lr, n_steps):
     """Return an optimiser whose learning rate falls to 0; the step is kept where it is saved, in the groups."""
     optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)

@@ -133,5 +133,6 @@ def test_a_resume_refuses_learners_that_cannot_share_a_gradient(read, whole):
     (problem,) = unusable(read(("tasks", 0), gang))
     assert problem == (
         "task a: n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients "
-        "are computed at arrival with n_epochs=1 and batch_size=64"
+        "are computed at arrival with n_epochs=1 and batch_size=64; or deterministic=False: minibatches are shared, "
+        "with other bits than one learner's"
     )

@@ -74,12 +74,14 @@ def test_one_environment_has_one_collector():
         (
             {"n_learners": 2},
             "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
-            "computed at arrival with n_epochs=1",
+            "computed at arrival with n_epochs=1; or deterministic=False: minibatches are shared, with other bits than "
+            "one learner's",
         ),
         (
             {"n_learners": 2, "n_steps": 64},
             "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
-            "computed at arrival with n_epochs=1 and batch_size=512",
+            "computed at arrival with n_epochs=1 and batch_size=512; or deterministic=False: minibatches are shared, "
+            "with other bits than one learner's",
         ),
         (
             {"algo": "dqn", "n_learners": 2, "n_envs": 2},

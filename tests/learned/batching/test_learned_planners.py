@@ -84,20 +84,22 @@ def test_a_member_alone_gets_everything():
 
 def test_names_are_those_of_the_decision():
     """They are built by name as all others are, and have no parameters."""
-    assert {"ddqn", "auto"} <= set(BATCHING.names)
-    assert [BATCHING.build(name).name for name in ("ddqn", "auto")] == ["ddqn", "auto"]
+    names = ["ddqn", "auto", "patent"]
+    assert [BATCHING.build(name).name for name in names] == names
+    assert set(names) <= set(BATCHING.names)
 
 
-def test_weights_travel_with_how_they_were_made():
-    """30-96-96-5; no pickle; training had no seed, period or number of members that a benchmark has."""
+@pytest.mark.parametrize(("name", "n_features"), [("ddqn", N_FEATURES), ("patent", N_FEATURES + 4)])
+def test_weights_travel_with_how_they_were_made(name, n_features):
+    """30-96-96-5, or 34; no pickle; training had no seed, period or number of members that a benchmark has."""
     folder = resources.files("drlnb.learned.batching").joinpath("weights")
-    with folder.joinpath("ddqn.npz").open("rb") as file:
+    with folder.joinpath(f"{name}.npz").open("rb") as file:
         shapes = {name: array.shape for name, array in np.load(file, allow_pickle=False).items()}
     assert shapes == {
-        "0.weight": (96, N_FEATURES), "0.bias": (96,), "2.weight": (96, 96), "2.bias": (96,), "4.weight": (5, 96),
+        "0.weight": (96, n_features), "0.bias": (96,), "2.weight": (96, 96), "2.bias": (96,), "4.weight": (5, 96),
         "4.bias": (len(ACTIONS),),
     }  # fmt: skip
-    made = json.loads(folder.joinpath("ddqn.json").read_text())
+    made = json.loads(folder.joinpath(f"{name}.json").read_text())
     assert made["trace_seeds_from"] > 1000
     assert not {10, 13, 17, 19, 21} & set(made["periods"])
     assert 12 not in made["members"]

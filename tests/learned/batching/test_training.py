@@ -73,6 +73,23 @@ def test_a_pattern_that_can_be_seen_is_learned():
     assert set(ACTIONS) >= {1.0, 0.3}
 
 
+class Absent(Alternating):
+    """Has a second member that is never there; were its rewards counted, the first factor would be best."""
+
+    def seen(self):
+        return np.repeat(super().seen(), 2, axis=0)
+
+    def split(self, performance):
+        return np.array([super().split(performance[:1])[0], np.nan])
+
+
+def test_who_had_no_part_in_a_split_teaches_nothing():
+    """Its reward is NaN: its rows are left out, and what the other one shows is learned."""
+    weights = train(iter(lambda: Absent(), None), 700, seed=3)
+    assert all(np.isfinite(each).all() for each in weights.values())
+    assert Network(weights).performance(np.array([[0.0, 1.0], [1.0, 1.0]])).tolist() == [1.0, 0.3]
+
+
 def test_a_seed_is_a_network():
     """The same weights again, other ones for another seed."""
     first, again, other = (train(iter(lambda: Alternating(), None), 250, seed=seed) for seed in (1, 1, 2))

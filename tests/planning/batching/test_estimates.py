@@ -2,6 +2,7 @@
 
 import pytest
 
+import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchReport, BatchView, Member
 
 NAMES = ("proportional", "static", "ewma", "jump-reset", "seasonal")
@@ -132,6 +133,21 @@ def test_trap_7_who_does_not_answer_is_not_expected_as_fast_as_before(name):
     for _ in range(30):
         unheard = BATCHING.observe(planner, unheard, report([50, 50], [1.0, 1.0]))
     assert BATCHING.ask(planner, view(memory=unheard)).sizes == (50, 50)
+
+
+@pytest.mark.parametrize("name", [*LEARNING, "ddqn", "patent"])
+def test_trap_8_all_slow_at_once_leave_the_sizes_as_they_are(name):
+    """Trap 8: what slows everybody down is no reason to deal anew: 60, 30 and 10 a second, then .3 of it, then again.
+
+    Overheads are alike, and nothing is noisy.
+    """
+    planner, memory, sizes = BATCHING.build(name), None, (34, 33, 33)
+    for slow in [1.0] * 6 + [0.3] * 6 + [1.0] * 6:
+        worked = [n / hz / slow for n, hz in zip(sizes, (60.0, 30.0, 10.0), strict=True)]
+        told = report(sizes, worked, elapsed_s=[s + 0.01 for s in worked])
+        memory = BATCHING.observe(planner, memory, told)
+        sizes = BATCHING.ask(planner, view(memory=memory, speeds_hz=(1.0,) * 3)).sizes
+        assert sizes == (60, 30, 10)
 
 
 def test_who_was_slower_already_is_not_made_faster_by_silence():

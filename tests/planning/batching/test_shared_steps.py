@@ -49,16 +49,16 @@ class Gang(Master):
         self.t = t or self.t
         fields = {name: getattr(order, name) for name in ("round", "split", "slot", "fence", "first")}
         times = {"compute_s": compute_s, "elapsed_s": compute_s + 0.01, "age_s": compute_s}
-        gradient = {"denominator": float(n_done), "loss": 1.0, "norm_sq": 1.0}
+        gradient = {"denominator": float(n_done), "loss": 1.0, "norm_sq": 1.0, **more}
         key = key or f"{order.split}/{order.first}"
         return self.feed(
-            batching.ShareComputed, **fields, n_planned=order.n, n_done=n_done, **gradient, **times, key=key, **more
+            batching.ShareComputed, **fields, n_planned=order.n, n_done=n_done, **gradient, **times, key=key
         )
 
-    def applied(self, order):
+    def applied(self, order, **more):
         """Make the step that was ordered."""
         which = {"round": order.round, "split": order.split, "fence": order.fence}
-        return self.feed(batching.GradientsApplied, **which, elapsed_s=0.1, key=f"p{order.split}")
+        return self.feed(batching.GradientsApplied, **which, elapsed_s=0.1, key=f"p{order.split}", **more)
 
     def step(self, out):
         """Answer every share of a step, and make it; return the next orders."""
@@ -217,6 +217,42 @@ def test_who_does_not_answer_sits_out():
     assert gang.replayed().difference is None
 
 
+@pytest.mark.parametrize("moment", ["computing", "one has answered", "being made"])
+def test_trap_11_two_words_of_one_loss_are_one_loss(moment):
+    """The executor's death and the lease's end: one request for another lease, and the round's steps once each."""
+    gang = Gang()
+    orders = of(batching.ComputeShare, gang.lease("s0", "s1"))
+    if moment != "computing":
+        gang.share(orders[0])
+    if moment == "being made":
+        gang.share(orders[1])
+    out = gang.feed(words.ExecutorDied, fence=orders[0].fence, slot="s1", reason="signal 9")
+    assert only(words.RequestSlot, out).n_slots == 2
+    assert not gang.feed(words.LeaseLost, fence=orders[0].fence, reason="its worker is gone")
+    assert not gang.feed(words.ExecutorDied, fence=orders[0].fence, slot="s1", reason="signal 9")
+    for late in orders:
+        assert not gang.share(late), "nobody waits for it"
+    gang.round(gang.lease("s0", "s1"))
+    assert gang.machine.state.progress.n_timesteps == 3
+    assert gang.replayed().difference is None
+
+
+def test_trap_9_what_comes_of_another_split_changes_the_next_one_in_nothing():
+    """Deadlines of the split before, and its answers once more: the same decisions as without."""
+    gang, (mine, others) = quorum(deadline_s=50.0)
+    gang.share(mine)
+    out = gang.applied(only(batching.ApplyGradients, gang.share(others)))
+    (first, second) = of(batching.ComputeShare, out)
+    for name in (f"split/{mine.split}", f"cut/{mine.split}", "split/0"):
+        assert not gang.deadline(name)
+    assert not gang.share(mine)
+    assert not gang.share(others, n_done=1)
+    gang.share(first)
+    closed = only(batching.SplitClosed, gang.share(second))
+    assert (closed.n_used, closed.lost, closed.cause) == (100, {}, "all")
+    assert gang.replayed().difference is None
+
+
 def test_an_answer_that_comes_after_the_last_step_makes_no_other():
     """The round is being finished."""
     gang, (mine, others) = quorum(late="drop")
@@ -274,6 +310,15 @@ def test_a_users_planner_shares_steps_and_learns():
     gang.round(gang.lease("s0", "s1"))
     assert plans(gang.records) == [(20, 0), (20, 0), (19, 1), (18, 2)]
     assert gang.replayed().difference is None
+
+
+def test_2_12_a_share_of_nothing_is_never_sent():
+    """Who has none is no member of the step: no order, no gradient of its own, but the new parameters."""
+    gang = Gang({"batching": Counts()}, n_steps=2, total=2, planners={"batching": "own:counts"}, n_samples=80)
+    order = only(batching.ComputeShare, gang.lease("s0", "s1"))
+    assert (order.slot, order.first, order.n) == ("s0", 0, 20)
+    apply = only(batching.ApplyGradients, gang.share(order))
+    assert (apply.keys, apply.others) == ((f"{order.split}/0",), ("s1",))
 
 
 @given(st.data())

@@ -1,6 +1,7 @@
 """One split in closed form: by hand, and against a driver that plays it event by event."""
 
 import heapq
+import itertools
 import random
 
 import pytest
@@ -74,6 +75,28 @@ def test_2_10_a_late_member_is_cut_at_the_end_of_its_chunk():
         )
         assert (step.used, step.n_lost, step.closed_s) == ((100, used), 100 - used, pytest.approx(closed_s))
         assert step.free_s[1] == pytest.approx(1.05)
+
+
+def mean_content(gathering):
+    """Return the mean of what is used where half of all shares hold slow content, 1, and the others fast content, 0."""
+    value = used = 0
+    for contents in itertools.product((0, 1), repeat=8):
+        gang = members(*[50 if content else 100 for content in contents])
+        step = play_split([16] * 8, gang, gathering=gathering, planned_hz=[75] * 8, predicted_s=16 / 75)
+        value += sum(n * content for n, content in zip(step.used, contents, strict=True))
+        used += step.n_used
+    return value / used
+
+
+def test_trap_4_who_is_late_is_late_by_what_it_has():
+    """Trap 4: slow content takes twice as long, six of eight are waited for; 37 of 256 times two or fewer have it.
+
+    A quarter of a share is late per split: dropped, 3.75 of 7.75 shares are slow.  Cut after .184 s, each of them has
+    made 10 of its 16 units by .2 s.  Nothing is amiss where all are waited for.
+    """
+    assert mean_content(Gathering()) == 0.5
+    assert mean_content(Gathering(quorum=6, late="drop")) == pytest.approx(3.75 / 7.75)
+    assert mean_content(Gathering(quorum=6)) == pytest.approx((3.75 + 0.25 * 10 / 16) / (7.75 + 0.25 * 10 / 16))
 
 
 def test_what_is_cut_before_it_began_returns_nothing():

@@ -105,12 +105,6 @@ def test_a_learner_may_be_given_no_share():
     assert only(words.FinishRound, master.computed(1)).collectors == (0, 1)
 
 
-def test_several_learners_need_gradients_at_arrival():
-    """A machine of rounds of epochs does not take them: it would leave slots without work."""
-    with pytest.raises(ValueError, match=r"n_learners = 2 need gradients that are computed at arrival"):
-        Master(n_learners=2)
-
-
 def test_a_planner_of_learners_is_refused_where_there_is_one():
     """It would be accepted and never asked; what it was until now is named."""
     master = Master(n_rounds=4)

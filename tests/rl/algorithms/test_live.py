@@ -53,8 +53,12 @@ def test_several_learners_keep_gradients_that_are_computed_at_arrival():
     assert live_value(gang, "rl.learning_rate", 0.5) == 0.5
     assert live_value(gang, "rl.n_epochs", 1) == 1
     said = "rl.n_epochs = 3 cannot be: n_learners must be 1 for gpf here, got 2: its minibatches are drawn from the "
-    with pytest.raises(ConfigError, match=f"^{re.escape(said)}whole round; .* computed at arrival with n_epochs=1$"):
+    with pytest.raises(ConfigError, match=f"^{re.escape(said)}whole round; .* computed at arrival with n_epochs=1; "):
         live_value(gang, "rl.n_epochs", 3)
+    with pytest.raises(ConfigError, match="computed at arrival with n_epochs=1; "):
+        live_value(replace(gang, deterministic=False), "rl.n_epochs", 3)  # its shares have been dealt whole
+    shared = replace(gang, deterministic=False, hyperparameters={"n_epochs": 4})
+    assert live_value(shared, "rl.n_epochs", 3) == 3
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from drlnb.runtime.ipc.pickled_work import pack_work
 __all__ = ["plain_steps", "shared_steps", "written"]
 
 
-def written(folder, module, data, loss, optimizer=torch.optim.SGD, batch_size=512, kwargs=None, **more):
+def written(folder, module, data, loss, optimizer=torch.optim.SGD, batch_size=512, kwargs=None, evaluate=None, **more):
     """Write a task's two files as `fleet.fit` does; return its spec."""
     kwargs = kwargs or {"lr": 0.1}
-    others = {"loss": loss, "optimizer": optimizer, "kwargs": kwargs, "evaluate": None}
+    others = {"loss": loss, "optimizer": optimizer, "kwargs": kwargs, "evaluate": evaluate}
     for name, content in zip(("program", "data"), pack_work(module, data, others), strict=True):
         (folder / name).write_bytes(content)
     files = {"program": str(folder / "program"), "data": str(folder / "data")}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drlnb.learned.batching import Auto, Ddqn
+from drlnb.learned.batching import Auto, Ddqn, Patent
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns.batching import BatchPlanned, SplitPlanned
@@ -21,7 +21,7 @@ def _run(name):
     return task.streams[0]
 
 
-@pytest.mark.parametrize("name", ["ddqn", "auto"])
+@pytest.mark.parametrize("name", ["ddqn", "auto", "patent"])
 def test_rounds_are_planned_by_name(name):
     """Slots get whole shares, collectors steps; every round is complete."""
     stream = _run(name)
@@ -37,10 +37,9 @@ def test_a_replay_reads_plans_that_depend_on_the_processor(monkeypatch):
 
     What planners remember is made again, as checkpoints hold it.
     """
-    streams = {name: _run(name) for name in ("ddqn", "auto")}
-    assert streams["ddqn"].of(words.WriteCheckpoint)[-1].memories["batching:ddqn"]["z"]
-    monkeypatch.setattr(Ddqn, "plan", lambda self, view: pytest.fail("asked again"))
-    assert replay(streams["ddqn"]).difference is None
-    monkeypatch.undo()
-    monkeypatch.setattr(Auto, "plan", lambda self, view: pytest.fail("asked again"))
-    assert replay(streams["auto"]).difference is None
+    for kind in (Ddqn, Auto, Patent):
+        stream = _run(kind.name)
+        assert stream.of(words.WriteCheckpoint)[-1].memories[f"batching:{kind.name}"]
+        with monkeypatch.context() as patched:
+            patched.setattr(kind, "plan", lambda self, view: pytest.fail("asked again"))
+            assert replay(stream).difference is None

@@ -18,7 +18,7 @@ from drlnb.runtime.ipc.frames import Reply, plain
 from drlnb.runtime.ipc.shared_memory import arrived, moved_bytes, put_into
 from drlnb.runtime.protocol import Plain
 
-__all__ = ["Shares"]
+__all__ = ["Shares", "read"]
 
 _R = TypeVar("_R", bound=Record)
 
@@ -48,12 +48,12 @@ class Shares:
 
     def cut(self, header: Plain) -> None:
         """End a share at its next chunk; it may not have begun."""
-        command = _read(CutShare, header)
+        command = read(CutShare, header)
         self._cut = command.fence, command.split
 
     def compute(self, header: Plain, payload: memoryview) -> Reply:
         """Compute the gradient of a share."""
-        command, model = _read(ComputeShare, header), self._restored(header, payload)
+        command, model = read(ComputeShare, header), self._restored(header, payload)
         if model is None or not (command.parameters or model.is_at(command.version)):
             return {"op": "need-state"}, []
         learner, n_moved = model.learner, moved_bytes(header)
@@ -67,6 +67,7 @@ class Shares:
                 learner.changed()
                 load_parameters(learner.module, parts[0])
             model.got(command.parameters)
+        arrived_t = time.perf_counter()
         if not model.follow(header):
             return {"op": "need-plan"}, []
 
@@ -74,17 +75,17 @@ class Shares:
             self._alive(command.fence)
             return self._cut != (command.fence, command.split)
 
-        started = time.perf_counter()
+        began_t = time.perf_counter()
         gradient = compute_share(learner, command.step, command.first, command.n, command.chunk, goes_on)
-        ended = time.perf_counter()
+        ended_t = time.perf_counter()
         event = gradient._asdict()
         packed = event.pop("packed")
-        event |= {"compute_s": ended - started, "age_s": ended - model.since, "moved_bytes": n_moved}
+        event |= {"compute_s": ended_t - began_t, "age_s": ended_t - arrived_t, "moved_bytes": n_moved}
         return self._answer("shared", header, event, [packed], plain(model.swaps()))
 
     def apply(self, header: Plain, payload: memoryview) -> Reply:
         """Make a step of gradients, and give the new parameters."""
-        command, model = _read(ApplyGradients, header), self._opened(header, payload)
+        command, model = read(ApplyGradients, header), self._opened(header, payload)
         if model is None:
             return {"op": "need-state"}, []
         learner = model.learner
@@ -94,6 +95,7 @@ class Shares:
         with arrived(header, payload) as parts:
             if len(parts) != len(command.keys):
                 return {"op": "refused", "reason": f"not all gradients of step {command.step} are here"}, []
+            model.got("")  # half a step is nothing
             cosines = apply_gradients(learner, command.step, parts, command.denominators)
         model.got(header.get("key", ""))
         packed = [pack_parameters(learner.module, learner.as_made)] if command.others else []
@@ -106,6 +108,6 @@ class Shares:
         return answer, [] if n_shared else list(packed)
 
 
-def _read(kind: type[_R], header: Plain) -> _R:
+def read(kind: type[_R], header: Plain) -> _R:
     """Return the command that a frame's header was made of."""
     return kind(**{each.name: header[each.name] for each in fields(kind)})

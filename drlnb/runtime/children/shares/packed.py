@@ -28,19 +28,11 @@ def statistics_of(module: torch.nn.Module) -> dict[str, Tensor]:
     return {prefix + name: buffer for prefix, norm in norms for name, buffer in norm.named_buffers(recurse=False)}
 
 
-def sums_of(module: torch.nn.Module, *, trained: bool = True) -> dict[str, str]:
-    """Return what each parameter adds up to, by name; it is another one once a parameter has changed, all but surely.
-
-    Parameters
-    ----------
-    module
-        The module.
-    trained
-        Whether to count those that gradients are computed for.
-    """
-    counted = {name: each.detach() for name, each in module.named_parameters() if trained or not each.requires_grad}
-    wide = {name: torch.promote_types(each.dtype, torch.float64) for name, each in counted.items()}
-    return {name: repr(each.to(wide[name]).sum().item()) for name, each in counted.items()}
+def sums_of(module: torch.nn.Module) -> dict[str, str]:
+    """Return what each parameter adds up to, by name: all but surely something else once it has changed."""
+    named = {name: each.detach() for name, each in module.named_parameters()}
+    sums = {name: each.sum(dtype=torch.promote_types(each.dtype, torch.float32)) for name, each in named.items()}
+    return {name: repr(each.item()) for name, each in sums.items()}
 
 
 def pack_gradient(
@@ -95,8 +87,8 @@ def pack_parameters(module: torch.nn.Module, as_made: Mapping[str, str]) -> np.n
     as_made
         What its parameters added up to when the program had made them.
     """
-    frozen, named = sums_of(module, trained=False), dict(module.named_parameters())
-    given = {name: each for name, each in named.items() if name not in frozen or frozen[name] != as_made[name]}
+    sums, named = sums_of(module), dict(module.named_parameters())
+    given = {name: each for name, each in named.items() if each.requires_grad or sums[name] != as_made[name]}
     marks = [_GIVEN * (name in given) + _TRAINED * each.requires_grad for name, each in named.items()]
     return np.concatenate([np.array(marks, np.uint8), *map(_out, [*given.values(), *module.buffers()])])
 

@@ -109,10 +109,8 @@ def compute_share(
             _add(mean, module, float(loss), _denominator(said, where), where)
             undo(where)
             n_done = part.stop - first
-    norm_sq = _norm(mean.gradients) ** 2
-    return Gradient(
-        pack_gradient(module, mean.loss, mean.gradients, mean.statistics), n_done, mean.weight, mean.loss, norm_sq
-    )
+    packed = pack_gradient(module, mean.loss, mean.gradients, mean.statistics)
+    return Gradient(packed, n_done, mean.weight, mean.loss, _dot(mean.gradients, mean.gradients))
 
 
 def _add(mean: _Mean, module: torch.nn.Module, loss: float, denominator: float, where: str) -> None:
@@ -125,7 +123,7 @@ def _add(mean: _Mean, module: torch.nn.Module, loss: float, denominator: float, 
                 "(sparse=False), or use n_learners=1"
             )
     given = list(gradients.values())
-    finite = math.isfinite(loss) and math.isfinite(_norm(given))
+    finite = math.isfinite(loss) and math.isfinite(_dot(given, given))
     if denominator and not finite:
         what = "the gradient is not finite" if math.isfinite(loss) else f"loss is {loss}"
         raise NonFinite(f"{what} at {where}; update refused")
@@ -149,14 +147,14 @@ def _undone(module: torch.nn.Module) -> Iterator[Callable[[str], None]]:
     That one raises RuntimeError if something has changed that cannot be put together at the lead.
     """
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-    frozen = sums_of(module, trained=False)
+    sums = sums_of(module)
 
     def undo(where: str) -> None:
         now, statistics = dict(module.named_buffers()), statistics_of(module)
         after = {name: buffer for name, buffer in now.items() if name not in statistics}
         changed = [name for name, buffer in after.items() if name not in before or not _same(before[name], buffer)]
         changed += sorted(before.keys() - now.keys())
-        changed += [name for name, total in sums_of(module, trained=False).items() if frozen.get(name) != total]
+        changed += [name for name, total in sums_of(module).items() if sums.get(name) != total]
         if changed:
             raise RuntimeError(
                 f"{where}: a forward pass changes {changed[0]} of the module, and several learners can put together "
@@ -186,10 +184,18 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return alike and torch.equal(bytes_of(one), bytes_of(other))
 
 
-def _norm(gradients: Sequence[Tensor | None]) -> float:
-    """Return the norm of a gradient."""
-    norms = [torch.linalg.vector_norm(each, dtype=_double(each)) for each in gradients if each is not None]
-    return float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+def _dot(ones: Sequence[Tensor | None], others: Sequence[Tensor | None]) -> float:
+    """Return the product of two gradients; in double precision only where it is beyond their own: that takes long."""
+    pairs = [(one, other) for one, other in zip(ones, others, strict=True) if one is not None and other is not None]
+    total = _sum_of_products(pairs)
+    if not math.isfinite(total):
+        total = _sum_of_products([(one.to(_double(one)), other.to(_double(other))) for one, other in pairs])
+    return total
+
+
+def _sum_of_products(pairs: Sequence[tuple[Tensor, Tensor]]) -> float:
+    products = [(one * other.conj()).real.sum().double() for one, other in pairs]
+    return float(torch.stack(products).sum()) if products else 0.0
 
 
 def _double(tensor: Tensor) -> torch.dtype:
@@ -230,8 +236,12 @@ def apply_gradients(
         mean.add(weight, *gradient_of(buffer, module))
     if not mean.weight and all(each is None for each in mean.gradients):
         raise NonFinite(f"no sample of {learner.where(step)} counts: its loss was divided by 0; update refused")
-    length = _norm(mean.gradients)
-    cosines = [_cosine(gradient_of(buffer, module)[1], mean.gradients, length) for buffer in packed]
+    size_sq = _dot(mean.gradients, mean.gradients)
+    cosines = []
+    for buffer in packed:
+        part = gradient_of(buffer, module)[1]
+        size = math.sqrt(size_sq * _dot(part, part))
+        cosines.append(_dot(part, mean.gradients) / size if size else 0.0)
     with torch.no_grad():
         for buffer, value in zip(statistics_of(module).values(), mean.statistics, strict=True):
             buffer.copy_(value)
@@ -243,13 +253,3 @@ def apply_gradients(
         for parameter in module.parameters():
             parameter.grad = None
     return cosines
-
-
-def _cosine(part: Sequence[Tensor | None], mean: Sequence[Tensor | None], length: float) -> float:
-    pairs = [(one, other) for one, other in zip(part, mean, strict=True) if one is not None and other is not None]
-    dot = sum(
-        float(torch.vdot(one.to(_double(one)).flatten(), other.to(_double(other)).flatten()).real)
-        for one, other in pairs
-    )
-    size = _norm(part) * length
-    return dot / size if size else 0.0

@@ -1,0 +1,279 @@
+"""Shared steps through executors' frames: what is brought, what is held, what is asked for, what is refused."""
+
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from safetensors.torch import load
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from drlnb.records.columns.batching import ApplyGradients, ComputeShare
+from drlnb.records.columns.swapping import SwapOrder
+from drlnb.records.ids import Fence
+from drlnb.rl.fragments import Fragment
+from drlnb.rl.networks.same_bits import one_thread
+from drlnb.runtime.children.device import Device
+from drlnb.runtime.children.executor import ExecutorChild
+from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
+from drlnb.runtime.protocol import fields_of
+from tests.runtime.fit.shared import plain_steps, written
+
+N, SIZES = 96, (80, 16)
+
+
+def normed_loss(outputs, targets):
+    return nn.functional.mse_loss(outputs, targets)
+
+
+class Slot:
+    """An executor, and what its agent would send it."""
+
+    def __init__(self, channels, spec):
+        self.spec, self.agent = spec, FrameSocket(channels[0])
+        self.child = ExecutorChild(FrameSocket(channels[1]), Device("cpu"))
+
+    def ask(self, op, fence, payload=b"", **header):
+        answer, parts = self.child.answer({"op": op, "fence": fence, "task": "r/fit", **header}, memoryview(payload))
+        return answer, b"".join(bytes(part) for part in parts)
+
+
+@pytest.fixture
+def gang(tmp_path):
+    """Return a lead and a member, in this process."""
+    inputs = torch.randn(N, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    data = TensorDataset(inputs, inputs.sum(1, keepdim=True).tanh())
+    torch.manual_seed(5)
+    module = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 1)).double()
+    spec = written(tmp_path, module, data, normed_loss, torch.optim.Adam, N, {"lr": 0.01})
+    pairs = [socket_pair() for _ in SIZES]
+    with one_thread():
+        made = Gang([Slot(pair, spec) for pair in pairs], spec)
+        made.wanted = lambda n_steps: plain_steps(
+            module, data, normed_loss, n_steps, torch.optim.Adam, N, {"lr": 0.01}
+        ).state_dict()
+        yield made
+    for pair in pairs:
+        for end in pair:
+            end.close()
+
+
+class Gang:
+    """What a master and two agents do with two executors."""
+
+    def __init__(self, slots, spec):
+        self.slots, self.spec, self.token, self.round = slots, spec, 1, 1
+        answer, payload = slots[0].ask("initialise", self.fence, spec=spec.to_plain())
+        self.committed(answer, payload)
+        self.version, self.key, self.packed, self.n_asked = 1, "", b"", 0
+        self.step, self.until = 0, 3
+
+    @property
+    def fence(self):
+        return Fence(1, self.token)
+
+    def committed(self, answer, payload):
+        n = answer["event"]["n_bytes"]
+        self.published, self.state, self.facts = payload[:n], payload[n:], answer["state"]
+
+    def share(self, k, *, with_state=False, n=None, chunk=0, **other):
+        """Ask a slot for its share; its training state comes along if it asked for it before."""
+        command = ComputeShare(
+            fence=self.fence,
+            slot=str(k),
+            round=self.round,
+            version=self.version,
+            after_timesteps=self.until,
+            split=self.step,
+            step=self.step,
+            first=sum(SIZES[:k]),
+            n=n or SIZES[k],
+            chunk=chunk,
+            lead="0",
+            parameters=self.key,
+        )
+        return self._ask(self.slots[k], "share", replace(command, **other), with_state, [self.packed] * bool(self.key))
+
+    def apply(self, parts, denominators, *, with_state=False, **other):
+        command = ApplyGradients(
+            fence=self.fence,
+            slot="0",
+            round=self.round,
+            split=self.step,
+            step=self.step,
+            keys=tuple(map(str, range(len(denominators)))),
+            denominators=tuple(denominators),
+            others=("1",),
+        )
+        round_ = {"version": self.version, "after_timesteps": self.until, "settings": {}}
+        return self._ask(self.slots[0], "apply", replace(command, **other), with_state, parts, **round_)
+
+    def _ask(self, slot, op, command, with_state, parts, **more):
+        header = {**more, **fields_of(command), "key": f"{self.step}/{op}", "n_state": 0}
+        header["parts"] = [["", 0, len(part)] for part in parts]
+        header.pop("fence")
+        payload = b"".join(parts)
+        if with_state:
+            header |= {"n_state": len(self.state), "state": self.facts, "spec": self.spec.to_plain()}
+            payload = self.state + payload
+        return slot.ask(op, self.fence, payload, **header)
+
+    def answered(self, ask, *arguments, **more):
+        """Ask as a master does: with the training state if it is asked for."""
+        answer, payload = ask(*arguments, **more)
+        if answer["op"] == "need-state":
+            self.n_asked += 1
+            answer, payload = ask(*arguments, **more, with_state=True)
+        return answer, payload
+
+    def make_step(self):
+        shares = [self.answered(self.share, k) for k in range(len(SIZES))]
+        assert [answer["op"] for answer, _ in shares] == ["shared", "shared"]
+        denominators = [answer["event"]["denominator"] for answer, _ in shares]
+        answer, self.packed = self.answered(self.apply, [part for _, part in shares], denominators)
+        assert answer["op"] == "applied"
+        self.key = f"{self.step}/apply"
+        self.step += 1
+
+    def make_round(self, n_steps):
+        self.until = self.step + n_steps
+        for _ in range(n_steps):
+            self.make_step()
+        return self.finish()
+
+    def finish(self):
+        """End the round, and commit what it made."""
+        answer, payload = self.slots[0].ask("finish", self.fence, round=self.round, collectors=(-1,))
+        assert answer["op"] == "made"
+        self.committed(answer, payload)
+        self.round, self.version, self.token = self.round + 1, self.version + 1, self.token + 1
+        return answer["event"]["metrics"]
+
+
+def assert_close(published, wanted):
+    ours = load(published)
+    assert ours.keys() == wanted.keys()
+    assert all((ours[name] - wanted[name]).abs().max() < 1e-12 for name in wanted)
+
+
+def test_two_rounds_of_steps_are_a_plain_loop_and_state_travels_once(gang):
+    """The member asks for the training state at its first share alone: later it gets parameters."""
+    assert gang.make_round(3)["train/n_updates"] == 3
+    gang.make_round(3)
+    assert gang.n_asked == 1
+    assert_close(gang.published, gang.wanted(6))
+
+
+def test_the_lead_may_be_another_slot_in_the_next_round(gang):
+    """The former member has only parameters: it gets what the optimiser keeps; the former lead computes on."""
+    gang.make_round(3)
+    gang.slots.reverse()
+    gang.make_round(2)
+    assert gang.n_asked == 2
+    assert_close(gang.published, gang.wanted(5))
+
+
+def test_a_round_that_is_lost_in_its_midst_begins_again_with_its_version(gang):
+    """Whoever has made steps, or taken over what they made, is at no version: both ask for it."""
+    gang.make_step()
+    gang.make_step()
+    asked, gang.n_asked = gang.n_asked, 0
+    gang.token, gang.step, gang.key = gang.token + 1, 0, ""
+    gang.make_round(3)
+    assert (asked, gang.n_asked) == (1, 2)
+    assert_close(gang.published, gang.wanted(3))
+
+
+def test_one_slot_goes_on_after_two_and_two_after_one(gang):
+    """The parameters that the two had last are none of a round that one slot has made: nobody computes with them."""
+    gang.make_round(2)
+    what = {"version": gang.version, "after_timesteps": 3, "settings": {}, "n_state": 0, "swap": None}
+    batch = {"round": gang.round, "collector": -1, "fragment": Fragment({}, {}).pack()[0]}
+    assert gang.slots[0].ask("stage", gang.fence, **what, **batch)[0]["op"] == "staged"
+    gang.finish()
+    assert gang.slots[0].child.models["r/fit"].holds == ""
+    gang.step, gang.key, gang.n_asked = 3, "", 0
+    gang.make_round(1)
+    assert gang.n_asked == 1
+    assert_close(gang.published, gang.wanted(4))
+
+
+def test_parameters_that_nobody_has_any_more_are_asked_for(gang):
+    """A member that holds other ones, and whose agent found none, says so, and computes with nothing else."""
+    gang.make_step()
+    assert gang.share(1, parameters="1/9/made/1")[0]["op"] == "shared", "they came along"
+    gang.key = "1/8/made/1"
+    answer, _ = gang._ask(gang.slots[1], "share", ComputeShare(**share_fields(gang)), with_state=False, parts=[])
+    assert answer == {"op": "need-parameters"}
+
+
+def share_fields(gang):
+    sizes = {"split": 1, "step": 1, "first": 80, "n": 16, "chunk": 0, "lead": "0", "parameters": gang.key}
+    return {"fence": gang.fence, "slot": "1", "round": 1, "version": 1, "after_timesteps": 3, **sizes}
+
+
+def test_a_step_that_cannot_follow_is_refused(gang):
+    """The lease is lost then, and the round computed anew: not all gradients, or not the step that is next."""
+    shares = [gang.answered(gang.share, k) for k in range(2)]
+    parts = [part for _, part in shares]
+    refused = {"op": "refused", "reason": "not all gradients of step 0 are here"}
+    assert gang.apply([], (80.0, 16.0))[0] == refused
+    assert gang.apply(parts, (80.0, 16.0), step=4)[0]["reason"] == "step 4 cannot follow 0 steps"
+    assert gang.apply(parts, (80.0, 16.0))[0]["op"] == "applied"
+    assert gang.apply(parts, (80.0, 16.0))[0]["reason"] == "step 0 cannot follow 1 steps"
+
+
+def test_a_share_is_cut_before_or_in_its_midst(gang):
+    """One chunk at least is made of a share that is cut before it begins; a cut of another split does nothing."""
+    gang.answered(gang.share, 0)
+    slot = gang.slots[0]
+    cut = {"op": "cut", "slot": "0", "fence": gang.fence}
+    slot.child.answer({**cut, "split": 0}, memoryview(b""))
+    answer, _ = gang.share(0, chunk=30)
+    assert (answer["event"]["n_done"], answer["event"]["denominator"]) == (30, 30.0)
+    slot.child.answer({**cut, "split": 7}, memoryview(b""))
+    assert gang.share(0, chunk=30)[0]["event"]["n_done"] == 80
+    slot.agent.send({**cut, "split": 0})  # it is read between two chunks
+    assert gang.share(0, chunk=30)[0]["event"]["n_done"] == 30
+    slot.agent.send({"op": "revoked", "fence": gang.fence})
+    assert gang.share(0, chunk=30)[0]["op"] == "refused"
+
+
+def test_a_loss_that_is_not_finite_names_the_member_s_samples(gang, monkeypatch):
+    gang.answered(gang.share, 1)
+    learner = gang.slots[1].child.models["r/fit"].learner
+    monkeypatch.setattr(learner, "_loss", lambda outputs, targets: (outputs * float("nan")).mean())
+    answer, _ = gang.share(1)
+    assert (answer["kind"], answer["detail"]) == ("NonFinite", "")
+    assert answer["message"] == "loss is nan at step 0 (epoch 1, samples 80 to 95 of its order); update refused"
+
+
+def test_a_share_that_runs_out_of_memory_once_is_made_once(gang, monkeypatch):
+    """It is tried again with all other models gone: its gradient is that of one try."""
+    _, wanted = gang.answered(gang.share, 1)
+    learner = gang.slots[1].child.models["r/fit"].learner
+    loss, failures = learner._loss, [1]
+
+    def scarce(outputs, targets):
+        if failures:
+            failures.pop()
+            loss(outputs, targets).backward()  # half of it is there
+            raise torch.OutOfMemoryError("too much")
+        return loss(outputs, targets)
+
+    monkeypatch.setattr(learner, "_loss", scarce)
+    answer, part = gang.share(1)
+    assert answer["op"] == "shared"
+    assert part == wanted
+
+
+def test_a_share_under_a_byte_budget_has_the_same_bits(gang):
+    """What its forward pass saves is swapped; that is reported as of any gradient step."""
+    _, wanted = gang.answered(gang.share, 1)
+    learner = gang.slots[1].child.models["r/fit"].learner
+    assert all(parameter.grad is None for parameter in learner.module.parameters())
+    answer, part = gang.share(1, swap=asdict(SwapOrder("all", 1 << 20, "median")))
+    assert part == wanted
+    assert [row["r"] for row in answer["swaps"]] == ["SwapStepMeasured"]
+    assert gang.share(1, swap=asdict(SwapOrder("other", 1 << 20, "median")))[0] == {"op": "need-plan"}
+    gang.slots[1].child.models.drop("r/fit")
