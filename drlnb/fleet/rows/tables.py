@@ -232,7 +232,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
                 yield {**first, "t_s": record.t + behind_s, **step, **budget, **expected}
 
 
-def _splits(journal: Journal) -> Iterator[tuple[Row, Split]]:
+def _splits(journal: Journal) -> Iterator[tuple[dict[str, object], Split]]:
     """Yield the first columns of each split's rows, and the split."""
     offset_s = _clocks(journal)
     for first, stream in _tasks(journal):
@@ -249,13 +249,13 @@ def _splits(journal: Journal) -> Iterator[tuple[Row, Split]]:
                 yield {**first, "t_s": began_s, **whose}, split
 
 
-def _known(of: Split | Share, *names: str) -> Row:
+def _known(of: Split | Share, *names: str) -> dict[str, object]:
     """Return some figures; None: it is not known."""
     values = {name: getattr(of, name) for name in names}
     return {name: None if value != value else value for name, value in values.items()}  # NaN alone differs from itself
 
 
-def _batching(journal: Journal) -> Iterator[Row]:
+def _batching(journal: Journal) -> Iterator[dict[str, object]]:
     for first, split in _splits(journal):
         seconds = _known(split, "predicted_s", "duration_s", "wait_s", "quorum_s", "grace_s")
         lost = {f"n_lost {reason}": n for reason, n in split.lost.items()}
@@ -263,7 +263,7 @@ def _batching(journal: Journal) -> Iterator[Row]:
         yield {**first, **seconds, **counts, "cause": split.cause, **lost}
 
 
-def _shares(journal: Journal) -> Iterator[Row]:
+def _shares(journal: Journal) -> Iterator[dict[str, object]]:
     names = ("member", "n_planned", "n_done", "planned_s", "finish_s", "compute_s", "elapsed_s", "fate")
     for first, split in _splits(journal):
         for share in split.shares.values():

@@ -3,9 +3,8 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -107,7 +106,7 @@ def _warm(splits: Iterable[Split]) -> Iterator[Split]:
         seen |= shared
 
 
-def gathered(gang: Gang, **gathering: Any) -> Gang:
+def gathered(gang: Gang, **gathering: object) -> Gang:
     """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``, ``max_age_s``.
 
     Raises
@@ -115,9 +114,7 @@ def gathered(gang: Gang, **gathering: Any) -> Gang:
     ConfigError
         If a value is out of range.
     """
-    if problems := Gang.problems(gathering):
-        raise ConfigError(problems)
-    return replace(gang, **gathering)
+    return Gang.from_mapping({**asdict(gang), **gathering})
 
 
 def compare(trace: Trace, gang: Gang, planners: Sequence[str] = COMPARED) -> list[Came]:

@@ -1,10 +1,9 @@
 """Draw what a split comes to under each planner, beside the best that could be known."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.pictures import listing, picture, shown
 from drlnb.views.drawing.view import Column, View, table
 
@@ -46,7 +45,7 @@ def planners(of: Sequence[Came], now: str, notes: Sequence[str] = (), origin: st
     origin
         Where the figures are from.
     """
-    rows: list[Plain] = [
+    rows: list[Mapping[str, object]] = [
         {"split": each.split_s, "ratio": each.ratio, "samples": each.samples_hz, "lost": 100 * each.lost_frac}
         for each in of
     ]

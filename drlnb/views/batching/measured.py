@@ -1,13 +1,13 @@
 """Draw the splits of a task: who took how much and was done when, how fast everybody was, and what was not used."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Array, Content, Table
+from drlnb.views.drawing.payload import Floats
 from drlnb.views.drawing.pictures import Body, Lines, axis, lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, points, table
@@ -16,6 +16,8 @@ from drlnb.views.folds.fold import Fold, fold_of
 
 __all__ = ["ROLES", "Shown", "ledger", "newest", "shares", "sizes", "speeds"]
 
+#: An upright line in a picture, and its words.
+_Mark = Mapping[str, object]
 #: Who shares what -> in words.
 ROLES = {"update": "learners", "collect": "collectors"}
 #: Splits of the timeline; cells of the map of speeds, points of sizes, and newest marks that are drawn.
@@ -93,11 +95,8 @@ class Shown:
         self.splits: Splits = self.of.roles[self.role]
         label = "{}" if self.role == "update" else "collector {}"
         self.looks = theme.styles(map(label.format, self.splits.members))
-
-    @property
-    def lanes(self) -> list[Content]:
-        """A lane per member."""
-        return lanes_of("slot" if self.role == "update" else "task", [look.name for look in self.looks])
+        #: A lane per member.
+        self.lanes = lanes_of("slot" if self.role == "update" else "task", [look.name for look in self.looks])
 
     def latest(self, most: int) -> list[tuple[int, Split]]:
         """Return the newest splits with their numbers: no more than have so many shares."""
@@ -135,17 +134,17 @@ class Shown:
             f"{self.unit(split)}, {words.duration(split.duration_s)}{planned}, {rest}"
         )
 
-    def view(self, name: str, twin: tuple[Column, ...], body: Body, *, facts: Content | None = None) -> View:
+    def view(self, name: str, twin: tuple[Column, ...], body: Body, **facts: object) -> View:
         """Return a picture with the numbers that stand beside each: samples that were not used above all."""
         split, frac = (self.over[-1][1] if self.over else None), self.splits.lost_frac
         known = {key: getattr(split, f"{field}_s", math.nan) for key, field in _OF_SPLIT.items()}
         numbers = numbered(NUMBERS, **known, lost=float(sum(self.splits.lost.values())), lost_frac=frac)
         bad = ["lost", "lost_frac"] if frac > _RED_FRAC else []
-        facts = {**(facts or {}), "bad": bad}
+        facts["bad"] = bad
         return picture(f"batching.{name}", self.fold, self.sentence, twin, body, numbers=numbers, facts=facts)
 
     @property
-    def marks(self) -> list[Content]:
+    def marks(self) -> list[_Mark]:
         """Changes of settings, between two splits."""
         marks = self.of.marks[self.role][-_MARKS:]
         return [{"t": at + 0.5, "label": said, "said": said, "task": ""} for at, said in marks]
@@ -178,7 +177,7 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
     drawn = of.over[-n:]
     zero_s = drawn[0][1].began_t if drawn else 0.0
     cut = [look._replace(name=f"{look.name}, cut, late or not used", hatch="x") for look in of.looks]
-    bars, waits, dots, marks = [], [], [], list[Content]()
+    bars, waits, dots, marks = [], [], [], list[_Mark]()
     names = ("used", "cut", "late", "not used", "open")
     for number, split in drawn:
         began_s = split.began_t - zero_s
@@ -208,10 +207,10 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
     looks = (*of.looks, _PLANNED, *(cut if has_cut else ()))
     time = axis(f"time since the {'split' if n == 1 else 'first of these splits'} began", "s", "clock")
     body = timeline(columns, of.lanes, looks, (0.0, end), time, names)
-    return of.view("shares" if n == 1 else "splits", SHARES, body, facts={"marks": marks})
+    return of.view("shares" if n == 1 else "splits", SHARES, body, marks=marks)
 
 
-def _columns(keys: Sequence[str], rows: Sequence[Sequence[float]]) -> Table:
+def _columns(keys: Sequence[str], rows: Sequence[Sequence[float]]) -> dict[str, Floats]:
     return dict(zip(keys, np.array(rows, dtype=np.float64).reshape(-1, len(keys)).T, strict=True))
 
 
@@ -221,7 +220,7 @@ def _span(share: Share, split: Split) -> tuple[float, float]:
     return max(0.0, stop - share.compute_s) if share.compute_s > 0 else 0.0, stop
 
 
-def _moments(split: Split, began_s: float) -> list[Content]:
+def _moments(split: Split, began_s: float) -> list[_Mark]:
     if math.isnan(split.quorum_s):
         return []
     known = {
@@ -240,7 +239,7 @@ def sizes(journal: Journal | Fold, task: str | None = None, role: str | None = N
         x, y = np.array(mine, dtype=np.float64).reshape(-1, 2).T
         lines.add(look.name, look.colour, x, y, step=True, style=(look.letter, look.hatch))
     unit = of.unit(kept[-1][1]) if kept else ""
-    return of.view("sizes", SIZES, lines.body(_SPLITS, axis("share", unit)), facts={"marks": of.marks})
+    return of.view("sizes", SIZES, lines.body(_SPLITS, axis("share", unit)), marks=of.marks)
 
 
 def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:
@@ -249,7 +248,7 @@ def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = 
     looks, kept, rows = theme.lettered(*(look for _, look in _LEVELS)), of.latest(_CELLS), []
     for member, lane in of.splits.members.items():
         known = [(i, each.shares[member].hz) for i, each in kept if member in each.shares]
-        found: Array = np.array([hz for _, hz in known if not math.isnan(hz)])
+        found: Floats = np.array([hz for _, hz in known if not math.isnan(hz)])
         usual = float(np.median(found)) if len(found) else math.nan
         for i, hz in known:
             if not math.isnan(hz):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import ipywidgets
 
@@ -14,8 +14,8 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.batching.splits import Case, Splits
-from drlnb.widgets.panels.frame import Plain, button
-from drlnb.widgets.transport.commands import Args, Command
+from drlnb.widgets.panels.frame import button
+from drlnb.widgets.transport.commands import Command
 from drlnb.widgets.transport.story import FOLDS
 
 __all__ = ["Batching"]
@@ -48,12 +48,12 @@ class _Running(Case):
         of = self.of
         return of.task or None, of.role
 
-    def in_force(self, name: str) -> Any:
+    def in_force(self, name: str) -> object:
         """Return what a setting of the task is now."""
         _, of = measured.newest(self.panel.reader.fold, self.panel.steering.task)
         return of.settings.get(_KEYS[name], SETTINGS[_KEYS[name]].default)
 
-    def value(self, name: str) -> Any:
+    def value(self, name: str) -> object:
         """Return what a field says."""
         if name == "of":
             return measured.ROLES[self.of.role]
@@ -71,7 +71,7 @@ class _Running(Case):
         return _KEYS.get(name) in self.wish
 
     @property
-    def wish(self) -> dict[str, Any]:
+    def wish(self) -> dict[str, object]:
         """What the fields say and is not in force: key of the setting -> value."""
         given = self.panel.settings
         return {key: given[name] for name, key in _KEYS.items() if name in given and given[name] != self.in_force(name)}
@@ -84,7 +84,7 @@ class _Running(Case):
     @property
     def planner(self) -> str:
         """Name of the planner that the fields say."""
-        return str(self.value(_ROLES[self.value("of")][1]))
+        return str(self.value(_ROLES[measured.ROLES[self.of.role]][1]))
 
     @property
     def splits(self) -> Fold | str:
@@ -107,7 +107,7 @@ class _Running(Case):
     def compared(self) -> View:
         """Return what the recorded splits would come to under each planner, and how far that is from what they took."""
         trace, gang = self.tried()
-        now = self.in_force(_ROLES[self.value("of")][1])
+        now = self.in_force(_ROLES[measured.ROLES[self.of.role]][1])
         said = f"the speeds of {len(trace.speeds_hz)} recorded splits, played under each planner"
         if now in whatif.COMPARED:
             mine = whatif.compare(*self.tried(as_it_is=True), (now, whatif.COMPARED[-1]))[0]
@@ -149,13 +149,14 @@ class Batching(Splits):
         apply = Command(label="change batching", run=self._apply, check=self.panel.steering.check)
         return {"apply": apply, "compare": super().commands()["compare"]}
 
-    def facts(self) -> Plain:
+    def facts(self) -> dict[str, object]:
         """Return the buttons, and what came of comparing."""
-        facts = self.comparing()
+        compare, notes = self.comparing()
         reason = self.panel.steering.off or ("" if self.case.wish else "nothing was moved")
-        return {**facts, "buttons": [button("apply", "Apply", reason=reason), *facts["buttons"]]}
+        return {"buttons": [button("apply", "Apply", reason=reason), compare], "notes": notes}
 
-    def _apply(self, args: Args) -> str:
+    # ------------------------------------------------------------------ what is in force
+    def _apply(self, args: object) -> str:
         wish = self.case.wish
         self._before = {name: self.case.in_force(name) for name, key in _KEYS.items() if key in wish}
         for key, value in wish.items():

@@ -17,8 +17,8 @@ from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row
-from drlnb.widgets.panels.frame import Content, Plain, button
-from drlnb.widgets.transport.commands import Args, Command
+from drlnb.widgets.panels.frame import Content, button
+from drlnb.widgets.transport.commands import Command
 
 __all__ = ["Case", "Splits", "Tried"]
 
@@ -120,10 +120,8 @@ class Splits(Content):
     MODULE = "timeline"
     MORE: ClassVar[Mapping[str, str]] = {
         "sizes": "chart",
-        "shares": "timeline",
-        "speeds": "timeline",
-        "ledger": "table",
-        "planners": "table",
+        **dict.fromkeys(("shares", "speeds"), "timeline"),
+        **dict.fromkeys(("ledger", "planners"), "table"),
     }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     SOURCE: ClassVar[type[Case]] = Case
@@ -171,7 +169,7 @@ class Splits(Content):
         self.panel.set(slow=member)
         return "nobody is slowed down" if member is None else f"member {member} is slowed down"
 
-    def _compare(self, args: Args) -> str:
+    def _compare(self, args: object) -> str:
         key = self.case.key
         self.came = key, self.case.compared()
         self.panel.touch()
@@ -189,16 +187,16 @@ class Splits(Content):
         draw = {"sizes": measured.sizes, "speeds": measured.speeds, "ledger": measured.ledger}[name]
         return draw(of, *self.case.whom)
 
-    def facts(self) -> Plain:
+    def facts(self) -> dict[str, object]:
         """Return the buttons."""
         times, n = self.case.value("times"), self.case.value("n_slow")
         buttons = [button("slow", f"Slow member {_SLOW} x{times:g} for {n} splits"), button("reset", "Reset")]
-        facts = self.comparing()
-        return {**facts, "buttons": [*buttons, *facts["buttons"]], "origin": "simulated"}
+        compare, notes = self.comparing()
+        return {"buttons": [*buttons, compare], "notes": notes, "origin": "simulated"}
 
-    def comparing(self) -> Plain:
-        """Return the button that compares, and what came of it."""
+    def comparing(self) -> tuple[object, list[str]]:
+        """Return the button that compares, and what came of it in words."""
         key, came = self.came
         notes = [f"{came.sentence} (simulated)", *came.notes] if came else []
         notes += ["compared under former settings: press again"] if came and key != self.case.key else []
-        return {"buttons": [button("compare", "Compare planners")], "notes": notes}
+        return button("compare", "Compare planners"), notes
