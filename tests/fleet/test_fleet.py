@@ -432,7 +432,7 @@ def test_tables_of_a_journal(journal):
         (9.0, 9, 1),
         (3.0, 3, 1),
     ]
-    known = "metrics, rounds, leases, pool, episodes, placement, swapping"
+    known = "metrics, rounds, leases, pool, episodes, placement, swapping, batching, shares"
     with pytest.raises(ConfigError, match=f"table must be one of {known}, got 'metric'"):
         table_rows(journal, "metric")
 

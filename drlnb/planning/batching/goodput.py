@@ -6,8 +6,7 @@ but noise only the number of samples.
 """
 
 import math
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
 
 __all__ = ["Noise", "goodput_hz", "noise_after", "noise_scale"]
 
@@ -15,11 +14,9 @@ __all__ = ["Noise", "goodput_hz", "noise_after", "noise_scale"]
 _WEIGHT = 0.1
 
 
-class Noise(TypedDict):
-    """Moving means of the variance of a sample's gradient, and of the squared norm of the true one: plain data."""
-
-    variance: float
-    signal: float
+#: Moving means of the ``variance`` of a sample's gradient, and of the squared norm of the true one, its ``signal``;
+#: empty: nothing is known.
+Noise = Mapping[str, float]
 
 
 def goodput_hz(n_used: int, n_units: int, duration_s: float, phi: float) -> float:
@@ -45,7 +42,7 @@ def goodput_hz(n_used: int, n_units: int, duration_s: float, phi: float) -> floa
     return n_used / duration_s * worth
 
 
-def noise_after(noise: Noise | None, sizes: Sequence[int], squares: Sequence[float], square: float) -> Noise | None:
+def noise_after(noise: Noise, sizes: Sequence[int], squares: Sequence[float], square: float) -> dict[str, float]:
     """Return the means after a split; those of before where fewer than two shares were used.
 
     Parameters
@@ -60,12 +57,12 @@ def noise_after(noise: Noise | None, sizes: Sequence[int], squares: Sequence[flo
         Squared norm of their mean, weighted by samples.
     """
     if len(sizes) < 2:
-        return noise
+        return dict(noise)
     n = sum(sizes)
     spread = math.fsum(1 / size for size in sizes) / len(sizes) - 1 / n
     variance = (math.fsum(squares) / len(squares) - square) / spread
     signal = square - variance / n
-    if noise is None:
+    if not noise:
         return {"variance": variance, "signal": signal}
     return {
         "variance": noise["variance"] + _WEIGHT * (variance - noise["variance"]),
@@ -73,8 +70,8 @@ def noise_after(noise: Noise | None, sizes: Sequence[int], squares: Sequence[flo
     }
 
 
-def noise_scale(noise: Noise | None) -> float:
+def noise_scale(noise: Noise) -> float:
     """Return phi, in samples: 0 where nothing is known or no noise is seen, infinite where nothing else is."""
-    if noise is None or noise["variance"] <= 0:
+    if not noise or noise["variance"] <= 0:
         return 0.0
     return noise["variance"] / noise["signal"] if noise["signal"] > 0 else math.inf

@@ -5,7 +5,7 @@ from drlnb.planning.round.boundary import boundary
 from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
 from drlnb.planning.round.learners import computed, deal, joined, observe, planned
 from drlnb.planning.round.moves import drop, end, enter
-from drlnb.planning.round.splits import begin_splits, step_made, void_splits
+from drlnb.planning.round.splits import begin_splits, scalars, step_made, void_splits
 from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import round as words
 from drlnb.records.columns import batching, leasing
@@ -26,7 +26,7 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
     if state.n_bytes and state.shares_steps and len(hold.slots) > 1:
         begin_splits(state, out)
     elif state.n_bytes:
-        state.splits.parameters = ""  # one slot makes its steps alone
+        state.splits.parameters, state.splits.sums = "", {}  # one slot makes its steps alone
         deal(state, out)
         _restore_gradients(state, event.fence, tuple(hold.done), out)
         send_batches(state, out)
@@ -226,7 +226,7 @@ def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True
     state.fragments.clear()
     if made_round:
         progress.finished(n_samples)
-        metrics = progress.metrics(t) | state.metrics
+        metrics = progress.metrics(t) | scalars(state) | state.metrics
         out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
         for batch in used:
             drop(batch, round_, "used", out)

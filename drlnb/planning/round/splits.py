@@ -8,15 +8,17 @@ import math
 
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView
 from drlnb.planning.batching.gather import CUT_WAIT_S, chunk_s
+from drlnb.planning.batching.goodput import goodput_hz, noise_after, noise_scale
 from drlnb.planning.machine import Out
 from drlnb.planning.round.holding import say_swap, work
 from drlnb.planning.round.learners import PACES, learn, paced_members
 from drlnb.planning.round.moves import enter
 from drlnb.planning.round.state import RING, RoundState
+from drlnb.records.base import Row
 from drlnb.records.columns import batching
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
-__all__ = ["begin_splits", "share_computed", "shares_late", "step_made", "void_splits"]
+__all__ = ["begin_splits", "scalars", "share_computed", "shares_late", "step_made", "void_splits"]
 
 #: Names of a split's deadlines: of those that are late, and of what they return that were cut.
 _LATE, _CUT = "split", "cut"
@@ -30,6 +32,7 @@ def begin_splits(state: RoundState, out: Out) -> None:
     say_swap(state, out)
     enter(state, "computing", out)
     state.splits.n_made = 0
+    state.splits.sums = {}
     _next_split(state, out)
 
 
@@ -155,6 +158,8 @@ def _close(state: RoundState, out: Out) -> None:
         )
     )
     state.progress.update_s += duration_s
+    _add(splits.sums, split_s=duration_s, wait_s=sum(waits_s) / len(waits_s), n_used=gather.n_used)
+    _add(splits.sums, n_lost=gather.n_units - gather.n_used, n_splits=1)
     used = [splits.answers[slot] for slot in _used(state)]
     out.append(
         batching.ApplyGradients(
@@ -210,11 +215,47 @@ def _observe(state: RoundState, cosines: tuple[float, ...]) -> None:
     learn(state, BATCHING, report)
 
 
+def _add(sums: dict[str, float], **values: float) -> None:
+    for name, value in values.items():
+        sums[name] = sums.get(name, 0.0) + value
+
+
+def _weigh(state: RoundState, cosines: tuple[float, ...]) -> None:
+    """Learn how noisy the gradients are, and weigh the split by it."""
+    splits, gather = state.splits, state.splits.gather
+    used = [splits.answers[slot] for slot in _used(state)]
+    norms, weight = [math.sqrt(event.norm_sq) for event in used], sum(event.denominator for event in used)
+    if len(cosines) == len(used) and weight > 0:
+        # The norm of the step's gradient, since each part's projection on it is known.
+        along = zip(used, norms, cosines, strict=True)
+        norm = sum(event.denominator * norm * cosine for event, norm, cosine in along) / weight
+        sizes = [event.n_done for event in used]
+        splits.noise = noise_after(splits.noise, sizes, [event.norm_sq for event in used], norm * norm)
+    if splits.duration_s > 0:
+        hz = goodput_hz(gather.n_used, gather.n_units, splits.duration_s, noise_scale(splits.noise))
+        _add(splits.sums, goodput=hz * splits.duration_s)
+
+
+def scalars(state: RoundState) -> Row:
+    """Return what the splits of the round came to; nothing where one slot made its steps."""
+    sums, phi = state.splits.sums, noise_scale(state.splits.noise)
+    if not state.splits.n_made or not sums:
+        return {}
+    row: Row = {f"batching/{name}": round(sums[name] / sums["n_splits"], 6) for name in ("split_s", "wait_s")}
+    row |= {f"batching/{name}": int(sums[name]) for name in ("n_used", "n_lost")}
+    if sums["split_s"] > 0:
+        row["batching/goodput_hz"] = round(sums.get("goodput", 0.0) / sums["split_s"], 3)
+    if 0 < phi < math.inf:
+        row["batching/noise_scale"] = round(phi, 1)
+    return row
+
+
 def step_made(state: RoundState, event: batching.GradientsApplied, out: Out) -> None:
     """Go on with the next step; after the round's last one its batch counts as computed."""
     hold, splits = state.hold, state.splits
     if event.fence != hold.fence or event.split != splits.gather.split or RING in hold.staged:
         return
+    _weigh(state, event.cosines)
     _observe(state, event.cosines)
     splits.parameters = event.key
     splits.n_made += 1

@@ -92,6 +92,10 @@ class Splits:
     answers: dict[str, ShareComputed] = field(default_factory=dict)
     #: Seconds from the shares' orders to the close, of the split that was closed last.
     duration_s: float = 0.0
+    #: Sums over the round's splits, for its scalars.
+    sums: dict[str, float] = field(default_factory=dict)
+    #: What :mod:`drlnb.planning.batching.goodput` knows of the gradients' noise; empty: nothing yet.
+    noise: dict[str, float] = field(default_factory=dict)
     #: Steps of the round that have been made.
     n_made: int = 0
     #: Key of the parameters that the last one made; empty: those of the version.

@@ -20,7 +20,7 @@ def test_goodput_lies_between_steps_and_samples():
 @pytest.mark.parametrize("sizes", [(64, 64), (200, 100, 50, 12), (128, 1)])
 def test_noise_is_found_from_norms(sizes):
     """Planted: 200 parameters of true gradient .05 and noise 1: variance 200, signal .5, so phi is 400; within 10 %."""
-    draw, noise, seen = np.random.default_rng(3), None, []
+    draw, noise, seen = np.random.default_rng(3), {}, []
     for _ in range(1500):
         # the mean gradient of a share has a noise of 1 / sqrt(n)
         parts = [draw.normal(0.05, 1 / math.sqrt(n), 200) for n in sizes]
@@ -36,8 +36,8 @@ def test_noise_is_found_from_norms(sizes):
 
 def test_noise_needs_two_shares():
     """With one there is nothing to compare, and what is known stays."""
-    assert noise_after(None, (8,), (1.0,), 1.0) is None
-    known = noise_after(None, (4, 4), (3.0, 3.0), 2.0)
+    assert noise_after({}, (8,), (1.0,), 1.0) == {}
+    known = noise_after({}, (4, 4), (3.0, 3.0), 2.0)
     # (3 - 2) / (1/4 - 1/8) = 8; 2 - 8 / 8 = 1
     assert known == {"variance": 8.0, "signal": 1.0}
     assert noise_after(known, (8,), (1.0,), 1.0) == known
@@ -47,7 +47,7 @@ def test_noise_needs_two_shares():
 
 def test_the_scale_of_what_is_all_signal_or_all_noise():
     """No noise: steps count; no signal: samples count."""
-    assert noise_scale(None) == 0.0
+    assert noise_scale({}) == 0.0
     assert noise_scale({"variance": -1.0, "signal": 2.0}) == 0.0
     assert noise_scale({"variance": 8.0, "signal": 2.0}) == 4.0
     assert noise_scale({"variance": 8.0, "signal": -2.0}) == math.inf

@@ -264,6 +264,41 @@ def test_an_answer_that_comes_after_the_last_step_makes_no_other():
     assert not gang.deadline(f"split/{mine.split}")
 
 
+def test_a_rounds_scalars_say_what_its_splits_came_to():
+    """By hand: parts of 10 and 10 samples, of norms 2 and 1, that project on the step's gradient with .8 and .6.
+
+    The step's norm is .5 x 2 x .8 + .5 x 1 x .6 = 1.1.  A sample's variance is ((4 + 1) / 2 - 1.21) / (1 / 10 - 1 / 20)
+    = 25.8, the true squared norm 1.21 - 25.8 / 20 < 0: nothing but noise, and only the samples count.
+    """
+    gang = Gang(n_steps=2, total=2, n_samples=40)
+    out = gang.lease("s0", "s1")
+    for norm_sq in ((4.0, 1.0), (4.0, 1.0)):
+        for order, square in zip(of(batching.ComputeShare, out), norm_sq, strict=True):
+            out = gang.share(order, norm_sq=square)
+        out = gang.applied(only(batching.ApplyGradients, out), cosines=(0.8, 0.6))
+    noise = gang.splits.noise
+    assert noise == pytest.approx({"variance": 25.8, "signal": 1.21 - 25.8 / 20})
+    gang.made()
+    metrics = only(words.MetricsRecorded, gang.committed()).metrics
+    closed = of(batching.SplitClosed, gang.records)
+    spent_s = [split.duration_s for split in closed]
+    assert metrics["batching/split_s"] == pytest.approx(sum(spent_s) / 2)
+    assert metrics["batching/wait_s"] == pytest.approx(sum(split.wait_s for split in closed) / 2)
+    assert (metrics["batching/n_used"], metrics["batching/n_lost"]) == (40, 0)
+    assert metrics["batching/goodput_hz"] == pytest.approx(40 / sum(spent_s), rel=1e-3)
+    assert "batching/noise_scale" not in metrics, "infinite"
+
+
+def test_a_round_of_one_slot_has_no_scalars_of_splits():
+    """Not those of the round before, either."""
+    gang = Gang()
+    gang.round(gang.lease("s0", "s1"))
+    gang.lease("s0")
+    gang.computed(RING, slot="s0")
+    gang.made()
+    assert not [name for name in only(words.MetricsRecorded, gang.committed()).metrics if name.startswith("batching/")]
+
+
 @pytest.mark.parametrize(
     ("key", "value", "why"),
     [
