@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from benchmarks.batching import fitted, shared
+from benchmarks.batching import epochs, fitted, shared
 from benchmarks.batching import live as batching_live
 from benchmarks.batching import simulated as batching
 from benchmarks.distribution import handover, hops, network, staleness
@@ -54,6 +54,7 @@ _BATCHING_LIVE = Bench(
     "Train with one learner and with two, in real processes.",
     {
         "gang": batching_live.gang,
+        "epochs": epochs.epochs,
         "fit-plain": fitted.fit_plain,
         "fit-unequal": shared.fit_unequal,
         "fit-simulated": shared.fit_simulated,

@@ -57,8 +57,9 @@ class Task:
         Collector processes, at most `n_envs`; None: two, as many as `n_learners` if those are more, or `n_envs`.
     n_learners
         Slots that compute a round's gradient side by side, in one lease: at most `n_collectors`, since each takes what
-        whole collectors made.  Its bits do not depend on it.  More than one needs gradients that are computed as
-        experience arrives: ``n_epochs=1`` and a `batch_size` of the whole round.
+        whole collectors made.  Its bits do not depend on it where gradients are computed as experience arrives:
+        ``n_epochs=1`` and a `batch_size` of the whole round.  Else more than one needs ``deterministic=False``: they
+        compute each minibatch together.
     priority
         Whole number; of the tasks that wait for a slot the highest comes first, and waiting makes up for a lower one.
     memory_budget

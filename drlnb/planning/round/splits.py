@@ -31,6 +31,7 @@ def begin_splits(state: RoundState, out: Out) -> None:
     state.hold.to_send()
     say_swap(state, out)
     enter(state, "computing", out)
+    state.splits.gather.late.clear()  # who was late under a former lease has ended, or its slot would not be lent
     state.splits.n_made = 0
     state.splits.sums = {}
     _next_split(state, out)

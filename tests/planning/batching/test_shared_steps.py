@@ -253,6 +253,17 @@ def test_trap_9_what_comes_of_another_split_changes_the_next_one_in_nothing():
     assert gang.replayed().difference is None
 
 
+def test_who_was_late_at_a_rounds_end_has_a_share_in_the_next():
+    """Its answer is void with the lease, so nothing else would ever tell that it is free."""
+    gang, (mine, _) = quorum(late="drop")
+    gang.machine.state.n_steps[RING] = 4
+    gang.share(mine)
+    assert of(words.FinishRound, gang.applied(only(batching.ApplyGradients, gang.deadline(f"split/{mine.split}"))))
+    gang.made()
+    gang.committed()
+    assert {order.slot for order in of(batching.ComputeShare, gang.lease("s0", "s1"))} == {"s0", "s1"}
+
+
 def test_an_answer_that_comes_after_the_last_step_makes_no_other():
     """The round is being finished."""
     gang, (mine, others) = quorum(late="drop")
