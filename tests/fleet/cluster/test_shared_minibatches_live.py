@@ -55,8 +55,15 @@ def test_two_slots_make_the_steps_of_one(tmp_path, algo, n_workers):
     assert not check_laws(tmp_path / "1").of(batching.SplitPlanned)
 
 
-@pytest.mark.parametrize("who", ["lead", "member"])
-@pytest.mark.parametrize("how", ["kill", "suspend"])
+@pytest.mark.parametrize(
+    ("who", "how"),
+    [
+        ("member", "kill"),
+        pytest.param("lead", "kill", marks=pytest.mark.slow),
+        pytest.param("lead", "suspend", marks=pytest.mark.slow),
+        pytest.param("member", "suspend", marks=pytest.mark.slow),
+    ],
+)
 def test_who_goes_in_the_midst_of_a_round_changes_no_step(tmp_path, who, how):
     """Killed, or stopped: the other one is not left waiting, and the round is made anew under the next lease."""
     slow = {"algo": "gpf", "n_epochs": 400, "reward_scale": 0.1}
