@@ -71,7 +71,7 @@ class SlotEffects:
     async def _compute(
         self, op: str, command: SlotWork, payload: Payload = b"", flat: Payload | None = None, /, **more: object
     ) -> Plain | None:
-        """Have the slot's executor work; feed the event of a failure and return None then.
+        """Have the slot's executor work; feed the event of a failure and return None then, or if the lease is over.
 
         `flat` is the task's training state if the executor needs it, which the payload comes after.
         """
@@ -102,6 +102,8 @@ class SlotEffects:
         try:
             reply: Plain = await m.leases.unless_lost(fence, call)
         except ConnectionError as error:
+            if not m.leases.holds(fence):
+                return None  # it was given back, or its loss has been told: nobody's executor has died
             reply = {"refused": str(error)}
         if "refused" in reply:
             m.host.feed(words.ExecutorDied, fence=fence, slot=slot, reason=reply["refused"])

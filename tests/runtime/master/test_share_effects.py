@@ -8,7 +8,9 @@ import pytest
 
 from drlnb.records.columns.batching import ApplyGradients, ComputeShare, ShareComputed
 from drlnb.records.ids import Fence
+from drlnb.records.round import FinishRound
 from drlnb.runtime.master.share_effects import ShareEffects
+from drlnb.runtime.master.slot_effects import SlotEffects
 
 FENCE = Fence(1, 4)
 DONE = {"n_done": 8, "denominator": 8.0, "loss": 0.5, "norm_sq": 1.0, "compute_s": 0.1, "age_s": 0.1}
@@ -78,3 +80,26 @@ def test_a_lead_without_a_share_is_told_of_which_version_the_step_is():
     _, (op, header) = played.sent
     assert (op, header["version"], header["after_timesteps"], header["to"]) == ("apply", 3, 25, ["there"])
     assert (played.fed[1].key, played.fed[1].cosines) == ("3/9/made/4", (1.0, 0.5))
+
+
+@pytest.mark.parametrize(("is_held", "fed"), [(True, ["ExecutorDied"]), (False, [])])
+def test_work_under_a_lease_that_is_over_is_no_death(is_held, fed):
+    """A member that was late is still at work when the round is made, and its lease is given back."""
+    told = []
+
+    async def unless_lost(fence, work):
+        work.close()
+        raise ConnectionError("the lease was lost")
+
+    async def call(*_, **__):
+        pass
+
+    leases = SimpleNamespace(
+        unless_lost=unless_lost, holds=lambda fence: is_held, settings=SimpleNamespace(compute_timeout_s=60.0)
+    )
+    host = SimpleNamespace(feed=lambda kind, **_: told.append(kind.__name__))
+    link = SimpleNamespace(address="here", call=call)
+    master = SimpleNamespace(leases=leases, link=link, host=host, slots={}, pool_name="r/a", attempt=1)
+    command = FinishRound(fence=Fence(epoch=1, token=1), slot="n/cpu0", round=1, collectors=())
+    asyncio.run(SlotEffects(master).finish_round(command))
+    assert told == fed
