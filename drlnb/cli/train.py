@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from drlnb.cli.parser import Command, UsageError, either, option, reading, seed_list, taking, words
 from drlnb.planning.placement.devices import devices_problem, is_device_name
 from drlnb.planning.placement.seats import ISOLATIONS, MAX_SEATS, SEATS
-from drlnb.records.settings import SECONDS, count, fitting, is_whole, size
+from drlnb.records.settings import SECONDS, count, fitting, is_whole, parse_text, size
 from drlnb.records.spec import ALGORITHMS, EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ _OPTIONS: Mapping[str, str] = {
     "name": "nothing: it is not an option yet",
 }
 
+
+#: Arguments of a task that are no hyper-parameters, and that ``--hyper`` takes.
+_OF_TASK = frozenset({"deterministic", "priority", "env_kwargs", "env_wrappers"})
 
 _HOW_MANY = reading(
     fitting("a whole number in 1..1000 or devices such as cuda:0,cuda:2", lambda value: is_whole(value, 1, 1000))
@@ -124,6 +127,8 @@ def _tasks(args: argparse.Namespace) -> "list[Task]":
     for key in hyper:
         if key in _OPTIONS:
             raise UsageError(f"{key} is not a hyper-parameter; give it as {_OPTIONS[key]}")
+    # Hyper-parameters are read by their algorithm; these are the task's own, which takes values and no text.
+    own = {key: parse_text(value) for key, value in hyper.items() if key in _OF_TASK}
     make: Callable[..., Task] = partial(Task.from_zoo, args.zoo) if args.zoo else Task
     return [
         make(
@@ -138,7 +143,7 @@ def _tasks(args: argparse.Namespace) -> "list[Task]":
             eval_max_steps=args.eval_max_steps,
             memory_budget=args.swap_budget,
             group=env if args.seeds else None,
-            **hyper,
+            **{**hyper, **own},
         )
         for env in args.envs
         for seed in args.seeds or [args.seed]

@@ -94,6 +94,7 @@ REFUSED = {
     "train A --algo dqn --learners 2 --n-envs 2":
         "n_learners must be 1 for dqn here, got 2: each of its gradient steps needs the one before; several seeds use "
         "several slots",
+    "train A --hyper deterministic=maybe": "deterministic must be true or false, got 'maybe'",
     "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
     "train A --hyper memory_budget=1GiB": "memory_budget is not a hyper-parameter; give it as --swap-budget",
     "train A --set swapping.planner=all": "swapping.planner is a planner: planners={'swapping': 'all'}",
@@ -152,6 +153,14 @@ def test_a_list_of_seeds_says_what_it_does(capsys):
     said, refused = capsys.readouterr()
     assert said.splitlines()[0] == "6 tasks: each environment under 6 seeds, 18 collector processes in all"
     assert refused.startswith("drlnb: 'nowhere' is no scheduler's address")
+
+
+def test_values_of_the_task_itself_are_read_as_hyper_parameters_are(capsys):
+    """As --learners names them; nothing else on a command line gives a task another value than text."""
+    learners = ["--learners", "2", "--hyper", "deterministic=False"]
+    for words in (learners, ["--hyper", "priority=3", 'env_kwargs={"sutton_barto_reward": true}']):
+        assert main(["train", "CartPole-v1", "--client", "nowhere", *words]) == 2
+        assert capsys.readouterr().err.startswith("drlnb: 'nowhere' is no scheduler's address")
 
 
 def test_seeds_that_are_named_twice_train_one_task():
