@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm"]
 
 #: What a model can be given anew beside the algorithm's settings.
-_COUNTS = ("seed", "n_envs", "n_collectors", "n_learners", "eval_episodes", "eval_max_steps")
+_COUNTS = ("seed", "n_envs", "n_collectors", "n_learners", "deterministic", "eval_episodes", "eval_max_steps")
 #: What a replay ring that has been filled was made for.
 _OF_RING = ("buffer_size", "n_envs")
 

@@ -35,6 +35,8 @@ ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, policy_kw
         Collector processes, at most `n_envs`; None: two, as many as `n_learners` if those are more, or `n_envs`.
     n_learners
         Slots that compute a round's gradient, as of :class:`drlnb.Task`; ``local=True`` computes all of it here.
+    deterministic
+        As of :class:`drlnb.Task`; several learners of rounds of epochs need False.
     env_kwargs
         Arguments of the environment's constructor.
     env_wrappers
@@ -75,7 +77,8 @@ class DQN(Algorithm):
 
     Parameters
     ----------
-    policy, env, tensorboard_log, verbose, seed, n_envs, n_collectors, n_learners, env_kwargs, env_wrappers, fleet
+    policy, env, tensorboard_log, verbose, seed, n_envs, n_collectors, n_learners, deterministic, env_kwargs, \
+env_wrappers, fleet
         As of :class:`PPO`.
     learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, train_freq, gradient_steps, \
 target_update_interval, exploration_fraction, exploration_initial_eps, exploration_final_eps, max_grad_norm, \
@@ -98,7 +101,8 @@ class GPF(Algorithm):
 
     Parameters
     ----------
-    policy, env, verbose, seed, n_envs, n_collectors, n_learners, env_kwargs, env_wrappers, fleet, normalize
+    policy, env, verbose, seed, n_envs, n_collectors, n_learners, deterministic, env_kwargs, env_wrappers, fleet, \
+normalize
         As of :class:`PPO`.
     learning_rate, n_steps, batch_size, n_epochs, gamma, gae_lambda, eps, tau1, tau2, members, expectation, q_coef, \
 vf_coef, pg_coef, reward_scale, max_grad_norm, policy_kwargs

@@ -220,6 +220,24 @@ def test_learners_are_an_argument_and_an_attribute(tmp_path):
     assert drlnb.GPF.load(path, n_learners=1, n_epochs=2).n_learners == 1
 
 
+def test_learners_of_epochs_are_had_as_their_refusal_says(tmp_path):
+    """Of every class that takes learners, at load, and by what is assigned; bits of one are had again without them."""
+    counts = {"n_envs": 2, "n_collectors": 2, "n_learners": 2, "n_steps": 16, "batch_size": 8, "seed": 3}
+    for kind in (drlnb.PPO, drlnb.GPF):
+        more = {"reward_scale": 1.0} if kind is drlnb.GPF else {}
+        with pytest.raises(ConfigError, match="or deterministic=False"):
+            kind("MlpPolicy", "CartPole-v1", **counts, **more)
+        model = kind("MlpPolicy", "CartPole-v1", deterministic=False, **counts, **more)
+        assert (model.deterministic, model.spec.deterministic, model.spec.n_learners) == (False, False, 2)
+    path = drlnb.PPO("MlpPolicy", "CartPole-v1", **{**counts, "n_learners": 1}).save(tmp_path / "m")
+    assert drlnb.PPO.load(path, n_learners=2, deterministic=False).n_learners == 2
+    again = drlnb.PPO.load(path)
+    again.deterministic = False
+    again.n_learners = 2
+    with pytest.raises(ConfigError, match="n_learners must be 1 for ppo here, got 2"):
+        again.deterministic = True
+
+
 def test_learners_do_not_change_bits_in_this_process():
     """All of a round is computed here, with the parameters of one learner."""
     two, one = gang().learn(192, local=True), gang(n_learners=1).learn(192, local=True)

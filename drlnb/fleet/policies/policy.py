@@ -69,6 +69,7 @@ class Model:
     n_envs = _of_spec("n_envs", "Environments over all collectors.")
     n_collectors = _of_spec("n_collectors", "Collector processes.")
     n_learners = _of_spec("n_learners", "Slots that compute a round's gradient side by side, in one lease.")
+    deterministic = _of_spec("deterministic", "Whether the same bits come out wherever it computes.")
     seed = _of_spec("seed", "Of every random stream.")
 
     def __init__(self, spec: RlWork, trained: Trained | None = None) -> None:

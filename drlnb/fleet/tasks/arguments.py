@@ -33,8 +33,8 @@ _FIXED: Plain = {
     "device": "auto",
     "_init_setup_model": True,
 }
-#: How the task is evaluated.
-_EVAL: Plain = {"eval_episodes": EVAL_EPISODES, "eval_max_steps": EVAL_MAX_STEPS}
+#: What is the task's as it is given: how it is evaluated, and whether its bits may depend on where it computes.
+_GIVEN: Plain = {"deterministic": True, "eval_episodes": EVAL_EPISODES, "eval_max_steps": EVAL_MAX_STEPS}
 #: Arguments that are ours, beside the settings that Stable-Baselines3 does not have.
 _OURS: Plain = {
     "n_envs": 1,
@@ -43,7 +43,7 @@ _OURS: Plain = {
     "env_kwargs": None,
     "env_wrappers": None,
     "fleet": None,
-    **_EVAL,
+    **_GIVEN,
 }
 
 
@@ -120,12 +120,12 @@ def described(algo: str, given: Row) -> RlWork:
     wrappers = read_wrappers(given.pop("env_wrappers", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
     processes = {"n_collectors": given.pop("n_collectors", None), "n_learners": given.pop("n_learners", 1)}
-    played = {key: given.pop(key) for key in _EVAL if key in given}
+    as_given = {key: given.pop(key) for key in _GIVEN if key in given}
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
     resolved = resolve("", algo, overrides=given, n_envs=n_envs)
     if seed is None:
         seed = int(np.random.randint(2**32, dtype=np.uint32))  # noqa: NPY002 - the one that scripts seed
-    others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed, **played}
+    others = {"env_kwargs": kwargs, "env_wrappers": wrappers, "seed": seed, **as_given}
     spec = complete_spec(name, factory, algo, resolved, **processes, **others)
     spaces: Row = {**probe(spec)}
     made = replace(spec, **spaces)
@@ -147,7 +147,7 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     settings["policy_kwargs"] = settings["policy_kwargs"] or {}
     seed, n_envs = settings.pop("seed", None), settings.pop("n_envs", spec.n_envs)
     n_collectors = settings.pop("n_collectors", None)
-    fields = {key: settings.pop(key) for key in ("n_learners", *_EVAL) if key in settings}
+    fields = {key: settings.pop(key) for key in ("n_learners", *_GIVEN) if key in settings}
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
     try:
         changed = replace(
