@@ -50,7 +50,8 @@ def planned(state: RoundState, n_units: int, out: Out, collectors: tuple[int, ..
     )
     planner = state.planner(BATCHING)
     plan = BATCHING.ask(planner, view)
-    sizes, speeds = tuple(plan.sizes), tuple(plan.speeds_hz)
+    sizes, is_known = tuple(plan.sizes), all(state.slot_paces.get(slot) for slot in slots)
+    speeds = tuple(plan.speeds_hz) if is_known else ()
     out.append(SplitPlanned(round=state.round, planner=planner.name, members=slots, sizes=sizes, speeds_hz=speeds))
     for slot, n in zip(slots, sizes, strict=True):
         state.worked.setdefault(slot, Worked()).n_planned += n

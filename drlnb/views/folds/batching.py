@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from drlnb.records.columns import batching as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
-from drlnb.records.round import ExperienceArrived, GradientComputed
+from drlnb.records.round import ExperienceArrived, GradientComputed, ParametersReady
 from drlnb.views.folds.entries import folds
 
 __all__ = ["BatchFold", "Share", "Split", "Splits"]
@@ -231,6 +231,30 @@ class BatchFold:
         share.fate = "used" if share.n_done == share.n_planned else "open"
         if all(each.n_done == each.n_planned for each in split.shares.values()):
             self._whole(of, t)
+
+    def _joined(self, event: words.RoundJoined, t: float) -> None:
+        if split := self._together(event.round):
+            self._part(split, event.slot, event.compute_s, event.elapsed_s, event.t)
+
+    def _made(self, event: ParametersReady, t: float) -> None:
+        # The lead is the first slot of a lease; nobody else had a part where it has measured none of its own.
+        if split := self._together(event.round):
+            self._part(split, next(iter(split.shares)), event.compute_s or event.elapsed_s, event.elapsed_s, event.t)
+
+    def _together(self, round_: int) -> Split | None:
+        """Return the split of a round whose minibatches are shared, while it is open: its shares count together."""
+        split = self.roles["update"].newest
+        return split if split and not (split.cause or split.number) and split.round == round_ else None
+
+    def _part(self, split: Split, slot: str, compute_s: float, elapsed_s: float, t: float) -> None:
+        if share := split.shares.get(slot):
+            share.compute_s, share.elapsed_s, share.finish_s = compute_s, elapsed_s, t - split.began_t
+        parts = [each for each in split.shares.values() if each.n_planned]
+        if any(math.isnan(each.finish_s) for each in parts):
+            return
+        for each in parts:
+            each.n_done, each.fate = each.n_planned, "used"
+        self._whole(self.roles["update"], t)
 
     @staticmethod
     def _whole(of: Splits, t: float) -> None:

@@ -94,6 +94,7 @@ def test_shares_follow_the_measured_speed_from_the_third_round_on():
     gang = Gang(hold="last")
     planned, dealt = gang.warm()
     assert (planned.planner, planned.members, planned.sizes) == ("jump-reset", ("s0", "s1"), (3, 2))
+    assert planned.speeds_hz == (), "nobody has measured one"
     assert dealt == {"s0": [0, 1, 2], "s1": [3, 4]}
     planned, dealt = gang.round("s0", "s1")
     assert (planned.sizes, planned.speeds_hz) == ((4, 1), (1.0, 0.25))

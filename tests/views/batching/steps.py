@@ -37,6 +37,16 @@ def share(t, split, slot, n, done=None, compute_s=1.0, elapsed_s=1.5, key=""):
     )  # fmt: skip
 
 
+def joined(t, slot, compute_s, elapsed_s, round=1):
+    return words.RoundJoined(t=t, round=round, slot=slot, fence=FENCE, compute_s=compute_s, elapsed_s=elapsed_s)
+
+
+def made(t, compute_s, elapsed_s, round=1):
+    return rounds.ParametersReady(
+        t=t, round=round, fence=FENCE, elapsed_s=elapsed_s, n_bytes=4, key="k", metrics={}, compute_s=compute_s
+    )
+
+
 def quorum(split, grace_s):
     return words.QuorumReached(split=split, first=(FAST,), targets=(SLOW,), grace_s=grace_s)
 

@@ -1,6 +1,7 @@
 """Splits are folded from the records of a task: counted by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -130,3 +131,38 @@ def test_of_a_long_run_the_newest_splits_are_kept_and_all_are_counted():
     assert len(of.kept) == 1024
     assert next(iter(of.numbered()))[0] == 977
     assert (of.n_used, of.lost, of.n_begun, of.n_closed) == (2000, {"late": 2000}, 2000, 2000)
+
+
+@pytest.mark.parametrize("lead_first", [True, False])
+def test_minibatches_that_slots_share_are_used_once_all_have_made_the_round(lead_first):
+    """The lead has measured 1.5 s of computing, the other one 2 s; a slot without a part is not waited for."""
+    parts = [steps.made(3.0, 1.5, 2.75), steps.joined(4.0, SLOW, 2.0, 3.5)]
+    of = splits([
+        steps.planned(0, 192, 64, 0, members=(FAST, SLOW, "n2/cpu0")),
+        steps.joined(0.5, SLOW, 2.0, 3.5, round=7),
+        *(parts if lead_first else [replace(part, t=7.0 - part.t) for part in parts[::-1]]),
+    ])  # fmt: skip
+    (split,) = of.kept
+    at = {FAST: 3.0, SLOW: 4.0} if lead_first else {FAST: 4.0, SLOW: 3.0}
+    assert known(split)[:2] == [(FAST, 192, 192, "used", at[FAST]), (SLOW, 64, 64, "used", at[SLOW])]
+    assert [share.hz for share in split.shares.values()][:2] == [128.0, 32.0]
+    assert (split.cause, split.duration_s, split.n_used, split.wait_s, of.n_used) == ("all", 4.0, 256, 0.5, 256)
+
+
+def test_a_round_of_minibatches_whose_lease_ends_is_void():
+    """What one member had computed by then is computed anew with the others' parts: its samples are used once."""
+    of = splits([
+        steps.planned(0, 192, 64),
+        steps.joined(1.0, SLOW, 2.0, 3.5),
+        steps.planned(0, 128, 128),
+        steps.made(3.0, 1.5, 2.75),
+        steps.joined(4.0, SLOW, 2.0, 3.5),
+    ])  # fmt: skip
+    assert [(each.cause, each.n_used) for each in of.kept] == [("lease ended", 0), ("all", 256)]
+    assert of.n_used == 256
+
+
+def test_a_round_of_minibatches_that_the_lead_makes_alone_is_whole_with_its_parameters():
+    """The planner gave the other slot nothing, so nothing was measured apart from the round."""
+    (split,) = splits([steps.planned(0, 256, 0), steps.made(3.0, 0.0, 2.5)]).kept
+    assert (split.cause, split.n_used, split.shares[FAST].compute_s) == ("all", 256, 2.5)
