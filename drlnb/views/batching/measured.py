@@ -113,7 +113,9 @@ class Shown:
 
     def unit(self, split: Split) -> str:
         """Return what is shared, in a word."""
-        return "steps" if self.role == "collect" else "samples" if split.number else "shares"
+        if self.role == "collect":
+            return "steps"
+        return "samples" if split.number or not self.of.has_whole_shares else "shares"
 
     @property
     def sentence(self) -> str:

@@ -162,6 +162,8 @@ class BatchFold:
         #: Role -> (splits that had begun, what was changed).
         self.marks: dict[str, list[tuple[int, str]]] = {role: [] for role in self.roles}
         self.n_attempts = 0
+        #: Whether learners share a round's gradient by whole shares of collectors, not by samples of minibatches.
+        self.has_whole_shares = True
 
     @property
     def shared(self) -> list[str]:
@@ -171,6 +173,7 @@ class BatchFold:
     def _opened(self, header: StreamOpened, t: float) -> None:
         self.n_attempts += 1
         config = header.config or {}
+        self.has_whole_shares = bool(config.get("streams", True))
         own = {f"batching.{name}": value for name, value in (config.get("batching") or {}).items()}
         planners = config.get("planners") or {}
         self.settings = own | {key: planners[name] for name, key in _PLANNERS.items() if name in planners}

@@ -55,10 +55,21 @@ def test_several_learners_keep_gradients_that_are_computed_at_arrival():
     said = "rl.n_epochs = 3 cannot be: n_learners must be 1 for gpf here, got 2: its minibatches are drawn from the "
     with pytest.raises(ConfigError, match=f"^{re.escape(said)}whole round; .* computed at arrival with n_epochs=1; "):
         live_value(gang, "rl.n_epochs", 3)
-    with pytest.raises(ConfigError, match="computed at arrival with n_epochs=1; "):
+    with pytest.raises(
+        ConfigError, match="= 3 cannot be: its 2 learners share gradients that are computed at arrival; "
+    ):
         live_value(replace(gang, deterministic=False), "rl.n_epochs", 3)  # its shares have been dealt whole
-    shared = replace(gang, deterministic=False, hyperparameters={"n_epochs": 4})
+
+
+def test_several_learners_keep_minibatches():
+    """With one pass over the round each of them would compute all of it."""
+    gang = replace(task("gpf"), n_envs=2, n_collectors=2, n_learners=2, hyperparameters={"n_epochs": 4})
+    shared = replace(gang, deterministic=False)
     assert live_value(shared, "rl.n_epochs", 3) == 3
+    with pytest.raises(
+        ConfigError, match=r"^rl.n_epochs = 1 cannot be: its 2 learners share minibatches; .* a new run$"
+    ):
+        live_value(shared, "rl.n_epochs", 1)
 
 
 @pytest.mark.parametrize(

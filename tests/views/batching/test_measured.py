@@ -38,6 +38,15 @@ def test_the_newest_split_is_drawn_with_what_was_planned_and_what_came(fold):
     )
 
 
+@pytest.mark.parametrize(("streams", "unit"), [(True, "shares"), (False, "samples")])
+def test_what_learners_of_a_round_share_is_said(streams, unit):
+    """Whole shares of collectors where gradients are computed at arrival; samples where minibatches are shared."""
+    done = [steps.gradient(1.0, i, slot, round=1) for i, slot in enumerate((FAST, SLOW))]
+    parts = [steps.made(1.0, 0.5, 1.0), steps.joined(1.0, SLOW, 0.5, 1.0)]
+    journal = steps.journal([steps.planned(0, 1, 1), *(done if streams else parts)], streams=streams)
+    assert measured.shares(fold_of(journal)).sentence.endswith(f": A 1, B 1 {unit}, 1.0 s, all used")
+
+
 def test_splits_stand_one_after_the_other(fold):
     """Each where it began: at 0, 2 and 3.5 s; cut and late shares are hatched."""
     view = measured.shares(fold, 12)
