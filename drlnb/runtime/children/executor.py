@@ -67,6 +67,8 @@ class ExecutorChild:
             self._ready, self._still, self._pulse.beat, lambda timeout_s: self.channel.wait(timeout_s), channel.send
         )
         self.shares = Shares(self._restored, self._ready, self._alive)
+        #: Tasks whose shared minibatches ran out of memory here: from then on no other model is beside them.
+        self._tight: set[str] = set()
         #: Why this process must end once it has answered; empty: it need not.
         self._broken = ""
         #: Frames that came while a user's function ran.
@@ -147,17 +149,30 @@ class ExecutorChild:
         torch.OutOfMemoryError
             If there was not enough then, either.
         """
-        carry_out = self._frames[header["op"]]
-        with contextlib.suppress(torch.OutOfMemoryError):  # outside of the handler its traceback holds no tensors
+        carry_out, task, is_shared = self._frames[header["op"]], header.get("task", ""), bool(header.get("gang"))
+        if is_shared and task in self._tight:
+            self._drop_others(task)
+        try:
             return carry_out(header, payload)
-        for task in [task for task in self.models if task != header.get("task")]:
-            self.models.drop(task)
-        self.jobs.evicted()
-        self.device.free()
+        except torch.OutOfMemoryError as error:
+            lacking = short(error)
+        self._drop_others(task)  # outside of the handler, whose traceback holds tensors
+        if is_shared and task in self._tight:
+            raise lacking
+        if is_shared:  # the other members wait for a part that comes no more: all begin anew
+            self._tight.add(task)
+            return {"op": "refused", "reason": "memory ran out in minibatches that several slots share"}, []
         try:
             return carry_out(header, payload)
         except torch.OutOfMemoryError as error:
             raise short(error) from None
+
+    def _drop_others(self, task: str) -> None:
+        """Drop all other tasks' models, and what the device keeps for later."""
+        for other in [other for other in self.models if other != task]:
+            self.models.drop(other)
+        self.jobs.evicted()
+        self.device.free()
 
     def _at_any_time(self, header: Plain) -> Plain:
         """Answer what needs no lease: it changes no parameters."""
@@ -191,6 +206,7 @@ class ExecutorChild:
 
     def _forget(self, task: str) -> None:
         """Drop what is kept of a task that has ended."""
+        self._tight.discard(task)
         self.data_sets.drop(task)
         if self.models.drop(task):
             self.jobs.evicted()

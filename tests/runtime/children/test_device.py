@@ -162,6 +162,33 @@ def test_where_memory_still_lacks_the_task_fails_and_names_the_bytes(child, cuda
     assert child.ask("finish", round=child.version)[0]["op"] == "made"
 
 
+def test_shared_minibatches_are_not_tried_again_by_one_member_alone(child, cuda, monkeypatch):
+    """The others would wait for what it has brought already: its lease ends, and the round begins with room for it."""
+    child.stage(child.version)
+    tries = []
+
+    def tight(notify):
+        tries.append(len(child.child.models))
+        raise torch.OutOfMemoryError(FULL)
+
+    monkeypatch.setattr(child.learner, "finish", tight)
+    gang = {
+        "gang": [["s0", "here"], ["s1", "here"]],
+        "members": ["s0", "s1"],
+        "sizes": [1, 1],
+        "slot": "s0",
+        "swap": None,
+    }
+    assert initialise(child, "r/b") == "made"
+    answer, _ = child.ask("finish", round=child.version, **gang)
+    said = "memory ran out in minibatches that several slots share"
+    assert (answer, tries) == ({"op": "refused", "reason": said}, [2])
+    assert initialise(child, "r/b") == "made"
+    with pytest.raises(torch.OutOfMemoryError, match="with no other task's model on this slot"):
+        child.ask("finish", round=child.version, **gang)
+    assert tries == [2, 1]
+
+
 def test_gradients_are_restored_whole_or_not_at_all(child, cuda, monkeypatch):
     """Memory runs out at the second one: both are restored anew."""
     for header, data in child.frames(child.version):
