@@ -33,14 +33,11 @@ ent_coef, vf_coef, max_grad_norm, use_sde, sde_sample_freq, target_kl, policy_kw
         Environments over all collectors.
     n_collectors
         Collector processes, at most `n_envs`; None: two, as many as `n_learners` if those are more, or `n_envs`.
-    n_learners
-        Slots that compute a round's gradient, as of :class:`drlnb.Task`; ``local=True`` computes all of it here.
-    deterministic
-        As of :class:`drlnb.Task`; several learners of rounds of epochs need False.
-    env_kwargs
-        Arguments of the environment's constructor.
-    env_wrappers
-        As of :class:`drlnb.Task`: names, or ``{name: arguments}``, innermost first.
+    n_learners, deterministic
+        As of :class:`drlnb.Task`: slots that compute a round's gradient, those of epochs with ``deterministic=False``;
+        ``local=True`` computes all of it here.
+    env_kwargs, env_wrappers
+        As of :class:`drlnb.Task`: arguments of the constructor, and names, or ``{name: arguments}``, innermost first.
     fleet
         Where to train; None: the fleet that is up in this process, else one of its own when it is needed.
     use_masking
