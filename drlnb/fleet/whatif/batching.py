@@ -70,7 +70,8 @@ def recorded(of: Splits) -> tuple[Recorded, Gang]:
     ConfigError
         If fewer than two members, or four splits, were measured.
     """
-    steps = [each for each in _steps(_warm(of.kept)) if each[0].duration_s > 0][-_MOST:]
+    warm = {id(split) for split in _warm(of.kept)}
+    steps = [each for each in _steps(of.kept) if id(each[0]) in warm and each[0].duration_s > 0][-_MOST:]
     splits = [split for split, _ in steps]
     done = [[share for share in split.shares.values() if share.hz > 0] for split in splits]
     measured = [name for name in of.members if any(share.member == name for shares in done for share in shares)]
