@@ -69,6 +69,8 @@ class Split:
     wait_s: float = math.nan
     n_used: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
+    #: Units that the next split shares anew, for the same step.
+    n_moved: int = 0
     #: ``all``, ``deadline``, ``cut``, or ``lease ended`` (what is not kept is computed anew); empty while it is open.
     cause: str = ""
 
@@ -288,6 +290,7 @@ class BatchFold:
         if split and not split.cause:
             split.cause, split.duration_s, split.wait_s = decision.cause, decision.duration_s, decision.wait_s
             split.n_used, split.lost = decision.n_used, {why: int(n) for why, n in decision.lost.items()}
+            split.n_moved = decision.n_moved
             for share in split.shares.values():
                 share.fate = "late" if share.fate == "open" and share.n_planned else share.fate
             self.roles["update"].count(split)
