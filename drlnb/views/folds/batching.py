@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from drlnb.records.columns import batching as words
 from drlnb.records.common import SettingChanged
+from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
-from drlnb.records.round import ExperienceArrived, GradientComputed, ParametersReady
+from drlnb.records.round import ExperienceArrived, FinishRound, GradientComputed, ParametersReady
 from drlnb.views.folds.entries import folds
 
 __all__ = ["BatchFold", "Share", "Split", "Splits"]
@@ -166,6 +167,8 @@ class BatchFold:
         self.n_attempts = 0
         #: Whether learners share a round's gradient by whole shares of collectors, not by samples of minibatches.
         self.has_whole_shares = True
+        #: Lease under which the newest split's minibatches are shared; None: under none that goes on.
+        self._fence: Fence | None = None
 
     @property
     def shared(self) -> list[str]:
@@ -237,19 +240,25 @@ class BatchFold:
         if all(each.n_done == each.n_planned for each in split.shares.values()):
             self._whole(of, t)
 
+    def _finishing(self, command: FinishRound, t: float) -> None:
+        split = self.roles["update"].newest
+        parts = [share.member for share in split.shares.values() if share.n_planned] if split else []
+        self._fence = command.fence if command.members or parts == [command.slot] else None
+
     def _joined(self, event: words.RoundJoined, t: float) -> None:
-        if split := self._together(event.round):
+        if split := self._together(event.round, event.fence):
             self._part(split, event.slot, event.compute_s, event.elapsed_s, event.t)
 
     def _made(self, event: ParametersReady, t: float) -> None:
         # The lead is the first slot of a lease; nobody else had a part where it has measured none of its own.
-        if split := self._together(event.round):
+        if split := self._together(event.round, event.fence):
             self._part(split, next(iter(split.shares)), event.compute_s or event.elapsed_s, event.elapsed_s, event.t)
 
-    def _together(self, round_: int) -> Split | None:
+    def _together(self, round_: int, fence: Fence) -> Split | None:
         """Return the split of a round whose minibatches are shared, while it is open: its shares count together."""
         split = self.roles["update"].newest
-        return split if split and not (split.cause or split.number) and split.round == round_ else None
+        is_open = split and not (split.cause or split.number) and split.round == round_
+        return split if is_open and fence == self._fence else None
 
     def _part(self, split: Split, slot: str, compute_s: float, elapsed_s: float, t: float) -> None:
         if share := split.shares.get(slot):

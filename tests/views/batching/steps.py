@@ -37,13 +37,19 @@ def share(t, split, slot, n, done=None, compute_s=1.0, elapsed_s=1.5, key=""):
     )  # fmt: skip
 
 
-def joined(t, slot, compute_s, elapsed_s, round=1):
-    return words.RoundJoined(t=t, round=round, slot=slot, fence=FENCE, compute_s=compute_s, elapsed_s=elapsed_s)
+def finish(*members, fence=FENCE, slot=FAST):
+    return rounds.FinishRound(
+        round=1, fence=fence, slot=slot, collectors=(0,), swap=None, members=members, sizes=(1,) * len(members)
+    )
 
 
-def made(t, compute_s, elapsed_s, round=1):
+def joined(t, slot, compute_s, elapsed_s, round=1, fence=FENCE):
+    return words.RoundJoined(t=t, round=round, slot=slot, fence=fence, compute_s=compute_s, elapsed_s=elapsed_s)
+
+
+def made(t, compute_s, elapsed_s, round=1, fence=FENCE):
     return rounds.ParametersReady(
-        t=t, round=round, fence=FENCE, elapsed_s=elapsed_s, n_bytes=4, key="k", metrics={}, compute_s=compute_s
+        t=t, round=round, fence=fence, elapsed_s=elapsed_s, n_bytes=4, key="k", metrics={}, compute_s=compute_s
     )
 
 

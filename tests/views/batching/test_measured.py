@@ -42,7 +42,7 @@ def test_the_newest_split_is_drawn_with_what_was_planned_and_what_came(fold):
 def test_what_learners_of_a_round_share_is_said(streams, unit):
     """Whole shares of collectors where gradients are computed at arrival; samples where minibatches are shared."""
     done = [steps.gradient(1.0, i, slot, round=1) for i, slot in enumerate((FAST, SLOW))]
-    parts = [steps.made(1.0, 0.5, 1.0), steps.joined(1.0, SLOW, 0.5, 1.0)]
+    parts = [steps.finish(FAST, SLOW), steps.made(1.0, 0.5, 1.0), steps.joined(1.0, SLOW, 0.5, 1.0)]
     journal = steps.journal([steps.planned(0, 1, 1), *(done if streams else parts)], streams=streams)
     assert measured.shares(fold_of(journal)).sentence.endswith(f": A 1, B 1 {unit}, 1.0 s, all used")
 

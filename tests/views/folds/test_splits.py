@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from drlnb.records.ids import Fence
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold, fold_of
 from tests.views.batching import steps
@@ -139,6 +140,7 @@ def test_minibatches_that_slots_share_are_used_once_all_have_made_the_round(lead
     parts = [steps.made(3.0, 1.5, 2.75), steps.joined(4.0, SLOW, 2.0, 3.5)]
     of = splits([
         steps.planned(0, 192, 64, 0, members=(FAST, SLOW, "n2/cpu0")),
+        steps.finish(FAST, SLOW),
         steps.joined(0.5, SLOW, 2.0, 3.5, round=7),
         *(parts if lead_first else [replace(part, t=7.0 - part.t) for part in parts[::-1]]),
     ])  # fmt: skip
@@ -153,8 +155,10 @@ def test_a_round_of_minibatches_whose_lease_ends_is_void():
     """What one member had computed by then is computed anew with the others' parts: its samples are used once."""
     of = splits([
         steps.planned(0, 192, 64),
+        steps.finish(FAST, SLOW),
         steps.joined(1.0, SLOW, 2.0, 3.5),
         steps.planned(0, 128, 128),
+        steps.finish(FAST, SLOW),
         steps.made(3.0, 1.5, 2.75),
         steps.joined(4.0, SLOW, 2.0, 3.5),
     ])  # fmt: skip
@@ -164,5 +168,19 @@ def test_a_round_of_minibatches_whose_lease_ends_is_void():
 
 def test_a_round_of_minibatches_that_the_lead_makes_alone_is_whole_with_its_parameters():
     """The planner gave the other slot nothing, so nothing was measured apart from the round."""
-    (split,) = splits([steps.planned(0, 256, 0), steps.made(3.0, 0.0, 2.5)]).kept
+    (split,) = splits([steps.planned(0, 256, 0), steps.finish(), steps.made(3.0, 0.0, 2.5)]).kept
     assert (split.cause, split.n_used, split.shares[FAST].compute_s) == ("all", 256, 2.5)
+
+
+def test_a_round_that_one_slot_makes_after_a_lease_was_lost_is_no_shared_one():
+    """The other member had answered, the lead had died: whoever makes the round then had no share of that split."""
+    other = Fence(epoch=1, token=2)
+    of = splits([
+        steps.planned(0, 192, 64),
+        steps.finish(FAST, SLOW),
+        steps.joined(1.0, SLOW, 2.0, 3.5),
+        steps.finish(fence=other, slot=SLOW),
+        steps.made(3.0, 0.0, 2.5, fence=other),
+        steps.planned(0, 128, 128),
+    ])  # fmt: skip
+    assert [(each.cause, each.n_used) for each in of.kept] == [("lease ended", 0), ("", 0)]
