@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from drlnb.records.columns import batching as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
-from drlnb.records.round import ExperienceArrived, GradientComputed
+from drlnb.records.round import EndTask, ExperienceArrived, GradientComputed, ParametersCommitted, RequestSlot
 from drlnb.views.folds.entries import folds
 
 __all__ = ["BatchFold", "Share", "Split", "Splits"]
@@ -140,6 +140,18 @@ class Splits:
             self.lost[reason] = self.lost.get(reason, 0) + n
             self.n_losing[reason] = self.n_losing.get(reason, 0) + 1
 
+    def void(self, split: Split) -> None:
+        """Count what was used of a split no more: its step was undone with its round, and nothing of it is kept."""
+        self.n_used -= split.n_used
+        for reason, n in split.lost.items():
+            self.lost[reason] -= n
+            self.n_losing[reason] -= 1
+            if not self.n_losing[reason]:
+                del self.lost[reason], self.n_losing[reason]
+        split.cause, split.n_used, split.lost = "lease ended", 0, {}
+        for share in split.shares.values():
+            share.fate = "not used" if share.fate in {"used", "cut"} else share.fate
+
     def numbered(self) -> Iterator[tuple[int, Split]]:
         """Yield the splits that are kept with their numbers, from 1 for the first one ever."""
         return enumerate(self.kept, start=self.n_begun - len(self.kept) + 1)
@@ -162,6 +174,8 @@ class BatchFold:
         #: Role -> (splits that had begun, what was changed).
         self.marks: dict[str, list[tuple[int, str]]] = {role: [] for role in self.roles}
         self.n_attempts = 0
+        #: Steps that are over, of a round whose parameters are not committed yet.
+        self._uncommitted: list[Split] = []
 
     @property
     def shared(self) -> list[str]:
@@ -169,6 +183,7 @@ class BatchFold:
         return [role for role, of in self.roles.items() if len(of.members) > 1]
 
     def _opened(self, header: StreamOpened, t: float) -> None:
+        self._void()
         self.n_attempts += 1
         config = header.config or {}
         own = {f"batching.{name}": value for name, value in (config.get("batching") or {}).items()}
@@ -264,6 +279,21 @@ class BatchFold:
             for share in split.shares.values():
                 share.fate = "late" if share.fate == "open" and share.n_planned else share.fate
             self.roles["update"].count(split)
+            self._uncommitted.append(split)
+
+    def _committed(self, event: ParametersCommitted, t: float) -> None:
+        self._uncommitted.clear()
+
+    def _asked(self, command: RequestSlot, t: float) -> None:
+        self._void()  # a round that asks once more has lost its lease
+
+    def _ended(self, command: EndTask, t: float) -> None:
+        self._void()
+
+    def _void(self) -> None:
+        for split in self._uncommitted:
+            self.roles["update"].void(split)
+        self._uncommitted.clear()
 
     def _applied(self, command: words.ApplyGradients, t: float) -> None:
         split = self._numbered(command.split)
