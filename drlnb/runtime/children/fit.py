@@ -95,13 +95,13 @@ class FitLearner:
             parts = told("program()", program)
             if not (isinstance(parts, tuple) and len(parts) in {4, 5} and isinstance(parts[0], torch.nn.Module)):
                 raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {quoted(parts)}")
-            self.module, self.optimizer, self._loss, self._batches, *evaluate = parts
+            self.module, self.optimizer, self.loss, self._batches, *evaluate = parts
             self._evaluate = evaluate[0] if evaluate else None
             #: What the parameters add up to as the program made them, by name; where there is one learner nobody asks.
             self.as_made = sums_of(self.module) if spec.n_learners > 1 else {}
             self.module.to(self.device)
-            if isinstance(self._loss, torch.nn.Module):
-                self._loss.to(self.device)
+            if isinstance(self.loss, torch.nn.Module):
+                self.loss.to(self.device)
 
     def _program(self, data_sets: DataSets, task: str) -> tuple[object, ...]:
         """Return what the files of the run directory hold."""
@@ -260,7 +260,7 @@ class FitLearner:
 
         def compute() -> tuple[Tensor, object]:
             self.module.zero_grad()  # that of parameters which the optimiser does not have counts in the norm
-            loss = self._loss(self.module(inputs), targets)
+            loss = self.loss(self.module(inputs), targets)
             loss, denominator = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, n_samples)
             if not (isinstance(loss, Tensor) and loss.ndim == 0):
                 shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else quoted(loss)
@@ -334,8 +334,10 @@ class FitLearner:
         return self._saved
 
     def _passing(self) -> dict[str, Tensor]:
-        """Return the buffers that are no part of the module's state, by name."""
-        return {name: buffer for name, buffer in self.module.named_buffers() if name not in self.module.state_dict()}
+        """Return the buffers that are no part of the module's state, and those of the loss, by name."""
+        own = {name: buffer for name, buffer in self.module.named_buffers() if name not in self.module.state_dict()}
+        of_loss = self.loss.named_buffers() if isinstance(self.loss, torch.nn.Module) else ()
+        return own | {f"loss/{name}": buffer for name, buffer in of_loss}
 
     def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.

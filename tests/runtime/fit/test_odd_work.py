@@ -94,3 +94,43 @@ def test_what_the_optimizer_does_not_have_counts_once_in_the_norm(tmp_path, shar
         ours.finish()
     assert furthest(ours.module, zeroed_steps(module, data, 4, 0.05)) < 1e-12
     assert torch.equal(ours.module.layers[0].weight, module.layers[0].weight)
+
+
+class Centred(nn.Module):
+    """Keeps a mean of what it has seen, as losses that centre their outputs do."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(1, dtype=torch.float64))
+
+    def forward(self, outputs, targets):
+        self.centre = 0.5 * self.centre + 0.5 * outputs.detach().mean(0)
+        return MSE(outputs - self.centre, targets)
+
+
+def test_what_a_loss_keeps_is_saved_and_undone_with_the_round(tmp_path):
+    """Another process goes on as if it were the first one; a round that is interrupted leaves nothing behind."""
+    module, data, loss = Net(), Named(), Centred()
+    spec = written(tmp_path, module, data, loss, batch_size=48, n_learners=1)
+    first, second = FitLearner(spec), FitLearner(spec)
+    first.begin(1, 3)
+    first.finish()
+    first.begin(2, 5)
+    with pytest.raises(KeyboardInterrupt):
+        first.finish(interrupted)
+    second.restore(*first.state())
+    second.begin(2, 5)
+    second.finish()
+    assert furthest(second.module, plain_steps(module, data, loss, 5, batch_size=48)) == 0.0
+
+
+def interrupted(number, n_steps):
+    if number == n_steps:
+        raise KeyboardInterrupt
+
+
+def test_several_learners_refuse_a_loss_that_keeps_something(tmp_path):
+    learner = FitLearner(written(tmp_path, Net(), Named(), Centred(), batch_size=48))
+    with pytest.raises(RuntimeError, match=r"^step 0 .*: a forward pass changes centre of the loss, .* n_learners=1$"):
+        compute_share(learner, 0, 0, 24, 0, lambda: True)
+    assert learner.loss.centre == 0.0
