@@ -33,9 +33,13 @@ class Share:
     finish_s: float = math.nan
     #: From its order to its answer, as the master measured it.
     elapsed_s: float = math.nan
-    #: What became of it: ``open``, ``used``, ``cut`` (a part is used), ``late`` or ``not used``.
+    #: What became of it: ``open``, ``used``, ``cut`` (a part is used), ``late``, ``not used``; ``none``: there is none.
     fate: str = "open"
     key: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.n_planned:
+            self.fate = "none"
 
     @property
     def planned_s(self) -> float:
@@ -277,7 +281,7 @@ class BatchFold:
             split.cause, split.duration_s, split.wait_s = decision.cause, decision.duration_s, decision.wait_s
             split.n_used, split.lost = decision.n_used, {why: int(n) for why, n in decision.lost.items()}
             for share in split.shares.values():
-                share.fate = "late" if share.fate == "open" and share.n_planned else share.fate
+                share.fate = "late" if share.fate == "open" else share.fate
             self.roles["update"].count(split)
             self._uncommitted.append(split)
 

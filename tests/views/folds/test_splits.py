@@ -64,6 +64,15 @@ def test_a_lease_that_ends_leaves_its_split_unfinished(number, n_used):
     assert of.lost == {}
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_member_that_is_given_nothing_has_no_share_that_is_open(number):
+    """An open one is of a lease that ended."""
+    part = [steps.share(1.0, 1, FAST, 3), steps.closed(1, 3, 1.0)] if number else []
+    of = splits([steps.planned(number, 3, 0), *part, *[steps.gradient(1.0, i, FAST, round=1) for i in range(3)]])
+    assert [(each[1], each[3]) for each in known(of.kept[0])] == [(3, "used"), (0, "none")]
+    assert (of.kept[0].cause, of.n_used) == ("all", 3)
+
+
 def test_steps_of_a_round_that_is_lost_are_not_used():
     """Of two rounds of 100 + 100 + 100 samples the first is committed; the other is lost in its third step."""
     request = steps.rounds.RequestSlot(request_id="a", round=1, n_slots=2, n_least=1, yields=False)
