@@ -235,6 +235,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
 def _splits(journal: Journal) -> Iterator[tuple[dict[str, object], Split]]:
     """Yield the first columns of each split's rows, and the split."""
     offset_s = _clocks(journal)
+    newest = {first["task"]: first["attempt"] for first, _ in sorted(_tasks(journal), key=lambda of: of[0]["attempt"])}
     for first, stream in _tasks(journal):
         fold, latest_t = BatchFold(most=None), 0.0
         handlers = dict(handlers_of(fold))
@@ -242,6 +243,8 @@ def _splits(journal: Journal) -> Iterator[tuple[dict[str, object], Split]]:
             latest_t = max(latest_t, record.t) if isinstance(record, Event) else latest_t
             if handler := handlers.get(type(record)):
                 handler(record, latest_t)
+        if first["attempt"] != newest[first["task"]]:
+            fold.void()
         for role, splits in fold.roles.items():
             for number, split in splits.numbered():
                 began_s = split.began_t + offset_s(stream.header.stream)

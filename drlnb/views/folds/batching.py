@@ -186,8 +186,14 @@ class BatchFold:
         """The kinds of splits among several members."""
         return [role for role, of in self.roles.items() if len(of.members) > 1]
 
+    def void(self) -> None:
+        """Count the steps of a round that is not committed no more: it was lost, or its attempt has ended."""
+        for split in self._uncommitted:
+            self.roles["update"].void(split)
+        self._uncommitted.clear()
+
     def _opened(self, header: StreamOpened, t: float) -> None:
-        self._void()
+        self.void()
         self.n_attempts += 1
         config = header.config or {}
         own = {f"batching.{name}": value for name, value in (config.get("batching") or {}).items()}
@@ -289,15 +295,10 @@ class BatchFold:
         self._uncommitted.clear()
 
     def _asked(self, command: RequestSlot, t: float) -> None:
-        self._void()  # a round that asks once more has lost its lease
+        self.void()  # a round that asks once more has lost its lease
 
     def _ended(self, command: EndTask, t: float) -> None:
-        self._void()
-
-    def _void(self) -> None:
-        for split in self._uncommitted:
-            self.roles["update"].void(split)
-        self._uncommitted.clear()
+        self.void()
 
     def _applied(self, command: words.ApplyGradients, t: float) -> None:
         split = self._numbered(command.split)

@@ -300,3 +300,14 @@ def test_splits_and_their_shares_are_rows_by_what_they_came_to():
     assert len(shares) == 6
     cut = {"split": 2, "member": steps.SLOW, "n_planned": 40, "n_done": 20, "finish_s": 1.5, "fate": "cut"}
     assert {key: shares[3][key] for key in cut} == cut
+
+
+@pytest.mark.parametrize("n_attempts", [1, 2])
+def test_steps_of_an_attempt_that_was_killed_before_their_round_was_committed_are_not_used(n_attempts):
+    """The second round of the first attempt is made again by the next; of a run that goes on it is being made."""
+    attempts = [[*steps.STORY, steps.COMMITTED, *steps.STORY], steps.STORY][:n_attempts]
+    rows = table_rows(steps.journal(*attempts), "batching")
+    assert [(row["attempt"], row["n_used"]) for row in rows] == [
+        *[(1, 100), (1, 80), (1, 60)],
+        *([(1, 100), (1, 80), (1, 60)] if n_attempts == 1 else [(1, 0)] * 3 + [(2, 100), (2, 80), (2, 60)]),
+    ]
