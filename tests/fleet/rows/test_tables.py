@@ -13,7 +13,7 @@ from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
 from drlnb.records import round as rounds
 from drlnb.records.base import Event
-from drlnb.records.columns import leasing, swapping
+from drlnb.records.columns import batching, leasing, swapping
 from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.common import ClockRelated
 from drlnb.records.errors import ConfigError
@@ -167,6 +167,18 @@ def test_every_so_manieth_row(journal, table):
 def test_an_empty_journal_has_empty_tables():
     """No table fails where nothing has happened yet."""
     assert [table_rows(Journal(streams={}), name) for name in TABLES] == [[]] * len(TABLES)
+
+
+def test_a_step_that_several_learners_share_is_a_row_with_its_budget():
+    share = batching.ComputeShare(
+        fence=Fence(1, 1), slot="s", round=1, version=1, after_timesteps=1, split=1, step=0, first=0, n=1, chunk=0,
+        lead="s", parameters="", swap=swapping.SwapOrder("all", 10, "median"),
+    )  # fmt: skip
+    step = swapping.SwapStepMeasured(t=1.0, plan_key="all", step_s=3.0, peak_bytes=9)
+    header = StreamOpened(stream="task-a-a1", machine="round", config={}, origin="simulated", version="0")
+    stream = Stream(header=header, records=(share, step), torn=False, source="a")
+    (row,) = table_rows(Journal(streams={"task-a-a1": stream}), "swapping")
+    assert row["memory_budget_bytes"] == 10
 
 
 def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
