@@ -134,6 +134,7 @@ _ALL = (
             "harm": batching.harm,
             "foreseen": batching.foreseen,
             "unseen": batching.unseen,
+            "steal": batching.steal,
             "patent": batching.patent,
             "trained": batching.trained,
             "ablation": batching.ablation,

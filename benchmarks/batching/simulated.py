@@ -1,4 +1,4 @@
-"""Compare planners of shares in simulation (M1 to M4), beside who knows each split's speeds before it.
+"""Compare planners of shares in simulation (M1 to M4, M7), beside who knows each split's speeds before it.
 
 Every planner meets the same contention per seed; a sample is one seed.  Planner `patent` has no bar.  The networks were
 trained on other seeds, other periods and other numbers of members: see :mod:`benchmarks.batching.weights`.
@@ -20,7 +20,7 @@ from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Outcome, simulate_batchin
 from drlnb.sim.batching.traces import MIXED, Contention
 from drlnb.sim.report import Comparison, compare
 
-__all__ = ["ablation", "bursts", "foreseen", "harm", "patent", "plan", "static", "trained", "unseen"]
+__all__ = ["ablation", "bursts", "foreseen", "harm", "patent", "plan", "static", "steal", "trained", "unseen"]
 
 #: Whom a split of eight waits for.
 _QUORUM = 6
@@ -51,6 +51,15 @@ _SHOWN: Mapping[str, Mapping[str, object]] = {
     "correlated": _FORESEEN["correlated"][0],
 }
 _GATHERED = Gang(quorum=QUORUM, late="drop")
+#: M7: most of the optimum where what is left of a slow share is shared anew, by title of a contention.
+_STOLEN = 1.3
+_STEALING: Mapping[str, Mapping[str, object]] = {
+    "static": {"family": "static"},
+    "dwell2": {"family": "memoryless", "dwell": 2.0},
+    "dwell20": {"family": "memoryless", "dwell": 20.0},
+    "periodic": {"family": "periodic"},
+    "correlated": {"family": "correlated"},
+}
 #: M6: most milliseconds of a plan for eight members.
 _PLAN_MS = 0.5
 _PLANS = 400
@@ -209,6 +218,27 @@ def _objectives(name: str, words: str, run: Comparison[Outcome], best: _Compared
     shares = _of_optimum(runs, run.planner, "samples_hz")
     yield _row(f"{name}-samples", f"samples/s over the optimum's: {title}", shares, "x")
     yield _row(f"{name}-lost", f"share of samples not used: {title}", run.samples("lost_frac"), "")
+
+
+# ------------------------------------------------------------------ M7
+def steal(effort: SimulatedBatching) -> Iterator[Row]:
+    """Share anew what slow members have not begun, and compare with the optimum (M7); no sample is lost."""
+    for words, contention in _STEALING.items():
+        full = _compared(effort, ["jump-reset"], Gang(), **contention)
+        again = _compared(effort, ["equal", "jump-reset", "ddqn"], Gang(steal=True), **contention)
+        yield _row(
+            f"m7-{words}-alone",
+            f"mean split over the optimum: jump-reset, {words}",
+            _of_optimum(full, "jump-reset"),
+            "x",
+        )
+        for planner in ("equal", "jump-reset", "ddqn"):
+            runs = {**full, planner: again[planner]}
+            title = f"mean split over the optimum: {planner} with steal, {words}"
+            bar = Bar("value", _STOLEN) if planner == "jump-reset" else None
+            yield _row(f"m7-{words}-{planner}", title, _of_optimum(runs, planner), "x", bar=bar)
+        title = f"share of samples not used: jump-reset with steal, {words}"
+        yield _row(f"m7-{words}-lost", title, again["jump-reset"].samples("lost_frac"), "", bar=Bar("value", 0.0))
 
 
 # ------------------------------------------------------------------ M6

@@ -138,6 +138,7 @@ _BATCHING = (
     _number("--batch", "B", 512, "samples of a split", dest="n_units"),
     option("--quorum", type=parse_text, default=1.0, metavar="X", help="members waited for: a share (1.0), or a count"),
     option("--late", default="cut", metavar="NAME", help="what becomes of the others: cut (default) or drop"),
+    option("--steal", action="store_true", help="wait for all, and share anew what slow members have not begun"),
     _number("--splits", "N", 2000, "splits", dest="n_splits"),
     _number("--dwell", "N", 20.0, "mean splits of a memoryless burst"),
     _numbers("--periods", int, "10,13", "splits of the members' periods"),

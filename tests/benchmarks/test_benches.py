@@ -81,7 +81,7 @@ def test_every_group_leads_to_a_function():
         "batching-live", "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
-    groups = {"static", "bursts", "harm", "foreseen", "unseen", "patent", "trained", "ablation", "plan"}
+    groups = {"static", "bursts", "harm", "foreseen", "unseen", "steal", "patent", "trained", "ablation", "plan"}
     assert set(BENCHES["batching"].groups) == groups
     assert set(BENCHES["distribution"].groups) == {"network", "emulated", "payload", "handover", "pack", "staleness"}
     assert set(BENCHES["runtime"].groups) == {

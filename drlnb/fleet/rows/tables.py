@@ -265,6 +265,8 @@ def _batching(journal: Journal) -> Iterator[dict[str, object]]:
         seconds = _known(split, "predicted_s", "duration_s", "wait_s", "quorum_s", "grace_s")
         lost = {f"n_lost {reason}": n for reason, n in split.lost.items()}
         counts = {"n_planned": split.n_planned, "n_used": split.n_used, "n_lost": split.n_lost}
+        if split.n_moved:  # planned once more, by the next split of the step
+            counts["n_moved"] = split.n_moved
         yield {**first, **seconds, **counts, "cause": split.cause, **lost}
 
 

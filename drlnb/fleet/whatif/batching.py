@@ -70,7 +70,9 @@ def recorded(of: Splits) -> tuple[Recorded, Gang]:
     ConfigError
         If fewer than two members, or four splits, were measured.
     """
-    splits = [each for each in _warm(of.kept) if each.cause and each.duration_s > 0][-_MOST:]
+    warm = {id(split) for split in _warm(of.kept)}
+    steps = [each for each in _steps(of.kept) if id(each[0]) in warm and each[0].duration_s > 0][-_MOST:]
+    splits = [split for split, _ in steps]
     done = [[share for share in split.shares.values() if share.hz > 0] for split in splits]
     measured = [name for name in of.members if any(share.member == name for shares in done for share in shares)]
     if len(measured) < 2 or len(splits) < _FEWEST:
@@ -90,10 +92,26 @@ def recorded(of: Splits) -> tuple[Recorded, Gang]:
     trace = Recorded(
         speeds=tuple(map(float, usual)),
         speeds_hz=np.where(np.isfinite(hz), hz, usual),
-        split_s=fmean(split.duration_s for split in splits),
+        split_s=fmean(step_s for _, step_s in steps),
     )
     n_units = Counter(split.n_planned for split in splits).most_common(1)[0][0]
     return trace, Gang(n_units=n_units, overhead_s=median(beside_s), comm_s=median(after_s))
+
+
+def _steps(splits: Iterable[Split]) -> list[tuple[Split, float]]:
+    """Return the splits that are over, each with its seconds and those of what was shared anew after it."""
+    steps: list[tuple[Split, float]] = []
+    goes_on = False
+    for split in splits:
+        if not split.cause:
+            continue
+        if goes_on and steps:
+            first, step_s = steps[-1]
+            steps[-1] = first, step_s + split.duration_s
+        else:
+            steps.append((split, split.duration_s))
+        goes_on = split.n_moved > 0
+    return steps
 
 
 def _warm(splits: Iterable[Split]) -> Iterator[Split]:
@@ -107,7 +125,7 @@ def _warm(splits: Iterable[Split]) -> Iterator[Split]:
 
 
 def gathered(gang: Gang, **gathering: object) -> Gang:
-    """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``, ``max_age_s``.
+    """Return a gang that waits for others: ``quorum``, ``late``, ``deadline_s``, ``max_age_s``, ``steal``.
 
     Raises
     ------
@@ -199,7 +217,8 @@ def _records(number: int, of: Played, gang: Gang, t: float) -> Iterator[tuple[fl
         if n := sizes[i] - step.used[i]:
             reason = "cut" if step.used[i] else "late"
             lost[reason] = lost.get(reason, 0) + n
-    in_time = all(step.finish_s[i] <= step.closed_s for i in shared)
+    in_time = gang.steal or all(step.finish_s[i] <= step.closed_s for i in shared)
+    n_moved, lost = (step.n_lost, {}) if gang.steal else (0, lost)
     yield (
         t + step.closed_s,
         words.SplitClosed(
@@ -210,8 +229,11 @@ def _records(number: int, of: Played, gang: Gang, t: float) -> Iterator[tuple[fl
             duration_s=step.closed_s,
             wait_s=step.wait_s,
             cause="all" if in_time else "deadline" if gang.late == "drop" else "cut",
+            n_moved=n_moved,
         ),
     )
+    if n_moved:
+        return  # the step is made of what the next split brings, too
     end_t = t + step.duration_s
     yield (
         end_t,

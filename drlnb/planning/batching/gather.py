@@ -2,6 +2,8 @@
 
 The split has what it needs once so many members have answered; the others are its targets.  From that instant on they
 have a short time, the grace, to answer, too; then they are cut, so that they return what they have done, or dropped.
+Where all are waited for, that may begin with the first answer: what members that are cut have not done is left, for all
+to share anew, and no unit is lost ("steal").
 """
 
 import math
@@ -11,7 +13,7 @@ from itertools import pairwise
 from typing import ClassVar, Literal, TypeVar
 
 from drlnb.records.effect import NEXT_STEP
-from drlnb.records.settings import NOT_NEGATIVE, Declared, Kind, choice, fitting, optional, setting
+from drlnb.records.settings import FLAG, NOT_NEGATIVE, Declared, Kind, choice, fitting, optional, setting
 
 __all__ = [
     "CUT_WAIT_S",
@@ -88,9 +90,13 @@ class Gathering(Declared):
     #: Seconds from which on a late answer is too old, by its member's clock; None: twice the planned length.
     max_age_s: float | None = _own(None, optional(NOT_NEGATIVE))
     late: str = _own("cut", choice("cut", "drop"))
+    #: Where all are waited for: what is not done a little after the first answer is shared anew.
+    steal: bool = _own(False, FLAG)
 
     def needed(self, n_live: int) -> int:
-        """Return how many of the live members that have a share are waited for."""
+        """Return how many of the live members that have a share must answer before the others' time runs."""
+        if self.steal:
+            return min(1, n_live)
         if isinstance(self.quorum, int):
             return min(self.quorum, n_live)
         # Rounded up, but not because 0.7 x 10 is a little more than 7 in floats.
@@ -99,7 +105,7 @@ class Gathering(Declared):
     @property
     def is_whole(self) -> bool:
         """Whether all are waited for, however many they are."""
-        return not isinstance(self.quorum, int) and self.needed(MANY) == MANY
+        return self.steal or (not isinstance(self.quorum, int) and self.needed(MANY) == MANY)
 
     def grace_s(self, reached_s: float) -> float:
         """Return the seconds that targets have, counted from the answer that made up the number.
@@ -145,6 +151,9 @@ def gathering_problem(gathering: Gathering, n_members: int) -> str:
         return "nobody is waited for: one learner computes each step, or the shares of a round stay whole"
     if problem := quorum_problem(gathering.quorum, n_members):
         return problem
+    if gathering.steal:
+        others = [name for name in ("quorum", "max_age_s", "late") if getattr(gathering, name) != getattr(_ALL, name)]
+        return f"steal leaves nothing out: {others[0]} must be {getattr(_ALL, others[0])} beside it" if others else ""
     without = [name for name in ("deadline_s", "max_age_s", "late") if getattr(gathering, name) != getattr(_ALL, name)]
     if without and gathering.needed(n_members) == n_members:
         who = "all" if gathering.is_whole else f"all {n_members}"
@@ -182,6 +191,8 @@ class Gather:
     first: list[str] = field(default_factory=list)
     #: What is used, in the order of the answers.
     parts: list[Part] = field(default_factory=list)
+    #: What members that were cut have not done, for others to do.
+    left: list[Part] = field(default_factory=list)
     #: Reason -> units that are not used.
     lost: dict[str, int] = field(default_factory=dict)
     #: Time at which targets are late, once as many have answered as are needed.
@@ -228,7 +239,7 @@ class Gather:
         self.split, self.n_units, self.predicted_s, self.began_t = self.split + 1, at, predicted_s, t
         self.lead = lead
         self.open = {part.member: part for part in shares}
-        self.answers, self.first, self.parts, self.lost = [], [], [], {}
+        self.answers, self.first, self.parts, self.left, self.lost = [], [], [], [], {}
         self.deadline_t, self.is_cut = None, False
         self.cause = ""
         return tuple(shares)
@@ -251,7 +262,10 @@ class Gather:
         n_used = 0 if refused else n_done
         if n_used:
             self.parts.append(Part(member, first, n_used))
-        self._lose(refused or "cut", part.n - n_used)
+        if self.gathering.steal and n_used < part.n:
+            self.left.append(Part(member, first + n_used, part.n - n_used))
+        else:
+            self._lose(refused or "cut", part.n - n_used)
         if self.deadline_t is None:
             self.first.append(member)
         self._look(t)
@@ -259,7 +273,7 @@ class Gather:
 
     def _refused(self, member: str, age_s: float, t: float) -> str:
         """Return why an answer is not used; empty if it is: the first ones are, whatever their age."""
-        if self.deadline_t is None:
+        if self.deadline_t is None or self.gathering.steal:
             return ""
         if t > self.deadline_t + CUT_WAIT_S * (self.gathering.late == "cut" or member == self.lead):
             return "late"
@@ -279,6 +293,8 @@ class Gather:
         """
         if split != self.split or self.cause or self.deadline_t is None or cut != self.is_cut:
             return ()
+        if cut and self.gathering.steal:
+            return ()  # they stop at their next chunk, and are waited for
         late = tuple(name for name in self.open if self.gathering.late == "cut" or name == self.lead)
         if late and not cut:
             self.is_cut = True
@@ -289,6 +305,7 @@ class Gather:
     def void(self) -> None:
         """Give up what is open: its members are gone, or their work counts no more."""
         self.open, self.late, self.parts, self.lost, self.cause = {}, {}, [], {}, "void"
+        self.left = []
 
     def _look(self, t: float) -> None:
         """Close the split once all have answered, set the deadline once as many have as are needed."""
@@ -310,7 +327,7 @@ class Gather:
     def laws(self) -> Iterator[tuple[bool, str]]:
         """Yield whether each law of the state holds, and the law in words."""
         ranges = sorted((part.first, part.first + part.n) for part in self.parts)
-        waiting = sum(part.n for part in self.open.values())
+        waiting = sum(part.n for part in [*self.open.values(), *self.left])
         whole = self.n_used + sum(self.lost.values()) + waiting == self.n_units
         yield all(a[1] <= b[0] for a, b in pairwise(ranges)), "each unit is used once"
         yield self.cause == "void" or whole, "units are used, lost or waited for"

@@ -82,6 +82,8 @@ def play_split(
     used, free_s = list(sizes), list(finish_s)
     closed_s = deadline_s
     for i in shared[len(first) :]:
+        if finish_s[i] <= deadline_s and gathering.steal:
+            continue
         if finish_s[i] <= deadline_s:
             used[i] = sizes[i] if gathering.is_fresh(finish_s[i], planned_s) else 0
         elif gathering.late == "drop":
@@ -89,6 +91,9 @@ def play_split(
         else:
             hz = members[i].speed_hz if planned_hz is None else planned_hz[i]
             used[i], free_s[i] = _cut(sizes[i], members[i], chunk=hz * chunk_s(planned_s), cut_s=deadline_s)
+            if gathering.steal:
+                closed_s = max(closed_s, free_s[i])
+                continue
             if free_s[i] > deadline_s + CUT_WAIT_S or not gathering.is_fresh(free_s[i], planned_s):
                 used[i] = 0
             closed_s = max(closed_s, min(free_s[i], deadline_s + CUT_WAIT_S))

@@ -5,9 +5,10 @@ What was made under a lease that is lost is void: the round is computed anew fro
 """
 
 import math
+from collections.abc import Mapping
 
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView
-from drlnb.planning.batching.gather import CUT_WAIT_S, chunk_s
+from drlnb.planning.batching.gather import CUT_WAIT_S, Part, chunk_s
 from drlnb.planning.batching.goodput import goodput_hz, noise_after, noise_scale
 from drlnb.planning.machine import Out
 from drlnb.planning.round.holding import say_swap, work
@@ -34,7 +35,7 @@ def begin_splits(state: RoundState, out: Out) -> None:
     state.splits.gather.late.clear()  # who was late under a former lease has ended, or its slot would not be lent
     state.splits.n_made = 0
     state.splits.sums = {}
-    _next_split(state, out)
+    _next_step(state, out)
 
 
 def void_splits(state: RoundState) -> None:
@@ -44,17 +45,30 @@ def void_splits(state: RoundState) -> None:
     state.splits.parameters = ""
 
 
-# ---------------------------------------------------------------------- one split
+# ---------------------------------------------------------------------- one step
+def _step(state: RoundState) -> int:
+    """Return the number of the step that is being made, from the task's first."""
+    return state.progress.n_timesteps + state.splits.n_made
+
+
+def _next_step(state: RoundState, out: Out) -> None:
+    """Begin a step: its batch is shared at once."""
+    splits = state.splits
+    splits.left, splits.used, splits.step_s = [Part("", 0, _n_samples(state, _step(state)))], [], 0.0
+    _next_split(state, out)
+
+
 def _next_split(state: RoundState, out: Out) -> None:
-    """Order the shares of the next step from the members that have answered the last one."""
+    """Order shares of what is left of the batch from the members that have answered."""
     hold, splits, gather = state.hold, state.splits, state.splits.gather
     assert hold.fence is not None
-    step = state.progress.n_timesteps + splits.n_made
+    whole = splits.left.pop(0)
+    splits.base = whole.first
     members = paced_members(state, [slot for slot in hold.slots if slot not in gather.late])
     view = BatchView(
         round=state.round,
         role="update",
-        n_units=_n_samples(state, step),
+        n_units=whole.n,
         members=members,
         memory=state.memories.get(state.memory_of(BATCHING)),
         n_learners=len(hold.slots),
@@ -87,10 +101,10 @@ def _next_split(state: RoundState, out: Out) -> None:
             batching.ComputeShare(
                 **work(state, hold.fence, part.member),
                 split=gather.split,
-                step=step,
-                first=part.first,
+                step=_step(state),
+                first=splits.base + part.first,
                 n=part.n,
-                chunk=0 if gather.gathering.is_whole else chunk,
+                chunk=0 if gather.gathering.is_whole and not gather.gathering.steal else chunk,
                 lead=hold.lead,
                 parameters=splits.parameters,
                 swap=state.swap.state.order,
@@ -114,7 +128,7 @@ def share_computed(state: RoundState, event: batching.ShareComputed, out: Out) -
     hold.began(event.t - event.elapsed_s)
     state.progress.moved_bytes += event.moved_bytes
     was_open, had_deadline, was_late = not gather.cause, gather.deadline_t is not None, event.slot in gather.late
-    gather.answered(event.split, event.slot, event.first, event.n_done, event.age_s, event.t)
+    gather.answered(event.split, event.slot, event.first - splits.base, event.n_done, event.age_s, event.t)
     if event.slot in gather.answers or (was_late and event.slot not in gather.late):
         splits.answers.setdefault(event.slot, event)
     if gather.deadline_t is not None and not had_deadline:
@@ -135,18 +149,20 @@ def shares_late(state: RoundState, event: DeadlinePassed, out: Out) -> None:
     was_open = not gather.cause
     late = gather.deadline_passed(int(number), cut=kind == _CUT)
     out.extend(batching.CutShare(fence=state.hold.fence, slot=slot, split=gather.split) for slot in late)
-    if late:
+    if late and not gather.gathering.steal:
         out.append(SetDeadline(name=f"{_CUT}/{gather.split}", after_s=CUT_WAIT_S))
     if was_open and gather.cause:
         _close(state, out)
 
 
 def _close(state: RoundState, out: Out) -> None:
-    """Report a split that is over, and have its step made."""
+    """Report a split that is over; share what it has left, or have the step made."""
     hold, splits, gather = state.hold, state.splits, state.splits.gather
     assert hold.fence is not None
     duration_s = splits.duration_s = state.t - gather.began_t
     waits_s = [state.t - splits.answers[slot].t for slot in gather.answers]
+    n_moved = sum(part.n for part in gather.left)
+    n_lost = gather.n_units - gather.n_used - n_moved
     out.append(
         batching.SplitClosed(
             round=state.round,
@@ -156,21 +172,28 @@ def _close(state: RoundState, out: Out) -> None:
             duration_s=duration_s,
             wait_s=sum(waits_s) / len(waits_s),
             cause=gather.cause,
+            n_moved=n_moved,
         )
     )
     state.progress.update_s += duration_s
-    _add(splits.sums, split_s=duration_s, wait_s=sum(waits_s) / len(waits_s), n_used=gather.n_used)
-    _add(splits.sums, n_lost=gather.n_units - gather.n_used, n_splits=1)
-    used = [splits.answers[slot] for slot in _used(state)]
+    splits.step_s += duration_s
+    _add(splits.sums, wait_s=sum(waits_s) / len(waits_s), n_used=gather.n_used, n_lost=n_lost)
+    splits.used += [splits.answers[slot] for slot in _used(state)]
+    splits.left += [Part("", splits.base + part.first, part.n) for part in gather.left]
+    if splits.left:
+        _observe(state, {})
+        _next_split(state, out)
+        return
+    splits.used.sort(key=lambda event: event.first)
     out.append(
         batching.ApplyGradients(
             fence=hold.fence,
             slot=hold.lead,
             round=state.round,
             split=gather.split,
-            step=state.progress.n_timesteps + splits.n_made,
-            keys=tuple([event.key for event in used]),
-            denominators=tuple([event.denominator for event in used]),
+            step=_step(state),
+            keys=tuple([event.key for event in splits.used]),
+            denominators=tuple([event.denominator for event in splits.used]),
             others=tuple([slot for slot in hold.slots if slot != hold.lead]),
         )
     )
@@ -181,8 +204,10 @@ def _used(state: RoundState) -> list[str]:
     return [part.member for part in sorted(state.splits.gather.parts, key=lambda part: part.first)]
 
 
-def _observe(state: RoundState, cosines: tuple[float, ...]) -> None:
-    """Report a split to the planner, once its step is made: only then its gradients' cosines are known.
+def _observe(state: RoundState, cosine_of: Mapping[str, float]) -> None:
+    """Report a split to the planner, once its step is made: only then the cosines of its gradients are known, by key.
+
+    Of a split of which something was left nothing is said of gradients: its step is not made yet.
 
     Of slots whose first share it was nothing is said: that had the start of libraries in it.  A share that came too
     late for its split is in the report of the first step that is made after it.
@@ -198,9 +223,8 @@ def _observe(state: RoundState, cosines: tuple[float, ...]) -> None:
             state.slot_paces[slot] = [*state.slot_paces[slot], event.compute_s / event.n_done][-PACES:]
     if not warm:
         return
-    done, used = [answers.get(slot) for slot in warm], _used(state)
-    cosine_of = dict(zip(used, cosines, strict=False))
-    gradients = {slot: answers[slot] for slot in used}
+    done = [answers.get(slot) for slot in warm]
+    gradients = {slot: answers[slot] for slot in _used(state)} if cosine_of else {}
     report = BatchReport(
         round=state.version,
         members=tuple(warm),
@@ -210,7 +234,7 @@ def _observe(state: RoundState, cosines: tuple[float, ...]) -> None:
         elapsed_s=tuple([event.elapsed_s if event else None for event in done]),
         duration_s=state.splits.duration_s,
         norms=tuple([math.sqrt(gradients[slot].norm_sq) if slot in gradients else None for slot in warm]),
-        cosines=tuple([cosine_of.get(slot) for slot in warm]),
+        cosines=tuple([cosine_of.get(gradients[slot].key) if slot in gradients else None for slot in warm]),
         ages_s=tuple([gradients[slot].age_s if slot in gradients else None for slot in warm]),
     )
     learn(state, BATCHING, report)
@@ -223,8 +247,7 @@ def _add(sums: dict[str, float], **values: float) -> None:
 
 def _weigh(state: RoundState, cosines: tuple[float, ...]) -> None:
     """Learn how noisy the gradients are, and weigh the split by it."""
-    splits, gather = state.splits, state.splits.gather
-    used = [splits.answers[slot] for slot in _used(state)]
+    splits, used = state.splits, state.splits.used
     norms, weight = [math.sqrt(event.norm_sq) for event in used], sum(event.denominator for event in used)
     if len(cosines) == len(used) and weight > 0:
         # The norm of the step's gradient, since each part's projection on it is known.
@@ -232,17 +255,19 @@ def _weigh(state: RoundState, cosines: tuple[float, ...]) -> None:
         norm = sum(event.denominator * norm * cosine for event, norm, cosine in along) / weight
         sizes = [event.n_done for event in used]
         splits.noise = noise_after(splits.noise, sizes, [event.norm_sq for event in used], norm * norm)
-    if splits.duration_s > 0:
-        hz = goodput_hz(gather.n_used, gather.n_units, splits.duration_s, noise_scale(splits.noise))
-        _add(splits.sums, goodput=hz * splits.duration_s)
+    n_used, n_units = sum(event.n_done for event in used), _n_samples(state, _step(state))
+    if splits.step_s > 0:
+        hz = goodput_hz(n_used, n_units, splits.step_s, noise_scale(splits.noise))
+        _add(splits.sums, goodput=hz * splits.step_s)
+    _add(splits.sums, split_s=splits.step_s, n_steps=1)
 
 
 def scalars(state: RoundState) -> Row:
     """Return what the splits of the round came to; nothing where one slot made its steps."""
     sums, phi = state.splits.sums, noise_scale(state.splits.noise)
-    if not state.splits.n_made or not sums:
+    if not sums.get("n_steps"):
         return {}
-    row: Row = {f"batching/{name}": round(sums[name] / sums["n_splits"], 6) for name in ("split_s", "wait_s")}
+    row: Row = {f"batching/{name}": round(sums[name] / sums["n_steps"], 6) for name in ("split_s", "wait_s")}
     row |= {f"batching/{name}": int(sums[name]) for name in ("n_used", "n_lost")}
     if sums["split_s"] > 0:
         row["batching/goodput_hz"] = round(sums.get("goodput", 0.0) / sums["split_s"], 3)
@@ -257,13 +282,13 @@ def step_made(state: RoundState, event: batching.GradientsApplied, out: Out) -> 
     if event.fence != hold.fence or event.split != splits.gather.split or RING in hold.staged:
         return
     _weigh(state, event.cosines)
-    _observe(state, event.cosines)
+    _observe(state, dict(zip([each.key for each in splits.used], event.cosines, strict=False)))
     splits.parameters = event.key
     splits.n_made += 1
     hold.computed_s[0] += event.elapsed_s
     state.progress.update_s += event.elapsed_s
     if splits.n_made < state.n_steps[RING]:
-        _next_split(state, out)
+        _next_step(state, out)
         return
     hold.staged.add(RING)
     hold.gathered.add(RING)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from drlnb.planning.batching import BATCHING, COLLECT, env_shares
-from drlnb.planning.batching.gather import Gather, Gathering
+from drlnb.planning.batching.gather import Gather, Gathering, Part
 from drlnb.planning.codec import TRANSIENT
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION
@@ -90,8 +90,14 @@ class Splits:
     gathering: Gathering = field(default_factory=Gathering)
     #: Member -> its answer to the split that is open, or was last; or to one before, if it came since.
     answers: dict[str, ShareComputed] = field(default_factory=dict)
-    #: Seconds from the shares' orders to the close, of the split that was closed last.
+    #: Seconds from the shares' orders to the close, of the split that was closed last, and of all of its step.
     duration_s: float = 0.0
+    step_s: float = 0.0
+    #: First sample of the split, in the order of its step's batch; and what is left of the batch after it.
+    base: int = 0
+    left: list[Part] = field(default_factory=list)
+    #: Answers that the step is made of, so far.
+    used: list[ShareComputed] = field(default_factory=list)
     #: Sums over the round's splits, for its scalars.
     sums: dict[str, float] = field(default_factory=dict)
     #: What :mod:`drlnb.planning.batching.goodput` knows of the gradients' noise; empty: nothing yet.

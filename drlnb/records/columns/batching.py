@@ -58,6 +58,8 @@ class SplitClosed(Decision):
     wait_s: float
     #: ``all``: everybody has answered; ``deadline``, ``cut``: the time of those that had not was over.
     cause: str
+    #: Samples that members which were cut have not done: the next split shares them, for the same step.
+    n_moved: int = 0
 
 
 class RoundClosed(Decision):

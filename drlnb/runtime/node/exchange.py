@@ -22,7 +22,7 @@ EXCHANGED = {"share": "shared", "apply": "applied"}
 #: Leases that have been taken away of late: what still comes of them is not kept.
 _MOST_VOID = 256
 
-#: (fence, round, split): steps in their order.
+#: (fence, round, step): steps in their order; one may have several splits.
 _Step = tuple[Fence, int, int]
 
 
@@ -40,7 +40,7 @@ class _Frame:
     attempt: int
     fence: Fence
     round: int
-    split: int
+    step: int
 
     @classmethod
     def of(cls, header: Plain) -> "_Frame":
@@ -104,7 +104,7 @@ class Exchange:
         frame = _Frame.of(header)
         if answer.get("op") != EXCHANGED[frame.op]:
             return answer
-        step: Plain = {"fence": frame.fence, "round": frame.round, "split": frame.split, "made": frame.op == "apply"}
+        step: Plain = {"fence": frame.fence, "round": frame.round, "step": frame.step, "made": frame.op == "apply"}
         about: Plain = {"task": frame.task, "attempt": frame.attempt, "key": frame.key, **step}
         if frame.op == "apply" and self._link.address not in frame.to:  # its gradients are needed no more
             await self.take(**about)
@@ -123,7 +123,7 @@ class Exchange:
         attempt: int,
         fence: Fence,
         round: int,
-        split: int,
+        step: int,
         key: str,
         made: bool,
         payload: Payload = b"",
@@ -134,7 +134,7 @@ class Exchange:
         ----------
         task, attempt
             The task's name in the pool, and its attempt.
-        fence, round, split
+        fence, round, step
             Name the step.
         key, payload
             What shall be kept, and under which key; nothing if it is empty.
@@ -143,11 +143,11 @@ class Exchange:
         """
         if attempt <= self._over.get(task, 0) or fence in self._void:
             return
-        step = (fence, round, split)
-        kept = self._kept.setdefault(task, _Kept(step))
-        if step < kept.since:
+        at = (fence, round, step)
+        kept = self._kept.setdefault(task, _Kept(at))
+        if at < kept.since:
             return
-        kept.move((fence, round, split + 1) if made else step)
+        kept.move((fence, round, step + 1) if made else at)
         if len(payload) and made:
             kept.parameters = {key: self._shown(payload)}
         elif len(payload):

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.batching import BATCHING, BatchPlan, BatchReport, BatchView, Member, plan_split
-from drlnb.planning.batching.gather import Gathering, Late, quorum_problem
+from drlnb.planning.batching.gather import Gathering, Late, gathering_problem, quorum_problem
 from drlnb.planning.batching.steps import Step, play_split
 from drlnb.planning.registry import AnyPlanner
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import ANYTHING, Declared, between, choice, count, optional, setting
+from drlnb.records.settings import ANYTHING, FLAG, Declared, between, choice, count, optional, setting
 from drlnb.sim.batching.gradients import gradient_scalars
 
 __all__ = ["CLAIRVOYANT", "Gang", "Outcome", "Played", "Trace", "play_splits", "simulate_batching"]
@@ -52,6 +52,8 @@ class Gang(Declared):
     deadline_s: float | None = setting(None, optional(between(0, 1e6)))
     #: Seconds from which on a late answer is too old; None: twice the planned length.
     max_age_s: float | None = setting(None, optional(between(0, 1e6)))
+    #: Where all are waited for: what is not done a little after the first answer is shared anew.
+    steal: bool = setting(False, FLAG)
     #: Seconds of a share beside its samples, and of a split's messages.
     overhead_s: float = setting(0.010, between(0, 1e6))
     comm_s: float = setting(0.020, between(0, 1e6))
@@ -61,7 +63,13 @@ class Gang(Declared):
     @property
     def gathering(self) -> Gathering:
         """Whom a split waits for."""
-        return Gathering(quorum=self.quorum, late=self.late, deadline_s=self.deadline_s, max_age_s=self.max_age_s)
+        return Gathering(
+            quorum=self.quorum,
+            late=self.late,
+            deadline_s=self.deadline_s,
+            max_age_s=self.max_age_s,
+            steal=self.steal,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,8 @@ class Played:
     #: Seconds that it was planned to take, messages apart.
     predicted_s: float
     step: Step
+    #: It shares what the one before has left of the same step.
+    goes_on: bool = False
 
 
 class _Clairvoyant:
@@ -123,7 +133,10 @@ def simulate_batching(trace: Trace, planner: str | AnyPlanner, gang: Gang | None
     gang, name, total_s, n_used, durations_s = gang or Gang(), "", 0.0, 0, list[float]()
     for each in play_splits(trace, planner, gang):
         name = each.planner
-        durations_s.append(each.step.duration_s)
+        if each.goes_on:
+            durations_s[-1] += each.step.duration_s
+        else:
+            durations_s.append(each.step.duration_s)
         total_s, n_used = total_s + each.step.duration_s, n_used + each.step.n_used
     return Outcome(
         planner=name,
@@ -156,7 +169,9 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
         If so many members cannot be waited for.
     """
     gang = gang or Gang()
-    if problem := quorum_problem(gang.quorum, len(trace.speeds)):
+    if problem := quorum_problem(gang.quorum, len(trace.speeds)) or (
+        gathering_problem(gang.gathering, len(trace.speeds)) if gang.steal else ""
+    ):
         raise ConfigError(problem)
     asked = planner
     if isinstance(asked, str):
@@ -167,20 +182,23 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
     #: Seconds of each member's last share that are left when a split begins.
     busy_s = [0.0] * len(whole)
     for split in range(len(trace.speeds_hz)):
-        members = [each for each in whole if gang.late == "cut" or not busy_s[int(each.id)]]
-        view = BatchView(round=split, role="update", n_units=gang.n_units, members=tuple(members), memory=memory)
-        plan = BATCHING.ask(asked, view)
-        true = _with_speeds(members, trace, split)
-        begun = [replace(each, overhead_s=each.overhead_s + busy_s[int(each.id)]) for each in true]
-        played = _play(asked.name, plan, members, begun, gang)
-        step = played.step
-        busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
-        for each, free_s in zip(members, step.free_s, strict=True):
-            busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
-        report = _report(split, plan.sizes, true, step.duration_s, gang)
-        gradients = gradient_scalars(step.used, step.free_s, gang.noise_scale)
-        memory = BATCHING.observe(asked, memory, replace(report, **gradients))
-        yield played
+        left, goes_on = gang.n_units, False
+        while left:
+            members = [each for each in whole if gang.late == "cut" or not busy_s[int(each.id)]]
+            view = BatchView(round=split, role="update", n_units=left, members=tuple(members), memory=memory)
+            plan = BATCHING.ask(asked, view)
+            true = _with_speeds(members, trace, split)
+            begun = [replace(each, overhead_s=each.overhead_s + busy_s[int(each.id)]) for each in true]
+            played = _play(asked.name, plan, members, begun, gang, goes_on=goes_on)
+            step = played.step
+            busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
+            for each, free_s in zip(members, step.free_s, strict=True):
+                busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
+            report = _report(split, plan.sizes, true, step.duration_s, gang)
+            gradients = gradient_scalars(step.used, step.free_s, gang.noise_scale)
+            memory = BATCHING.observe(asked, memory, replace(report, **gradients))
+            yield played
+            left, goes_on = step.n_lost if gang.steal else 0, True
 
 
 def _with_speeds(members: Sequence[Member], trace: Trace, split: int) -> list[Member]:
@@ -189,8 +207,10 @@ def _with_speeds(members: Sequence[Member], trace: Trace, split: int) -> list[Me
     return [replace(each, speed_hz=float(speeds[int(each.id)])) for each in members]
 
 
-def _play(name: str, plan: BatchPlan, known: Sequence[Member], true: Sequence[Member], gang: Gang) -> Played:
-    """Return a planned split, played."""
+def _play(
+    name: str, plan: BatchPlan, known: Sequence[Member], true: Sequence[Member], gang: Gang, *, goes_on: bool
+) -> Played:
+    """Return a planned split, played; gradients are brought together once per step."""
     planned_hz = plan.speeds_hz or [each.speed_hz for each in known]
     shares = zip(plan.sizes, planned_hz, known, strict=True)
     predicted_s = max(each.overhead_s + n / hz for n, hz, each in shares if n)
@@ -200,9 +220,9 @@ def _play(name: str, plan: BatchPlan, known: Sequence[Member], true: Sequence[Me
         gathering=gang.gathering,
         planned_hz=planned_hz,
         predicted_s=predicted_s,
-        comm_s=gang.comm_s,
+        comm_s=0.0 if goes_on else gang.comm_s,
     )
-    return Played(planner=name, members=true, plan=plan, predicted_s=predicted_s, step=step)
+    return Played(planner=name, members=true, plan=plan, predicted_s=predicted_s, step=step, goes_on=goes_on)
 
 
 def _report(split: int, sizes: Sequence[int], true: Sequence[Member], duration_s: float, gang: Gang) -> BatchReport:

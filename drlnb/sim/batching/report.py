@@ -56,7 +56,7 @@ def _title(trace: Contention, gang: Gang, seeds: list[int]) -> str:
     of_family = {"memoryless": f" dwell {trace.dwell:g}", "periodic": f" periods {','.join(map(str, trace.periods))}"}
     return (
         f"{members}, {gang.n_units} samples a split, {trace.family}{of_family.get(trace.family, '')}, "
-        f"quorum {gang.quorum}, late {gang.late}, {trace.n_splits} splits, "
+        f"quorum {gang.quorum}, {'steal' if gang.steal else f'late {gang.late}'}, {trace.n_splits} splits, "
         f"seeds {', '.join(map(str, seeds))} (simulated)"
     )
 

@@ -73,6 +73,8 @@ class Split:
     wait_s: float = math.nan
     n_used: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
+    #: Units that the next split shares anew, for the same step.
+    n_moved: int = 0
     #: ``all``, ``deadline``, ``cut``, or ``lease ended`` (what is not kept is computed anew); empty while it is open.
     cause: str = ""
 
@@ -152,7 +154,7 @@ class Splits:
             self.n_losing[reason] -= 1
             if not self.n_losing[reason]:
                 del self.lost[reason], self.n_losing[reason]
-        split.cause, split.n_used, split.lost = "lease ended", 0, {}
+        split.cause, split.n_used, split.n_moved, split.lost = "lease ended", 0, 0, {}
         for share in split.shares.values():
             share.fate = "not used" if share.fate in {"used", "cut"} else share.fate
 
@@ -286,6 +288,7 @@ class BatchFold:
         if split and not split.cause:
             split.cause, split.duration_s, split.wait_s = decision.cause, decision.duration_s, decision.wait_s
             split.n_used, split.lost = decision.n_used, {why: int(n) for why, n in decision.lost.items()}
+            split.n_moved = decision.n_moved
             for share in split.shares.values():
                 share.fate = "late" if share.fate == "open" else share.fate
             self.roles["update"].count(split)

@@ -81,3 +81,24 @@ def test_what_cannot_be_is_refused_in_one_line():
     with pytest.raises(ConfigError, match="late must be one of"):
         whatif.gathered(whatif.Gang(), late="carry")
     assert math.isclose(whatif.gathered(whatif.Gang(), quorum=0.5).quorum, 0.5)
+
+
+@pytest.mark.parametrize("family", whatif.FAMILIES)
+def test_what_is_shared_anew_belongs_to_the_step_that_it_is_left_of(family):
+    """Each sample of a step is used once; a recorded trace has as many steps as were made, with their whole seconds."""
+    trace, gang = whatif.Contention(family=family, n_splits=60), whatif.Gang(steal=True)
+    outcome, journal = simulate_batching(trace, "equal", gang), whatif.play(trace, gang, "equal")
+    closed = journal.of(words.SplitClosed)
+    assert len(closed) > 60 == len(journal.of(words.GradientsApplied))
+    assert sum(each.n_used for each in closed) == 60 * 512
+    assert not any(each.lost for each in closed)
+    assert sum(each.duration_s for each in closed) / 60 + gang.comm_s == pytest.approx(outcome.split_s)
+    again, _ = whatif.recorded(fold_of(journal).batchings["batching"].roles["update"])
+    assert len(again.speeds_hz) == 59, "in the first split all members have their first share"
+    first = closed[0].duration_s + sum(each.duration_s for each in closed[1 : _ended(closed)])
+    assert again.split_s == pytest.approx((sum(each.duration_s for each in closed) - first) / 59, rel=0.05)
+
+
+def _ended(closed):
+    """Return the number of splits that the first step took."""
+    return next(i for i, each in enumerate(closed, start=1) if not each.n_moved)

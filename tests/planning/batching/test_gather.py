@@ -156,6 +156,10 @@ def test_what_cannot_begin():
         (Gathering(deadline_s=1.0), 3, "deadline_s has no effect while quorum is 1.0"),
         (Gathering(max_age_s=1.0), 3, "max_age_s has no effect"),
         (Gathering(quorum=0.999999), 3, ""),
+        (Gathering(steal=True, deadline_s=0.1), 2, ""),
+        (Gathering(steal=True), 1, "nobody is waited for"),
+        (Gathering(steal=True, quorum=2), 3, "steal leaves nothing out: quorum must be 1.0 beside it"),
+        (Gathering(steal=True, late="drop"), 3, "late must be cut beside it"),
     ],
 )
 def test_what_has_no_effect_is_refused(gathering, n, problem):
@@ -169,12 +173,14 @@ class Splits(RuleBasedStateMachine):
     """Splits under whatever happens; the books are kept by index."""
 
     @initialize(
-        quorum=st.sampled_from([1.0, 0.75, 0.5, 2]),
+        quorum=st.sampled_from([1.0, 0.75, 0.5, 2, "steal"]),
         late=st.sampled_from(["cut", "drop"]),
         grace_s=st.sampled_from([0.0, 1.0]),
     )
     def start(self, quorum, late, grace_s):
-        self.gather = Gather(gathering=Gathering(quorum=quorum, late=late, deadline_s=grace_s))
+        self.steal = quorum == "steal"
+        quorum = 1.0 if self.steal else quorum
+        self.gather = Gather(gathering=Gathering(quorum=quorum, late=late, deadline_s=grace_s, steal=self.steal))
         self.t, self.orders, self.quorum, self.used, self.first, self.sharers = 0.0, {}, quorum, [], [], set()
 
     def tick(self):
@@ -201,6 +207,8 @@ class Splits(RuleBasedStateMachine):
     def is_reached(self):
         """Whether as many have answered as are needed, by hand."""
         n = len(self.sharers)
+        if self.steal:
+            return bool(self.first)
         return len(self.first) >= {1.0: n, 0.75: -(-3 * n // 4), 0.5: -(-n // 2), 2: min(2, n)}[self.quorum]
 
     @precondition(lambda self: self.orders)
@@ -213,7 +221,7 @@ class Splits(RuleBasedStateMachine):
         t = self.tick()
         taken = self.gather.answered(split, member, part.first, n_done, age_s, t)
         wait_s = CUT_WAIT_S if self.gather.gathering.late == "cut" or member == "a" else 0.0
-        in_time = deadline_t is None or (t <= deadline_t + wait_s and age_s < 2.0)
+        in_time = deadline_t is None or self.steal or (t <= deadline_t + wait_s and age_s < 2.0)
         assert taken is (in_time and not is_late_split and n_done > 0)
         if taken:
             self.used += range(part.first, part.first + n_done)
@@ -247,13 +255,15 @@ class Splits(RuleBasedStateMachine):
             assert [law for ok, law in self.gather.laws() if not ok] == []
             assert len(set(self.used)) == len(self.used) == self.gather.n_used
             if self.gather.cause == "all" and self.gather.gathering.is_whole:
-                assert sorted(self.used) == list(range(self.n))
+                left = [unit for part in self.gather.left for unit in range(part.first, part.first + part.n)]
+                assert sorted(self.used + left) == list(range(self.n))
+                assert self.steal or not left
             if self.is_open:
                 assert set(self.gather.targets) == self.sharers - set(self.gather.first)
                 open_now = {each for each, (split, _) in self.orders.items() if split == self.gather.split}
                 assert open_now == set(self.gather.open)
                 assert self.gather.first == self.first
-                assert (self.gather.deadline_t is not None) is (self.is_reached and self.quorum != 1.0)
+                assert (self.gather.deadline_t is not None) is (self.is_reached and (self.quorum != 1.0 or self.steal))
 
 
 TestSplits = Splits.TestCase

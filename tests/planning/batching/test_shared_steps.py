@@ -1,5 +1,7 @@
 """The steps of supervised work are shared by the slots of a lease, whatever happens to them."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +52,7 @@ class Gang(Master):
         fields = {name: getattr(order, name) for name in ("round", "split", "slot", "fence", "first")}
         times = {"compute_s": compute_s, "elapsed_s": compute_s + 0.01, "age_s": compute_s}
         gradient = {"denominator": float(n_done), "loss": 1.0, "norm_sq": 1.0, **more}
-        key = key or f"{order.split}/{order.first}"
+        key = key or f"{order.split}/{order.first}" + f"/{order.fence.token}" * (self.token > 2)
         return self.feed(
             batching.ShareComputed, **fields, n_planned=order.n, n_done=n_done, **gradient, **times, key=key
         )
@@ -367,13 +369,54 @@ def test_2_12_a_share_of_nothing_is_never_sent():
     assert (apply.keys, apply.others) == ((f"{order.split}/0",), ("s1",))
 
 
+def test_2_15_what_a_slow_member_has_not_begun_is_done_by_all():
+    """Mechanism 2-15: 20 samples for s1, at a fifth of its speed; it is cut after 5, and 15 are shared anew, once.
+
+    The planner has heard of it before: 15 samples at 100 and 5 per second.  The step has all 100 samples.
+    """
+    settings = {"steal": True, "deadline_s": 0.5}
+    gang = Gang(n_steps=99, total=99, n_samples=2000, batch_size=100, batching=settings)
+    out = gang.lease("s0", "s1")
+    for _ in range(3):
+        out = gang.step(out)
+    mine, others = of(batching.ComputeShare, out)
+    assert (mine.n, others.n, others.first) == (80, 20, 80)
+    assert (mine.chunk, others.chunk) == (5, 1), "shares can be cut"
+    out = gang.share(mine)
+    reached = only(batching.QuorumReached, out)
+    assert (reached.first, reached.targets, reached.grace_s) == (("s0",), ("s1",), pytest.approx(0.5))
+    out = gang.deadline(f"split/{mine.split}")
+    assert only(batching.CutShare, out).slot == "s1"
+    assert not of(SetDeadline, out), "it is waited for"
+    out = gang.share(others, n_done=5, speeds={"s1": 5.0})
+    closed, again = only(batching.SplitClosed, out), of(batching.ComputeShare, out)
+    assert (closed.n_used, closed.lost, closed.n_moved, closed.cause) == (85, {}, 15, "all")
+    assert not of(batching.ApplyGradients, out)
+    assert [(order.slot, order.first, order.n, order.step) for order in again] == [("s0", 85, 15, mine.step)]
+    assert again[0].parameters == mine.parameters
+    apply = only(batching.ApplyGradients, gang.share(again[0]))
+    assert apply.denominators == (80.0, 5.0, 15.0)
+    assert apply.keys == (f"{mine.split}/0", f"{mine.split}/80", f"{mine.split + 1}/85")
+    gang.applied(apply, cosines=(0.9, 0.8, 0.7))
+    assert sum(split.n_used for split in of(batching.SplitClosed, gang.records)) == 400
+    assert gang.replayed().difference is None
+
+
+def test_members_that_end_about_together_are_not_cut():
+    """15 % of the first one's time is enough."""
+    gang = Gang(n_steps=2, total=2, batching={"steal": True})
+    mine, others = of(batching.ComputeShare, gang.lease("s0", "s1"))
+    gang.share(mine)
+    out = gang.share(others)
+    assert only(batching.ApplyGradients, out).denominators == (10.0, 10.0)
+    assert not gang.deadline(f"split/{mine.split}")
+
+
 @given(st.data())
 def test_whatever_comes_each_sample_is_used_once_or_counted(data):
     """Answers in any order, late, cut or dropped, leases lost: the round ends with all of its steps."""
-    settings = {
-        "quorum": data.draw(st.sampled_from([0.5, 1.0, 2])),
-        "late": data.draw(st.sampled_from(["cut", "drop"])),
-    }
+    quorums = [{"quorum": q, "late": late} for q in (0.5, 1.0, 2) for late in ("cut", "drop")]
+    settings = data.draw(st.sampled_from([*quorums, {"quorum": 1.0, "steal": True}]))
     gang = Gang(n_steps=4, total=4, n_samples=160, batch_size=40, batching=settings)
     out, open_, n_deaths = gang.lease("s0", "s1"), {}, 0
     for _ in range(60):
@@ -392,10 +435,19 @@ def test_whatever_comes_each_sample_is_used_once_or_counted(data):
             name = "split" if move == "deadline" else "cut"
             out = gang.deadline(f"{name}/{gang.splits.gather.split}")
         elif open_:
-            out = gang.share(open_.pop(data.draw(st.sampled_from(sorted(open_)))))
+            order = open_.pop(data.draw(st.sampled_from(sorted(open_))))
+            n_done = data.draw(st.integers(1, order.n)) if gang.splits.gather.is_cut else order.n
+            out = gang.share(order, n_done=n_done)
         else:
             out = []
+    planned = {split.split: sum(split.sizes) for split in of(batching.SplitPlanned, gang.records)}
     for closed in of(batching.SplitClosed, gang.records):
-        assert closed.n_used + sum(closed.lost.values()) == 40
+        assert closed.n_used + sum(closed.lost.values()) + closed.n_moved == planned[closed.split]
         assert settings["quorum"] == 0.5 or not closed.lost
+        assert not closed.n_moved or settings.get("steal")
+    done = {share.key: share for share in of(batching.ShareComputed, gang.records)}
+    for apply in of(batching.ApplyGradients, gang.records):
+        ranges = [(done[key].first, done[key].first + done[key].n_done) for key in apply.keys]
+        assert all(one[1] <= other[0] for one, other in pairwise(ranges)), "no sample twice"
+        assert settings["quorum"] == 0.5 or sum(stop - start for start, stop in ranges) == 40
     assert gang.replayed().difference is None

@@ -150,3 +150,18 @@ def test_a_member_that_is_cut_returns_what_it_has_done(make_bench, tmp_path):
     assert all(share.denominator == share.n_done > 0 for share in parts)
     closed = stream.of(batching.SplitClosed)
     assert sum(split.n_used + sum(split.lost.values()) for split in closed) == 5 * 400
+
+
+@pytest.mark.slow
+def test_what_a_slow_member_has_not_begun_is_done_by_the_other(make_bench, tmp_path):
+    """It stops at a chunk, the rest is shared anew, and parameters are those of the whole batch."""
+    module, data, spec = task(tmp_path / "files", loss=SlowOne(tmp_path / "slow"))
+    bench = make_bench(n_slots=2)
+    run = bench.start([spec.to_plain()], planners={"batching": "equal"}, settings={"batching": {"steal": True}})
+    ended = run.end()["fit"]
+    assert ended["state"] == "done", ended["reason"]
+    assert_plain(run, module, data, 20, 1e-9)
+    closed = check_laws(run.out).streams["task-fit-a1"].of(batching.SplitClosed)
+    assert sum(split.n_moved for split in closed) > 0
+    assert sum(split.n_used for split in closed) == 5 * 400
+    assert not any(split.lost for split in closed)

@@ -51,7 +51,7 @@ def nodes():
         node.segments.close()
 
 
-def frame(op, key, *, split=1, round=3, token=7, task="r/fit", to=("a",), needs=(), attempt=1):
+def frame(op, key, *, split=1, step=None, round=3, token=7, task="r/fit", to=("a",), needs=(), attempt=1):
     return {
         "op": op,
         "task": task,
@@ -59,6 +59,7 @@ def frame(op, key, *, split=1, round=3, token=7, task="r/fit", to=("a",), needs=
         "fence": Fence(1, token),
         "round": round,
         "split": split,
+        "step": split if step is None else step,
         "key": key,
         "to": list(to),
         "needs": list(needs),
@@ -89,6 +90,18 @@ def test_gradients_go_to_the_lead_s_node_and_its_step_frees_them(nodes):
     for node in nodes:
         node.exchange.forget("r/fit", 1)
         assert node.kept == {}
+
+
+def test_a_step_may_have_several_splits(nodes):
+    """What is left of a share that was cut is shared anew: the step needs the gradients of both splits."""
+    lead, other = nodes
+    settle(lead, frame("share", "g0", split=1, step=4), LARGE)
+    settle(other, frame("share", "g1", split=2, step=4), LARGE)
+    assert lead.kept.keys() == {"g0", "g1"}
+    settle(lead, frame("apply", "p", split=2, step=4, needs=("g0", "g1")), b"parameters")
+    assert lead.kept == {"p": b"parameters"}
+    settle(lead, frame("share", "g2", split=3, step=5), LARGE)
+    assert lead.kept.keys() == {"g2", "p"}
 
 
 def test_small_ones_go_in_the_frame_and_half_of_them_is_nothing(nodes):

@@ -30,7 +30,7 @@ def test_json_is_the_last_line(capsys):
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (report["bench"], report["seeds"], report["baseline"]) == ("simulate-batching", [0, 1], "clairvoyant")
     assert (report["contention"]["family"], report["contention"]["dwell"]) == ("memoryless", 5.0)
-    assert report["gang"] == {"n_units": 100, "quorum": 6, "late": "cut"}
+    assert report["gang"] == {"n_units": 100, "quorum": 6, "late": "cut", "steal": False}
     equal, static = report["rows"]
     assert (equal["id"], static["id"], static["origin"]) == ("equal", "static", "simulated")
     assert static["spread"]["n"] == 2

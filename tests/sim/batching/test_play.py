@@ -6,7 +6,7 @@ import pytest
 
 from drlnb.planning.batching import BatchPlan
 from drlnb.records.errors import ConfigError
-from drlnb.sim.batching.play import CLAIRVOYANT, Gang, simulate_batching
+from drlnb.sim.batching.play import CLAIRVOYANT, Gang, play_splits, simulate_batching
 from drlnb.sim.batching.traces import MIXED, Contention
 
 STILL = {"noise": 0.0, "n_splits": 10}
@@ -85,3 +85,29 @@ def test_a_quorum_that_cannot_be_is_refused():
     """In one line, before the first split."""
     with pytest.raises(ConfigError, match="a count from 2 to 8, got 9"):
         simulate_batching(Contention(n_splits=10), "equal", Gang(quorum=9))
+
+
+def test_what_is_left_of_a_slow_share_is_shared_anew():
+    """34, 33 and 33 samples at 100, 100 and 10 a second: 29, 7 and 1 are left of the third's, and nothing is lost.
+
+    The first is done at .34 s; at .391 s the third is cut, in its second chunk of two: .41 s.  Of 29 it has done 2 of 9
+    at .21 s, of 7 one of 2 at .11 s, and the last one takes .02 s; messages come once: .77 s.
+    """
+    trace = Contention(speeds=(100.0, 100.0, 10.0), **STILL)
+    outcome = simulate_batching(trace, "equal", Gang(n_units=100, steal=True))
+    assert (outcome.split_s, outcome.median_s) == pytest.approx((0.77, 0.77))
+    assert outcome.lost_frac == 0.0
+    assert outcome.samples_hz == pytest.approx(100 / 0.77)
+    splits = list(play_splits(trace, "equal", Gang(n_units=100, steal=True)))
+    assert [each.goes_on for each in splits] == [False, True, True, True] * 10
+    assert [each.step.n_lost for each in splits[:4]] == [29, 7, 1, 0]
+
+
+@pytest.mark.parametrize("family", ["static", "memoryless", "periodic", "correlated"])
+def test_shares_that_are_shared_anew_are_near_the_optimum(family):
+    """Bar M7, in small: 1.3 of the optimum under any contention, where jump-reset alone takes up to 2.4."""
+    trace = Contention(family=family, n_splits=60, dwell=2.0)
+    best = simulate_batching(trace, CLAIRVOYANT).split_s
+    outcome = simulate_batching(trace, "jump-reset", Gang(steal=True))
+    assert outcome.split_s < 1.3 * best
+    assert outcome.lost_frac == 0.0

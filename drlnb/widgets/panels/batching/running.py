@@ -22,7 +22,7 @@ __all__ = ["Batching"]
 
 #: Field -> key of the setting that it shows: all that are declared.
 _KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("batching.")}
-_GATHERING = ("quorum", "late", "deadline_s", "max_age_s")
+_GATHERING = ("quorum", "late", "deadline_s", "max_age_s", "steal")
 _LABELS = {
     "planner": "learners' planner",
     "collect": "collectors' planner",

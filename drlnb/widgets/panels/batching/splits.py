@@ -41,6 +41,7 @@ class Tried(Declared):
     quorum: float = setting(1.0, Kind(lambda name, value: quorum_problem(value, _MOST_MEMBERS)))
     late: str = setting("cut", _OF_GANG["late"].kind)
     deadline_s: float | None = setting(None, _OF_GANG["deadline_s"].kind)
+    steal: bool = setting(False, _OF_GANG["steal"].kind)
     n_splits: int = setting(100, count(10, 1000))
     #: Number of the member that is slowed down, None: nobody is; so many times, in so many splits at half time.
     slow: int | None = setting(None, optional(count(0, _MOST_MEMBERS - 1)))
@@ -102,7 +103,7 @@ class Case(Values):
             raise ConfigError(f"slow must be from 0 to {last}, or none, got {slow}")
         planted = [] if slow is None else [whatif.Slowed(slow, self.value("times"), n // 2, self.value("n_slow"))]
         given = {name: self.value(name) for name in ("family", "speeds", "n_splits")}
-        gang = {name: self.value(name) for name in ("n_units", "quorum", "late", "deadline_s")}
+        gang = {name: self.value(name) for name in ("n_units", "quorum", "late", "deadline_s", "steal")}
         return whatif.Contention(**given, planted=tuple(planted)), whatif.Gang(**gang)
 
     def compared(self) -> View:
@@ -152,6 +153,7 @@ class Splits(Content):
             line("quorum", label="quorum", width="120px"),
             add("late", few, "late members", "170px", options=("cut", "drop")),
             line("deadline_s", label="deadline, s", width="150px"),
+            add("steal", ipywidgets.Checkbox, "steal", "110px", indent=False),
             line("slow", label="slow member", width="150px"),
             add("times", ipywidgets.FloatText, "x", "90px"),
             add("n_slow", ipywidgets.IntText, "for splits", "130px"),
