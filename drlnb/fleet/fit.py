@@ -161,7 +161,7 @@ def fit(
     program, data = pack_work(module, dataset, others)
     with _left_alone():
         made = _made(dataset, seed, batch_size)
-        _refuse_optimizer(module, optimizer, kwargs)
+        _refuse_optimizer(partial(copies, program, dataset, 4))
         _refuse_unsaved(module)
         budget_bytes = _budget(module, memory_budget)
     n_samples = len(made)
@@ -189,7 +189,7 @@ def fit(
     )
     spec = run_spec((work,), rules, settings=settings)
     if several:
-        _refuse_unshared(module, partial(copies, program, dataset, 2), made, work, exact=exact)
+        _refuse_unshared(module, partial(copies, program, dataset, 4), made, work, exact=exact)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 
 
@@ -203,6 +203,8 @@ def _wrong_parts(module: object, loss: object, optimizer: object, evaluate: obje
         yield "module is in evaluation mode, in which nothing would be dropped out: call module.train() before"
     elif any(torch.nn.parameter.is_lazy(parameter) for parameter in module.parameters()):
         yield "module has lazy parameters, whose shapes nobody knows: put one batch through it before"
+    elif hooked := [name for name, each in module.named_parameters() if _hooks(each)]:
+        yield f"parameter {hooked[0]} has a hook, which is not copied with module: register it where optimizer is made"
     if isinstance(optimizer, torch.optim.Optimizer) or not callable(optimizer):
         wanted = "a class such as torch.optim.Adam, or a function that makes an optimizer"
         yield f"optimizer must be {wanted}, got {quoted(optimizer)}"
@@ -214,6 +216,11 @@ def _wrong_parts(module: object, loss: object, optimizer: object, evaluate: obje
             yield "loss has parameters of its own, which no optimizer gets: make it a part of the module"
     if evaluate is not None and not callable(evaluate):
         yield f"evaluate must be a function of the module, got {quoted(evaluate)}"
+
+
+def _hooks(parameter: "torch.nn.Parameter") -> bool:
+    """Return whether something is called with a parameter's gradient."""
+    return bool(parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
 @contextlib.contextmanager
@@ -263,18 +270,24 @@ def _made(dataset: object, seed: int, batch_size: int) -> "Indexed":
     return made
 
 
-def _refuse_optimizer(module: "torch.nn.Module", optimizer: Callable[..., object], kwargs: Plain) -> None:
-    """Raise ConfigError if what is called an optimiser makes none."""
+def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
+    """Raise ConfigError if what is called an optimiser makes none, of a copy of the module: it may change that."""
     import torch
 
     try:
+        module, _, optimizer, kwargs = copies()
         made = optimizer(module.parameters(), **kwargs)
     except Exception as error:
         raise ConfigError(f"optimizer cannot be made: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(made, torch.optim.Optimizer):
         raise ConfigError(f"optimizer must make a torch.optim.Optimizer, it made {quoted(made)}")
+    if hasattr(made.step, "_wrapped_by_lr_sched"):
+        raise ConfigError(
+            "optimizer has a scheduler of torch.optim.lr_scheduler, which is not saved with the run: keep the step in "
+            "its groups, as docs/batching.md shows (Learning rates that change)"
+        )
     if any(
-        p.default is p.empty and p.kind is not p.VAR_POSITIONAL
+        p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}
         for p in inspect.signature(made.step).parameters.values()
     ):
         raise ConfigError(

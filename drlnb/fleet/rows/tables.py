@@ -11,7 +11,7 @@ from drlnb.fleet.plain import Row
 from drlnb.planning.swapping.state import NONE
 from drlnb.records import round as rounds
 from drlnb.records.base import Event, Record
-from drlnb.records.columns import leasing, placement, swapping
+from drlnb.records.columns import batching, leasing, placement, swapping
 from drlnb.records.common import ClockRelated
 from drlnb.records.errors import ConfigError, MissingExtra
 from drlnb.records.ids import Fence
@@ -25,6 +25,8 @@ __all__ = ["TABLES", "frame_of", "from_second", "pool_rows", "table_rows"]
 
 #: What a row of the table of swapping has of its event.
 _STEP = ("plan_key", "step_s", "stall_s", "peak_bytes", "swapped_bytes", "n_saved")
+#: Commands whose gradient steps are made under a budget, if there is one.
+_SWAPPED = (rounds.ComputeGradient, rounds.FinishRound, batching.ComputeShare, batching.JoinRound)
 #: Before a task's first lease: nothing is known of what was brought for it.
 _NO_LEASE: tuple[Fence, int | None] = (Fence(epoch=0, token=0), None)
 
@@ -221,7 +223,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
         planned: dict[str, swapping.SwapPlanned] = {}
         budget: Row = {"memory_budget_bytes": None}
         for record in stream.records:
-            if isinstance(record, rounds.ComputeGradient | rounds.FinishRound):
+            if isinstance(record, _SWAPPED):
                 budget = {"memory_budget_bytes": record.swap and record.swap.memory_budget_bytes}
             elif isinstance(record, swapping.SwapPlanned) and not record.round:
                 planned[record.plan_key or NONE] = record
@@ -235,6 +237,7 @@ def _swapping(journal: Journal) -> Iterator[Row]:
 def _splits(journal: Journal) -> Iterator[tuple[dict[str, object], Split]]:
     """Yield the first columns of each split's rows, and the split."""
     offset_s = _clocks(journal)
+    newest = {first["task"]: first["attempt"] for first, _ in sorted(_tasks(journal), key=lambda of: of[0]["attempt"])}
     for first, stream in _tasks(journal):
         fold, latest_t = BatchFold(most=None), 0.0
         handlers = dict(handlers_of(fold))
@@ -242,6 +245,8 @@ def _splits(journal: Journal) -> Iterator[tuple[dict[str, object], Split]]:
             latest_t = max(latest_t, record.t) if isinstance(record, Event) else latest_t
             if handler := handlers.get(type(record)):
                 handler(record, latest_t)
+        if first["attempt"] != newest[first["task"]]:
+            fold.void()
         for role, splits in fold.roles.items():
             for number, split in splits.numbered():
                 began_s = split.began_t + offset_s(stream.header.stream)

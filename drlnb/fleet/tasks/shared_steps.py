@@ -2,7 +2,8 @@
 
 A step's gradient is the mean of its parts' gradients, weighted by what each part's loss was divided by.  That is the
 gradient of the whole batch if the loss is a mean over samples, or says what it was divided by, and if no layer mixes
-samples.  Here that law is tried on some samples, with copies of module and loss.
+samples.  Here that law is tried on some samples, with copies of module, loss and optimiser: closely of the loss, and
+coarsely of its gradient, as hooks of parameters leave it.
 """
 
 import math
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_TRIED", "refuse_unequal"]
 
-#: Returns a module and its loss.
+#: Returns a module, its loss, what makes an optimiser, and with which arguments.
 Copies = Callable[[], Sequence[Any]]
 
 #: Most samples that are tried.
 MOST_TRIED = 32
 #: Largest relative difference by the coarsest type of numbers; of others so many of their steps.
 _TOLERANCES, _STEPS = {"torch.float64": 1e-9, "torch.float32": 1e-4}, 4
+#: The same of gradients: modules may compute them in half precision, whatever their parameters have.
+_OF_GRADIENTS = 0.01
 #: What to do where the law does not hold.
 _WAYS_OUT = (
     "let loss return a mean over samples, or (loss, denominator) with what it was divided by, such as the tokens that "
@@ -48,7 +51,7 @@ def refuse_unequal(
     module
         In training mode; only looked at.
     copies
-        Returns new copies of it and its loss.
+        Returns new copies of it, of its loss, and of what makes its optimiser with its arguments.
     read
         Returns the first samples of the training, at least 2.
     exact
@@ -57,8 +60,8 @@ def refuse_unequal(
     Raises
     ------
     ConfigError
-        If the loss of the samples is not the weighted mean of their parts', or that cannot be tried; or they
-        cannot be read.
+        If the loss of the samples, or its gradient, is not the weighted mean of their parts', or that cannot be
+        tried; or they cannot be read.
     """
     norms = ", ".join(_norms_of_batches(module))
     if norms and exact:
@@ -88,6 +91,8 @@ class _Law(NamedTuple):
     whole: float
     parts: float
     holds: bool
+    #: How far the gradient is from the mean of its parts, relative to the largest of them.
+    off: float
     #: Random numbers were drawn for it.
     drew: bool
 
@@ -98,12 +103,18 @@ def _problem(law: _Law, n_samples: int) -> str:
             f"loss is {law.whole} for the first {n_samples} samples, so nobody can see whether several learners would "
             "train what one trains; take n_learners=1"
         )
-    if law.holds:
+    if law.holds and law.off <= _OF_GRADIENTS:
         return ""
     if law.drew:
         return (
             "module or loss draws random numbers in evaluation mode, so nobody can see whether several learners would "
             "train what one trains: let it draw them only while module.training is set, or take n_learners=1"
+        )
+    if law.holds:
+        return (
+            f"gradient of the first {n_samples} samples is {law.off:.0%} off the mean of two parts of them, so several "
+            "learners would train something else than one: let loss treat each sample by itself, and have no hooks of "
+            "parameters that clip; or take n_learners=1"
         )
     return (
         f"loss of the first {n_samples} samples is {law.whole:.6g}, but {law.parts:.6g} as the mean of two parts of "
@@ -155,19 +166,35 @@ def _tried(copies: Copies, samples: Sequence[object], *, training: bool) -> _Law
             ) from error
         if math.isfinite(tried[0][0]):
             break
-    (whole, _), *parts = tried
-    counted = [(value, denominator) for value, denominator in parts if denominator]
+    (whole, _, gradient), *parts = tried
+    counted = [(value, denominator) for value, denominator, _ in parts if denominator]
     divisor = math.fsum(denominator for _, denominator in counted)
     mean = math.fsum(value * denominator / divisor for value, denominator in counted)
     furthest = _tolerance(module) * max(abs(value) for value, _ in [*counted, (whole, 0.0)])
-    return _Law(whole=whole, parts=mean, holds=abs(whole - mean) <= furthest, drew=_random_numbers() != before)
+    return _Law(
+        whole=whole,
+        parts=mean,
+        holds=abs(whole - mean) <= furthest,
+        off=_off(gradient, [(each, denominator / divisor) for _, denominator, each in parts if denominator]),
+        drew=_random_numbers() != before,
+    )
+
+
+def _off(whole: "torch.Tensor", parts: "Sequence[tuple[torch.Tensor, float]]") -> float:
+    """Return how far a gradient is from the mean of parts with such weights, relative to the largest of all."""
+    largest = max(float(each.norm()) for each in [whole, *[part for part, _ in parts]])
+    rest = whole.clone()
+    for part, weight in parts:
+        rest.sub_(part, alpha=weight)
+    return float(rest.norm()) / largest if 0 < largest < math.inf else 0.0
 
 
 def _copies(copies: Copies, *, training: bool) -> "tuple[torch.nn.Module, Callable[..., object]]":
     """Return copies on the CPU, in evaluation mode unless they are to be as in training."""
     import torch
 
-    module, loss = copies()
+    module, loss, optimizer, kwargs = copies()
+    optimizer(module.parameters(), **kwargs)  # it may freeze some, or leave hooks there
     for part in (module, loss):
         if isinstance(part, torch.nn.Module):
             part.cpu()
@@ -188,8 +215,10 @@ def _move(module: "torch.nn.Module") -> None:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1 * size)
 
 
-def _loss(module: "torch.nn.Module", loss: Callable[..., object], samples: Sequence[object]) -> tuple[float, float]:
-    """Return the loss of some samples, and by what it was divided."""
+def _loss(
+    module: "torch.nn.Module", loss: Callable[..., object], samples: Sequence[object]
+) -> "tuple[float, float, torch.Tensor]":
+    """Return the loss of some samples, by what it was divided, and its gradient as one vector."""
     import torch
     from torch.utils.data import default_collate
 
@@ -201,7 +230,22 @@ def _loss(module: "torch.nn.Module", loss: Callable[..., object], samples: Seque
         raise TypeError(f"loss must return a tensor without axes, such as a mean, got {shape}")
     if not (math.isfinite(divisor := float(denominator)) and divisor >= 0):
         raise TypeError(f"the denominator of loss must be a number from 0 on, got {quoted(denominator)}")
-    return float(value.detach()), divisor
+    return float(value.detach()), divisor, _gradient(module, value)
+
+
+def _gradient(module: "torch.nn.Module", value: "torch.Tensor") -> "torch.Tensor":
+    """Return the gradient of a loss as one vector; nothing is left of it in the module."""
+    import torch
+
+    module.zero_grad()
+    value.backward()
+    flat = [torch.zeros(0, dtype=torch.float64)]
+    for parameter in module.parameters():
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
+        real = torch.view_as_real(gradient) if gradient.is_complex() else gradient
+        flat.append(real.double().flatten())
+    module.zero_grad()
+    return torch.cat(flat)
 
 
 def _tolerance(module: "torch.nn.Module") -> float:

@@ -7,7 +7,7 @@ of each epoch.  From step 0 on it trains as this loop does::
     module, optimizer, loss, batches = program()
     for step in range(n_steps):
         inputs, targets = batches(step)
-        optimizer.zero_grad()
+        module.zero_grad()
         loss(module(inputs), targets).backward()
         optimizer.step()
 
@@ -95,13 +95,13 @@ class FitLearner:
             parts = told("program()", program)
             if not (isinstance(parts, tuple) and len(parts) in {4, 5} and isinstance(parts[0], torch.nn.Module)):
                 raise RuntimeError(f"program() must return (module, optimizer, loss, batches), got {quoted(parts)}")
-            self.module, self.optimizer, self._loss, self._batches, *evaluate = parts
+            self.module, self.optimizer, self.loss, self._batches, *evaluate = parts
             self._evaluate = evaluate[0] if evaluate else None
             #: What the parameters add up to as the program made them, by name; where there is one learner nobody asks.
             self.as_made = sums_of(self.module) if spec.n_learners > 1 else {}
             self.module.to(self.device)
-            if isinstance(self._loss, torch.nn.Module):
-                self._loss.to(self.device)
+            if isinstance(self.loss, torch.nn.Module):
+                self.loss.to(self.device)
 
     def _program(self, data_sets: DataSets, task: str) -> tuple[object, ...]:
         """Return what the files of the run directory hold."""
@@ -223,10 +223,13 @@ class FitLearner:
         """Return in words which step this is, and which samples of its epoch's order it, or a part of it, has."""
         if not (n_steps := self.spec.epoch_steps):
             return f"step {step}"
-        epoch, number = divmod(step, n_steps)
-        first, size = number * self.spec.batch_size, self.spec.batch_size
-        low, high, _ = part.indices(min(size, self.spec.n_samples - first))
-        return f"step {step} (epoch {epoch + 1}, samples {first + low} to {first + high - 1} of its order)"
+        samples = self._samples(step, part)
+        return f"step {step} (epoch {step // n_steps + 1}, samples {samples[0]} to {samples[-1]} of its order)"
+
+    def _samples(self, step: int, part: slice) -> range:
+        """Return where in its epoch's order the samples of a step, or of a part of it, are."""
+        first = step % self.spec.epoch_steps * self.spec.batch_size
+        return range(first, min(first + self.spec.batch_size, self.spec.n_samples))[part]
 
     def _step(self, step: int) -> Tensor:
         """Make a step; return its loss."""
@@ -253,11 +256,11 @@ class FitLearner:
         if not (isinstance(batch, tuple | list) and len(batch) == 2):
             raise RuntimeError(f"{where}: a batch must be (inputs, targets), got {quoted(batch)}")
         inputs, targets = on_device(batch[0], self.device), on_device(batch[1], self.device)
-        n_samples = n_samples_of(inputs)
+        n_samples = len(self._samples(step, part)) if self.spec.data is not None else n_samples_of(inputs)
 
         def compute() -> tuple[Tensor, object]:
-            self.optimizer.zero_grad()
-            loss = self._loss(self.module(inputs), targets)
+            self.module.zero_grad()  # that of parameters which the optimiser does not have counts in the norm
+            loss = self.loss(self.module(inputs), targets)
             loss, denominator = loss if isinstance(loss, tuple) and len(loss) == 2 else (loss, n_samples)
             if not (isinstance(loss, Tensor) and loss.ndim == 0):
                 shape = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else quoted(loss)
@@ -331,8 +334,10 @@ class FitLearner:
         return self._saved
 
     def _passing(self) -> dict[str, Tensor]:
-        """Return the buffers that are no part of the module's state, by name."""
-        return {name: buffer for name, buffer in self.module.named_buffers() if name not in self.module.state_dict()}
+        """Return the buffers that are no part of the module's state, and those of the loss, by name."""
+        own = {name: buffer for name, buffer in self.module.named_buffers() if name not in self.module.state_dict()}
+        of_loss = self.loss.named_buffers() if isinstance(self.loss, torch.nn.Module) else ()
+        return own | {f"loss/{name}": buffer for name, buffer in of_loss}
 
     def restore(self, meta: Facts, buffer: np.ndarray) -> None:
         """Go on from :meth:`state`.

@@ -9,7 +9,15 @@ from drlnb.records.columns import batching as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
-from drlnb.records.round import ExperienceArrived, FinishRound, GradientComputed, ParametersReady
+from drlnb.records.round import (
+    EndTask,
+    ExperienceArrived,
+    FinishRound,
+    GradientComputed,
+    ParametersCommitted,
+    ParametersReady,
+    RequestSlot,
+)
 from drlnb.views.folds.entries import folds
 
 __all__ = ["BatchFold", "Share", "Split", "Splits"]
@@ -34,9 +42,13 @@ class Share:
     finish_s: float = math.nan
     #: From its order to its answer, as the master measured it.
     elapsed_s: float = math.nan
-    #: What became of it: ``open``, ``used``, ``cut`` (a part is used), ``late`` or ``not used``.
+    #: What became of it: ``open``, ``used``, ``cut`` (a part is used), ``late``, ``not used``; ``none``: there is none.
     fate: str = "open"
     key: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.n_planned:
+            self.fate = "none"
 
     @property
     def planned_s(self) -> float:
@@ -143,6 +155,18 @@ class Splits:
             self.lost[reason] = self.lost.get(reason, 0) + n
             self.n_losing[reason] = self.n_losing.get(reason, 0) + 1
 
+    def void(self, split: Split) -> None:
+        """Count what was used of a split no more: its step was undone with its round, and nothing of it is kept."""
+        self.n_used -= split.n_used
+        for reason, n in split.lost.items():
+            self.lost[reason] -= n
+            self.n_losing[reason] -= 1
+            if not self.n_losing[reason]:
+                del self.lost[reason], self.n_losing[reason]
+        split.cause, split.n_used, split.n_moved, split.lost = "lease ended", 0, 0, {}
+        for share in split.shares.values():
+            share.fate = "not used" if share.fate in {"used", "cut"} else share.fate
+
     def numbered(self) -> Iterator[tuple[int, Split]]:
         """Yield the splits that are kept with their numbers, from 1 for the first one ever."""
         return enumerate(self.kept, start=self.n_begun - len(self.kept) + 1)
@@ -165,6 +189,8 @@ class BatchFold:
         #: Role -> (splits that had begun, what was changed).
         self.marks: dict[str, list[tuple[int, str]]] = {role: [] for role in self.roles}
         self.n_attempts = 0
+        #: Steps that are over, of a round whose parameters are not committed yet.
+        self._uncommitted: list[Split] = []
         #: Whether learners share a round's gradient by whole shares of collectors, not by samples of minibatches.
         self.has_whole_shares = True
         #: Lease under which the newest split's minibatches are shared; None: under none that goes on.
@@ -175,7 +201,14 @@ class BatchFold:
         """The kinds of splits among several members."""
         return [role for role, of in self.roles.items() if len(of.members) > 1]
 
+    def void(self) -> None:
+        """Count the steps of a round that is not committed no more: it was lost, or its attempt has ended."""
+        for split in self._uncommitted:
+            self.roles["update"].void(split)
+        self._uncommitted.clear()
+
     def _opened(self, header: StreamOpened, t: float) -> None:
+        self.void()
         self.n_attempts += 1
         config = header.config or {}
         self.has_whole_shares = bool(config.get("streams", True))
@@ -301,8 +334,18 @@ class BatchFold:
             split.n_used, split.lost = decision.n_used, {why: int(n) for why, n in decision.lost.items()}
             split.n_moved = decision.n_moved
             for share in split.shares.values():
-                share.fate = "late" if share.fate == "open" and share.n_planned else share.fate
+                share.fate = "late" if share.fate == "open" else share.fate
             self.roles["update"].count(split)
+            self._uncommitted.append(split)
+
+    def _committed(self, event: ParametersCommitted, t: float) -> None:
+        self._uncommitted.clear()
+
+    def _asked(self, command: RequestSlot, t: float) -> None:
+        self.void()  # a round that asks once more has lost its lease
+
+    def _ended(self, command: EndTask, t: float) -> None:
+        self.void()
 
     def _applied(self, command: words.ApplyGradients, t: float) -> None:
         split = self._numbered(command.split)

@@ -38,6 +38,19 @@ class Held(TensorDataset):
         self.module = module
 
 
+def hooked(layer=2):
+    module = nn.Sequential(nn.Linear(10, 4), nn.ReLU(), nn.Linear(4, 2))
+    module[layer].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    return module
+
+
+def scheduled(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    optimizer.register_step_post_hook(lambda *_: scheduler.step())
+    return optimizer
+
+
 TABLE, NET, LOCK, CROSS_ENTROPY = work.table(), work.net(), threading.Lock(), nn.functional.cross_entropy
 SGD = torch.optim.SGD(NET.parameters(), lr=0.1)
 
@@ -49,6 +62,7 @@ SGD = torch.optim.SGD(NET.parameters(), lr=0.1)
         ({"module": work.net().eval()}, "module is in evaluation mode, in which nothing would"),
         ({"module": nn.LazyLinear(2)}, "module has lazy parameters, whose shapes nobody knows: put one batch"),
         ({"module": holding(TABLE)}, "the module holds the data set"),
+        ({"module": hooked()}, "parameter 2.weight has a hook, which is not copied with module: register it where"),
         ({"module": nn.Flatten()}, "optimizer cannot be made: ValueError: optimizer got an empty parameter list"),
         ({"module": nn.Linear(10, 2, device="meta")}, "the state of module cannot be saved: "),
         ({"dataset": Stream()}, "dataset must have __len__ and __getitem__, or be a function that makes such a one"),
@@ -69,6 +83,7 @@ SGD = torch.optim.SGD(NET.parameters(), lr=0.1)
         ({"optimizer": SGD}, "optimizer must be a class such as torch.optim.Adam, or a function that makes"),
         ({"optimizer": "adam"}, "optimizer must be a class such as torch.optim.Adam, or a function"),
         ({"optimizer": lambda parameters, lr: None}, "optimizer must make a torch.optim.Optimizer, it made None"),
+        ({"optimizer": scheduled}, "optimizer has a scheduler of torch.optim.lr_scheduler, which is not saved with"),
         ({"optimizer": torch.optim.LBFGS}, "optimizer LBFGS computes losses itself (its step has a closure)"),
         ({"optimizer_kwargs": {"lr": -1}}, "optimizer cannot be made: ValueError: Invalid learning rate: -1"),
         ({"optimizer_kwargs": {"rate": 1}}, "optimizer cannot be made: TypeError: "),

@@ -62,6 +62,32 @@ def test_what_is_given_stays_as_it_is(begin):
     assert module.training
 
 
+class Lookahead(torch.optim.SGD):
+    """Has a step that takes anything, as many of users' own do."""
+
+    def step(self, *args, **kwargs):
+        return super().step(*args, **kwargs)
+
+
+def test_an_optimizer_may_change_the_module_that_it_is_made_of_and_no_other(begin):
+    """Its function freezes, fills and hooks parameters: of the copy that is trained, which is as in a plain loop."""
+
+    def made(parameters, lr):
+        first, *rest = parameters
+        first.requires_grad_(requires_grad=False).zero_()
+        rest[-1].register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+        return Lookahead([first, *rest], lr=lr)
+
+    module = work.net()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    task = begin(module, None, optimizer=made)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert all(each.requires_grad and not each._backward_hooks for each in module.parameters())
+    trained = learner(begin, task)
+    make(trained, task.total_timesteps)
+    assert_same(trained, work.plain_loop(work.net(), work.table(), nn.functional.cross_entropy, made, **work.ADAM))
+
+
 def test_the_spec_says_epochs_and_names_files(begin):
     """The budget is in steps, the last one of an epoch short; code and data are in files, not in the spec."""
     assert rounds_of(begin(evaluate=dict))["epoch_steps"] == EPOCH

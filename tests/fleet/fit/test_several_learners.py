@@ -34,11 +34,11 @@ def zeros(layer):
     return layer
 
 
-def asked(module=None, dataset=None, loss=CROSS_ENTROPY, **more):
+def asked(module=None, dataset=None, loss=CROSS_ENTROPY, optimizer=torch.optim.Adam, **more):
     """Put work of two learners through the door; return what was begun."""
     door = Door()
     given = {**ADAM, "n_learners": 2, **more}
-    fit(door, module or plain_net(), dataset or work.table(), loss, torch.optim.Adam, **given)
+    fit(door, module or plain_net(), dataset or work.table(), loss, optimizer, **given)
     return door.begun[0]
 
 
@@ -215,6 +215,47 @@ def test_a_decay_of_weights_in_the_loss_is_no_matter():
         return CROSS_ENTROPY(ours, theirs) + 0.1 * sum(each.square().sum() for each in module.parameters())
 
     assert asked(module=module, loss=decayed).task.n_learners == 2
+
+
+class Halved(torch.autograd.Function):
+    """Is the identity, and halves gradients above some size."""
+
+    @staticmethod
+    def forward(ctx, inputs):
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.where(gradient.abs() > 0.1, 0.5, 1.0)
+
+
+def hooked(hook):
+    def made(parameters, lr):
+        parameters = list(parameters)
+        for parameter in parameters:
+            parameter.register_hook(hook)
+        return torch.optim.Adam(parameters, lr=lr)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"loss": lambda ours, theirs: (each := squared(ours, theirs)) / each.detach()},
+        {"loss": lambda ours, theirs: CROSS_ENTROPY(Halved.apply(ours), theirs)},
+        {"optimizer": hooked(lambda gradient: gradient.clamp(-0.01, 0.01))},
+        {"optimizer": hooked(lambda gradient: gradient / gradient.norm())},
+    ],
+)
+def test_a_gradient_whose_parts_mean_something_else_is_refused(given):
+    """Where the loss is a mean, and its gradient is not: balanced losses, own backward passes, hooks that clip."""
+    assert re.match(r"gradient of the first 9 samples is \d+% off the mean of two parts of them", refused(**given))
+    assert asked(**{**given, "n_learners": 1}).task.n_learners == 1
+
+
+def test_a_hook_that_treats_each_sample_by_itself_is_no_matter():
+    assert asked(optimizer=hooked(lambda gradient: 0.5 * gradient)).task.n_learners == 2
 
 
 class Drawing(nn.Module):

@@ -13,7 +13,7 @@ from drlnb.fleet.rows.export import MetricsExport
 from drlnb.fleet.rows.tables import TABLES, from_second, pool_rows, table_rows
 from drlnb.records import round as rounds
 from drlnb.records.base import Event
-from drlnb.records.columns import leasing, swapping
+from drlnb.records.columns import batching, leasing, swapping
 from drlnb.records.columns.leasing import GradientsRestored, LeaseExpired, LeaseGranted, LeaseReleased
 from drlnb.records.common import ClockRelated
 from drlnb.records.errors import ConfigError
@@ -169,6 +169,18 @@ def test_an_empty_journal_has_empty_tables():
     assert [table_rows(Journal(streams={}), name) for name in TABLES] == [[]] * len(TABLES)
 
 
+def test_a_step_that_several_learners_share_is_a_row_with_its_budget():
+    share = batching.ComputeShare(
+        fence=Fence(1, 1), slot="s", round=1, version=1, after_timesteps=1, split=1, step=0, first=0, n=1, chunk=0,
+        lead="s", parameters="", swap=swapping.SwapOrder("all", 10, "median"),
+    )  # fmt: skip
+    step = swapping.SwapStepMeasured(t=1.0, plan_key="all", step_s=3.0, peak_bytes=9)
+    header = StreamOpened(stream="task-a-a1", machine="round", config={}, origin="simulated", version="0")
+    stream = Stream(header=header, records=(share, step), torn=False, source="a")
+    (row,) = table_rows(Journal(streams={"task-a-a1": stream}), "swapping")
+    assert row["memory_budget_bytes"] == 10
+
+
 def test_gradient_steps_under_a_budget_are_rows_with_what_was_expected():
     """The budget is that of the command that they were made by; before there is a plan nothing is expected."""
 
@@ -300,3 +312,14 @@ def test_splits_and_their_shares_are_rows_by_what_they_came_to():
     assert len(shares) == 6
     cut = {"split": 2, "member": steps.SLOW, "n_planned": 40, "n_done": 20, "finish_s": 1.5, "fate": "cut"}
     assert {key: shares[3][key] for key in cut} == cut
+
+
+@pytest.mark.parametrize("n_attempts", [1, 2])
+def test_steps_of_an_attempt_that_was_killed_before_their_round_was_committed_are_not_used(n_attempts):
+    """The second round of the first attempt is made again by the next; of a run that goes on it is being made."""
+    attempts = [[*steps.STORY, steps.COMMITTED, *steps.STORY], steps.STORY][:n_attempts]
+    rows = table_rows(steps.journal(*attempts), "batching")
+    assert [(row["attempt"], row["n_used"]) for row in rows] == [
+        *[(1, 100), (1, 80), (1, 60)],
+        *([(1, 100), (1, 80), (1, 60)] if n_attempts == 1 else [(1, 0)] * 3 + [(2, 100), (2, 80), (2, 60)]),
+    ]

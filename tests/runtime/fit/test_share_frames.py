@@ -242,7 +242,7 @@ def test_a_share_is_cut_before_or_in_its_midst(gang):
 def test_a_loss_that_is_not_finite_names_the_member_s_samples(gang, monkeypatch):
     gang.answered(gang.share, 1)
     learner = gang.slots[1].child.models["r/fit"].learner
-    monkeypatch.setattr(learner, "_loss", lambda outputs, targets: (outputs * float("nan")).mean())
+    monkeypatch.setattr(learner, "loss", lambda outputs, targets: (outputs * float("nan")).mean())
     answer, _ = gang.share(1)
     assert (answer["kind"], answer["detail"]) == ("NonFinite", "")
     assert answer["message"] == "loss is nan at step 0 (epoch 1, samples 80 to 95 of its order); update refused"
@@ -252,7 +252,7 @@ def test_a_share_that_runs_out_of_memory_once_is_made_once(gang, monkeypatch):
     """It is tried again with all other models gone: its gradient is that of one try."""
     _, wanted = gang.answered(gang.share, 1)
     learner = gang.slots[1].child.models["r/fit"].learner
-    loss, failures = learner._loss, [1]
+    loss, failures = learner.loss, [1]
 
     def scarce(outputs, targets):
         if failures:
@@ -261,7 +261,7 @@ def test_a_share_that_runs_out_of_memory_once_is_made_once(gang, monkeypatch):
             raise torch.OutOfMemoryError("too much")
         return loss(outputs, targets)
 
-    monkeypatch.setattr(learner, "_loss", scarce)
+    monkeypatch.setattr(learner, "loss", scarce)
     answer, part = gang.share(1)
     assert answer["op"] == "shared"
     assert part == wanted

@@ -94,6 +94,8 @@ def changed(t, key, value):
     return SettingChanged(t=t, key=f"batching.{key}", value=value, task="a")
 
 
+#: The round's steps count.
+COMMITTED = rounds.ParametersCommitted(t=8.0, version=2, fence=FENCE)
 #: Two steps: both in time, then one that is cut after half its share and one that is never heard of.
 STORY = (
     planned(1, 80, 20, speeds=(80.0, 20.0), predicted_s=1.5),

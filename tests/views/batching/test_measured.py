@@ -60,7 +60,7 @@ def test_splits_stand_one_after_the_other(fold):
 def test_another_attempt_is_not_drawn_on_the_clock_of_this_one():
     """Its seconds begin anew; its sizes and its samples count."""
     again = [steps.planned(1, 100, members=(FAST,)), steps.share(9.0, 1, FAST, 100), steps.closed(1, 100, 9.0)]
-    fold = fold_of(steps.journal(STORY, again))
+    fold = fold_of(steps.journal((*STORY, steps.COMMITTED), again))
     assert bars(measured.shares(fold, 12)) == [(FAST, 8.0, 9.0)]
     assert measured.ledger(fold).rows()[0] == ["used", 340, 85.0, 4]
     assert len(measured.sizes(fold).columns["points"]["x"]) == 8

@@ -66,6 +66,31 @@ def test_a_lease_that_ends_leaves_its_split_unfinished(number, n_used):
     assert of.lost == {}
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_member_that_is_given_nothing_has_no_share_that_is_open(number):
+    """An open one is of a lease that ended."""
+    part = [steps.share(1.0, 1, FAST, 3), steps.closed(1, 3, 1.0)] if number else []
+    of = splits([steps.planned(number, 3, 0), *part, *[steps.gradient(1.0, i, FAST, round=1) for i in range(3)]])
+    assert [(each[1], each[3]) for each in known(of.kept[0])] == [(3, "used"), (0, "none")]
+    assert (of.kept[0].cause, of.n_used) == ("all", 3)
+
+
+def test_steps_of_a_round_that_is_lost_are_not_used():
+    """Of two rounds of 100 + 100 + 100 samples the first is committed; the other is lost in its third step."""
+    request = steps.rounds.RequestSlot(request_id="a", round=1, n_slots=2, n_least=1, yields=False)
+    end = steps.rounds.EndTask(state="failed", reason="no")
+    for last, attempts in ((request, []), (end, []), (None, [[]])):
+        of = splits([*STORY, steps.COMMITTED, *STORY, *([last] if last else [])], *attempts)
+        assert (of.n_used, of.lost, of.n_losing) == (240, {"cut": 20, "late": 40}, {"cut": 1, "late": 1})
+        assert [(each.cause, each.n_used, each.n_lost) for each in of.kept] == [
+            ("all", 100, 0), ("cut", 80, 20), ("deadline", 60, 40), *[("lease ended", 0, 0)] * 3
+        ]  # fmt: skip
+        assert [known(each)[0][3] for each in of.kept] == ["used"] * 3 + ["not used"] * 3
+    of = splits([*STORY, steps.COMMITTED, request])
+    assert (of.n_used, of.n_closed) == (240, 3)
+    assert splits([*STORY, request]).lost == {}
+
+
 def test_a_rounds_gradient_is_whole_when_its_last_share_is_there():
     """Three collectors' shares, two of them on the fast slot; others' gradients and a second copy change nothing."""
     of = splits([

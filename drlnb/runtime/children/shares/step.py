@@ -99,7 +99,12 @@ def compute_share(
     """
     mean, module, size, stop = _Mean(), learner.module, chunk or n, first + n
     n_done = 0
-    with learner.own(keep=False), same_kernels(learner.device, learner.spec.deterministic), _undone(module) as undo:
+    with (
+        learner.own(keep=False),
+        same_kernels(learner.device, learner.spec.deterministic),
+        _undone(module, "the module") as undo,
+        _undone(learner.loss, "the loss") as undo_loss,
+    ):
         (number,) = np.random.SeedSequence((learner.spec.seed, step, first)).generate_state(1)
         seed_all(int(number))
         while n_done < n and (not n_done or goes_on()):
@@ -107,6 +112,7 @@ def compute_share(
             where = learner.where(step, part)
             loss, said = learner.gradient(step, part)
             _add(mean, module, float(loss), _denominator(said, where), where)
+            undo_loss(where)
             undo(where)
             n_done = part.stop - first
     packed = pack_gradient(module, mean.loss, mean.gradients, mean.statistics)
@@ -141,11 +147,15 @@ def _denominator(said: object, where: str) -> float:
 
 
 @contextlib.contextmanager
-def _undone(module: torch.nn.Module) -> Iterator[Callable[[str], None]]:
+def _undone(module: object, name_of: str) -> Iterator[Callable[[str], None]]:
     """Undo at the end what forward and backward passes leave in a module, and when what is yielded is called.
 
-    That one raises RuntimeError if something has changed that cannot be put together at the lead.
+    A loss may be none, and keeps nothing then.  What is yielded raises RuntimeError if something has changed that
+    cannot be put together at the lead.
     """
+    if not isinstance(module, torch.nn.Module):
+        yield lambda where: None
+        return
     before = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
     sums = sums_of(module)
 
@@ -157,7 +167,7 @@ def _undone(module: torch.nn.Module) -> Iterator[Callable[[str], None]]:
         changed += [name for name, total in sums_of(module).items() if sums.get(name) != total]
         if changed:
             raise RuntimeError(
-                f"{where}: a forward pass changes {changed[0]} of the module, and several learners can put together "
+                f"{where}: a forward pass changes {changed[0]} of {name_of}, and several learners can put together "
                 "statistics of batch normalisation alone: use n_learners=1"
             )
         _put_back(module, before)

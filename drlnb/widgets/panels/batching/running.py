@@ -23,7 +23,12 @@ __all__ = ["Batching"]
 #: Field -> key of the setting that it shows: all that are declared.
 _KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("batching.")}
 _GATHERING = ("quorum", "late", "deadline_s", "max_age_s", "steal")
-_LABELS = {"planner": "learners' planner", "collect": "collectors' planner", "deadline_s": "deadline, s"}
+_LABELS = {
+    "planner": "learners' planner",
+    "collect": "collectors' planner",
+    "deadline_s": "deadline, s",
+    "max_age_s": "max age, s",
+}
 #: Who is shown -> the splits of theirs, and the field of their planner.
 _ROLES = {"learners": ("update", "planner"), "collectors": ("collect", "collect")}
 
