@@ -34,7 +34,8 @@ def test_every_setting_of_the_rooms_can_be_changed():
     rooms = {f"leasing.{field.name}" for field in fields(LeasingSettings)}
     rooms |= {f"warmup.{field.name}" for field in fields(WarmupSettings)}
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
-    others |= {f"batching.{name}" for name in ("planner", "collect", "quorum", "deadline_s", "max_age_s", "late")}
+    gathering = ("quorum", "deadline_s", "max_age_s", "late", "steal")
+    others |= {f"batching.{name}" for name in ("planner", "collect", *gathering)}
     others |= {"distribution.plan", "placement.planner"}
     others |= {f"swapping.{name}" for name in ("planner", "memory_budget_bytes", "pin")}
     assert set(SETTINGS) == rooms | others
