@@ -100,6 +100,13 @@ def test_an_annotation_without_a_decoder_is_named():
     with pytest.raises(TypeError, match="no decoder for <class 'complex'>"):
         from_plain(Odd, {"z": 1})
 
+    @dataclass
+    class Either:
+        z: complex | int
+
+    with pytest.raises(TypeError, match="no decoder for one of"):
+        from_plain(Either, {"z": 1})
+
 
 @given(st.dictionaries(st.integers(), st.builds(Inner, st.integers(), st.none() | st.floats(allow_nan=False))))
 def test_restored_is_equal(by_number):

@@ -69,8 +69,8 @@ def paced_members(state: RoundState, slots: Sequence[str]) -> tuple[Member, ...]
 
 def joined(state: RoundState, slot: str, compute_s: float) -> None:
     """Count a slot's part of a round's minibatches as computed."""
-    if worked := state.worked.get(slot):
-        worked.n_samples, worked.compute_s = worked.n_planned, compute_s
+    worked = state.worked[slot]
+    worked.n_samples, worked.compute_s = worked.n_planned, compute_s
 
 
 def computed(state: RoundState, event: words.GradientComputed) -> None:

@@ -40,7 +40,9 @@ def assert_alike(out, other):
         assert abs(value - theirs[name]).max() <= 1e-5, name
 
 
-@pytest.mark.parametrize(("algo", "n_workers"), [("ppo", 1), ("gpf", 2)])
+@pytest.mark.parametrize(
+    ("algo", "n_workers"), [pytest.param("ppo", 1, marks=pytest.mark.slow), pytest.param("gpf", 2)]
+)
 def test_two_slots_make_the_steps_of_one(tmp_path, algo, n_workers):
     """On one node, and on two."""
     with drlnb.Fleet(slots=2, n_workers=n_workers) as fleet:

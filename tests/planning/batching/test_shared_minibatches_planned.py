@@ -3,6 +3,7 @@
 import pytest
 from round_words import Master, fence, of, only
 
+from drlnb.planning.batching import BatchPlan
 from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns import batching
@@ -12,8 +13,8 @@ from drlnb.records.journal import Stream, StreamOpened
 class Gang(Master):
     """A task of two collectors in rounds of epochs; its first round is collected and its slots are lent."""
 
-    def __init__(self, *slots, **more):
-        super().__init__(n_learners=len(slots), n_rounds=9, hold="last", **more)
+    def __init__(self, *slots, own=None, **more):
+        super().__init__(own, n_learners=len(slots), n_rounds=9, **{"hold": "last", **more})
         self.slots = slots
         self.at_version_1()
 
@@ -85,6 +86,24 @@ def test_one_slot_computes_alone():
     gang = Gang("s0", "s1")
     assert gang.round("s0", paces={"s0": 0.1}) == ()
     assert not of(batching.SplitPlanned, gang.records)
+
+
+class Alone:
+    """Gives everything to the lead."""
+
+    name = "alone"
+
+    def plan(self, view):
+        return BatchPlan(sizes=(view.n_units, *[0] * (len(view.members) - 1)))
+
+
+def test_who_has_no_part_does_not_join():
+    """Where that is everybody but the lead, it computes alone."""
+    gang = Gang("s0", "s1", own={"batching": Alone()}, planners={"hold": "last", "batching": "own:alone"})
+    out = gang.to_lease()
+    assert only(batching.SplitPlanned, out).sizes == (16, 0)
+    assert not of(batching.JoinRound, out)
+    assert (only(words.FinishRound, out).members, only(words.FinishRound, out).sizes) == ((), ())
 
 
 def test_a_member_that_dies_costs_the_round():

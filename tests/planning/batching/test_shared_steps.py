@@ -302,6 +302,42 @@ def test_a_rounds_scalars_say_what_its_splits_came_to():
     assert "batching/noise_scale" not in metrics, "infinite"
 
 
+def test_the_noise_scale_is_told_where_it_is_finite():
+    """Norms of 1.2 squared that project on the step's with .95: .95^2 x 1.2 = 1.083; variance 2.34, signal .966."""
+    gang = Gang(n_steps=1, total=1)
+    out = gang.lease("s0", "s1")
+    for order in of(batching.ComputeShare, out):
+        out = gang.share(order, norm_sq=1.2)
+    gang.applied(only(batching.ApplyGradients, out), cosines=(0.95, 0.95))
+    gang.made()
+    metrics = only(words.MetricsRecorded, gang.committed()).metrics
+    square = 1.2 * 0.95**2
+    variance = (1.2 - square) / (1 / 10 - 1 / 20)
+    assert metrics["batching/noise_scale"] == pytest.approx(variance / (square - variance / 20), abs=0.06)
+
+
+def test_steps_that_take_no_time_have_no_goodput():
+    """All at one instant, as on a clock that stands: nothing is divided by it."""
+    gang = Gang(n_steps=1, total=1)
+    out, now = gang.lease("s0", "s1"), gang.t - 1.0
+    for order in of(batching.ComputeShare, out):
+        out = gang.share(order, t=now)
+    gang.applied(only(batching.ApplyGradients, out))
+    gang.made()
+    metrics = only(words.MetricsRecorded, gang.committed()).metrics
+    assert metrics["batching/split_s"] == 0.0
+    assert "batching/goodput_hz" not in metrics
+
+
+def test_a_step_that_was_made_under_a_lost_lease_is_void():
+    """Nobody holds a lease when its word comes."""
+    gang = Gang()
+    for order in of(batching.ComputeShare, gang.lease("s0", "s1")):
+        out = gang.share(order)
+    gang.lease_lost()
+    assert not gang.applied(only(batching.ApplyGradients, out))
+
+
 def test_a_round_of_one_slot_has_no_scalars_of_splits():
     """Not those of the round before, either."""
     gang = Gang()
