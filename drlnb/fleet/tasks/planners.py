@@ -98,7 +98,7 @@ def gathered(rules: Chosen, n_learners: int, settings: Plain) -> Plain:
     n_learners
         The task's; of fewer than four learners three quarters are all.
     settings
-        What the user has given; a quorum of the user's own stays.
+        What the user has given; a quorum of the user's own stays, and steps that leave nothing out.
 
     Examples
     --------
@@ -106,9 +106,11 @@ def gathered(rules: Chosen, n_learners: int, settings: Plain) -> Plain:
     {'batching.quorum': 0.75, 'batching.late': 'drop', 'leasing.switch_limit_frac': 0.5}
     >>> gathered(chosen("patent"), 3, {}), gathered(chosen(), 4, {})
     ({}, {})
+    >>> gathered(chosen("patent"), 4, {"batching.steal": True})
+    {'batching.steal': True}
     """
     waits_for_all = Gathering(quorum=QUORUM).needed(n_learners) == n_learners
-    if not rules.patent or "batching.quorum" in settings or waits_for_all:
+    if not rules.patent or waits_for_all or {"batching.quorum", "batching.steal"} & settings.keys():
         return settings
     return {"batching.quorum": QUORUM, "batching.late": "drop", **settings}
 

@@ -104,7 +104,7 @@ def _next_split(state: RoundState, out: Out) -> None:
                 step=_step(state),
                 first=splits.base + part.first,
                 n=part.n,
-                chunk=0 if gather.gathering.is_whole and not gather.gathering.steal else chunk,
+                chunk=0 if gather.needed == len(parts) else chunk,  # nobody can be cut
                 lead=hold.lead,
                 parameters=splits.parameters,
                 swap=state.swap.state.order,
