@@ -216,6 +216,8 @@ def _observe(state: RoundState, cosine_of: Mapping[str, float]) -> None:
     sizes = {part.member: part.n for part in gather.late.values()} | {
         slot: event.n_planned for slot, event in answers.items()
     }
+    if not state.splits.base:  # who had nothing of the whole batch; what is left of one is often too little for all
+        sizes = dict.fromkeys(state.hold.slots, 0) | sizes
     warm = [slot for slot in state.hold.slots if slot in sizes and slot in state.slot_paces]
     state.slot_paces |= {slot: [] for slot, event in answers.items() if slot not in state.slot_paces and event.n_done}
     for slot in warm:

@@ -194,8 +194,12 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
             busy_s = [max(0.0, left_s - step.duration_s) for left_s in busy_s]
             for each, free_s in zip(members, step.free_s, strict=True):
                 busy_s[int(each.id)] = max(0.0, free_s - step.duration_s)
-            report = _report(split, plan.sizes, true, step.duration_s, gang)
-            gradients = gradient_scalars(step.used, step.free_s, gang.noise_scale)
+            # Of what is left of a batch is often too little for all: who had none of it was not idle.
+            told = [i for i, n in enumerate(plan.sizes) if n or not goes_on]
+            sizes, shared = [plan.sizes[i] for i in told], [true[i] for i in told]
+            report = _report(split, sizes, shared, step.duration_s, gang)
+            used, free_s = [step.used[i] for i in told], [step.free_s[i] for i in told]
+            gradients = gradient_scalars(used, free_s, gang.noise_scale)
             memory = BATCHING.observe(asked, memory, replace(report, **gradients))
             yield played
             left, goes_on = step.n_lost if gang.steal else 0, True

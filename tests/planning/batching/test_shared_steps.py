@@ -438,6 +438,27 @@ def test_2_15_what_a_slow_member_has_not_begun_is_done_by_all():
     assert gang.replayed().difference is None
 
 
+def test_who_has_no_share_for_long_is_probed_and_who_had_none_of_a_rest_was_not_idle():
+    """Trap 7: a slot that is so slow that the other one is done before its first sample has one again, to be measured.
+
+    Of 15 samples that are left of a step the first slot takes all: that says nothing of the other one.
+    """
+    gang = Gang(n_steps=99, total=99, n_samples=40, batch_size=20)
+    out = gang.lease("s0", "s1")
+    for _ in range(2):
+        for order in of(batching.ComputeShare, out):
+            out = gang.share(order, speeds={"s0": 100.0, "s1": 0.1})
+        out = gang.applied(only(batching.ApplyGradients, out))
+    for _ in range(4):
+        orders = of(batching.ComputeShare, out)
+        for order in orders:
+            out = gang.share(order, speeds={"s0": 100.0, "s1": 0.1})
+        out = gang.applied(only(batching.ApplyGradients, out))
+    assert plans(gang.records)[2:7] == [(20, 0), (19, 1), (20, 0), (20, 0), (19, 1)]
+    memory = gang.machine.state.memories["batching:jump-reset"]
+    assert memory["s1"]["n_wait"] == 2
+
+
 def test_members_that_end_about_together_are_not_cut():
     """15 % of the first one's time is enough."""
     gang = Gang(n_steps=2, total=2, batching={"steal": True})
