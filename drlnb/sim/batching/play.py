@@ -198,8 +198,8 @@ def play_splits(trace: Trace, planner: str | AnyPlanner, gang: Gang | None = Non
             told = [i for i, n in enumerate(plan.sizes) if n or not goes_on]
             sizes, shared = [plan.sizes[i] for i in told], [true[i] for i in told]
             report = _report(split, sizes, shared, step.duration_s, gang)
-            used, free_s = [step.used[i] for i in told], [step.free_s[i] for i in told]
-            gradients = gradient_scalars(used, free_s, gang.noise_scale)
+            used, ages_s = [step.used[i] for i in told], [step.free_s[i] for i in told]
+            gradients = gradient_scalars(used, ages_s, gang.noise_scale)
             memory = BATCHING.observe(asked, memory, replace(report, **gradients))
             yield played
             left, goes_on = step.n_lost if gang.steal else 0, True
