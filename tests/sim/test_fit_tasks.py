@@ -15,6 +15,7 @@ from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.pool import Pool
 from drlnb.sim.training.task import Task
 from drlnb.views.fleet import tasks as table_of
+from drlnb.views.folds.fold import fold_of
 from drlnb.views.learning import curves
 from drlnb.views.rounds import anatomy
 
@@ -93,6 +94,21 @@ def test_two_gangs_share_two_slots_and_each_step():
         assert replay(stream).difference is None
     assert {len(grant.slots) for grant in pool.host.stream.of(leasing.LeaseGranted) if grant.round} == {2}
     assert replay(pool.host.stream).difference is None
+
+
+def test_the_work_of_shared_steps_is_in_the_picture_of_leases():
+    """Seconds that slots computed are those of all shares, and of what was made of them."""
+    data = {"n_learners": 2, "n_samples": 36, "batch_size": 8}
+    pool, tasks = run("last", n_slots=2, config={**FIT, **data})
+    streams = [pool.host.stream, *(stream for task in tasks for stream in task.streams)]
+    fold = fold_of(Journal(streams={stream.header.stream: stream for stream in streams}))
+    for task in tasks:
+        (stream,) = task.streams
+        shares = sum(share.compute_s for share in stream.of(batching.ShareComputed))
+        made = sum(ready.elapsed_s for ready in stream.of(words.ParametersReady))
+        attempt = fold.tasks[task.name].latest
+        assert shares > 3 * made
+        assert float(attempt.work["elapsed"].sum()) == pytest.approx(shares + made)
 
 
 def test_rounds_end_with_the_epoch_and_after_about_two_seconds():

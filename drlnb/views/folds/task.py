@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from drlnb.records import round as of_round
-from drlnb.records.columns import leasing, warmup
+from drlnb.records.columns import batching, leasing, warmup
 from drlnb.records.common import SettingChanged
 from drlnb.records.journal import StreamOpened
 from drlnb.views.folds.entries import Rules, folds, handlers_of
@@ -119,11 +119,20 @@ class Attempt:
             n = len(self.rounds)
             self.evaluations.append((int(self.rounds.get(n - 1, "n_timesteps")) if n else 0, event))
 
-    def _worked(self, event: of_round.GradientComputed | of_round.ParametersReady, t: float) -> None:
-        if math.isfinite(event.elapsed_s) and event.elapsed_s > 0:
-            name = event.slot if isinstance(event, of_round.GradientComputed) else self.lead
+    def _worked(
+        self,
+        event: of_round.GradientComputed
+        | of_round.ParametersReady
+        | batching.ShareComputed
+        | batching.GradientsApplied
+        | batching.RoundJoined,
+        t: float,
+    ) -> None:
+        seconds = event.compute_s if isinstance(event, batching.ShareComputed) else event.elapsed_s
+        if math.isfinite(seconds) and seconds > 0:
+            name = self.lead if isinstance(event, of_round.ParametersReady | batching.GradientsApplied) else event.slot
             slot = self.slots.setdefault(name, len(self.slots))
-            self.work.append(t, event.elapsed_s, event.fence.epoch, event.fence.token, slot)
+            self.work.append(t, seconds, event.fence.epoch, event.fence.token, slot)
             if len(self.work) >= 2 * _WORK:
                 self.work.take(slice(self._cut(), None))
 
