@@ -15,8 +15,11 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["code_in", "culprit", "display_name", "holds_code", "named", "pack", "unpack"]
+__all__ = ["code_in", "culprit", "display_name", "holds_code", "is_kept", "keep", "named", "pack", "unpack"]
 
+#: What stands for a value that stays in this process, in front of its number; no base64 has it.
+_HERE = "here:"
+_KEPT: dict[str, object] = {}
 #: How deep :func:`culprit` looks into objects: a closure's attribute's attribute.
 _DEPTH = 4
 
@@ -50,14 +53,30 @@ def pack(value: object) -> str:
         raise ValueError(f"{display_name(value)} cannot travel to another process: {where} ({reason})") from error
 
 
+def keep(value: object) -> str:
+    """Return a text for a value that cannot travel: :func:`unpack` gives it back in this process alone."""
+    text = f"{_HERE}{len(_KEPT)}"
+    _KEPT[text] = value
+    return text
+
+
+def is_kept(text: str | None) -> bool:
+    """Whether a text is one of :func:`keep`."""
+    return text is not None and text.startswith(_HERE)
+
+
 def unpack(text: str) -> Any:  # whatever was packed
     """Rebuild what :func:`pack` made; runs code, so only for text that this user wrote.
 
     Raises
     ------
     ValueError
-        If the text is damaged, or needs a module that cannot be imported here.
+        If the text is damaged, needs a module that cannot be imported here, or stands for a value of another process.
     """
+    if is_kept(text):
+        if text not in _KEPT:
+            raise ValueError("lives in the process that made it alone: it could not be copied")
+        return _KEPT[text]
     try:
         return pickle.loads(base64.b64decode(text, validate=True))
     except Exception as error:  # unpickling runs foreign code, which may raise anything

@@ -31,6 +31,7 @@ __all__ = [
     "is_image",
     "normalised_rows",
     "part_spaces",
+    "scalar",
     "vector_width",
 ]
 
@@ -78,6 +79,17 @@ def fitting(
     if not np.can_cast(array.dtype, dtype, "same_kind") and not (choices and array.dtype.kind in "iu"):
         raise EnvError(f"returned an observation{quoted} of type {array.dtype}, its space says {dtype}")
     return array
+
+
+def scalar(value: object) -> float:
+    """Return a reward as a number: an array of one element is one, too.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none.
+    """
+    return float(value.item() if isinstance(value, np.ndarray) else value)  # type: ignore[arg-type]  # it raises
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,8 +230,7 @@ class EvalCallback(EventCallback):
 
 
 def _elsewhere(spec: RlWork, env: object) -> dict[str, object]:
-    copies = getattr(env, "envs", None)  # of a vector environment
-    there = moved(spec, copies[0] if copies else env)
+    there = moved(spec, env)
     sources = [{key: getattr(each, key) for key in SOURCE_KEYS} for each in (spec, there)]
     return {} if sources[0] == sources[1] else {"eval_source": sources[1]}
 

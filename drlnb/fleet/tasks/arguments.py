@@ -3,9 +3,11 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
 from drlnb.records.errors import ConfigError, EnvError, nearest
@@ -116,9 +118,11 @@ def described(algo: str, given: Row) -> RlWork:
     """
     from drlnb.rl.envs.make import probe
 
-    name, factory, kwargs = _environment(given.pop("env"), given.pop("env_kwargs", None))
+    name, factory, kwargs, n_given = _environment(given.pop("env"), given.pop("env_kwargs", None))
     wrappers = read_wrappers(given.pop("env_wrappers", None))
-    seed, n_envs = given.pop("seed", None), given.pop("n_envs", 1)
+    seed, n_envs = given.pop("seed", None), given.pop("n_envs", n_given or 1)
+    if n_given not in {None, n_envs}:
+        raise EnvError(f"{n_given} environments are given, n_envs={n_envs} asks for another number: leave it out")
     processes = {"n_collectors": given.pop("n_collectors", None), "n_learners": given.pop("n_learners", 1)}
     as_given = {key: given.pop(key) for key in _GIVEN if key in given}
     given["policy_kwargs"] = given.pop("policy_kwargs", None) or {}
@@ -174,7 +178,7 @@ def moved(spec: RlWork, env: object) -> RlWork:
     """
     from drlnb.rl.envs.make import probe
 
-    name, factory, kwargs = _environment(env, None)
+    name, factory, kwargs, _ = _environment(env, None)
     other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
     for field, space in probe(other).items():
         wanted = getattr(spec, field)
@@ -183,39 +187,50 @@ def moved(spec: RlWork, env: object) -> RlWork:
     return other
 
 
-def _environment(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
-    """Return an environment's id or name, its factory as text (None for an id), and its constructor's arguments.
+class _Source(NamedTuple):
+    """Where the environments of a model come from."""
+
+    name: str
+    #: As text; None: the name is an id.
+    factory: str | None
+    kwargs: Row
+    #: How many were given; None: one, or a way to make any number.
+    n_envs: int | None
+
+
+def _environment(env: object, env_kwargs: Plain | None) -> _Source:
+    """Return where environments come from.
 
     Parameters
     ----------
     env
-        An id, a class or function that returns an environment, or an environment of ``gymnasium.make``; that one is
-        not used itself: collectors make their own.
+        An id, a class or function that returns an environment (a function may take the number of the copy), or an
+        environment that was made, or several; these are not used themselves: collectors make their own.
     env_kwargs
         Arguments of the constructor.
 
     Raises
     ------
     EnvError
-        If it is something else, or cannot travel to other processes.
+        If it is something else, or several that cannot travel to other processes.
     """
     made = not isinstance(env, type) and hasattr(env, "step") and hasattr(env, "reset")
     if isinstance(env, str) or (callable(env) and not made):
         name, factory = source_of(env)
-        return name, factory, dict(env_kwargs or {})
-    return _made_before(env, env_kwargs)
+        return _Source(name, factory, dict(env_kwargs or {}), None)
+    from drlnb.rl.envs.given import kept, taken_apart
+    from drlnb.rl.pickled import keep
 
-
-def _made_before(env: object, env_kwargs: Plain | None) -> tuple[str, str | None, Row]:
-    import gymnasium
-
-    from drlnb.rl.envs.given import taken_apart
-
-    if hasattr(env, "num_envs"):
-        raise EnvError(f"{type(env).__name__} holds several environments: pass the id, and n_envs={env.num_envs}")
-    if not isinstance(env, gymnasium.Env):
-        raise EnvError(f"env must be an environment's id, a class or a function, got {env!r}")
+    taken = taken_apart(env)
     if env_kwargs:
         raise EnvError("env_kwargs are for an id or a class; this environment is made already")
-    name, make, kwargs = taken_apart(env)
-    return (source_of(name)[0], None, kwargs) if make is None else (name, source_of(make)[1], kwargs)
+    if taken.make is None:
+        return _Source(*source_of(taken.name), taken.kwargs, taken.n_envs)
+    try:
+        factory = source_of(taken.make)[1]
+    except EnvError:
+        if taken.n_envs not in {None, 1}:
+            raise
+        say(f"{taken.name} cannot be copied, so it trains in this process")
+        factory = keep(kept(env))
+    return _Source(taken.name, factory, taken.kwargs, taken.n_envs)

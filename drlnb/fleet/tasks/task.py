@@ -295,24 +295,24 @@ def complete_spec(
 
 
 def source_of(env: str | Callable[..., object]) -> tuple[str, str | None]:
-    """Return an environment's id or display name, and its factory as text.
+    """Return an environment's id or display name, and its factory as text; what a script registers travels with it.
 
     Raises
     ------
     EnvError
-        If a factory cannot travel, or an id is known to this process only.
+        If a factory cannot travel.
     """
-    if isinstance(env, str):
-        registry = getattr(sys.modules.get("gymnasium"), "registry", {})
-        entry = getattr(registry.get(env), "entry_point", "")
-        module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
-        if module == "__main__":
-            raise EnvError(f"{env} is registered in this process only: use module:{env}, or pass the factory")
-        return env, None
+    make: Callable[..., object] | None = None if isinstance(env, str) else env
+    if isinstance(env, str) and "gymnasium" in sys.modules:  # else nobody has registered anything
+        from drlnb.rl.envs.suites import registered_here
+
+        make = registered_here(env)
+    if make is None:
+        return str(env), None
     from drlnb.rl.pickled import display_name, pack
 
     try:
-        return display_name(env), pack(env)
+        return env if isinstance(env, str) else display_name(env), pack(make)
     except ValueError as error:
         raise EnvError(str(error)) from error
 

@@ -29,7 +29,7 @@ from drlnb.rl.envs.snapshots import freeze, restorable, thaw
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.normalise import Moments, continued_var, scale
-from drlnb.rl.rows import fitting, form_of
+from drlnb.rl.rows import fitting, form_of, scalar
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 
@@ -77,7 +77,7 @@ class Collector:
         self._gamma = float(spec.hyperparameters.get("gamma", 0.99))
         self._noise = NoiseStreams(spec.seed, ACT, indices)
         #: Whether its environments can be frozen and thawed exactly.
-        self.restorable = restorable(spec) if spec.can_snapshot is None else spec.can_snapshot
+        self.restorable = restorable(spec, index=indices[0]) if spec.can_snapshot is None else spec.can_snapshot
         self._round = 0
         n = len(indices)
         adjacent = indices[-1] - indices[0] + 1 == n
@@ -89,7 +89,7 @@ class Collector:
         #: Which actions are allowed, a row per environment of the task; None: all, always.
         self._masks = np.ones((spec.n_envs, self.actor.head.width), np.bool_) if uses_masks(spec) else None
         #: Its environments, in the order of their indices.
-        self.envs: list[gymnasium.Env] = [make_env(spec) for _ in indices]
+        self.envs: list[gymnasium.Env] = [make_env(spec, index=index) for index in indices]
         self._mask_of = [MaskSource(env, self.actor.head) for env in self.envs]
         for column, index in enumerate(indices):
             self._start(column, reset_seed(spec.seed, ENV, index))
@@ -232,7 +232,7 @@ class Collector:
             for column, env in enumerate(self.envs):
                 answer = env.step(taken[column])
                 obs, raw, terminated, truncated, info = answer
-                reward = float(raw)
+                reward = raw if type(raw) is float else scalar(raw)
                 run.rewards.append(reward)
                 returns[column] += reward
                 lengths[column] += 1

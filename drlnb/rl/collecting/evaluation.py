@@ -19,6 +19,7 @@ from drlnb.rl.envs.make import make_env, probe
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.heads import Head
+from drlnb.rl.rows import scalar
 from drlnb.rl.seeding import EVAL, generator, reset_seed
 
 __all__ = ["Evaluation", "evaluate", "evaluate_parameters"]
@@ -153,7 +154,7 @@ def evaluate_parameters(
     actor.load(parameters)
     key = spec.seed if seed is None else seed
     n_rows = min(n_episodes, _MOST_ENVS)
-    made = [] if envs else [make_env(spec) for _ in range(n_rows)]
+    made = [] if envs else [make_env(spec, index=spec.n_envs + i) for i in range(n_rows)]
     playing = made or envs[: next(n for n in (8, 4, 2, 1) if n <= len(envs))]
     try:
         return _play(spec, actor, playing[:n_rows], key, n_episodes, deterministic, on_step or (lambda: None))
@@ -196,7 +197,7 @@ class _Player:
     def step(self, action: object) -> bool:
         """Step; return whether the episode has ended, or is cut."""
         self.obs, reward, terminated, truncated, self._info = self._env.step(action)
-        self.total += float(reward)
+        self.total += scalar(reward)
         self.length += 1
         cut = self.length >= self._most
         if self._tally is None or not (terminated or truncated or cut):

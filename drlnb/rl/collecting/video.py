@@ -19,6 +19,7 @@ from drlnb.rl.envs.make import Source, describe, make_env, read_source
 from drlnb.rl.envs.masks import MaskSource, uses_masks
 from drlnb.rl.envs.wrappers import tally_of
 from drlnb.rl.heads import Head
+from drlnb.rl.rows import scalar
 from drlnb.rl.seeding import EVAL, reset_seed
 
 __all__ = ["Episode", "Policy", "record_episode"]
@@ -177,7 +178,7 @@ def _play(policy: Policy, env: gymnasium.Env, name: str, seed: int, deterministi
         allowed = {} if masks is None else {"action_masks": masks(info)}
         action, _ = policy.predict(obs, deterministic=deterministic, **allowed)
         obs, reward, terminated, truncated, info = env.step(action)
-        total += float(reward)
+        total += scalar(reward)
         length += 1
         film.shoot(last=bool(terminated or truncated or length == max_steps))
     return Episode(

@@ -1,55 +1,153 @@
-"""Read off an environment that the caller has made how to make another one: arguments, time limit, wrappers."""
+"""Read off environments that the caller has made how to make others: arguments, time limits, wrappers, copies."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.wrappers import TimeLimit
 
 from drlnb.records.base import Facts, Row
 from drlnb.records.errors import EnvError
 
-__all__ = ["taken_apart"]
+__all__ = ["Taken", "kept", "taken_apart"]
 
-#: Arguments and wrappers that have no part in training.
-_NOT_OURS, _LOOK_ON = {"render_mode"}, {"PassiveEnvChecker", "OrderEnforcing", "RecordEpisodeStatistics", "Monitor"}
+#: Wrappers that have no part in training: they look on, or do what collectors do themselves.
+_LOOK_ON = {"PassiveEnvChecker", "OrderEnforcing", "RecordEpisodeStatistics", "Monitor", "Autoreset", "HumanRendering"}
+#: The same around several environments; images are taken with their channels wherever these are.
+_LOOK_ON_SEVERAL = {"VecMonitor", "VecCheckNan", "VecTransposeImage", "VecVideoRecorder", "RecordEpisodeStatistics"}
+_NORMALISING = {"VecNormalize", "NormalizeObservation", "NormalizeReward"}
+#: Arguments of ``gymnasium.make_vec`` that its specs hold.
+_OF_SEVERAL = {"num_envs", "vectorization_mode", "vector_kwargs", "wrappers"}
+#: Wrappers that need pictures.
+_DRAWING = {"RecordVideo", "RenderCollection", "AddRenderObservation"}
+#: Class of a wrapper, and its arguments.
+_Layer = tuple[Callable[..., gymnasium.Env], Facts]
 
 
-def taken_apart(env: gymnasium.Env) -> tuple[str, Callable[..., gymnasium.Env] | None, Row]:
-    """Return an environment's id, a function that makes another one like it, and the arguments of its constructor.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """How to make environments like those that were given."""
+
+    #: Id, or the name of the environment's class.
+    name: str
+    #: Makes the copy of a number; None: ``gymnasium.make`` of name and arguments is enough.
+    make: Callable[..., gymnasium.Env] | None = None
+    #: Arguments of the constructor.
+    kwargs: Row = field(default_factory=dict)
+    #: How many there were; None: a single one, which says nothing.
+    n_envs: int | None = None
+
+
+def taken_apart(env: object) -> Taken:
+    """Return how to make environments like one, or like the several of a vector environment.
 
     Parameters
     ----------
     env
-        As the caller made it; it is not changed.
-
-    Returns
-    -------
-    tuple
-        Without a function ``gymnasium.make`` of id and arguments is enough: there are no wrappers but time limits.
+        As the caller made it, which is not changed: of ``gymnasium.make``, an object of the caller's own class, which
+        is copied as it stands, or several of these as gymnasium's and Stable-Baselines3's vector environments hold
+        them.
 
     Raises
     ------
     EnvError
-        If ``gymnasium.make`` did not make it, or a wrapper does not tell its arguments.
+        If it is none, or several that do not tell what they were made with, or one of their wrappers is for several.
     """
-    spec, bare = env.spec, env.unwrapped.spec
-    if spec is None or bare is None:
-        name = type(env.unwrapped).__name__
-        raise EnvError(f"{name} was not made by gymnasium.make: pass its class, or a function that returns it")
-    kwargs = {key: value for key, value in spec.kwargs.items() if key not in _NOT_OURS}
-    layers, registered = _layers(env), gymnasium.registry.get(spec.id, bare)
-    if registered.additional_wrappers or not all(isinstance(layer, TimeLimit) for layer in layers):
-        wrappers = [(type(layer), _arguments(layer)) for layer in layers]
-        return spec.id, partial(_made, replace(bare, kwargs=kwargs), wrappers), {}
-    limit = min((_arguments(layer)["max_episode_steps"] for layer in layers), default=None)
-    return (
-        spec.id,
-        None,
-        kwargs if limit == registered.max_episode_steps else kwargs | {"max_episode_steps": limit or -1},
-    )
+    if hasattr(env, "num_envs"):
+        return _several(env, int(env.num_envs))
+    if not isinstance(env, gymnasium.Env):
+        raise EnvError(f"env must be an environment's id, a class or a function, got {env!r}")
+    spec, bare, layers = env.spec, env.unwrapped.spec, _layers(env)
+    if spec is None or bare is None or not all("_saved_kwargs" in vars(layer) for layer in layers):
+        own: gymnasium.Env = env
+        while isinstance(own, gymnasium.Wrapper) and type(own).__name__ in _LOOK_ON:
+            own = own.env
+        return Taken(name=type(own.unwrapped).__name__, make=partial(_copy, own))
+    return _registered(replace(bare, kwargs=spec.kwargs), [(type(layer), _arguments(layer)) for layer in layers])
+
+
+def kept(env: object) -> Callable[..., gymnasium.Env]:
+    """Return what gives an environment that cannot be copied: itself, as often as it is wanted, never closed."""
+    return partial(_itself, env)
+
+
+# -------------------------------------------------------------------- several
+def _several(env: object, n_envs: int) -> Taken:
+    """Return how to make the environments of a vector environment."""
+    frames: list[_Layer] = []
+    while inner := getattr(env, "venv", None) or (isinstance(env, gymnasium.vector.VectorWrapper) and env.env):
+        name = type(env).__name__
+        if name in _NORMALISING:
+            raise EnvError(f"{name} is a setting here: give the environments without it, and normalize=True")
+        if name == "VecFrameStack":
+            from drlnb.rl.envs.wrapper_classes import FrameStack
+
+            frames.append((FrameStack, {"n_stack": attrgetter("stacked_obs.n_stack")(env)}))
+        elif name not in _LOOK_ON_SEVERAL:
+            raise EnvError(
+                f"{name} goes around several environments: give the id or a function, n_envs={n_envs}, and in "
+                "env_wrappers what goes around one"
+            )
+        env = inner
+    copies = list(_copies(env))
+    taken = copies[0]
+    if any(_key(each) != _key(taken) for each in copies):
+        taken = Taken(name=taken.name, make=partial(_copy_of, copies))
+    if frames:
+        taken = Taken(name=taken.name, make=partial(_wrapped, taken, frames[::-1]))
+    return replace(taken, n_envs=n_envs)
+
+
+def _copies(env: object) -> Iterator[Taken]:
+    """Yield how to make each environment of a bare vector environment; one stands for all that are alike."""
+    spec = getattr(env, "spec", None)
+    name = type(env).__name__ if spec is None else spec.id
+    if envs := getattr(env, "envs", None):
+        yield from map(taken_apart, envs)
+    elif functions := getattr(env, "env_fns", None):
+        yield Taken(name=name, make=partial(_called, tuple(functions)))
+    elif hasattr(env, "get_attr"):  # Stable-Baselines3's processes
+        yield from map(partial(_by_spec, name), env.get_attr("spec"))
+    else:
+        kwargs = {} if spec is None else {key: value for key, value in spec.kwargs.items() if key not in _OF_SEVERAL}
+        yield _by_spec(name, spec and replace(spec, kwargs=kwargs))
+
+
+def _by_spec(name: str, spec: EnvSpec | None) -> Taken:
+    untold = f"{name} does not tell what its environments were made with: pass their function, and n_envs"
+    if spec is None:
+        raise EnvError(untold)
+    registered = gymnasium.registry.get(spec.id, spec)
+    own = spec.additional_wrappers[len(registered.additional_wrappers) :]
+    layers: list[_Layer] = [(TimeLimit, {"max_episode_steps": n}) for n in [spec.max_episode_steps] if n]
+    layers += [(load_env_creator(each.entry_point), each.kwargs) for each in own if each.name not in _LOOK_ON]
+    if any(each.kwargs is None for each in own if each.name not in _LOOK_ON):
+        raise EnvError(untold)
+    return _registered(replace(spec, additional_wrappers=registered.additional_wrappers), layers)
+
+
+def _key(taken: Taken) -> object:
+    """Return what two environments have in common that are made alike."""
+    if taken.make is None:
+        return taken.name, taken.kwargs
+    return (taken.name, taken.make.args) if isinstance(taken.make, partial) and taken.make.func is _made else taken
+
+
+# -------------------------------------------------------------------- one
+def _registered(bare: EnvSpec, layers: Sequence[_Layer]) -> Taken:
+    """Return how to make a registered environment with its wrappers, innermost first."""
+    drawn = any(kind.__name__ in _DRAWING for kind, _ in layers)
+    kwargs = {key: value for key, value in bare.kwargs.items() if key != "render_mode" or drawn}
+    registered = gymnasium.registry.get(bare.id, bare)
+    if registered.additional_wrappers or not all(kind is TimeLimit for kind, _ in layers):
+        return Taken(name=bare.id, make=partial(_made, replace(bare, kwargs=kwargs), tuple(layers)))
+    limit = min((each["max_episode_steps"] for _, each in layers), default=None)
+    same = limit == registered.max_episode_steps
+    return Taken(name=bare.id, kwargs=kwargs if same else kwargs | {"max_episode_steps": limit or -1})
 
 
 def _layers(env: gymnasium.Env) -> list[gymnasium.Wrapper]:
@@ -63,16 +161,62 @@ def _layers(env: gymnasium.Env) -> list[gymnasium.Wrapper]:
 
 def _arguments(layer: gymnasium.Wrapper) -> Facts:
     """Return what a wrapper was made with, as gymnasium's ``RecordConstructorArgs`` keeps it."""
-    saved = vars(layer).get("_saved_kwargs")
-    if saved is None:
-        name = type(layer).__name__
-        raise EnvError(f"wrapper {name} does not tell what it was made with: pass a function that makes all of it")
-    return {key: value for key, value in saved.items() if key != "env"}
+    return {key: value for key, value in vars(layer)["_saved_kwargs"].items() if key != "env"}
 
 
-def _made(bare: EnvSpec, wrappers: Sequence[tuple[type, Facts]], **kwargs: object) -> gymnasium.Env:
+# -------------------------------------------------------------------- what makes them, elsewhere
+def _made(bare: EnvSpec, wrappers: Sequence[_Layer], index: int, **kwargs: object) -> gymnasium.Env:
     """Make an environment in its wrappers; those that its own constructor puts around are there already."""
     made = gymnasium.make(bare, **kwargs)
     for kind, arguments in wrappers[len(_layers(made)) :]:
+        if kind.__name__ != "RecordVideo" or index == 0:  # one copy makes the videos: all would write the same files
+            made = kind(made, **arguments)
+    return made
+
+
+def _copy(env: gymnasium.Env, index: int, render_mode: str | None = None) -> gymnasium.Env:
+    """Return a caller's own environment, which was copied to get here; generators of further copies are their own."""
+    held = vars(env.unwrapped)
+    if render_mode is not None:
+        held["render_mode"] = render_mode
+    for name, value in held.items() if index else ():
+        if isinstance(value, np.random.Generator):
+            held[name] = np.random.default_rng([index, value.bit_generator.random_raw()])
+        elif isinstance(value, np.random.RandomState):
+            value.seed([index, value.randint(2**31)])
+    return env
+
+
+def _itself(env: gymnasium.Env, index: int) -> gymnasium.Env:
+    if index:
+        name = type(env.unwrapped).__name__
+        raise EnvError(f"{name} cannot be copied, so there is one of it alone: pass its class, or a function")
+    return _StaysOpen(env)
+
+
+class _StaysOpen(gymnasium.Wrapper):
+    """An environment of the caller's, who closes it."""
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+def _called(functions: Sequence[Callable[[], gymnasium.Env]], index: int) -> gymnasium.Env:
+    return functions[index % len(functions)]()
+
+
+def _copy_of(copies: Sequence[Taken], index: int, **kwargs: object) -> gymnasium.Env:
+    return _make(copies[index % len(copies)], index, **kwargs)
+
+
+def _wrapped(taken: Taken, layers: Sequence[_Layer], index: int, **kwargs: object) -> gymnasium.Env:
+    made = _make(taken, index, **kwargs)
+    for kind, arguments in layers:
         made = kind(made, **arguments)
     return made
+
+
+def _make(taken: Taken, index: int, **kwargs: object) -> gymnasium.Env:
+    if taken.make is None:
+        return gymnasium.make(taken.name, disable_env_checker=True, **taken.kwargs, **kwargs)
+    return taken.make(index, **taken.kwargs, **kwargs)

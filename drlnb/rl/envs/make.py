@@ -7,6 +7,7 @@ steps, so that a wrong name or a broken contract is reported at once, in words.
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from math import isfinite
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from drlnb.rl.envs.masks import MaskSource, allowed_action, uses_masks
 from drlnb.rl.envs.suites import prepare
 from drlnb.rl.envs.wrappers import make_options, wrap
 from drlnb.rl.heads import Head
-from drlnb.rl.rows import FLAT, RowForm, fitting
+from drlnb.rl.rows import FLAT, RowForm, fitting, scalar
 
 __all__ = ["Source", "describe", "make_env", "probe", "read_source"]
 
@@ -55,7 +56,7 @@ def read_source(source: Source) -> _Source:
     return _Source(str(plain["env"]), plain.get("env_factory"), dict(kwargs), wrappers)
 
 
-def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env:
+def make_env(source: Source, *, index: int = 0, render_mode: str | None = None) -> gymnasium.Env:
     """Build one environment without gymnasium's passive checker (the probe has looked).
 
     Parameters
@@ -63,6 +64,8 @@ def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env
     source
         A registered id, also ``module:Id-v0``; a task; or a mapping with its ``env`` and what else of
         :data:`drlnb.records.spec.SOURCE_KEYS` it has.
+    index
+        Its number among all copies: a function that needs exactly one argument is given it (as for a port of its own).
     render_mode
         How it is drawn; None: as in the source.
 
@@ -81,7 +84,7 @@ def make_env(source: Source, *, render_mode: str | None = None) -> gymnasium.Env
     with _named(env, "its constructor"):
         try:
             if factory is not None:
-                return _as_rows(wrap(_built(env, factory, kwargs), wrappers))
+                return _as_rows(wrap(_built(env, factory, kwargs, index), wrappers))
             prepare(env)
             made = gymnasium.make(env, disable_env_checker=True, **{**make_options(env, wrappers), **kwargs})
             return _as_rows(wrap(made, wrappers))
@@ -131,17 +134,31 @@ def _as_rows(made: gymnasium.Env) -> gymnasium.Env:
     return made
 
 
-def _built(env: str, factory: str, kwargs: Facts) -> gymnasium.Env:
+def _built(env: str, factory: str, kwargs: Facts, index: int) -> gymnasium.Env:
     from drlnb.rl.pickled import unpack  # here, so that cloudpickle loads only where a factory travelled
 
     try:
         build = unpack(factory)
     except ValueError as error:
         raise EnvError(f"the factory of {env} {error}") from error
-    made = build(**kwargs)
+    made = build(index, **kwargs) if _takes_index(build, kwargs) else build(**kwargs)
     if not isinstance(made, gymnasium.Env):
         raise EnvError(f"the factory of {env} must return a gymnasium.Env, got {type(made).__name__}")
     return made
+
+
+def _takes_index(build: object, kwargs: Facts) -> bool:
+    """Whether a function needs one argument, beside those that it is given; a class says itself what it lacks."""
+    if isinstance(build, type) or not callable(build):
+        return False
+    try:
+        parameters = signature(build).parameters.values()
+    except (TypeError, ValueError):  # some callables of C have none
+        return False
+    at = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return (
+        sum(each.default is Parameter.empty and each.kind in at and each.name not in kwargs for each in parameters) == 1
+    )
 
 
 def _unknown(env: str) -> str:
@@ -251,7 +268,7 @@ def _walk(env: str, made: gymnasium.Env, masks: MaskSource | None) -> None:
         obs, reward, terminated, truncated, info = answer
         _check_obs(env, f"step {step}", obs, made.observation_space)
         with _named(env, f"step {step} (its reward {reward!r} must be a number)"):
-            number = float(reward)
+            number = scalar(reward)
         if not isfinite(number):
             raise EnvError(f"{env}: step {step} returned the reward {number}")
         if terminated or truncated:

@@ -54,12 +54,12 @@ def _behave_alike(first: gymnasium.Env, second: gymnasium.Env, info: Facts) -> b
     return np.array_equal(first.reset()[0], second.reset()[0])
 
 
-def restorable(source: Source) -> bool:
+def restorable(source: Source, *, index: int = 0) -> bool:
     """Return whether snapshots of this environment can be trusted.
 
     Parameters
     ----------
-    source
+    source, index
         As of :func:`drlnb.rl.envs.make.make_env`.
 
     Returns
@@ -67,7 +67,7 @@ def restorable(source: Source) -> bool:
     bool
         True if a copy taken after 7 random steps answers 5 equal actions and a reset exactly as the original does.
     """
-    original = make_env(source)
+    original = make_env(source, index=index)
     copy = None
     try:
         original.action_space.seed(0)

@@ -4,12 +4,18 @@ Atari games are known to gymnasium only after ``ale_py`` was imported; MuJoCo's 
 physics is not.  Asked before ``gymnasium.make``, so that the answer is a pip line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import entry_points
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from drlnb.records.errors import MissingExtra
 
-__all__ = ["is_atari", "prepare"]
+if TYPE_CHECKING:
+    import gymnasium
+
+__all__ = ["is_atari", "prepare", "registered_here"]
 
 #: Extra -> the module that it brings, and where gymnasium keeps the environments that need it.
 _EXTRAS: Mapping[str, tuple[str, str]] = {
@@ -53,6 +59,24 @@ def prepare(env: str) -> None:
         raise MissingExtra(f'{env} needs {_EXTRAS[extra][0]}; install it with: pip install "drlnb[{extra}]"')
     if extra == "atari":
         _register_games(env)
+
+
+def registered_here(env: str) -> "Callable[..., gymnasium.Env] | None":
+    """Return what makes an environment that this process alone knows by its id; None: all know it, or nobody.
+
+    Whatever imports gymnasium knows its own environments and those of packages that say so by an entry point.
+    """
+    import gymnasium
+
+    spec = gymnasium.registry.get(env)
+    if spec is None:
+        return None
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    everywhere = {"gymnasium", "drlnb", "ale_py", *(each.module for each in entry_points(group="gymnasium.envs"))}
+    if module.partition(".")[0] in {name.partition(".")[0] for name in everywhere}:
+        return None
+    return partial(gymnasium.make, spec, disable_env_checker=True)
 
 
 def _extra_of(env: str) -> str | None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import AtariPreprocessing
 
 from drlnb.records.episodes import Episode, success
+from drlnb.rl.rows import scalar
 
 __all__ = ["AtariWrapper", "FrameStack", "Tally"]
 
@@ -55,12 +56,12 @@ class Tally(_Episodic):
     def step(self, action: _Item) -> _Step:
         """Step, and count."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self._return += float(reward)
+        self._return += scalar(reward)
         self._length += 1
         self._info = info
         if terminated or truncated:
             self._begin()
-        return obs, float(reward), terminated, truncated, info
+        return obs, scalar(reward), terminated, truncated, info
 
     def total(self) -> float:
         """Return the raw return of all that was stepped since the last drain, the running episode included."""
@@ -156,7 +157,7 @@ class AtariWrapper(gymnasium.Wrapper):
         lives, self._over = self.env.unwrapped.ale.lives(), bool(terminated or truncated)
         lost = self._lose and 0 < lives < self._lives
         self._lives = lives
-        return obs, float(reward), bool(terminated or lost), truncated, info
+        return obs, scalar(reward), bool(terminated or lost), truncated, info
 
     def reset(self, *, seed: int | None = None, options: _Info | None = None) -> _Reset:
         """Start a new game if the last one is over or a seed is given; else go on with the next life."""

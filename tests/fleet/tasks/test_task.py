@@ -7,6 +7,7 @@ from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.records.errors import ConfigError, EnvError
 from drlnb.records.spec import ALGORITHMS
+from drlnb.rl.envs.make import make_env
 from drlnb.rl.pickled import unpack
 
 
@@ -189,19 +190,26 @@ def test_a_factory_that_holds_a_lock_is_refused_by_name():
         Task(lambda: lock)
 
 
-def test_an_id_of_this_process_only_is_refused(monkeypatch):
-    """An environment whose class lives in __main__ cannot be made elsewhere: the way out is told."""
+class Empty(gymnasium.Env):
+    """Stands for one of a script's."""
 
-    def build():
-        raise AssertionError("never called")
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
 
-    monkeypatch.setattr(build, "__module__", "__main__")
-    gymnasium.register("InCell-v0", entry_point=build)
+    def __init__(self, n):
+        self.n = n
+
+
+def test_an_id_of_this_process_only_travels_with_its_class():
+    """What a script registers no other process knows; what gymnasium and its plugins know goes by its id."""
+    gymnasium.register("InCell-v0", entry_point=Empty, kwargs={"n": 2}, max_episode_steps=7)
     try:
-        with pytest.raises(EnvError, match="InCell-v0 is registered in this process only: use module:InCell-v0, or"):
-            Task("InCell-v0")
+        spec = Task("InCell-v0")._spec
     finally:
         gymnasium.registry.pop("InCell-v0")
+    assert spec.env == "InCell-v0"
+    made = make_env(spec)  # as in another process: the registry has no such id
+    assert (made.unwrapped.n, made.spec.max_episode_steps) == (2, 7)
+    assert Task("CartPole-v1")._spec.env_factory is None
 
 
 def test_a_priority_is_a_whole_number():
