@@ -4,35 +4,34 @@ Constructor arguments have Stable-Baselines3's names, order and defaults (:class
 ``learn`` trains on the fleet's cluster and waits, or with ``local=True`` in this process; both give the same bits.
 """
 
-import contextlib
 import inspect
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
-from drlnb.fleet.callbacks.local_session import LocalSession
-from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
-from drlnb.fleet.fleet import Fleet, current_fleet
-from drlnb.fleet.listening import RunSession, start_listening
-from drlnb.fleet.plain import COUNT, Row
-from drlnb.fleet.policies.files import load_model, newest
+from drlnb.fleet.fleet import Fleet
+from drlnb.fleet.learning import (
+    Trainable,
+    callbacks_of,
+    event_files,
+    launch,
+    learn_here,
+    learn_on_fleet,
+    republished,
+    take_over,
+)
+from drlnb.fleet.listening import start_listening
+from drlnb.fleet.plain import Row
+from drlnb.fleet.policies.files import load_model
 from drlnb.fleet.policies.policy import KINDS, Model
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
-from drlnb.fleet.tasks.planners import chosen
-from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
-from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
-from drlnb.rl.checkpoints.trained import Trained, anew
-from drlnb.rl.local.train import LocalLoop
-from drlnb.rl.networks.same_bits import one_thread
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    pass
 
 __all__ = ["Algorithm"]
 
@@ -42,23 +41,13 @@ _COUNTS = ("seed", "n_envs", "n_collectors", "n_learners", "deterministic", "eva
 _OF_RING = ("buffer_size", "n_envs")
 
 
-class Algorithm(Model):
+class Algorithm(Trainable):
     """What the algorithms have in common; not to be built itself."""
 
     ALGO: ClassVar[str] = ""
     #: Stable-Baselines3's arguments after `policy` and `env`, in its order.
     ORDER: ClassVar[tuple[str, ...]] = ()
     __signature__: ClassVar[inspect.Signature]
-
-    # Defaults for a model that was loaded: its constructor never ran.
-    verbose: int = 0
-    #: Folder of event files; None: none are written.
-    tensorboard_log: str | Path | None = None
-    #: Where to train; None: on the fleet that is up, or a new one.
-    fleet: Fleet | None = None
-    #: The training in this process, and the run, that learn for it now.
-    _live: LocalLoop | None = None
-    _run: Training | None = None
 
     def __init_subclass__(cls) -> None:
         cls.__signature__ = signature(cls.ALGO, cls.ORDER)
@@ -116,10 +105,10 @@ class Algorithm(Model):
         TrainingFailed
             If training failed; the model then holds its newest checkpoint.
         """
-        log = _event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
-        callbacks = _callbacks(self, callback, log_interval, log, progress_bar=progress_bar)
+        log = event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
+        callbacks = callbacks_of(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
-            (_learn_here if local else _learn)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
+            (learn_here if local else learn_on_fleet)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:
                 log.close()
@@ -158,9 +147,9 @@ class Algorithm(Model):
         ConfigError, EnvError, RunLocked, SpecMismatch
             As :meth:`drlnb.fleet.fleet.Fleet.train`.
         """
-        log = _event_files(self, None, reset_num_timesteps=reset_num_timesteps)
-        callbacks = _callbacks(self, callback, log_interval, log)
-        run = _launch(self, total_timesteps, callbacks, out, on_existing, reset=reset_num_timesteps)
+        log = event_files(self, None, reset_num_timesteps=reset_num_timesteps)
+        callbacks = callbacks_of(self, callback, log_interval, log)
+        run = launch(self, total_timesteps, callbacks, out, on_existing, reset=reset_num_timesteps)
         if callbacks.children:
             (task,) = run.specs
             start_listening(run, task, self, callbacks, None if log is None else log.close)
@@ -182,21 +171,6 @@ class Algorithm(Model):
             _set(self, name, value)
         else:
             super().__setattr__(name, value)
-
-    def _state(self) -> Trained:
-        _take_over(self)
-        return super()._state() if self._live is None else self._live.trained()
-
-    @property
-    def parameters(self) -> "npt.NDArray[np.uint8]":
-        """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
-        return super().parameters if self._live is None else self._live.parameters
-
-    @property
-    def num_timesteps(self) -> int:
-        """Environment steps of the present budget that the parameters have seen."""
-        _take_over(self)
-        return super().num_timesteps if self._live is None else self._live.n_timesteps
 
     # ------------------------------------------------------------------ load
     @classmethod
@@ -257,7 +231,7 @@ def _set(model: Algorithm, name: str, value: object) -> None:
     if model._live is not None:
         model._live.set(name, live_value(model.spec, PREFIX + name, value))
         return
-    _take_over(model)
+    take_over(model)
     if model._run is not None:
         model._run.set(PREFIX + name, value)
         return
@@ -283,117 +257,4 @@ def _alter(model: Algorithm, given: Row, where: str) -> None:
         return
     state = replace(trained.state, facts={**facts, "live": live})
     envs = trained.envs if model.n_envs == n_envs else None
-    model.adopt(_republished(model.spec, replace(trained, state=state, envs=envs)))
-
-
-# ---------------------------------------------------------------------- one budget after the other
-def _learn_here(model: Algorithm, total: int, callbacks: CallbackList, *, reset: bool) -> None:
-    """Train in this process to the end of the budget."""
-    spec, start = _next(model, total, reset=reset)
-    with one_thread():
-        _begin(model, spec, start)
-        callbacks.init_callback(model)
-        session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
-        model._live = session.loop
-        try:
-            callbacks.init_callback(model, session)
-            model.adopt(session.follow())
-        except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
-            model.adopt(session.loop.trained(envs=False))
-            raise
-        finally:
-            model._live = None
-
-
-def _learn(model: Algorithm, total: int, callbacks: CallbackList, *, reset: bool) -> None:
-    """Train on the fleet, call the callbacks from here, and wait."""
-    run = _launch(model, total, callbacks, None, "error", reset=reset)
-    (task,) = run.specs
-    session = RunSession(run, task, callbacks)
-    try:
-        callbacks.init_callback(model, session)
-        session.follow()
-        run.wait()
-    finally:
-        _take_over(model)
-
-
-def _launch(
-    model: Algorithm, total: int, callbacks: CallbackList, out: str | Path | None, on_existing: str, *, reset: bool
-) -> Training:
-    """Start training on the fleet; the callbacks are asked what they need, and not called."""
-    spec, start = _next(model, total, reset=reset)
-    callbacks.init_callback(model)
-    settings: Row = callbacks.settings(spec.n_envs)
-    judged = replace(spec, eval_source=settings.pop("eval_source", None))
-    whole = replace(run_spec([judged], chosen()), settings=settings)
-    if model.fleet is None or model.fleet.closed:
-        model.fleet = current_fleet()
-    begun = {} if start is None else {spec.name: start}
-    model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
-    _begin(model, spec, start)
-    return model._run
-
-
-def _take_over(model: Algorithm) -> None:
-    """Adopt the state of a run that has ended."""
-    run = model._run
-    if run is None or not run.ended:
-        return
-    model._run = None
-    (task,) = run.specs
-    with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
-        model.adopt(newest(model.spec, run.out / "checkpoints" / task))
-
-
-def _begin(model: Algorithm, spec: RlWork, start: Trained | None) -> None:
-    model.spec = spec
-    if start is not None:
-        model.adopt(start)
-
-
-def _next(model: Algorithm, total: int, *, reset: bool) -> tuple[RlWork, Trained | None]:
-    """Return the task with its budget, and where it goes on from; None: from the beginning."""
-    COUNT.read("total_timesteps", total)
-    _take_over(model)
-    if model._run is not None:
-        raise ConfigError(f"run {model._run.id} is training this model: wait for it, or stop it")
-    trained = model.trained
-    if trained is None or trained.n_rounds == 0:
-        return replace(model.spec, total_timesteps=total), None
-    if reset:
-        trained = anew(trained, model.n_envs)
-    spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
-    return spec, _republished(spec, trained)
-
-
-def _republished(spec: RlWork, trained: Trained) -> Trained:
-    """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
-    from drlnb.rl.algorithms.registry import make_learner
-
-    with one_thread():
-        learner = make_learner(spec)
-        learner.restore(trained.state.facts, trained.state.buffer)
-        return replace(trained, state=replace(trained.state, published=learner.published()))
-
-
-def _event_files(model: Algorithm, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
-    """Return the callback that writes event files; None where nobody asked for them."""
-    if model.tensorboard_log is None:
-        if name is not None:
-            raise ConfigError(
-                f"tb_log_name={name!r} needs tensorboard_log, the folder that it is in: give it to the model"
-            )
-        return None
-    anew = reset_num_timesteps or model.num_timesteps == 0
-    return TensorBoardLog(budget_folder(model.tensorboard_log, name or type(model).__name__, anew=anew))
-
-
-def _callbacks(
-    model: Algorithm, callback: object, log_interval: int, log: TensorBoardLog | None, *, progress_bar: bool = False
-) -> CallbackList:
-    """Return the user's callbacks behind those that log and show progress."""
-    own: list[BaseCallback] = [] if log is None else [log]
-    if model.verbose or progress_bar:
-        own.append(ProgressLine(log_interval, in_place=progress_bar))
-    return CallbackList(own if callback is None else [*own, as_callback(callback)])
+    model.adopt(republished(model.spec, replace(trained, state=state, envs=envs)))

@@ -1,0 +1,179 @@
+"""Train a model for one budget after the other: in this process, or on the fleet's cluster."""
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.local_session import LocalSession
+from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
+from drlnb.fleet.fleet import Fleet, current_fleet
+from drlnb.fleet.listening import RunSession
+from drlnb.fleet.plain import COUNT, Row
+from drlnb.fleet.policies.files import newest
+from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.run_spec import default_out, run_spec
+from drlnb.fleet.training import Training
+from drlnb.records.errors import CheckpointError, ConfigError
+from drlnb.records.spec import RlWork
+from drlnb.rl.checkpoints.trained import Trained, anew
+from drlnb.rl.local.train import LocalLoop
+from drlnb.rl.networks.same_bits import one_thread
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = [
+    "Trainable",
+    "callbacks_of",
+    "event_files",
+    "launch",
+    "learn_here",
+    "learn_on_fleet",
+    "republished",
+    "take_over",
+]
+
+
+class Trainable(Model):
+    """A model that can be trained on."""
+
+    # Defaults for a model that was loaded: its constructor never ran.
+    verbose: int = 0
+    #: Folder of event files; None: none are written.
+    tensorboard_log: str | Path | None = None
+    #: Where to train; None: on the fleet that is up, or a new one.
+    fleet: Fleet | None = None
+    #: The training in this process, and the run, that learn for it now.
+    _live: LocalLoop | None = None
+    _run: Training | None = None
+
+    def _state(self) -> Trained:
+        take_over(self)
+        return super()._state() if self._live is None else self._live.trained()
+
+    @property
+    def parameters(self) -> "npt.NDArray[np.uint8]":
+        """What actors need: policy and statistics in one buffer; see :mod:`drlnb.rl.networks.layout`."""
+        return super().parameters if self._live is None else self._live.parameters
+
+    @property
+    def num_timesteps(self) -> int:
+        """Environment steps of the present budget that the parameters have seen."""
+        take_over(self)
+        return super().num_timesteps if self._live is None else self._live.n_timesteps
+
+
+def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: bool) -> None:
+    """Train in this process to the end of the budget."""
+    spec, start = _next(model, total, reset=reset)
+    with one_thread():
+        _begin(model, spec, start)
+        callbacks.init_callback(model)
+        session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+        model._live = session.loop
+        try:
+            callbacks.init_callback(model, session)
+            model.adopt(session.follow())
+        except BaseException:  # what was learnt stays; the environments stand somewhere inside a round
+            model.adopt(session.loop.trained(envs=False))
+            raise
+        finally:
+            model._live = None
+
+
+def learn_on_fleet(model: Trainable, total: int, callbacks: CallbackList, *, reset: bool) -> None:
+    """Train on the fleet, call the callbacks from here, and wait."""
+    run = launch(model, total, callbacks, None, "error", reset=reset)
+    (task,) = run.specs
+    session = RunSession(run, task, callbacks)
+    try:
+        callbacks.init_callback(model, session)
+        session.follow()
+        run.wait()
+    finally:
+        take_over(model)
+
+
+def launch(
+    model: Trainable, total: int, callbacks: CallbackList, out: str | Path | None, on_existing: str, *, reset: bool
+) -> Training:
+    """Start training on the fleet; the callbacks are asked what they need, and not called."""
+    spec, start = _next(model, total, reset=reset)
+    callbacks.init_callback(model)
+    settings: Row = callbacks.settings(spec.n_envs)
+    judged = replace(spec, eval_source=settings.pop("eval_source", None))
+    whole = replace(run_spec([judged], chosen()), settings=settings)
+    if model.fleet is None or model.fleet.closed:
+        model.fleet = current_fleet()
+    begun = {} if start is None else {spec.name: start}
+    model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
+    _begin(model, spec, start)
+    return model._run
+
+
+def take_over(model: Trainable) -> None:
+    """Adopt the state of a run that has ended."""
+    run = model._run
+    if run is None or not run.ended:
+        return
+    model._run = None
+    (task,) = run.specs
+    with contextlib.suppress(CheckpointError):  # it ended before its first checkpoint: nothing was learnt
+        model.adopt(newest(model.spec, run.out / "checkpoints" / task))
+
+
+def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
+    model.spec = spec
+    if start is not None:
+        model.adopt(start)
+
+
+def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained | None]:
+    """Return the task with its budget, and where it goes on from; None: from the beginning."""
+    COUNT.read("total_timesteps", total)
+    take_over(model)
+    if model._run is not None:
+        raise ConfigError(f"run {model._run.id} is training this model: wait for it, or stop it")
+    trained = model.trained
+    if trained is None or trained.n_rounds == 0:
+        return replace(model.spec, total_timesteps=total), None
+    if reset:
+        trained = anew(trained, model.n_envs)
+    spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
+    return spec, republished(spec, trained)
+
+
+def republished(spec: RlWork, trained: Trained) -> Trained:
+    """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
+    from drlnb.rl.algorithms.registry import make_learner
+
+    with one_thread():
+        learner = make_learner(spec)
+        learner.restore(trained.state.facts, trained.state.buffer)
+        return replace(trained, state=replace(trained.state, published=learner.published()))
+
+
+def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:
+    """Return the callback that writes event files; None where nobody asked for them."""
+    if model.tensorboard_log is None:
+        if name is not None:
+            raise ConfigError(
+                f"tb_log_name={name!r} needs tensorboard_log, the folder that it is in: give it to the model"
+            )
+        return None
+    anew = reset_num_timesteps or model.num_timesteps == 0
+    return TensorBoardLog(budget_folder(model.tensorboard_log, name or type(model).__name__, anew=anew))
+
+
+def callbacks_of(
+    model: Trainable, callback: object, log_interval: int, log: TensorBoardLog | None, *, progress_bar: bool = False
+) -> CallbackList:
+    """Return the user's callbacks behind those that log and show progress."""
+    own: list[BaseCallback] = [] if log is None else [log]
+    if model.verbose or progress_bar:
+        own.append(ProgressLine(log_interval, in_place=progress_bar))
+    return CallbackList(own if callback is None else [*own, as_callback(callback)])
