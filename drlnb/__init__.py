@@ -67,7 +67,8 @@ def __getattr__(name: str) -> object:
         return _version()
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'drlnb' has no attribute {name!r}")
+    way = ": the algorithms are PPO, DQN and GPF" if name.isupper() else ""
+    raise AttributeError(f"module 'drlnb' has no attribute {name!r}{way}")
 
 
 def _version() -> str:

@@ -9,26 +9,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.learning import (
     Trainable,
     callbacks_of,
+    device_of,
     event_files,
     launch,
     learn_here,
     learn_on_fleet,
-    republished,
+    resting,
     take_over,
+    trains_here,
 )
 from drlnb.fleet.listening import start_listening
-from drlnb.fleet.plain import Row
-from drlnb.fleet.policies.files import load_model
+from drlnb.fleet.plain import Plain, Row, by_name
+from drlnb.fleet.policies.files import load_model, saved_versions
 from drlnb.fleet.policies.policy import KINDS, Model
+from drlnb.fleet.policies.tensors import republished, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.rl.algorithms.registry import learners_problem
 from drlnb.rl.algorithms.resolve import PREFIX, live_value
+from drlnb.runtime.files.versions import versions
 
 if TYPE_CHECKING:
     pass
@@ -69,11 +74,11 @@ class Algorithm(Trainable):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
         *,
-        local: bool = False,
+        local: bool | None = None,
     ) -> Self:
         """Train, and wait for it.
 
-        On the fleet's cluster or, with `local`, in this process: the bits are the same.
+        On the fleet's cluster or in this process: the bits are the same.
 
         Parameters
         ----------
@@ -91,7 +96,8 @@ class Algorithm(Trainable):
         progress_bar
             Keep one line of progress up to date.
         local
-            Train in this process, without a cluster.
+            Train in this process, without a cluster.  None: a small budget does, unless a fleet or a Dask client is up
+            or was given, or several collectors or learners were asked for; a line says so.
 
         Returns
         -------
@@ -108,7 +114,8 @@ class Algorithm(Trainable):
         log = event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = callbacks_of(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
-            (learn_here if local else learn_on_fleet)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
+            here = trains_here(self, total_timesteps, local)
+            (learn_here if here else learn_on_fleet)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:
                 log.close()
@@ -155,6 +162,52 @@ class Algorithm(Trainable):
             start_listening(run, task, self, callbacks, None if log is None else log.close)
         return run
 
+    def set_env(self, env: object, force_reset: bool = True) -> None:
+        """Go on in another environment with the same spaces.
+
+        Parameters
+        ----------
+        env
+            As of the constructor.
+        force_reset
+            Without effect: the next budget begins with new episodes there.
+
+        Raises
+        ------
+        ValueError
+            If it has other spaces; both are named.
+        ConfigError
+            If this model is being trained.
+        """
+        del force_reset
+        resting(self)
+        self.spec = moved(self.spec, env)
+        if self.trained is not None:
+            self.trained = replace(self.trained, envs=None)
+
+    def set_parameters(self, load_path_or_dict: object, exact_match: bool = True, device: str = "auto") -> None:
+        """Take other parameters; the optimiser's state stays as it is.
+
+        Parameters
+        ----------
+        load_path_or_dict
+            What :meth:`get_parameters` returned, perhaps changed, or the path of a saved model.
+        exact_match
+            Every tensor must be there.
+        device
+            Without effect: a model that rests is on the CPU.
+
+        Raises
+        ------
+        ConfigError
+            If a tensor is missing, unknown or of another shape, or this model is being trained.
+        """
+        del device
+        resting(self)
+        if isinstance(load_path_or_dict, str | Path):
+            load_path_or_dict = type(self).load(load_path_or_dict).get_parameters()
+        self.adopt(with_tensors(self.spec, self._state(), load_path_or_dict, exact=exact_match))
+
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set the seed of every random stream, as ``model.seed = seed`` does; None leaves it."""
         self.seed = self.seed if seed is None else seed
@@ -169,13 +222,24 @@ class Algorithm(Trainable):
         """
         if "spec" in self.__dict__ and name in {*self.spec.hyperparameters, *_COUNTS}:
             _set(self, name, value)
+        elif name == "device":
+            object.__setattr__(self, name, device_of(value))
         else:
             super().__setattr__(name, value)
 
     # ------------------------------------------------------------------ load
     @classmethod
     def load(
-        cls, path: str | Path, env: object = None, *, fleet: Fleet | None = None, trust: bool = False, **changed: object
+        cls,
+        path: str | Path,
+        env: object = None,
+        device: str = "auto",
+        custom_objects: Plain | None = None,
+        print_system_info: bool = False,
+        *,
+        fleet: Fleet | None = None,
+        trust: bool = False,
+        **changed: object,
     ) -> Self:
         """Read a model that :meth:`save` wrote, or a checkpoint's folder; runs no code of the file.
 
@@ -185,6 +249,12 @@ class Algorithm(Trainable):
             Zip file (its ``.zip`` may be left out) or folder.
         env
             Environment to go on with, with the same spaces; None: the saved one.
+        device
+            As of the constructor.
+        custom_objects
+            Settings that shall differ from the saved ones, as `changed`.
+        print_system_info
+            Write the versions that it was saved with, and those of this process.
         fleet
             Where to train on; None: as for a new model.
         trust
@@ -203,6 +273,9 @@ class Algorithm(Trainable):
         ConfigError
             If a changed setting is unknown or wrong.
         """
+        if print_system_info:
+            for where, known in (("saved with", saved_versions(path)), ("this process has", versions())):
+                say(f"{where} " + ", ".join(f"{name} {version}" for name, version in known.items()))
         spec, trained = load_model(path, trust=trust)
         if spec.algo != cls.ALGO:
             right = KINDS[spec.algo].__name__
@@ -212,8 +285,10 @@ class Algorithm(Trainable):
         model.fleet = fleet
         if env is not None:
             model.spec = moved(spec, env)
+        changed = {**by_name("custom_objects", custom_objects), **changed}
         if changed:
             _alter(model, _own(model, None, changed), str(path))
+        model.device = device
         return model
 
 
@@ -223,6 +298,8 @@ def _own(model: Algorithm, args: tuple[object, ...] | None, kwargs: Row) -> Row:
     given = bound(type(model).__name__, model.ALGO, model.__signature__, args, kwargs)
     model.verbose = int(given.pop("verbose", 0))
     model.tensorboard_log = given.pop("tensorboard_log", None)
+    model.device = given.pop("device", "auto")
+    model.several = given.get("n_collectors", 1) not in {None, 1}
     return given
 
 

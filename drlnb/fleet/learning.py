@@ -1,6 +1,7 @@
 """Train a model for one budget after the other: in this process, or on the fleet's cluster."""
 
 import contextlib
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,11 +9,13 @@ from typing import TYPE_CHECKING
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.local_session import LocalSession
 from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
-from drlnb.fleet.fleet import Fleet, current_fleet
+from drlnb.fleet.faces import say
+from drlnb.fleet.fleet import Fleet, client_of, current_fleet
 from drlnb.fleet.listening import RunSession
 from drlnb.fleet.plain import COUNT, Row
 from drlnb.fleet.policies.files import newest
 from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.tensors import republished
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
@@ -21,21 +24,29 @@ from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
 from drlnb.rl.networks.same_bits import one_thread
+from drlnb.rl.pickled import is_kept
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
 __all__ = [
+    "SMALL",
     "Trainable",
     "callbacks_of",
+    "device_of",
     "event_files",
     "launch",
     "learn_here",
     "learn_on_fleet",
-    "republished",
+    "resting",
     "take_over",
+    "trains_here",
 ]
+
+
+#: Environment steps from which on a cluster pays: below, its start takes longer than its processes save.
+SMALL = 200_000
 
 
 class Trainable(Model):
@@ -47,6 +58,10 @@ class Trainable(Model):
     tensorboard_log: str | Path | None = None
     #: Where to train; None: on the fleet that is up, or a new one.
     fleet: Fleet | None = None
+    #: Where it computes in this process, and what a fleet's slots must be: ``auto``, ``cpu``, ``cuda`` or ``cuda:K``.
+    device: str = "auto"
+    #: Several collectors were asked for.
+    several: bool = False
     #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
@@ -67,13 +82,76 @@ class Trainable(Model):
         return super().num_timesteps if self._live is None else self._live.n_timesteps
 
 
+def trains_here(model: Trainable, total: int, local: bool | None) -> bool:
+    """Return whether a budget is trained in this process, and say so in a line where nobody has said it.
+
+    A cluster is started where more than one process was asked for, or where it pays: for larger budgets.
+
+    Parameters
+    ----------
+    model
+        The model.
+    total
+        Environment steps of the budget.
+    local
+        What was asked for; None: nothing.
+
+    Raises
+    ------
+    ConfigError
+        If a cluster was asked for, and the environment cannot travel there.
+    """
+    spec = model.spec
+    if is_kept(spec.env_factory):
+        if local is False:
+            raise ConfigError(f"{spec.env} cannot be copied, so it trains in this process: local=False cannot be")
+        return True
+    asked = model.fleet is not None or model.several or spec.n_learners > 1 or not isinstance(client_of(), str)
+    if local is None and not asked and COUNT.read("total_timesteps", total) < SMALL:
+        say(f"training in this process: a cluster pays from {SMALL:,} steps on (local=False starts one)")
+        return True
+    return bool(local)
+
+
+def device_of(value: object) -> str:
+    """Return a device in PyTorch's spelling, of a text or a ``torch.device``; ConfigError if it is none we know."""
+    text = str(value)
+    if text != "auto" and not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", text):
+        raise ConfigError(f"device must be auto, cpu, cuda or cuda:K, got {value!r}")
+    return text
+
+
+def _torch_device(device: str) -> str:
+    """Return where to compute in this process; ConfigError if there is no such device."""
+    if device in {"auto", "cpu"}:
+        return "cpu"
+    import torch
+
+    n = torch.cuda.device_count()
+    if int(device.partition(":")[2] or 0) >= n:
+        raise ConfigError(f"device={device!r}: torch {torch.__version__} sees {n} CUDA devices in this process")
+    return device
+
+
+def _check_fleet(model: Trainable, fleet: Fleet) -> None:
+    """Refuse a fleet whose slots are other devices than the model asks for."""
+    kind = model.device.partition(":")[0]
+    if kind == "auto" or any(slot.device.startswith(kind) for slot in fleet.slots):
+        return
+    there = ", ".join(sorted({slot.device.partition(":")[0] for slot in fleet.slots}))
+    raise ConfigError(
+        f"device={model.device!r}, but the fleet's slots are {there}: device='auto' takes them, "
+        f'drlnb.Fleet(slots=["{kind}:0"]) has others, local=True computes in this process'
+    )
+
+
 def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: bool) -> None:
     """Train in this process to the end of the budget."""
     spec, start = _next(model, total, reset=reset)
     with one_thread():
         _begin(model, spec, start)
         callbacks.init_callback(model)
-        session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs))
+        session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs), _torch_device(model.device))
         model._live = session.loop
         try:
             callbacks.init_callback(model, session)
@@ -109,6 +187,7 @@ def launch(
     whole = replace(run_spec([judged], chosen()), settings=settings)
     if model.fleet is None or model.fleet.closed:
         model.fleet = current_fleet()
+    _check_fleet(model, model.fleet)
     begun = {} if start is None else {spec.name: start}
     model._run = model.fleet.begin(whole, out or default_out(), on_existing, begun)
     _begin(model, spec, start)
@@ -126,6 +205,15 @@ def take_over(model: Trainable) -> None:
         model.adopt(newest(model.spec, run.out / "checkpoints" / task))
 
 
+def resting(model: Trainable) -> None:
+    """Take over what has ended; raise ConfigError if the model is being trained."""
+    take_over(model)
+    if model._run is not None:
+        raise ConfigError(f"run {model._run.id} is training this model: wait for it, or stop it")
+    if model._live is not None:
+        raise ConfigError("this model is being trained: a callback cannot change that")
+
+
 def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
     model.spec = spec
     if start is not None:
@@ -134,10 +222,8 @@ def _begin(model: Trainable, spec: RlWork, start: Trained | None) -> None:
 
 def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained | None]:
     """Return the task with its budget, and where it goes on from; None: from the beginning."""
-    COUNT.read("total_timesteps", total)
-    take_over(model)
-    if model._run is not None:
-        raise ConfigError(f"run {model._run.id} is training this model: wait for it, or stop it")
+    total = COUNT.read("total_timesteps", total)
+    resting(model)
     trained = model.trained
     if trained is None or trained.n_rounds == 0:
         return replace(model.spec, total_timesteps=total), None
@@ -145,16 +231,6 @@ def _next(model: Trainable, total: int, *, reset: bool) -> tuple[RlWork, Trained
         trained = anew(trained, model.n_envs)
     spec = replace(model.spec, total_timesteps=total + trained.n_timesteps)
     return spec, republished(spec, trained)
-
-
-def republished(spec: RlWork, trained: Trained) -> Trained:
-    """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
-    from drlnb.rl.algorithms.registry import make_learner
-
-    with one_thread():
-        learner = make_learner(spec)
-        learner.restore(trained.state.facts, trained.state.buffer)
-        return replace(trained, state=replace(trained.state, published=learner.published()))
 
 
 def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool) -> TensorBoardLog | None:

@@ -97,7 +97,9 @@ class Kind:
         return self.taken(parse_text(value)) if self.problem("", value) else value
 
     def taken(self, value: object) -> Any:
-        """Return a value, 3.0 as 3 where only whole numbers are good."""
+        """Return a value, 3.0 as 3 where only whole numbers are good; a number of numpy's as Python's."""
+        if getattr(value, "shape", None) == () and hasattr(value, "item"):
+            value = value.item()
         if isinstance(value, float) and value.is_integer() and self.problem("", value):
             return value if self.problem("", int(value)) else int(value)
         return value

@@ -99,7 +99,7 @@ def test_a_setting_given_at_load_wins_over_one_that_changed_while_the_model_trai
         ("_n_updates", 0, AttributeError, "it would have no effect"),
         ("num_timesteps", 0, AttributeError, "reset_num_timesteps"),
         ("env", "CartPole-v1", AttributeError, r"PPO.load\(path, env=...\)"),
-        ("device", "cpu", AttributeError, "the fleet chooses the device"),
+        ("device", "gpu", ConfigError, "device must be auto, cpu, cuda or cuda:K, got 'gpu'"),
         ("train", print, AttributeError, "PPO has no attribute 'train'"),
         ("learn", print, AttributeError, "learn of a PPO cannot be assigned$"),
         ("settings", {}, AttributeError, "model.gamma = .5"),

@@ -27,11 +27,15 @@ class LocalSession:
         Its callbacks, initialised.
     settings
         What they ask for, see :meth:`drlnb.fleet.callbacks.base.BaseCallback.settings`.
+    device
+        A torch device, where the learner computes.
     """
 
-    def __init__(self, spec: RlWork, trained: Trained | None, callback: BaseCallback, settings: Plain) -> None:
+    def __init__(
+        self, spec: RlWork, trained: Trained | None, callback: BaseCallback, settings: Plain, device: str = "cpu"
+    ) -> None:
         self.spec, self.callback, self._settings = spec, callback, settings
-        self.loop = LocalLoop(spec, trained)
+        self.loop = LocalLoop(spec, trained, device=device)
         self._every = int(settings.get("eval_freq", 0))
         self._asked = False
 

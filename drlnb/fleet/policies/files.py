@@ -20,7 +20,7 @@ from drlnb.rl.pickled import code_in
 from drlnb.runtime.files import checkpoint
 from drlnb.runtime.files.versions import versions
 
-__all__ = ["load_model", "newest", "refuse_code", "save_model"]
+__all__ = ["load_model", "newest", "refuse_code", "save_model", "saved_versions"]
 
 #: Every file of a zip gets this time (the first that a zip knows), so that the same model is the same bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -95,18 +95,29 @@ def load_model(path: str | Path, *, trust: bool = False) -> tuple[RlWork, Traine
     CheckpointError
         If nothing is there, or it is damaged, or was written by a version that knows more.
     """
-    target = Path(path)
-    if not target.exists() and not target.suffix:
-        target = target.with_name(target.name + ".zip")
-    if not target.exists():
-        raise CheckpointError(f"{target}: no such file or folder")
-    saved = checkpoint.load(target) if target.is_dir() else _unzipped(target)
+    target, saved = _read(path)
     if not trust:
         refuse_code(saved.facts.get("spec", {}), target)
     spec, trained = unpack(saved.facts, saved.blobs, str(target))
     if not isinstance(spec, RlWork):
         raise CheckpointError(f"{target}: it is of supervised work, and holds no policy")
     return spec, trained
+
+
+def saved_versions(path: str | Path) -> dict[str, str]:
+    """Return the versions of packages that a model was saved with; raises as :func:`load_model`."""
+    return dict(_read(path)[1].facts.get("versions", {}))
+
+
+def _read(path: str | Path) -> tuple[Path, checkpoint.Checkpoint]:
+    """Return a model's file or folder, and what is in it."""
+    target = Path(path)
+    if not target.exists() and not target.suffix:
+        target = target.with_name(target.name + ".zip")
+    if not target.exists():
+        raise CheckpointError(f"{target}: no such file or folder")
+    saved = checkpoint.load(target) if target.is_dir() else _unzipped(target)
+    return target, saved
 
 
 def refuse_code(spec: Plain, path: Path) -> None:

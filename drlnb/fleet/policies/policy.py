@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.fleet.policies.files import newest, save_model
+from drlnb.fleet.policies.tensors import tensors_of
+from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.attributes import assignable, no_attribute
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, settings_class
@@ -18,7 +20,11 @@ from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.networks.same_bits import one_thread
 
 if TYPE_CHECKING:
+    import gymnasium
+    import torch
+
     from drlnb.rl.acting.actors import Actor
+    from drlnb.rl.networks.exported import Outputs, Policy
 
 __all__ = ["KINDS", "Model", "load_model"]
 
@@ -29,6 +35,20 @@ _WAYS = {
     "num_timesteps": "steps are counted, learn(reset_num_timesteps=...) says from where",
     "logger": "scalars go to tensorboard_log, or to a run's track(...)",
     "settings": "assign them one by one, as model.gamma = .5",
+}
+
+
+#: What users of Stable-Baselines3 read of a model and there is not here -> what has it instead.
+_READ = {
+    "q_net": "it is a DQN's; policy.outputs is the network of any model",
+    "q_net_target": "get_parameters() has all tensors",
+    "get_vec_normalize_env": "the model holds its statistics: normalize=True, and predict takes raw observations",
+    "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
+    "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",
+    "lr_schedule": "settings has learning_rate",
+    "optimizer": "run checkpoints hold its state",
+    "set_logger": "tensorboard_log writes event files, and a callback's logger.record adds to them",
+    "get_vec_env": "get_env() steps copies of the environment",
 }
 
 
@@ -86,7 +106,8 @@ class Model:
         """Return a setting."""
         if "trained" in self.__dict__ and name in self.spec.hyperparameters:
             return self.settings[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        way = _READ.get(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{(way and f': {way}') or ''}")
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would have no effect, by an AttributeError that names the way."""
@@ -163,6 +184,8 @@ class Model:
             If an observation has another shape than the task's, or the masks are wrong or not this policy's.
         """
         del state, episode_start
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise ValueError("predict takes an observation, got what reset() returns: say obs, info = env.reset()")
         published = self.parameters
         if self._actor is None:
             self._actor = make_actor(self.spec)
@@ -170,6 +193,49 @@ class Model:
             self._actor.load(published)
             self._loaded = published
         return self._actor.predict(observation, deterministic=deterministic, action_masks=action_masks)
+
+    # ------------------------------------------------------------------ what it is made of
+    @property
+    def policy(self) -> "Policy":
+        """Its most likely actions as a ``torch.nn.Module``: a copy, on the CPU, as for ``torch.onnx.export``."""
+        from drlnb.rl.networks.exported import Policy
+
+        return Policy(self.spec, self.parameters)
+
+    @property
+    def q_net(self) -> "Outputs":
+        """Action values of a DQN as a ``torch.nn.Module``: a copy, on the CPU."""
+        if self.spec.algo != "dqn":
+            raise AttributeError
+        return self.policy.outputs
+
+    @property
+    def observation_space(self) -> "gymnasium.Space":
+        """What the environment returns."""
+        from drlnb.rl.networks.modules import space_of
+
+        return space_of(self.spec.observation_space or {})
+
+    @property
+    def action_space(self) -> "gymnasium.Space":
+        """What the environment takes."""
+        from drlnb.rl.networks.modules import space_of
+
+        return space_of(self.spec.action_space or {})
+
+    def get_env(self, render_mode: str | None = None) -> VecEnv:
+        """Return its environments to be stepped by hand, copies of those that it learns in; close them afterwards.
+
+        Parameters
+        ----------
+        render_mode
+            How they are drawn, such as ``human``.
+        """
+        return VecEnv(self.spec, render_mode=render_mode)
+
+    def get_parameters(self) -> "dict[str, dict[str, torch.Tensor]]":
+        """Return copies of all tensors that are trained, as ``{"policy": {name: tensor}}``; no optimiser's."""
+        return {"policy": tensors_of(self.spec, self._state())}
 
     def save(self, path: str | Path) -> Path:
         """Write the model as one zip file, or as a folder; nothing in it is a pickle.

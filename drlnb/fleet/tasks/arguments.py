@@ -32,7 +32,6 @@ _FIXED: Plain = {
     "optimize_memory_usage": False,
     "n_steps": 1,
     "stats_window_size": 100,
-    "device": "auto",
     "_init_setup_model": True,
 }
 #: What is the task's as it is given: how it is evaluated, and whether its bits may depend on where it computes.
@@ -61,7 +60,7 @@ def signature(algo: str, order: Sequence[str]) -> inspect.Signature:
     """
     kind = settings_class(algo)
     defaults = {**_FIXED, **kind().to_plain(), "policy_kwargs": None, "verbose": 0, "seed": None}
-    defaults["tensorboard_log"] = None
+    defaults |= {"tensorboard_log": None, "device": "auto"}
     parameters = [inspect.Parameter(name, _EITHER) for name in ("policy", "env")]
     parameters += [inspect.Parameter(name, _EITHER, default=defaults[name]) for name in order]
     own = {name: defaults[name] for name in kind.names() if name not in {"policy", *order}}

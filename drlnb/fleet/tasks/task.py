@@ -124,6 +124,7 @@ class Task:
         counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors}
         given = {key: value for key, value in counts.items() if value is not None}
         given |= {"n_learners": n_learners, "seed": seed}
+        given = {key: LIMITS[key].wanted(value) for key, value in given.items()}  # also 1e5, and a number of numpy's
         problems += filter(None, [LIMITS[key].problem(key, value) for key, value in given.items()])
         if name is not None and not (isinstance(name, str) and NAME.fullmatch(name)):
             problems.append(f"name must be 1 to 80 letters, digits, '-', '_' or '.', got {name!r}")
@@ -138,6 +139,7 @@ class Task:
         self._name = name
         wrappers = read_wrappers(env_wrappers)
         env, factory = source_of(env)
+        n_envs, total_timesteps = given.pop("n_envs", None), given.pop("total_timesteps", None)
         resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
         self._spec = complete_spec(
             env,
@@ -145,17 +147,15 @@ class Task:
             algo,
             resolved,
             name=name,
-            n_collectors=n_collectors,
-            n_learners=n_learners,
             env_kwargs=dict(by_name("env_kwargs", env_kwargs)),
             env_wrappers=wrappers,
             deterministic=deterministic,
             eval_episodes=eval_episodes,
             eval_max_steps=eval_max_steps,
-            seed=seed,
             priority=priority,
             memory_budget_bytes=None if memory_budget is None else read_bytes(memory_budget),
             group=group,
+            **given,
         )
 
     @classmethod

@@ -69,12 +69,62 @@ def _plain(kind: type[Settings], name: str, value: object) -> object:
         If a function cannot travel, or is no schedule.
     """
     if name == "policy_kwargs" and isinstance(value, Mapping):
-        return {key: _plain_part(key, part) for key, part in value.items()}
+        return {key: _plain_part(key, part) for key, part in value.items() if not _means_nothing(key, part)}
+    if name == "policy" and isinstance(value, type):
+        value = _policy_name(value)
+    if name == "train_freq" and isinstance(value, list | tuple) and len(value) == 2:
+        value = _steps(*value)
     if callable(value):
         return _packed(value) if name == "policy" else sampled(value)
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     return kind.declared()[name].kind.taken(value)
+
+
+#: Stable-Baselines3's arguments of networks that are as they are here -> what they must be, and what ours has instead.
+_AS_HERE: Mapping[str, tuple[object, str]] = {
+    "optimizer_class": ("Adam", "optimizer_kwargs sets Adam's eps, betas and weight_decay"),
+    "share_features_extractor": (True, "a policy function makes networks that share nothing"),
+    "full_std": (True, "there is a deviation for each feature and action"),
+    "use_expln": (False, "deviations are exp(log_std)"),
+    "squash_output": (False, "actions are clipped to their bounds"),
+    "use_sde": (False, "it is a setting, use_sde=True"),
+}
+#: Their policies -> the names here.
+_POLICIES = {"ActorCritic": "MlpPolicy", "ActorCriticCnn": "CnnPolicy", "MultiInputActorCritic": "MultiInputPolicy"}
+_POLICIES |= {"DQN": "MlpPolicy", "Mlp": "MlpPolicy", "Cnn": "CnnPolicy", "MultiInput": "MultiInputPolicy"}
+
+
+def _means_nothing(key: str, value: object) -> bool:
+    """Whether an argument says what holds anyway; ValueError if it asks for something else."""
+    if key not in _AS_HERE:
+        return False
+    wanted, way = _AS_HERE[key]
+    given = getattr(value, "__name__", value)
+    if given != wanted:
+        raise ValueError(f"{key} can only be {wanted}, got {given!r}: {way}")
+    return True
+
+
+def _policy_name(policy: type) -> object:
+    """Return the name of a policy of Stable-Baselines3's; ValueError for a class derived from one."""
+    theirs = [base for base in policy.__mro__ if base.__module__.startswith("stable_baselines3.")]
+    if not theirs:
+        return policy
+    name = _POLICIES.get(policy.__name__.removesuffix("Policy"))
+    if theirs[0] is not policy or name is None:
+        raise ValueError(
+            f"{policy.__name__} is a class for Stable-Baselines3: here it is a name, with policy_kwargs (net_arch, "
+            "features_extractor_class), or a function (observation_space, action_space, **kwargs) -> nn.Module"
+        )
+    return name
+
+
+def _steps(n: object, unit: object) -> object:
+    """Return the steps of ``train_freq=(n, "step")``."""
+    if getattr(unit, "value", unit) != "step":
+        raise ValueError(f"train_freq counts steps of each environment, as 4 or (4, 'step'), got ({n!r}, {unit!r})")
+    return n
 
 
 def _plain_part(key: str, value: object) -> object:
@@ -178,8 +228,9 @@ def resolve(
         try:
             values[name] = _plain(kind, name, values[name])
         except ValueError as error:
-            values[name] = None
+            values[name] = kind().to_plain()[name]
             problems.append(f"{name}: {error}")
+    values |= kind.fitted(values, {*base, *given}, envs)
     wrong = [problem for name in kind.names() if (problem := kind.check_value(name, values[name]))]
     problems += wrong
     if not wrong:

@@ -10,8 +10,11 @@ import numpy as np
 
 __all__ = ["BY_HAND", "NUMPY", "named"]
 
-#: Activations that every algorithm takes.
+#: Activations whose gradients are written out.
 BY_HAND = ("tanh", "relu")
+
+#: Constants of SELU (Klambauer et al. 2017, arXiv 1706.02515).
+_SELU, _SELU_ALPHA = np.float32(1.0507009873554805), np.float32(1.6732632423543772)
 
 _erf = np.frompyfunc(erf, 1, 1)
 
@@ -44,4 +47,7 @@ NUMPY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "silu": lambda x: x * _sigmoid(x),
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.logaddexp(np.float32(0.0), x),
+    "mish": lambda x: x * np.tanh(np.logaddexp(np.float32(0.0), x)),
+    "selu": lambda x: _SELU * np.where(x > 0.0, x, _SELU_ALPHA * np.expm1(np.minimum(x, 0.0))),
+    "relu6": lambda x: np.clip(x, 0.0, 6.0, out=x),
 }

@@ -26,9 +26,21 @@ from drlnb.rl.pickled import unpack
 from drlnb.rl.rows import Part, form_of, is_image, part_spaces
 from drlnb.rl.seeding import INIT, reset_seed
 
-__all__ = ["attach", "build", "check", "module_layout"]
+__all__ = ["attach", "build", "check", "module_layout", "space_of"]
 
-_ACTIVATIONS = (nn.Tanh, nn.ReLU, nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus)
+_ACTIVATIONS = (
+    nn.Tanh,
+    nn.ReLU,
+    nn.ELU,
+    nn.LeakyReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Mish,
+    nn.SELU,
+    nn.ReLU6,
+)
 _CLASSES = {named(kind): kind for kind in _ACTIVATIONS}
 #: Arguments of `policy_kwargs` that a user's own module does not get: they are ours.
 OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
@@ -74,6 +86,12 @@ def _channels_last(space: Facts) -> bool:
 def network_space(plain: Facts) -> gymnasium.Space:
     """Return the observation space that networks see: channels first."""
     spaces = {name: action_space(part, last=_channels_last(part)) for name, part in part_spaces(plain).items()}
+    return spaces[""] if "" in spaces else gymnasium.spaces.Dict(list(spaces.items()))
+
+
+def space_of(plain: Facts) -> gymnasium.Space:
+    """Return the space that a plain description is of, as the environment has it."""
+    spaces = {name: action_space(part) for name, part in part_spaces(plain).items()}
     return spaces[""] if "" in spaces else gymnasium.spaces.Dict(list(spaces.items()))
 
 

@@ -3,13 +3,13 @@
 Read from the task's spec alone, without torch.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, UnsupportedSpace
 from drlnb.records.spec import RlWork
 from drlnb.rl.envs.masks import uses_masks
-from drlnb.rl.networks.activations import BY_HAND, NUMPY, named
+from drlnb.rl.networks.activations import NUMPY, named
 from drlnb.rl.rows import form_of, is_image
 
 __all__ = ["check_spaces", "images_scaled", "is_module", "network_shape", "normalised", "q_network", "spaces_of"]
@@ -96,7 +96,6 @@ def images_scaled(spec: RlWork) -> bool:
 def network_shape(
     policy_kwargs: Facts | None,
     *,
-    activations: Collection[str] = NUMPY,
     default: Sequence[int] | None = None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
     """Return hidden widths of the policy tower, of the value tower, and the activation's name.
@@ -106,8 +105,6 @@ def network_shape(
     policy_kwargs
         Stable-Baselines3's: ``net_arch`` as a list, ``{"pi": [..], "vf": [..]}`` or the old ``[{..}]``;
         ``activation_fn`` as text: ``tanh``, ``ReLU``, ``nn.Tanh``, ...
-    activations
-        Those that are known.
     default
         Widths where `policy_kwargs` has none; None: 64 and 64.
 
@@ -131,8 +128,8 @@ def network_shape(
         if not isinstance(width, int) or isinstance(width, bool) or width < 1:
             raise ConfigError(f"policy_kwargs net_arch holds widths, whole numbers >= 1, got {width!r}")
     activation = named(kwargs.get("activation_fn", "tanh"))
-    if activation not in activations:
-        known = ", ".join(activations)
+    if activation not in NUMPY:
+        known = ", ".join(NUMPY)
         raise ConfigError(f"policy_kwargs activation_fn must be one of {known}, got {kwargs['activation_fn']!r}")
     return tuple(towers[0]), tuple(towers[1]), activation
 
@@ -163,5 +160,5 @@ def q_network(policy_kwargs: Facts | None, default: Sequence[int] | None = None)
     arch = kwargs.get("net_arch", ())
     if not isinstance(arch, list | tuple) or any(isinstance(width, Mapping) for width in arch):
         raise ConfigError(f"net_arch must be a list of widths, whole numbers >= 1, got {arch!r}")
-    widths, _, activation = network_shape(kwargs, activations=BY_HAND, default=default)
+    widths, _, activation = network_shape(kwargs, default=default)
     return widths, activation

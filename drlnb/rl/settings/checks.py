@@ -42,7 +42,7 @@ __all__ = [
 NEVER: Mapping[str, str] = {
     "stats_window_size": "returns are averaged over the last 100 episodes",
     "tensorboard_log": "it belongs to a model; tasks are tracked by fleet.train with track='tensorboard'",
-    "device": "the fleet chooses the device",
+    "device": "a task computes on the slots of its fleet",
     "seed": "the seed is the task's, not a hyper-parameter",
     "use_masking": "only ppo learns with action masks",
     "verbose": "printing is the command line's choice",
@@ -198,6 +198,11 @@ class Settings(Declared, ABC):
         return cls.declared()[name].kind.problem(name, value)
 
     @classmethod
+    def fitted(cls, values: Facts, named: Collection[str], n_envs: int) -> Row:
+        """Return defaults that become others beside the settings that were named; here none."""
+        return {}
+
+    @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good: here a policy and its arguments."""
         policy, kwargs = values["policy"], values["policy_kwargs"]
@@ -269,6 +274,13 @@ class OnPolicySettings(Settings):
     #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,
     #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KEYS))
+
+    @classmethod
+    def fitted(cls, values: Facts, named: Collection[str], n_envs: int) -> Row:
+        """Return the batch that a short round has where nobody has named one: all of it, as in Stable-Baselines3."""
+        batch, steps = values["batch_size"], values["n_steps"]
+        small = "batch_size" not in named and is_whole(batch, 1) and is_whole(steps, 1)
+        return {"batch_size": min(batch, steps * n_envs)} if small else {}
 
     @classmethod
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:

@@ -67,7 +67,7 @@ class DqnSettings(Settings):
     double_q: bool = setting(False, FLAG)
     #: Spells joined into one round: fewer leases and sends, actors lag behind by more gradient steps.
     periods_per_round: int = setting(1, checks.WHOLE)
-    #: ``net_arch`` (widths), ``activation_fn`` (tanh, relu), ``normalize_images``, ``features_extractor_class``,
+    #: ``net_arch`` (widths), ``activation_fn``, ``normalize_images``, ``features_extractor_class``,
     #: ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Facts = setting({}, checks.network_kwargs(q_network, POLICY_KEYS))
 

@@ -1,0 +1,61 @@
+"""Read the tensors of a model, and put others in their place."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from drlnb.records.errors import ConfigError, nearest
+from drlnb.records.spec import RlWork
+from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.networks.same_bits import one_thread
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["republished", "tensors_of", "with_tensors"]
+
+
+def tensors_of(spec: RlWork, trained: Trained) -> "dict[str, torch.Tensor]":
+    """Return copies of all tensors that are trained, by their names."""
+    import torch
+
+    layout = make_actor(spec).layout
+    flat = torch.from_numpy(np.array(trained.state.buffer[: 4 * layout.n_total])).view(torch.float32)
+    return {each.name: flat[each.start : each.stop].view(each.shape) for each in layout.entries}
+
+
+def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) -> Trained:
+    """Return a state with some tensors changed, or with `exact` all; the optimiser's stay.
+
+    Raises
+    ------
+    ConfigError
+        If a tensor is unknown, missing or of another shape.
+    """
+    inner = given.get("policy", given) if isinstance(given, Mapping) else given
+    if not isinstance(inner, Mapping):
+        raise ConfigError(f"parameters must be what get_parameters() returns, got {type(given).__name__}")
+    buffer, layout = np.array(trained.state.buffer), make_actor(spec).layout
+    flat = buffer[: 4 * layout.n_total].view(np.float32)
+    wanted = {entry.name: entry for entry in layout.entries}
+    if unknown := [str(name) for name in inner if name not in wanted]:
+        raise ConfigError(f"parameters hold an unknown tensor {unknown[0]!r}{nearest(unknown[0], wanted)}")
+    if missing := [name for name in wanted if exact and name not in inner]:
+        raise ConfigError(f"parameters lack the tensor {missing[0]!r}; exact_match=False leaves it as it is")
+    for name, value in inner.items():
+        array, entry = np.asarray(value, np.float32), wanted[name]
+        if array.shape != entry.shape:
+            raise ConfigError(f"parameter {name} must have the shape {entry.shape}, got {array.shape}")
+        flat[entry.start : entry.stop] = array.ravel()
+    return republished(spec, replace(trained, state=replace(trained.state, buffer=buffer)))
+
+
+def republished(spec: RlWork, trained: Trained) -> Trained:
+    """Return the state with what its learner publishes under this budget: GPF's temperatures follow it."""
+    with one_thread():
+        learner = make_learner(spec)
+        learner.restore(trained.state.facts, trained.state.buffer)
+        return replace(trained, state=replace(trained.state, published=learner.published()))

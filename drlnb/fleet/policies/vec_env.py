@@ -1,0 +1,144 @@
+"""Step copies of a model's environment together, under the names of Stable-Baselines3's vector environments."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from drlnb.records.spec import RlWork
+from drlnb.rl.envs.make import make_env
+from drlnb.rl.rows import scalar
+
+__all__ = ["VecEnv"]
+
+_Info = dict[str, Any]
+
+
+class VecEnv:
+    """Environments that are stepped one after the other, and reset where an episode ends.
+
+    Parameters
+    ----------
+    spec
+        The task whose environments they are, with its spaces filled in.
+    envs
+        Environments to step; None: as many as the task has are made.
+    render_mode
+        Of those that are made; None: they are not drawn.
+    """
+
+    def __init__(
+        self, spec: RlWork, envs: Sequence[gymnasium.Env] | None = None, *, render_mode: str | None = None
+    ) -> None:
+        made = [make_env(spec, index=i, render_mode=render_mode) for i in range(spec.n_envs)] if envs is None else envs
+        #: The environments.
+        self.envs: list[gymnasium.Env] = list(made)
+        #: How many there are.
+        self.num_envs = len(self.envs)
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        self.render_mode = render_mode
+        #: What the last resets said.
+        self.reset_infos: list[_Info] = [{} for _ in self.envs]
+        self._seeds: list[int | None] = [None] * self.num_envs
+        self._returns, self._lengths = [0.0] * self.num_envs, [0] * self.num_envs
+        self._actions: Sequence[object] = ()
+        theirs = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
+        if theirs is not None:  # its functions ask for its class
+            theirs.VecEnv.register(type(self))
+
+    @property
+    def unwrapped(self) -> "VecEnv":
+        """Itself."""
+        return self
+
+    def seed(self, seed: int | None = None) -> list[int | None]:
+        """Set the seeds of the next reset: `seed`, `seed` + 1 and so on."""
+        self._seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+        return self._seeds
+
+    def reset(self) -> np.ndarray:
+        """Reset all; return observations ``(n, *obs)``."""
+        seen = [self._reset(i) for i in range(self.num_envs)]
+        self._seeds = [None] * self.num_envs
+        return np.stack(seen)
+
+    def _reset(self, i: int) -> np.ndarray:
+        obs, self.reset_infos[i] = self.envs[i].reset(seed=self._seeds[i])
+        self._returns[i], self._lengths[i] = 0.0, 0
+        return np.array(obs)
+
+    def step_async(self, actions: Sequence[object]) -> None:
+        """Take the actions of the next :meth:`step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[_Info]]:
+        """Step all with the actions of :meth:`step_async`."""
+        return self.step(self._actions)
+
+    def step(self, actions: Sequence[object]) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[_Info]]:
+        """Step all; return observations, rewards ``(n,)`` float32, whether an episode ended ``(n,)``, and infos.
+
+        Where an episode ended the observation is the first one of the next; its own last one is
+        ``info["terminal_observation"]``, and ``info["TimeLimit.truncated"]`` says whether it was cut.
+        """
+        seen, rewards, ended, infos = [], [], [], list[_Info]()
+        for i, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            obs, reward, terminated, truncated, info = env.step(action)
+            self._returns[i] += scalar(reward)
+            self._lengths[i] += 1
+            info = {**info, "TimeLimit.truncated": bool(truncated and not terminated)}
+            if terminated or truncated:
+                info |= {"terminal_observation": np.array(obs)}
+                info |= {"episode": {"r": self._returns[i], "l": self._lengths[i]}}
+                obs = self._reset(i)
+            seen.append(np.array(obs))
+            rewards.append(scalar(reward))
+            ended.append(bool(terminated or truncated))
+            infos.append(info)
+        return np.stack(seen), np.array(rewards, np.float32), np.array(ended), infos
+
+    def _of(self, indices: int | Iterable[int] | None) -> list[gymnasium.Env]:
+        chosen = range(self.num_envs) if indices is None else [indices] if isinstance(indices, int) else indices
+        return [self.envs[i] for i in chosen]
+
+    def env_method(self, method_name: str, *args: object, indices: Any = None, **kwargs: object) -> list[Any]:
+        """Call a method of some environments, or of a wrapper around them; return what each gave."""
+        return [env.get_wrapper_attr(method_name)(*args, **kwargs) for env in self._of(indices)]
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """Return an attribute of some environments, or of a wrapper around them."""
+        return [env.get_wrapper_attr(attr_name) for env in self._of(indices)]
+
+    def set_attr(self, attr_name: str, value: object, indices: Any = None) -> None:
+        """Set an attribute of some environments, where it is, else of the innermost."""
+        for env in self._of(indices):
+            if not env.set_wrapper_attr(attr_name, value, force=False):
+                setattr(env.unwrapped, attr_name, value)
+
+    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+        """Return whether a wrapper of a class is around some environments."""
+
+        def around(env: gymnasium.Env) -> bool:
+            while isinstance(env, gymnasium.Wrapper):
+                if isinstance(env, wrapper_class):
+                    return True
+                env = env.env
+            return False
+
+        return [around(env) for env in self._of(indices)]
+
+    def render(self, mode: str | None = None) -> object:
+        """Draw the first environment, in the mode that it was made with."""
+        del mode
+        return self.envs[0].render()
+
+    def get_images(self) -> list[Any]:
+        """Return a picture of each environment."""
+        return [env.render() for env in self.envs]
+
+    def close(self) -> None:
+        """Close them."""
+        for env in self.envs:
+            env.close()

@@ -1,0 +1,120 @@
+"""Copy a trained policy into a torch module of its own, for export and for other programs."""
+
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from drlnb.records.errors import ConfigError
+from drlnb.records.spec import RlWork
+from drlnb.rl.heads import Head, bounds
+from drlnb.rl.networks.layout import PI, Q, layout_of
+from drlnb.rl.networks.modules import build, module_layout
+from drlnb.rl.networks.networks import dense
+from drlnb.rl.networks.policies import is_module
+from drlnb.rl.normalise import CLIP, EPSILON, split_statistics
+from drlnb.rl.rows import form_of
+
+__all__ = ["Outputs", "Policy"]
+
+
+class Outputs(nn.Module):
+    """What a policy's network answers to raw observations: logits, means, or a DQN's action values.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    published
+        What its learner published; uint8.
+    """
+
+    def __init__(self, spec: RlWork, published: np.ndarray) -> None:
+        super().__init__()
+        self._module = build(spec) if is_module(spec) else None
+        layout = layout_of(spec) if self._module is None else module_layout(spec, self._module)
+        layout.check(published)
+        if layout.norm_obs:
+            if form_of(spec.observation_space) is not None:
+                raise ConfigError(f"{spec.env}: the policy of normalised observations with keys cannot be exported")
+            statistics = split_statistics(layout.statistics(published))[0]
+            self.register_buffer("mean", torch.from_numpy(np.array(statistics.mean)))
+            self.register_buffer("var", torch.from_numpy(np.array(statistics.var)))
+        self._normalised, self._scaled, self._activation = layout.norm_obs, layout.scaled, layout.activation
+        self._tower = Q if spec.algo == "dqn" else PI
+        flat = torch.from_numpy(np.array(published[layout.policy_offset :])).view(torch.float32)
+        for entry in layout.entries:
+            if entry.stop <= layout.n_policy and entry.name != "log_std":
+                self._hold(entry.name, flat[entry.start : entry.stop].view(entry.shape))
+        self.requires_grad_(False)
+
+    def _hold(self, name: str, tensor: Tensor) -> None:
+        """Take a tensor under its name in the layout."""
+        if self._module is not None:
+            self._module.get_parameter(name).data = tensor
+            return
+        *path, last = name.split(".")
+        place: nn.Module = self
+        for part in path:
+            if part not in place._modules:
+                place.add_module(part, nn.Module())
+            place = place.get_submodule(part)
+        place.register_parameter(last, nn.Parameter(tensor))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return outputs ``(B, width)`` for raw observations ``(B, *obs)``; of a space with keys for its rows."""
+        if self._normalised:
+            seen = (obs.flatten(1) - self.mean) / torch.sqrt(self.var + EPSILON)
+            obs = seen.clamp(-CLIP, CLIP).float().view(obs.shape)
+        if self._module is not None:
+            outputs: Tensor = self._module.actor(obs)
+            return outputs
+        name, x = self._activation, obs.flatten(1).float()
+        activate = getattr(functional, name, None) or getattr(torch, name)
+        return dense(dict(self.named_parameters()), self._tower, x / 255.0 if self._scaled else x, activate)
+
+
+class Policy(nn.Module):
+    """A trained policy's most likely actions, as :meth:`drlnb.PPO.predict` gives them with ``deterministic=True``.
+
+    It is a copy: what is changed in it does not change the model.
+
+    Parameters
+    ----------
+    spec, published
+        As of :class:`Outputs`.
+    """
+
+    def __init__(self, spec: RlWork, published: np.ndarray) -> None:
+        super().__init__()
+        #: The network alone.
+        self.outputs = Outputs(spec, published)
+        space = dict(spec.action_space or {})
+        self._head = Head.of(space)
+        self._shape = tuple(space.get("shape", ()))
+        self._dtype = getattr(torch, space.get("dtype", "int64"))
+        self.register_buffer("start", torch.as_tensor(np.asarray(space.get("start", 0)).ravel()))
+        if self._head.kind == "box":
+            low, high = bounds(space)
+            self.register_buffer("low", torch.from_numpy(np.array(low, np.float32)))
+            self.register_buffer("high", torch.from_numpy(np.array(high, np.float32)))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """Return actions ``(B, *action)``, as the environment takes them, for raw observations ``(B, *obs)``."""
+        outputs, kind = self.outputs(obs), self._head.kind
+        if kind == "discrete":
+            return outputs.argmax(dim=1) + self.start[0]
+        if kind == "box":
+            actions = torch.minimum(torch.maximum(outputs[:, : self._head.width], self.low), self.high)
+        elif kind == "multibinary":
+            actions = (outputs > 0).long()
+        else:
+            choices = [outputs[:, part].argmax(dim=1) for part in self._head.parts()]
+            actions = torch.stack(choices, dim=1) + self.start
+        return actions.to(self._dtype).reshape(-1, *self._shape)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: nobody would act with it."""
+        raise ConfigError("a model's policy is a copy: model.set_parameters(...) changes the model")
