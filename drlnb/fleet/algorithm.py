@@ -27,7 +27,7 @@ from drlnb.fleet.listening import start_listening
 from drlnb.fleet.plain import Plain, Row, by_name
 from drlnb.fleet.policies.files import load_model, saved_versions
 from drlnb.fleet.policies.policy import KINDS, Model
-from drlnb.fleet.policies.tensors import republished, with_tensors
+from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -207,6 +207,30 @@ class Algorithm(Trainable):
         if isinstance(load_path_or_dict, str | Path):
             load_path_or_dict = type(self).load(load_path_or_dict).get_parameters()
         self.adopt(with_tensors(self.spec, self._state(), load_path_or_dict, exact=exact_match))
+
+    def save_replay_buffer(self, path: str | Path) -> Path:
+        """Write a DQN's replay ring as a file of its own, a saved model has none; return the file."""
+        resting(self)
+        return save_ring(path, self.trained)
+
+    def load_replay_buffer(self, path: str | Path, truncate_last_traj: bool = True) -> None:
+        """Take the replay ring of :meth:`save_replay_buffer`.
+
+        Parameters
+        ----------
+        path
+            Of the file.
+        truncate_last_traj
+            Without effect: where episodes end is in the ring.
+
+        Raises
+        ------
+        ConfigError
+            If the file is none, or this model is being trained.
+        """
+        del truncate_last_traj
+        resting(self)
+        self.adopt(with_ring(path, self._state()))
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set the seed of every random stream, as ``model.seed = seed`` does; None leaves it."""

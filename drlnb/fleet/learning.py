@@ -2,13 +2,14 @@
 
 import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
 from drlnb.fleet.callbacks.local_session import LocalSession
-from drlnb.fleet.callbacks.progress import ProgressLine, TensorBoardLog, budget_folder
+from drlnb.fleet.callbacks.progress import ProgressLine, ProgressTable, TensorBoardLog, budget_folder
 from drlnb.fleet.faces import say
 from drlnb.fleet.fleet import Fleet, client_of, current_fleet
 from drlnb.fleet.listening import RunSession
@@ -16,6 +17,7 @@ from drlnb.fleet.plain import COUNT, Row
 from drlnb.fleet.policies.files import newest
 from drlnb.fleet.policies.policy import Model
 from drlnb.fleet.policies.tensors import republished
+from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.fleet.tasks.planners import chosen
 from drlnb.fleet.tasks.run_spec import default_out, run_spec
 from drlnb.fleet.training import Training
@@ -65,6 +67,8 @@ class Trainable(Model):
     #: The training in this process, and the run, that learn for it now.
     _live: LocalLoop | None = None
     _run: Training | None = None
+    #: Environment steps at the step that a callback is told of; None: none is.
+    _now: int | None = None
 
     def _state(self) -> Trained:
         take_over(self)
@@ -79,7 +83,37 @@ class Trainable(Model):
     def num_timesteps(self) -> int:
         """Environment steps of the present budget that the parameters have seen."""
         take_over(self)
+        if self._now is not None:
+            return self._now
         return super().num_timesteps if self._live is None else self._live.n_timesteps
+
+    @contextlib.contextmanager
+    def counted_as(self, n_timesteps: int) -> Iterator[None]:
+        """Say in :attr:`num_timesteps` where the step is that a callback is told of."""
+        self._now = n_timesteps
+        try:
+            yield
+        finally:
+            self._now = None
+
+    @property
+    def ep_info_buffer(self) -> list[dict[str, float]]:
+        """Return and length of the latest 100 episodes, as ``{"r", "l"}``."""
+        episodes = (
+            self._live.episodes if self._live is not None else () if self.trained is None else self.trained.episodes
+        )
+        return [{"r": float(each[0]), "l": float(each[1])} for each in episodes]
+
+    def live_env(self) -> VecEnv | None:
+        """Return the environments that learn in this process now; None where there are none."""
+        return None if self._live is None else VecEnv(self.spec, self._live.envs)
+
+    def get_env(self, render_mode: str | None = None) -> VecEnv:
+        """Return the environments that learn in this process now, else copies to be stepped by hand."""
+        return self.live_env() or super().get_env(render_mode)
+
+    def get_vec_normalize_env(self) -> None:
+        """Return None: the model holds its statistics itself."""
 
 
 def trains_here(model: Trainable, total: int, local: bool | None) -> bool:
@@ -248,8 +282,11 @@ def event_files(model: Trainable, name: str | None, *, reset_num_timesteps: bool
 def callbacks_of(
     model: Trainable, callback: object, log_interval: int, log: TensorBoardLog | None, *, progress_bar: bool = False
 ) -> CallbackList:
-    """Return the user's callbacks behind those that log and show progress."""
+    """Return the user's callbacks, and behind them those that write and show what they have recorded."""
     own: list[BaseCallback] = [] if log is None else [log]
-    if model.verbose or progress_bar:
-        own.append(ProgressLine(log_interval, in_place=progress_bar))
-    return CallbackList(own if callback is None else [*own, as_callback(callback)])
+    COUNT.read("log_interval", log_interval)
+    if progress_bar:
+        own.append(ProgressLine())
+    if model.verbose:
+        own.append(ProgressTable(log_interval))
+    return CallbackList(own if callback is None else [as_callback(callback), *own])

@@ -5,7 +5,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, as_callback, stops
+from drlnb.fleet.callbacks.base import BaseCallback, as_callback, stops
+from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.faces import say
 from drlnb.fleet.policies.files import load_model, save_model
 from drlnb.fleet.policies.policy import Model

@@ -72,8 +72,8 @@ def test_without_a_seed_one_is_drawn_and_kept():
     [
         ({"n_step": 8}, TypeError, r"PPO\(\) got an unexpected keyword argument 'n_step'; did you mean 'n_steps'\?"),
         ({"xyz": 8}, TypeError, "unexpected keyword argument 'xyz'$"),
-        ({"device": "cuda"}, ConfigError, "device='cuda' is not supported: the fleet chooses the device"),
-        ({"rollout_buffer_class": dict, "device": "cpu"}, ConfigError, "device='cpu'.*; rollout_buffer_class="),
+        ({"device": "gpu"}, ConfigError, "device must be auto, cpu, cuda or cuda:K, got 'gpu'"),
+        ({"rollout_buffer_class": dict, "stats_window_size": 5}, ConfigError, "rollout_buffer.*; stats_window_size=5"),
         ({"n_envs": 2, "n_collectors": 3}, ConfigError, "n_collectors must be <= n_envs = 2, got 3"),
         ({"batch_size": 1000}, ConfigError, r"batch_size must be <= n_steps \* n_envs = 16 \* 4 = 64, got 1000"),
         ({"gamma": 2, "n_epochs": 0}, ConfigError, "n_epochs must be .*got 0.*; gamma must be|gamma must be.*; n_ep"),
@@ -328,17 +328,20 @@ def test_checkpoints_are_saved_by_their_steps(tmp_path):
 
 
 def test_progress_is_said_now_and_then(capsys):
-    """With `verbose=1` each second round is a line."""
+    """With `verbose=1` each second round is a table of its scalars; a bar is one line."""
     small(verbose=1).learn(256, log_interval=2, local=True)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(",")[0] for line in lines] == ["drlnb: 128 of 256 steps", "drlnb: 256 of 256 steps"]
+    tables = [line.split("|")[1:3] for line in capsys.readouterr().out.splitlines() if "total_timesteps" in line]
+    assert [value.strip() for _, value in tables] == ["128", "256"]
+    small().learn(128, local=True, progress_bar=True)
+    bars = capsys.readouterr().err.split("\r")[1:]
+    assert [bar[:27] for bar in bars] == [" 50% [##########          ]", "100% [####################]"]
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         ({"total_timesteps": 0}, "total_timesteps must be a whole number >= 1, got 0"),
-        ({"total_timesteps": 64, "log_interval": 0, "progress_bar": True}, "log_interval must be .* got 0"),
+        ({"total_timesteps": 64, "log_interval": 0}, "log_interval must be .* got 0"),
         ({"total_timesteps": 64, "tb_log_name": "x"}, "tb_log_name='x' needs tensorboard_log"),
         ({"total_timesteps": 64, "callback": 3}, "callback must be a drlnb callback"),
     ],

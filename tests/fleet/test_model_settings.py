@@ -29,10 +29,10 @@ class Sets(BaseCallback):
 
 
 def test_settings_are_attributes():
-    """Each setting of the algorithm is read under its name; what is none is no attribute."""
+    """Each setting is read under its name (but for the policy, which is the module); what is none is no attribute."""
     model = small(gamma=0.9)
     assert (model.gamma, model.n_steps, model.seed, model.n_envs) == (0.9, 16, 3, 4)
-    assert all(np.all(getattr(model, name) == value) for name, value in model.settings.items())
+    assert all(np.all(getattr(model, name) == value) for name, value in model.settings.items() if name != "policy")
     with pytest.raises(AttributeError, match="'PPO' object has no attribute 'gama'"):
         model.gama  # noqa: B018 - reading it is the test
 

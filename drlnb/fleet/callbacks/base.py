@@ -1,77 +1,40 @@
 """Call user code while a model learns: callbacks under Stable-Baselines3's names.
 
 They run in the process that called ``learn``, in its thread, fed by the run's journal.  Steps happen in other
-processes, so the calls of ``_on_step`` for a round's steps come together when it has ended; and a request (to stop, to
-save) takes effect at a later boundary between rounds, with ``local=True`` at the next one.
+processes, so the calls of ``_on_step`` for a round's steps come together when it has ended; in this process they
+come as the steps are made, with what the environments answered in ``locals``.  A request (to stop, to save) takes
+effect at a later boundary between rounds, in this process at the next one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
+from drlnb.fleet.callbacks.events import Evaluated, Metrics, Session, Written
 from drlnb.fleet.faces import say
+from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.policy import Model
+from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.errors import ConfigError
 
 __all__ = [
     "BaseCallback",
     "CallbackList",
     "ConvertCallback",
-    "Evaluated",
     "EventCallback",
-    "Metrics",
-    "Session",
-    "Written",
     "as_callback",
     "report",
     "stops",
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """An evaluation that was played while training."""
+class _Locals(dict[str, object]):
+    """What callbacks see of the training, by Stable-Baselines3's names."""
 
-    #: Environment steps that its parameters were trained for.
-    n_timesteps: int
-    #: Version of the parameters.
-    version: int
-    #: Mean return over its episodes, in raw reward units, and their population standard deviation.
-    mean_reward: float
-    std_reward: float
-    #: The most likely actions, or samples.
-    deterministic: bool
-    #: Return and length of each episode.
-    episodes: tuple[tuple[float, int], ...]
-    #: Share of episodes that succeeded; None where the environment does not say (``info["is_success"]``).
-    success_rate: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """A checkpoint that is on disk."""
-
-    #: Environment steps that its parameters were trained for.
-    n_timesteps: int
-    #: Version of the parameters.
-    version: int
-    #: Why it was written: ``periodic``, ``checkpoint`` (somebody asked), ``best``, ``pause``, ``stop`` or ``end``.
-    reason: str
-
-
-#: A round's scalars by their names, see ``docs/reference/rl.md``.
-Metrics = Mapping[str, float]
-
-
-class Session(Protocol):
-    """What a callback may ask of the training that calls it."""
-
-    def checkpoint(self) -> None:
-        """Write a checkpoint soon; :meth:`BaseCallback.on_checkpoint` is called when it is there."""
-
-    def save(self, version: int, path: str | Path) -> bool:
-        """Save the model with the parameters of a version; return whether they are (still) at hand."""
+    def __missing__(self, name: str) -> object:
+        here = ", ".join(map(str, self)) or "nothing"
+        raise ConfigError(
+            f"locals has no {name!r}: it holds {here}; with local=True also infos, rewards, dones, new_obs of each step"
+        )
 
 
 class BaseCallback:
@@ -103,12 +66,15 @@ class BaseCallback:
         self.n_calls = 0
         #: Environment steps so far.
         self.num_timesteps = 0
+        #: The steps of this round were heard of as they were made.
+        self._heard = False
         #: Both of these at each step of the latest round.
         self._counted: list[tuple[int, int]] = []
         #: The latest round's metrics, by their names.
         self.metrics: Metrics = {}
-        #: For callbacks of Stable-Baselines3: ``self`` (the model) and ``metrics``.
-        self.locals: dict[str, object] = {}
+        #: For callbacks of Stable-Baselines3: ``self`` (the model) and ``metrics``; in this process ``infos``,
+        #: ``rewards``, ``dones`` and ``new_obs`` of each step, too.
+        self.locals: dict[str, object] = _Locals()
         self.globals: dict[str, object] = {}
 
     # ------------------------------------------------------------------ what the training calls
@@ -118,7 +84,7 @@ class BaseCallback:
         if session is not None:
             self.session = session
         self.n_calls, self.num_timesteps = 0, model.num_timesteps
-        self.locals = {"self": model}
+        self.locals = _Locals(self=model)
         for child in self.children:
             child.parent = self.parent if self.TRANSPARENT else self
             child.init_callback(model, session)
@@ -127,17 +93,41 @@ class BaseCallback:
     def end_round(self, metrics: Metrics) -> bool:
         """Count a round's steps and pass it on; return whether to go on."""
         self.update(metrics)
-        return not stops(self.on_round_end(metrics))
+        go_on = not stops(self.on_round_end(metrics))
+        self.logger.drained()  # whoever writes scalars stands last, and has read it
+        return go_on
+
+    @property
+    def wants_steps(self) -> bool:
+        """Whether somebody wants to hear of steps as they are made, where that can be."""
+        return type(self)._on_step is not BaseCallback._on_step
+
+    def hear_step(self, n_timesteps: int, told: Mapping[str, object]) -> bool:
+        """Hear of a step of all environments as it is made; return whether to go on.
+
+        Parameters
+        ----------
+        n_timesteps
+            Environment steps so far.
+        told
+            What the environments answered, by Stable-Baselines3's names.
+        """
+        self._heard = True
+        _count(self, self.n_calls + 1, n_timesteps)
+        self.locals.update(told)
+        return not (self.wants_steps and stops(self._on_step()))
 
     def update(self, metrics: Metrics) -> None:
         """Set a round's counters and metrics, here and in all that belong to this one."""
         for child in self.children:
             child.update(metrics)
+        self.metrics = self.locals["metrics"] = metrics
+        if self._heard:
+            return
         before, now = self.num_timesteps, int(metrics["time/total_timesteps"])
         n = max(1, (now - before) // self.model.n_envs)
         self._counted = [(self.n_calls + i, before + (now - before) * i // n) for i in range(1, n + 1)]
         _count(self, *self._counted[-1])
-        self.metrics = self.locals["metrics"] = metrics
 
     def settings(self, n_envs: int) -> dict[str, object]:
         """Return what the training must do for this callback: keys of the round machine's configuration."""
@@ -164,7 +154,8 @@ class BaseCallback:
             False stops the training.
         """
         del metrics
-        go_on = type(self)._on_step is BaseCallback._on_step or _steps(self)
+        go_on = self._heard or not self.wants_steps or _steps(self)
+        self._heard = False
         self._on_rollout_end()
         self._on_rollout_start()
         return go_on
@@ -183,6 +174,19 @@ class BaseCallback:
         self._on_training_end()
 
     # ------------------------------------------------------------------ Stable-Baselines3's
+    @property
+    def logger(self) -> Logger:
+        """Where scalars can be recorded beside the round's own."""
+        return self.model.logger
+
+    @property
+    def training_env(self) -> VecEnv:
+        """The environments that learn now, in this process; ConfigError where they are in others."""
+        env = self.model.live_env()
+        if env is None:
+            raise ConfigError("training_env is at hand in this process alone: learn(..., local=True)")
+        return env
+
     def on_step(self) -> bool:
         """Count a call of the callback that this one belongs to, and call :meth:`_on_step`; return whether to go on."""
         self.n_calls += 1
@@ -273,6 +277,15 @@ class CallbackList(BaseCallback):
         for callback in self.children:
             callback.on_training_start()
 
+    @property
+    def wants_steps(self) -> bool:
+        """Whether one of them wants to hear of steps."""
+        return any(callback.wants_steps for callback in self.children)
+
+    def hear_step(self, n_timesteps: int, told: Mapping[str, object]) -> bool:
+        """Tell each one."""
+        return _all(callback.hear_step(n_timesteps, told) for callback in self.children)
+
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Call each one."""
         return _all(callback.on_round_end(metrics) for callback in self.children)
@@ -326,6 +339,10 @@ def as_callback(callback: object) -> BaseCallback:
         return callback
     if isinstance(callback, list | tuple):
         return CallbackList(callback)
+    if any(base.__module__.startswith("stable_baselines3.") for base in type(callback).__mro__):
+        from drlnb.fleet.callbacks.foreign import ours_of
+
+        return ours_of(callback)
     if callable(callback) and not isinstance(callback, type):
         return ConvertCallback(callback)
     made = (

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Written, stops
+from drlnb.fleet.callbacks.base import BaseCallback, stops
+from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.policies.files import save_model
 from drlnb.records.spec import RlWork
@@ -37,7 +38,7 @@ class LocalSession:
         self.spec, self.callback, self._settings = spec, callback, settings
         self.loop = LocalLoop(spec, trained, device=device)
         self._every = int(settings.get("eval_freq", 0))
-        self._asked = False
+        self._asked = self._stopping = False
 
     def checkpoint(self) -> None:
         """Call the callbacks for a checkpoint at the end of this round: the state is at hand then."""
@@ -63,10 +64,11 @@ class LocalSession:
 
     def _round(self) -> bool:
         loop, before = self.loop, self.loop.n_timesteps
-        metrics = loop.round()
+        self._stopping = False
+        metrics = loop.round(self._step if self.callback.wants_steps else None)
         if loop.episodes_lost:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
-        go_on = self.callback.end_round(metrics)
+        go_on = self.callback.end_round(metrics) and not self._stopping
         if self._every and loop.n_timesteps // self._every > before // self._every:
             go_on = not stops(self.callback.on_evaluation(self._evaluated())) and go_on
         if self._asked:
@@ -74,6 +76,12 @@ class LocalSession:
             written = Written(n_timesteps=loop.n_timesteps, version=loop.n_rounds + 1, reason="checkpoint")
             go_on = not stops(self.callback.on_checkpoint(written)) and go_on
         return go_on
+
+    def _step(self, n_steps: int, told: Plain) -> None:
+        """Tell of a step as it is made, until one asks to stop: the round is made to its end."""
+        if not self._stopping:
+            n_timesteps = self.loop.n_timesteps + n_steps * self.spec.n_envs
+            self._stopping = not self.callback.hear_step(n_timesteps, told)
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]

@@ -1,4 +1,4 @@
-"""Show how far a training is, in lines or in one line that is kept up to date, and log its scalars for TensorBoard.
+"""Show how far a training is, in tables or in one line that is kept up to date, and log its scalars for TensorBoard.
 
 Event files of `tensorboard_log` lie as Stable-Baselines3 lays them out, one folder per budget: ``FOLDER/NAME_1``,
 ``FOLDER/NAME_2`` and so on; a budget that goes on (``reset_num_timesteps=False``) goes on in the newest.  The library
@@ -7,32 +7,52 @@ writes, in a thread of its own, fed by the rows that callbacks get.
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
 from drlnb.fleet import faces
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, Metrics
+from drlnb.fleet.callbacks.base import BaseCallback
+from drlnb.fleet.callbacks.events import Evaluated, Metrics
 from drlnb.fleet.faces import say
 from drlnb.fleet.plain import COUNT
 from drlnb.rl.tracking.sink_threads import Feed
 from drlnb.rl.tracking.sinks import RunFacts, TensorBoard, evaluation_scalars
 
-__all__ = ["ProgressLine", "TensorBoardLog", "budget_folder"]
+__all__ = ["ProgressLine", "ProgressTable", "TensorBoardLog", "budget_folder", "table"]
+
+#: Letters of a bar; longest name and value in a table.
+_BAR, _WIDEST = 20, 36
+
+
+class ProgressTable(BaseCallback):
+    """Print the scalars of each `every`-th round as Stable-Baselines3 does with ``verbose=1``."""
+
+    def __init__(self, every: int = 1) -> None:
+        super().__init__()
+        self._every, self._n_rounds = COUNT.read("log_interval", every), 0
+
+    def on_round_end(self, metrics: Metrics) -> bool | None:
+        """Print the round's scalars, and what callbacks have recorded."""
+        self._n_rounds += 1
+        if self._n_rounds % self._every == 0:
+            print(table({**metrics, **self.logger.name_to_value}), flush=True)  # noqa: T201 - it is for the reader
+        return None
 
 
 class ProgressLine(BaseCallback):
-    """Show how far training is, `every` so many rounds; `in_place`: over the line before instead of below it."""
+    """Keep a line up to date that shows how far training is."""
 
-    def __init__(self, every: int = 1, *, in_place: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._every, self._in_place = COUNT.read("log_interval", every), in_place
-        self._width = self._n_rounds = 0
+        self._width = 0
 
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Show the round's counters."""
-        self._n_rounds += 1
-        if self._n_rounds % self._every == 0:
-            self._show(words(metrics, self.model.spec.total_timesteps))
+        total = self.model.spec.total_timesteps
+        share = min(1.0, metrics["time/total_timesteps"] / total)
+        bar = "#" * round(share * _BAR)
+        self._show(f"{share:4.0%} [{bar:<{_BAR}}] {words(metrics, total)}")
         return None
 
     def on_training_end(self) -> None:
@@ -41,9 +61,6 @@ class ProgressLine(BaseCallback):
             self._stream().write("\n")
 
     def _show(self, text: str) -> None:
-        if not self._in_place:
-            say(text)
-            return
         stream = self._stream()
         stream.write("\r" + text.ljust(self._width))
         stream.flush()
@@ -71,6 +88,38 @@ def words(metrics: Metrics, total_timesteps: int) -> str:
         left_s = round(max(0, total_timesteps - done) / fps)
         parts.append(f"{left_s // 60}:{left_s % 60:02d} left")
     return ", ".join(parts)
+
+
+def table(scalars: Mapping[str, float]) -> str:
+    """Return scalars as a table in the manner of Stable-Baselines3: one part for each word before the slash.
+
+    Examples
+    --------
+    >>> print(table({"time/fps": 1016.0, "train/loss": 0.01234}))
+    -----------------------
+    | time/    |          |
+    |    fps   | 1016     |
+    | train/   |          |
+    |    loss  | 0.0123   |
+    -----------------------
+    """
+    rows: list[tuple[str, str]] = []
+    part = ""
+    for name in sorted(scalars):
+        head, slash, rest = name.partition("/")
+        if slash and head != part:
+            rows.append((f"{head}/", ""))
+        part = head if slash else ""
+        rows.append((f"   {rest}" if slash else name, _number(scalars[name])))
+    left, right = (max(len(row[side][:_WIDEST]) for row in rows) for side in (0, 1))
+    left, right = left + 1, right + 1
+    line = "-" * (left + right + 5)
+    body = [f"| {name[:_WIDEST]:<{left}}| {value[:_WIDEST]:<{right}}|" for name, value in rows]
+    return "\n".join([line, *body, line])
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else f"{value:<8.3g}".strip()
 
 
 def budget_folder(folder: str | Path, name: str, *, anew: bool) -> Path:
@@ -119,7 +168,8 @@ class TensorBoardLog(BaseCallback):
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Write a round's scalars at its steps."""
         if self._feed is not None:
-            self._feed.put(self.model.spec.name, self.num_timesteps, metrics)
+            scalars = {**metrics, **self.logger.name_to_value}
+            self._feed.put(self.model.spec.name, self.num_timesteps, scalars)
         return None
 
     def on_evaluation(self, evaluation: Evaluated) -> bool | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from drlnb.fleet.callbacks.base import BaseCallback, Evaluated, EventCallback, Written, as_callback, report
+from drlnb.fleet.callbacks.base import BaseCallback, EventCallback, as_callback, report
+from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.plain import COUNT
 from drlnb.fleet.tasks.arguments import moved
 from drlnb.records.errors import ConfigError

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.fleet.policies.files import newest, save_model
+from drlnb.fleet.policies.logger import Logger
 from drlnb.fleet.policies.tensors import tensors_of
 from drlnb.fleet.policies.vec_env import VecEnv
 from drlnb.records.attributes import assignable, no_attribute
@@ -42,7 +43,6 @@ _WAYS = {
 _READ = {
     "q_net": "it is a DQN's; policy.outputs is the network of any model",
     "q_net_target": "get_parameters() has all tensors",
-    "get_vec_normalize_env": "the model holds its statistics: normalize=True, and predict takes raw observations",
     "rollout_buffer": "samples travel as fragments: a callback sees each step's in self.locals",
     "replay_buffer": "a DQN's ring is in its checkpoints: save_replay_buffer(path) and load_replay_buffer(path)",
     "lr_schedule": "settings has learning_rate",
@@ -85,6 +85,9 @@ class Model:
     _actor: "Actor | None"
     #: What the actor has loaded.
     _loaded: npt.NDArray[np.uint8] | None
+
+    #: Where callbacks record scalars while it learns.
+    _logger: Logger | None = None
 
     n_envs = _of_spec("n_envs", "Environments over all collectors.")
     n_collectors = _of_spec("n_collectors", "Collector processes.")
@@ -193,6 +196,16 @@ class Model:
             self._actor.load(published)
             self._loaded = published
         return self._actor.predict(observation, deterministic=deterministic, action_masks=action_masks)
+
+    @property
+    def logger(self) -> Logger:
+        """Where callbacks record scalars beside a round's own."""
+        self._logger = self._logger or Logger()
+        return self._logger
+
+    def live_env(self) -> VecEnv | None:
+        """Return the environments that learn in this process now: none do."""
+        return None
 
     # ------------------------------------------------------------------ what it is made of
     @property

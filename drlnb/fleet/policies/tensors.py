@@ -1,21 +1,29 @@
 """Read the tensors of a model, and put others in their place."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.checkpoints.trained import Trained
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["republished", "tensors_of", "with_tensors"]
+__all__ = ["republished", "save_ring", "tensors_of", "with_ring", "with_tensors"]
+
+#: What the file of a replay ring ends with.
+_RING = ".safetensors"
 
 
 def tensors_of(spec: RlWork, trained: Trained) -> "dict[str, torch.Tensor]":
@@ -51,6 +59,41 @@ def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) 
             raise ConfigError(f"parameter {name} must have the shape {entry.shape}, got {array.shape}")
         flat[entry.start : entry.stop] = array.ravel()
     return republished(spec, replace(trained, state=replace(trained.state, buffer=buffer)))
+
+
+def save_ring(path: str | Path, trained: Trained | None) -> Path:
+    """Write a replay ring as one file of safetensors; nothing in it is a pickle.
+
+    Raises
+    ------
+    ConfigError
+        If there is none.
+    """
+    if trained is None or trained.replay is None:
+        raise ConfigError("this model has no replay ring yet: a DQN has one once it has learnt")
+    target = Path(path) if Path(path).suffix else Path(path).with_suffix(_RING)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {name: np.ascontiguousarray(array) for name, array in trained.replay.arrays.items()}
+    save_file(arrays, target, metadata={"header": json.dumps(trained.replay.header)})
+    return target
+
+
+def with_ring(path: str | Path, trained: Trained) -> Trained:
+    """Return a state with the replay ring that :func:`save_ring` wrote.
+
+    Raises
+    ------
+    ConfigError
+        If the file is none.
+    """
+    target = Path(path) if Path(path).suffix else Path(path).with_suffix(_RING)
+    try:
+        with safe_open(target, framework="numpy") as file:
+            header = json.loads(file.metadata()["header"])
+            ring = Fragment(header, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+        raise ConfigError(f"{target} holds no replay ring ({error})") from None
+    return replace(trained, replay=ring)
 
 
 def republished(spec: RlWork, trained: Trained) -> Trained:

@@ -11,8 +11,9 @@ makes fragments equal, bit for bit, however the environments are split over coll
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -33,7 +34,11 @@ from drlnb.rl.rows import fitting, form_of, scalar
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 
-__all__ = ["Collector", "split_envs"]
+__all__ = ["Collector", "Stepping", "Told", "drained", "split_envs"]
+
+
+#: Yields after each step of all environments of a collector; returns the round's fragment.
+Stepping = Generator[None, None, Fragment]
 
 
 def split_envs(n_envs: int, n_collectors: int) -> list[range]:
@@ -47,6 +52,19 @@ def split_envs(n_envs: int, n_collectors: int) -> list[range]:
     size, extra = divmod(n_envs, n_collectors)
     starts = [i * size + min(i, extra) for i in range(n_collectors + 1)]
     return [range(*ends) for ends in pairwise(starts)]
+
+
+class Told(NamedTuple):
+    """What an environment answered to its last step, before it was reset."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Facts
+    obs: np.ndarray
+    #: Of its episode so far, in raw reward units and steps.
+    returned: float
+    length: int
 
 
 class Collector:
@@ -88,6 +106,8 @@ class Collector:
         self._discounted, self._returns, self._lengths = [0.0] * n, [0.0] * n, [0] * n
         #: Which actions are allowed, a row per environment of the task; None: all, always.
         self._masks = np.ones((spec.n_envs, self.actor.head.width), np.bool_) if uses_masks(spec) else None
+        #: What each environment has just answered, where somebody wants to know; None: nobody does.
+        self.told: list[Told] | None = None
         #: Its environments, in the order of their indices.
         self.envs: list[gymnasium.Env] = [make_env(spec, index=index) for index in indices]
         self._mask_of = [MaskSource(env, self.actor.head) for env in self.envs]
@@ -117,7 +137,7 @@ class Collector:
         n_timesteps: int | None = None,
         on_step: Callable[[], None] | None = None,
     ) -> Fragment:
-        """Step every environment `n_steps` times with one version of the policy.
+        """Step every environment `n_steps` times with one version of the policy, as :meth:`steps` does step by step.
 
         Parameters
         ----------
@@ -149,6 +169,13 @@ class Collector:
         ValueError
             If the parameters belong to another layout.
         """
+        steps = self.steps(parameters, version=version, round=round, n_steps=n_steps, n_timesteps=n_timesteps)
+        return drained(steps, on_step)
+
+    def steps(
+        self, parameters: np.ndarray, *, version: int, round: int, n_steps: int, n_timesteps: int | None = None
+    ) -> Stepping:
+        """Step as :meth:`collect` does, yield after each step of all environments, and return the fragment."""
         started = time.perf_counter()
         self.actor.load(parameters)
         done = max(round - 1, 0) * n_steps * self.spec.n_envs if n_timesteps is None else n_timesteps
@@ -158,8 +185,7 @@ class Collector:
         run = self._run(round, n_steps)
         for t in range(n_steps):
             self._step(t, run, noise[t // hold])
-            if on_step is not None:
-                on_step()
+            yield
         arrays = self._arrays(run)
         self._check_finite(arrays, round)
         self._round = round + 1
@@ -227,7 +253,7 @@ class Collector:
     def _step_envs(self, t: int, run: Run, taken: np.ndarray | list[int]) -> None:
         current, discounted, returns, lengths = self._current, self._discounted, self._returns, self._lengths
         gamma, indices, masks, column = self._gamma, self.env_indices, self._masks, 0
-        shape, dtype, answer = current.shape[1:], current.dtype, None
+        shape, dtype, answer, told = current.shape[1:], current.dtype, None, self.told
         try:
             for column, env in enumerate(self.envs):
                 answer = env.step(taken[column])
@@ -240,6 +266,8 @@ class Collector:
                 run.discounted.append(discounted[column])
                 if getattr(obs, "shape", None) != shape or obs.dtype != dtype:
                     obs = fitting(obs, shape, dtype)
+                if told is not None:
+                    told.append(Told(reward, terminated, truncated, info, obs.copy(), returns[column], lengths[column]))
                 if terminated or truncated:
                     obs = last_observation(env, obs, info)
                     run.end(t, column, terminated, obs, [returns[column], lengths[column], *success(info)])
@@ -291,6 +319,10 @@ class Collector:
             subject = "the reward" if name == "reward" else "the observation"
             where = self._at(column, f"step {step} of round {round}")
             raise EnvError(f"{where}: {subject} is not finite: {arrays[name][place]}")
+
+    def acted(self) -> np.ndarray:
+        """Return what its environments show now, raw; shape ``(n, *obs)``."""
+        return np.array(self._current[self._rows])
 
     def state(self) -> Facts:
         """Return all that is needed to go on exactly: plain data and bytes.
@@ -375,6 +407,18 @@ class Collector:
         with contextlib.ExitStack() as closing:
             for env in self.envs:
                 closing.callback(env.close)
+
+
+def drained(steps: Stepping, on_step: Callable[[], None] | None = None) -> Fragment:
+    """Step to the end of a round; return the fragment."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            fragment: Fragment = done.value
+            return fragment
+        if on_step is not None:
+            on_step()
 
 
 def _broken(answer: object, error: Exception) -> str:

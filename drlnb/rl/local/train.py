@@ -9,15 +9,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import gymnasium
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.episodes import Episode, episode, rolling
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.learner import Learner
 from drlnb.rl.algorithms.registry import make_learner, make_replay, settings_of
 from drlnb.rl.algorithms.replay import Replay
 from drlnb.rl.checkpoints.trained import State, Trained, joined
-from drlnb.rl.collecting.collector import Collector, split_envs
+from drlnb.rl.collecting.collector import Collector, Stepping, Told, drained, split_envs
 from drlnb.rl.fragments import Fragment
 
 __all__ = ["LocalLoop", "LocalResult", "train_local"]
@@ -81,14 +83,32 @@ class LocalLoop:
         """Change a setting from the next round on; as :meth:`drlnb.rl.algorithms.learner.Learner.set`."""
         self._learner.set(name, value)
 
-    def round(self) -> dict[str, float]:
-        """Make one round; return its metrics, see ``docs/reference/rl.md``; errors are those of :func:`train_local`."""
+    @property
+    def episodes(self) -> tuple[Episode, ...]:
+        """The latest episodes."""
+        return tuple(self._episodes)
+
+    @property
+    def envs(self) -> list[gymnasium.Env]:
+        """The environments, in the order of their indices."""
+        return [env for collector in self._collectors for env in collector.envs]
+
+    def round(self, on_step: Callable[[int, Facts], None] | None = None) -> dict[str, float]:
+        """Make one round; return its metrics, see ``docs/reference/rl.md``; errors are those of :func:`train_local`.
+
+        Parameters
+        ----------
+        on_step
+            Called after each step of all environments with its number in the round, from 1, and what they answered,
+            under Stable-Baselines3's names.
+        """
         started = time.perf_counter()
         number, done = self.n_rounds + 1, self.n_timesteps  # round 0 makes the first parameters, as on a cluster
-        fragments = [
-            c.collect(self.parameters, version=number, round=number, n_steps=self._n_steps, n_timesteps=done)
+        stepping = [
+            c.steps(self.parameters, version=number, round=number, n_steps=self._n_steps, n_timesteps=done)
             for c in self._collectors
         ]
+        fragments = [drained(each) for each in stepping] if on_step is None else self._in_step(stepping, on_step)
         collected = time.perf_counter()
         for fragment in fragments:
             self._episodes.extend(map(episode, fragment.header["episodes"]))
@@ -103,6 +123,23 @@ class LocalLoop:
         metrics |= {"time/time_elapsed": self._elapsed_s, "time/total_timesteps": self.n_timesteps}
         metrics |= {"time/fps": self.n_timesteps / self._elapsed_s, **rolling(self._episodes)}
         return metrics
+
+    def _in_step(self, stepping: Sequence[Stepping], on_step: Callable[[int, Facts], None]) -> list[Fragment]:
+        """Have all collectors step side by side, and tell of each step."""
+        for collector in self._collectors:
+            collector.told = []
+        try:
+            for t in range(self._n_steps):
+                for each in stepping:
+                    next(each)
+                told = [answer for collector in self._collectors for answer in collector.told or ()]
+                on_step(t + 1, {**_answers(told), "new_obs": np.concatenate([c.acted() for c in self._collectors])})
+                for collector in self._collectors:
+                    collector.told = []
+            return [drained(each) for each in stepping]
+        finally:
+            for collector in self._collectors:
+                collector.told = None
 
     def _learn(self, fragments: list[Fragment], number: int) -> dict[str, float]:
         """Make the round's gradient steps; return its metrics."""
@@ -188,6 +225,18 @@ def train_local(
         return LocalResult(history, loop.parameters, time.perf_counter() - began, loop.n_timesteps)
     finally:
         loop.close()
+
+
+def _answers(told: Sequence[Told]) -> Facts:
+    """Return what the environments answered to a step, as Stable-Baselines3's vector environments do."""
+    infos = []
+    for each in told:
+        info = {**each.info, "TimeLimit.truncated": bool(each.truncated and not each.terminated)}
+        if each.terminated or each.truncated:
+            info |= {"terminal_observation": each.obs, "episode": {"r": each.returned, "l": each.length}}
+        infos.append(info)
+    ended = np.array([bool(each.terminated or each.truncated) for each in told])
+    return {"infos": infos, "rewards": np.array([each.reward for each in told], np.float32), "dones": ended}
 
 
 def _samples(fragments: Sequence[Fragment]) -> int:

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, Evaluated, Written, as_callback
+from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.callbacks.stock import (
     CheckpointCallback,
     EvalCallback,
@@ -13,13 +14,14 @@ from drlnb.fleet.callbacks.stock import (
     StopTrainingOnNoModelImprovement,
     StopTrainingOnRewardThreshold,
 )
+from drlnb.fleet.policies.logger import Logger
 from drlnb.records.errors import ConfigError
 
 
 class Model:
     """Stands in for a model of 4 environments."""
 
-    n_envs, num_timesteps = 4, 0
+    n_envs, num_timesteps, logger = 4, 0, Logger()
 
     spec = SimpleNamespace(env="CartPole-v1")
 

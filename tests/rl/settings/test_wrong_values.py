@@ -100,7 +100,7 @@ def test_settings_that_are_good_alone_may_not_fit_together():
     assert problems("ppo", batch_size=1) == (
         "batch_size must be >= 2 with normalize_advantage (one sample has no spread), got 1",
     )
-    assert problems("ppo", n_steps=8) == ("batch_size must be <= n_steps * n_envs = 8 * 4 = 32, got 64",)
+    assert problems("ppo", n_steps=8, batch_size=64) == ("batch_size must be <= n_steps * n_envs = 8 * 4 = 32, got 64",)
 
 
 def test_without_a_unit_of_reward_gpf_warns():

@@ -1,0 +1,53 @@
+"""Keep the scalars that callbacks record."""
+
+from collections.abc import Sequence
+
+from drlnb.fleet.faces import say
+
+__all__ = ["Logger"]
+
+
+class Logger:
+    """What ``self.logger`` is in a callback: scalars recorded here stand beside the round's own.
+
+    They are shown with ``verbose=1`` and written by `tensorboard_log`, when the round ends in which they are recorded.
+    """
+
+    def __init__(self) -> None:
+        #: Name -> value, of the round that goes on.
+        self.name_to_value: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def record(self, key: str, value: object, exclude: str | Sequence[str] | None = None) -> None:
+        """Record a number; the last one of a round counts.
+
+        What is no number is left out: event files and tables hold numbers here.
+        """
+        del exclude
+        try:
+            self.name_to_value[key] = float(value)  # type: ignore[arg-type]  # what it is is tried
+        except (TypeError, ValueError):
+            self.name_to_value.pop(key, None)
+
+    def record_mean(self, key: str, value: float | None, exclude: str | Sequence[str] | None = None) -> None:
+        """Record the mean of a round's numbers; None counts as nothing."""
+        if value is None:
+            return
+        n = self._counts.get(key, 0)
+        self.record(key, (self.name_to_value.get(key, 0.0) * n + float(value)) / (n + 1), exclude)
+        self._counts[key] = n + 1
+
+    def dump(self, step: int = 0) -> None:
+        """Do nothing: a round's end writes what was recorded."""
+
+    def drained(self) -> dict[str, float]:
+        """Return what was recorded, and forget it."""
+        values, self.name_to_value, self._counts = self.name_to_value, {}, {}
+        return values
+
+    def info(self, *args: object) -> None:
+        """Say something in a line."""
+        say(" ".join(map(str, args)))
+
+    #: The same: there are no levels.
+    log = debug = warn = error = info
