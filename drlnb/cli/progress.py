@@ -111,6 +111,11 @@ def settings_lines(specs: Sequence[RlWork], defaults: Mapping[str, object]) -> l
             f"{learners}seed {seeds}",
             "    differs from Stable-Baselines3's defaults: "
             + (", ".join(f"{key}={value}" for key, value in changed.items()) or "nothing"),
+            *(
+                ["    wrappers: " + ", ".join(str(each["name"]) for each in first.env_wrappers)]
+                if first.env_wrappers
+                else []
+            ),
             *(f"    {remark}" for remark in settings_of(first).remarks(first.n_envs)),
         ]
     return lines

@@ -150,7 +150,7 @@ def _split(overrides: Facts, kind: type[Settings], problems: list[str]) -> Row:
         if name in known:
             values[name] = value
         elif name in kind.UNSUPPORTED:
-            if not (name == "use_sde" and value is False):
+            if value not in kind.MEANS_NOTHING.get(name, (False, None)):
                 problems.append(f"hyper-parameter {name!r} is not supported: {kind.UNSUPPORTED[name]}")
         else:
             hint = nearest(name, known)

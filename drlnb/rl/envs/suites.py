@@ -23,6 +23,8 @@ _EXTRAS: Mapping[str, tuple[str, str]] = {
     "box2d": ("Box2D", "gymnasium.envs.box2d"),
     "atari": ("ale_py", "ale_py"),
 }
+#: What ids of packages that are no extras begin with -> the package.
+_PACKAGES: Mapping[str, str] = {"MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 #: Ids of games before and after gymnasium took them under ``ALE/``; no other suite uses these forms.
 _ATARI_PREFIX, _ATARI_SUFFIX = "ALE/", "NoFrameskip-v4"
 
@@ -52,6 +54,9 @@ def prepare(env: str) -> None:
     MissingExtra
         With the pip line.
     """
+    for prefix, package in _PACKAGES.items():
+        if env.rpartition(":")[2].startswith(prefix) and find_spec(package) is None:
+            raise MissingExtra(f"{env} needs {package}; install it with: pip install {package}")
     extra = "atari" if is_atari(env) else _extra_of(env)
     if extra is None:
         return

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["check_wrappers", "make_options", "read_wrappers", "tally_of", "wrap"]
 
 #: Where wrapper names of files may come from; the class's own name decides.
-_PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_contrib", "drlnb")
+_PACKAGES = ("gym", "gymnasium", "rl_zoo3", "utils", "stable_baselines3", "sb3_contrib", "drlnb", "minigrid")
 #: Wrappers of the zoo that it alone has.
 _OF_ZOO = frozenset({
     "ActionNoiseWrapper",
@@ -42,7 +42,11 @@ _OURS = ("AtariWrapper", "FrameStack")
 #: Those that repeat actions themselves, so that a game must not.
 _SKIPPING = ("AtariPreprocessing", "AtariWrapper", "MaxAndSkipObservation")
 #: Names of older gym versions, and of what does the same here.
-_OLD_NAMES = {"GrayScaleObservation": "GrayscaleObservation", "VecFrameStack": "FrameStack"}
+_OLD_NAMES = {
+    "GrayScaleObservation": "GrayscaleObservation",
+    "VecFrameStack": "FrameStack",
+    "YAMLCompatResizeObservation": "ResizeObservation",
+}
 #: Wrappers that would break what the learner does itself -> what to do instead.
 _REFUSED = {
     ("NormalizeObservation", "NormalizeReward"): "statistics are merged over all collectors; say normalize: true",
@@ -58,8 +62,8 @@ def read_wrappers(value: object) -> list[dict[str, object]]:
     Parameters
     ----------
     value
-        Innermost first.  Names may hold a module of gymnasium, Stable-Baselines3 or the zoo in front, as in the zoo's
-        files; any other class of a wrapper is ``module:Class``.
+        Innermost first.  Names may hold a module of gymnasium, Stable-Baselines3, MiniGrid or the zoo in front, as in
+        the zoo's files; any other class of a wrapper is ``module:Class``.
 
     Returns
     -------
@@ -104,6 +108,8 @@ def _own_name(name: str, problems: list[str]) -> str:
     if module and module.partition(".")[0] not in _PACKAGES:
         problems.append(f"unknown wrapper {name!r}: name a class as module:Class, such as {module}:{short}")
         return ""
+    if module.startswith("minigrid."):
+        return f"{module}:{short}"
     return f"rl_zoo3.wrappers:{short}" if short in _OF_ZOO else _OLD_NAMES.get(short, short)
 
 

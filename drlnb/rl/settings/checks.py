@@ -184,6 +184,8 @@ class Settings(Declared, ABC):
 
     #: Stable-Baselines3's arguments without a meaning here -> the reason.
     UNSUPPORTED: ClassVar[Mapping[str, str]] = NEVER
+    #: Name of such an argument -> its values that ask for nothing; of any other False and None.
+    MEANS_NOTHING: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     #: Keys of ``policy_kwargs`` that networks with a name take; a factory takes any.
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset()
 

@@ -25,9 +25,16 @@ class DqnSettings(Settings):
         **checks.NEVER,
         "n_steps": "returns of several steps are not built yet; a round has train_freq steps",
         "normalize": "observations and rewards are not normalised for dqn",
-        "optimize_memory_usage": "each observation is stored once in any case, and time limits are right",
+        "optimize_memory_usage": "each observation is stored once in any case",
         "replay_buffer_class": "there is one ring, for all tasks alike",
         "replay_buffer_kwargs": "there is one ring, for all tasks alike",
+    }
+    MEANS_NOTHING: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "optimize_memory_usage": (
+            False,
+            True,
+        ),  # each observation is stored once in any case, and time limits are right
+        "n_steps": (1,),
     }
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
         *("net_arch", "activation_fn", "optimizer_kwargs"),

@@ -29,6 +29,8 @@ __all__ = ["ZooEntry", "read_entry", "resolve_entry"]
 
 #: Key of the entry that the zoo uses for every game of the Arcade Learning Environment.
 _ATARI_KEY = "atari"
+#: Key of the entry that it uses for what has none.
+_DEFAULT_KEY = "default"
 #: Keys whose text is Python's notation of plain data.
 _DATA_KEYS = ("policy_kwargs", "normalize", "replay_buffer_kwargs", "rollout_buffer_kwargs", "optimizer_kwargs")
 #: Keys of the zoo that stand for code of its own -> why they mean nothing here.
@@ -56,7 +58,7 @@ class ZooEntry:
     algo: str
     #: Name of the file.
     file: str
-    #: Key of the entry: the environment's id, or ``atari``.
+    #: Key of the entry: the environment's id, ``atari`` or ``default``.
     key: str
     #: Environment steps; None: not in the entry.
     n_timesteps: int | None
@@ -80,7 +82,8 @@ def read_entry(path: str | Path, env: str, algo: str | None = None) -> ZooEntry:
     path
         A YAML file: environment id -> settings.
     env
-        Gymnasium id, or ``module:Id-v0``; games of the Arcade Learning Environment fall back on the entry ``atari``.
+        Gymnasium id, or ``module:Id-v0``; games of the Arcade Learning Environment fall back on the entry ``atari``,
+        others on ``default``.
     algo
         Algorithm; None: the file's name (``dqn.yml``), else ``ppo``.
 
@@ -226,6 +229,8 @@ def _find(file: Path, entries: Facts, env: str) -> str:
             return key
     if is_atari(env) and _ATARI_KEY in entries:
         return _ATARI_KEY
+    if _DEFAULT_KEY in entries:
+        return _DEFAULT_KEY
     names = [str(key) for key in entries]
     near = difflib.get_close_matches(own, names, n=3, cutoff=0.6)
     hint = f"; did you mean {' or '.join(near)}?" if near else f"; it has {len(names)} entries"

@@ -89,7 +89,6 @@ def test_wrong_settings_are_told_with_their_lines(tmp_path):
         (["nothing.yml", "CartPole-v1"], "zoo file nothing.yml cannot be read"),
         ([str(PPO), "Walker-v9"], "has no entry for Walker-v9"),
         ([str(PPO), "CartPole-v1", "--hyper", "gama=1"], "unknown hyper-parameter 'gama'"),
-        ([str(PPO), "MiniGrid-Empty-Random-5x5-v0"], "unknown wrapper 'minigrid.wrappers.FlatObsWrapper'"),
     ],
 )
 def test_the_command_line_says_what_is_wrong_in_one_line(capsys, tmp_path, words, told):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drlnb.records.errors import ConfigError
-from drlnb.rl.zoo.entries import read_entry
+from drlnb.rl.zoo.entries import read_entry, resolve_entry
 from drlnb.rl.zoo.literals import parse_data
 
 ZOO = Path(__file__).parent
@@ -96,17 +96,22 @@ def test_car_racings_wrappers_keep_their_order_and_arguments():
 
 
 @pytest.mark.parametrize("file", [PPO, DQN])
-def test_every_entry_but_minigrids_is_read(file):
-    """Each entry of the fixture is plain data after reading; only the wrapper of a foreign package is refused."""
+def test_every_entry_is_read(file):
+    """Each entry of the fixture is plain data after reading, and settings of its algorithm."""
     envs = list(yaml.safe_load(file.read_text(encoding="utf-8")))
     for env in envs:
-        if env.startswith("MiniGrid"):
-            with pytest.raises(ConfigError, match=r"ppo.yml:\d+: unknown wrapper 'minigrid.wrappers.FlatObsWrapper'"):
-                read_entry(file, env)
-            continue
         found = read_entry(file, "ALE/Pong-v5" if env == "atari" else env)
-        assert found.n_timesteps > 0
+        assert resolve_entry(found).total_timesteps == found.n_timesteps > 0
+        if env.startswith("MiniGrid"):
+            assert found.wrappers == ({"name": "minigrid.wrappers:FlatObsWrapper", "kwargs": {}},)
         yaml.safe_dump(dict(found.hyperparameters))  # refuses anything but plain data
+
+
+def test_an_environment_without_entry_has_the_default(entry):
+    """As in the zoo; games have theirs, and a file without one names the nearest."""
+    text = "default: {gamma: 0.9, n_timesteps: 10}\natari: {gamma: 0.8}"
+    assert entry(text, env="Mine-v0").key == "default"
+    assert entry(text, env="PongNoFrameskip-v4").key == "atari"
 
 
 def test_an_entry_without_n_envs_has_one():
