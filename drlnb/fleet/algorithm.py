@@ -27,7 +27,7 @@ from drlnb.fleet.listening import start_listening
 from drlnb.fleet.plain import Plain, Row, by_name
 from drlnb.fleet.policies.files import load_model, saved_versions
 from drlnb.fleet.policies.policy import KINDS, Model
-from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_tensors
+from drlnb.fleet.policies.tensors import republished, save_ring, with_ring, with_statistics, with_tensors
 from drlnb.fleet.tasks.arguments import altered, bound, described, moved, signature
 from drlnb.fleet.training import Training
 from drlnb.records.errors import CheckpointError, ConfigError
@@ -207,6 +207,17 @@ class Algorithm(Trainable):
         if isinstance(load_path_or_dict, str | Path):
             load_path_or_dict = type(self).load(load_path_or_dict).get_parameters()
         self.adopt(with_tensors(self.spec, self._state(), load_path_or_dict, exact=exact_match))
+
+    def set_statistics(self, vec_normalize: object) -> None:
+        """Go on from the statistics of a ``VecNormalize`` of Stable-Baselines3's, with ``normalize=True``.
+
+        Raises
+        ------
+        ConfigError
+            If it is none, or this model does not normalise, or observations of another shape.
+        """
+        resting(self)
+        self.adopt(with_statistics(self.spec, self._state(), vec_normalize))
 
     def save_replay_buffer(self, path: str | Path) -> Path:
         """Write a DQN's replay ring as a file of its own, a saved model has none; return the file."""

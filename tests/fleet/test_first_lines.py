@@ -216,6 +216,27 @@ def test_parameters_can_be_read_and_set(tmp_path):
     assert other.get_parameters()["policy"]["value.bias"].item() != 1.0
 
 
+def test_statistics_of_theirs_can_be_taken_over():
+    """Observations are seen as their wrapper shows them: (x - mean) / sqrt(var), and counting goes on."""
+    mean, var = np.array([1.0, 2.0, 3.0, 4.0]), np.array([4.0, 9.0, 16.0, 25.0])
+    rms = SimpleNamespace(mean=mean, var=var, count=1000.0)
+    model = ppo(normalize=True)
+    model.set_statistics(SimpleNamespace(obs_rms=rms, ret_rms=SimpleNamespace(mean=0.0, var=2.0, count=1000.0)))
+    plain = ppo()
+    plain.set_parameters(model.get_parameters())
+    obs = np.random.default_rng(2).normal(size=(300, 4)).astype(np.float32) * 5
+    seen = ((obs - mean) / np.sqrt(var)).astype(np.float32)
+    same = model.predict(obs, deterministic=True)[0] == plain.predict(seen, deterministic=True)[0]
+    assert same.mean() > 0.99  # but for ties at the border
+    model.learn(16, local=True)
+    with pytest.raises(ConfigError, match="statistics are of 4 numbers, this model normalises 0 of its observations"):
+        plain.set_statistics(SimpleNamespace(obs_rms=rms, ret_rms=rms))
+    with pytest.raises(
+        ConfigError, match="statistics must be a VecNormalize, with obs_rms and ret_rms of arrays, got 3"
+    ):
+        model.set_statistics(3)
+
+
 @pytest.mark.parametrize(
     ("given", "exact", "line"),
     [

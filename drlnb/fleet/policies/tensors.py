@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -16,11 +16,12 @@ from drlnb.rl.algorithms.registry import make_actor, make_learner
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
+from drlnb.rl.normalise import Moments
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["republished", "save_ring", "tensors_of", "with_ring", "with_tensors"]
+__all__ = ["republished", "save_ring", "tensors_of", "with_ring", "with_statistics", "with_tensors"]
 
 #: What the file of a replay ring ends with.
 _RING = ".safetensors"
@@ -59,6 +60,44 @@ def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) 
             raise ConfigError(f"parameter {name} must have the shape {entry.shape}, got {array.shape}")
         flat[entry.start : entry.stop] = array.ravel()
     return republished(spec, replace(trained, state=replace(trained.state, buffer=buffer)))
+
+
+def with_statistics(spec: RlWork, trained: Trained, theirs: object) -> Trained:
+    """Return a state that goes on from the statistics of a ``VecNormalize`` of Stable-Baselines3's.
+
+    Parameters
+    ----------
+    spec, trained
+        The task, and where it stands.
+    theirs
+        It has ``obs_rms`` and ``ret_rms``, each with ``mean``, ``var`` and ``count``.
+
+    Raises
+    ------
+    ConfigError
+        If it has none, or the task does not normalise, or observations of another shape.
+    """
+    observed, returned = getattr(theirs, "obs_rms", None), getattr(theirs, "ret_rms", None)
+    if not hasattr(observed, "mean") or not hasattr(returned, "mean"):
+        raise ConfigError(f"statistics must be a VecNormalize, with obs_rms and ret_rms of arrays, got {theirs!r}")
+    with one_thread():
+        learner = make_learner(spec)
+        learner.restore(trained.state.facts, trained.state.buffer)
+        kept, moments = learner.kept, [_moments(each) for each in (observed, returned)]
+        wanted = kept.obs_moments.mean.shape
+        if moments[0].mean.shape != wanted:
+            n = moments[0].mean.size
+            raise ConfigError(f"statistics are of {n} numbers, this model normalises {wanted[0]} of its observations")
+        kept.obs_moments, kept.return_moments = moments
+        facts, buffer = learner.state()
+        state = replace(trained.state, published=learner.published(), facts=facts, buffer=np.array(buffer))
+        return replace(trained, state=state)
+
+
+def _moments(rms: Any) -> Moments:
+    """Return running statistics as ours: count, mean and sum of squared deviations of each number."""
+    mean, var = (np.asarray(value, np.float64).ravel() for value in (rms.mean, rms.var))
+    return Moments(float(rms.count), mean, var * float(rms.count))
 
 
 def save_ring(path: str | Path, trained: Trained | None) -> Path:

@@ -82,7 +82,9 @@ def _several(env: object, n_envs: int) -> Taken:
     while inner := getattr(env, "venv", None) or (isinstance(env, gymnasium.vector.VectorWrapper) and env.env):
         name = type(env).__name__
         if name in _NORMALISING:
-            raise EnvError(f"{name} is a setting here: give the environments without it, and normalize=True")
+            raise EnvError(
+                f"{name} is a setting here: give its environments, and normalize=True; model.set_statistics takes its"
+            )
         if name == "VecFrameStack":
             from drlnb.rl.envs.wrapper_classes import FrameStack
 

@@ -216,7 +216,7 @@ def test_wrappers_around_several():
     plain = model(around("VecFrameStack", dummy(gymnasium.make("CartPole-v1")), stacked_obs=SimpleNamespace(n_stack=2)))
     assert plain.spec.observation_space["shape"] == [8]
     with pytest.raises(
-        EnvError, match="VecNormalize is a setting here: give the environments without it, and normaliz"
+        EnvError, match=r"VecNormalize is a setting here: give its environments, and normalize=True; model.set_st"
     ):
         model(around("VecNormalize", vector))
     with pytest.raises(EnvError, match=r"VecOdd goes around several environments: give the id or a function, n_envs=2"):
