@@ -129,17 +129,10 @@ def trains_here(model: Trainable, total: int, local: bool | None) -> bool:
         Environment steps of the budget.
     local
         What was asked for; None: nothing.
-
-    Raises
-    ------
-    ConfigError
-        If a cluster was asked for, and the environment cannot travel there.
     """
     spec = model.spec
     if is_kept(spec.env_factory):
-        if local is False:
-            raise ConfigError(f"{spec.env} cannot be copied, so it trains in this process: local=False cannot be")
-        return True
+        return local is not False
     asked = model.fleet is not None or model.several or spec.n_learners > 1 or not isinstance(client_of(), str)
     if local is None and not asked and COUNT.read("total_timesteps", total) < SMALL:
         say(f"training in this process: a cluster pays from {SMALL:,} steps on (local=False starts one)")
@@ -214,6 +207,8 @@ def launch(
     model: Trainable, total: int, callbacks: CallbackList, out: str | Path | None, on_existing: str, *, reset: bool
 ) -> Training:
     """Start training on the fleet; the callbacks are asked what they need, and not called."""
+    if is_kept(model.spec.env_factory):
+        raise ConfigError(f"{model.spec.env} cannot be copied, so it trains in this process alone: learn() does")
     spec, start = _next(model, total, reset=reset)
     callbacks.init_callback(model)
     settings: Row = callbacks.settings(spec.n_envs)

@@ -75,7 +75,9 @@ def unpack(text: str) -> Any:  # whatever was packed
     """
     if is_kept(text):
         if text not in _KEPT:
-            raise ValueError("lives in the process that made it alone: it could not be copied")
+            raise ValueError(
+                "lives in the process that made it alone, it could not be copied: give another one (env=...)"
+            )
         return _KEPT[text]
     try:
         return pickle.loads(base64.b64decode(text, validate=True))
@@ -103,7 +105,8 @@ def code_in(task: Mapping[str, Any]) -> list[str]:
     settings = task.get("hyperparameters", {})
     parts = {"policy": settings.get("policy"), **(settings.get("policy_kwargs") or {})}
     pickled = [name for name, value in parts.items() if isinstance(value, Mapping) and "pickled" in value]
-    return pickled + ["env"] * bool(task.get("env_factory")) + ["program"] * bool(task.get("data"))
+    factory = task.get("env_factory")
+    return pickled + ["env"] * bool(factory and not is_kept(factory)) + ["program"] * bool(task.get("data"))
 
 
 def holds_code(content: Mapping[str, Any]) -> bool:

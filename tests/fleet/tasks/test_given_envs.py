@@ -9,7 +9,8 @@ import pytest
 from gymnasium.wrappers import FlattenObservation, RecordVideo, TimeLimit
 
 import drlnb
-from drlnb.records.errors import EnvError
+from drlnb.records.errors import ConfigError, EnvError
+from drlnb.rl import pickled
 from drlnb.rl.envs.make import make_env
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
@@ -108,6 +109,26 @@ def test_what_cannot_be_copied_trains_in_this_process(capsys):
     assert (mine.steps, mine.closed) == (6, False)
     with pytest.raises(EnvError, match=r"Locked cannot be copied, so there is one of it alone: pass its class, or a"):
         model(mine, n_envs=2).learn(32, local=True)
+    for elsewhere in (lambda: built.learn(16, local=False), lambda: built.submit(16)):
+        with pytest.raises(
+            ConfigError, match=r"Locked cannot be copied, so it trains in this process alone: learn\(\) d"
+        ):
+            elsewhere()
+
+
+def test_a_model_of_what_cannot_be_copied_acts_elsewhere(tmp_path, monkeypatch):
+    """It is loaded without trust, since no code is in it; to learn on it needs another environment."""
+    built = model(Locked()).learn(16, local=True)
+    path = built.save(tmp_path / "m")
+    monkeypatch.setattr(pickled, "_KEPT", {})  # as in another process
+    loaded = drlnb.PPO.load(path)
+    assert (
+        loaded.predict(np.zeros((9, 3)), deterministic=True)[0]
+        == built.predict(np.zeros((9, 3)), deterministic=True)[0]
+    ).all()
+    with pytest.raises(EnvError, match=r"the factory of Locked lives in the process that made it alone, it could not"):
+        loaded.learn(16, local=True)
+    assert drlnb.PPO.load(path, env=Own).learn(16, local=True).num_timesteps == 16
 
 
 @pytest.mark.parametrize("reward", [np.array([2.0]), np.array([[2.0]], np.float32), np.float64(2.0), 2, True])
