@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import ClassVar
 
 from drlnb.planning.placement.cluster import ClusterView, JobView, Pick
 
@@ -29,7 +28,8 @@ _ByNode = dict[int, list[int]]
 class Rule:
     """A planner that takes the next job of the queue and chooses its slots."""
 
-    name: ClassVar[str]
+    #: What the journal calls it.
+    name: str
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the first job of the window, with the slots that it holds before those that it gets."""
