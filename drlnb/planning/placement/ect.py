@@ -25,11 +25,12 @@ class Ect(Rule):
 
     def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
         """Return the slots of the best candidate."""
-        best, least = (), math.inf
-        for _, slots in candidates(view, job):
+        best, *others = [slots for _, slots in candidates(view, job)]
+        least = log_completion_on(view, job, (*job.kept, *best))
+        for slots in others:
             log = log_completion_on(view, job, (*job.kept, *slots))
-            if not best or log < least + _LESS:
-                best, least = tuple(slots), log
+            if log < least + _LESS:
+                best, least = slots, log
         return best
 
 
