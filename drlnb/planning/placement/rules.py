@@ -119,11 +119,16 @@ class InterferenceAware(Rule):
             return healthiest_packed(view, job)
         nodes, n_free = view.cluster.node_of, Counter(view.cluster.node_of[slot] for slot in view.free())
         kept = {nodes[slot] for slot in job.kept}
-        for most in sorted(set(view.n_wide)):
-            quiet = {node for node in n_free if view.n_wide[node] <= most or node in kept}
-            if sum(n_free[node] for node in quiet) >= job.n_slots - len(job.kept):
-                return healthiest_packed(view, job, among=quiet)
-        raise ValueError(f"job {job.job} needs {job.n_slots} slots: more than are free")
+
+        def quiet(most: int) -> set[int]:
+            return {node for node in n_free if view.n_wide[node] <= most or node in kept}
+
+        enough = (
+            among
+            for among in map(quiet, sorted(set(view.n_wide)))
+            if sum(n_free[node] for node in among) >= job.n_slots - len(job.kept)
+        )
+        return healthiest_packed(view, job, among=next(enough))
 
 
 def healthiest(view: ClusterView, job: JobView) -> list[int]:
