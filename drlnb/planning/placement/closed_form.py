@@ -50,7 +50,7 @@ def expected_completion_s(
     checkpoint_cost_s
         Seconds that a checkpoint takes.
     restart_s
-        Seconds that a start takes before work goes on.
+        Seconds that every start but the first takes before work goes on.
     downtime_s
         Seconds that a slot which failed is missing; 0 where another one takes its place.
     slowdown

@@ -5,33 +5,28 @@ from collections.abc import Sequence
 
 from drlnb.planning.placement.closed_form import log_completion
 from drlnb.planning.placement.cluster import ClusterView, JobView
-from drlnb.planning.placement.rules import Rule, best_fit, healthiest, healthiest_packed
+from drlnb.planning.placement.rules import best_fit, healthiest, healthiest_packed
 
-__all__ = ["Ect", "candidates", "log_completion_on"]
+__all__ = ["candidates", "ect", "log_completion_on"]
 
 #: A later candidate is taken if it is expected to take less than this share of the best one's time: scattered gangs
 #: leave scattered slots to those that follow, which costs more than smaller gains bring.
 _LESS = math.log(0.98)
 
 
-class Ect(Rule):
-    """Of three rules' slots those of the least expected completion (expected completion time).
+def ect(view: ClusterView, job: JobView) -> Sequence[int]:
+    """Return the slots of three rules of the least expected completion (expected completion time).
 
     Best fit with the healthiest slots of each node, the healthiest of few nodes, the healthiest anywhere, in this
     order.  The slot of a member that fails is taken to be replaced at once by another one.
     """
-
-    name = "ect"
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return the slots of the best candidate."""
-        best, *others = [slots for _, slots in candidates(view, job)]
-        least = log_completion_on(view, job, (*job.kept, *best))
-        for slots in others:
-            log = log_completion_on(view, job, (*job.kept, *slots))
-            if log < least + _LESS:
-                best, least = slots, log
-        return best
+    best, *others = [slots for _, slots in candidates(view, job)]
+    least = log_completion_on(view, job, (*job.kept, *best))
+    for slots in others:
+        log = log_completion_on(view, job, (*job.kept, *slots))
+        if log < least + _LESS:
+            best, least = slots, log
+    return best
 
 
 def candidates(view: ClusterView, job: JobView) -> list[tuple[str, list[int]]]:

@@ -2,20 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 from drlnb.planning.placement.cluster import ClusterView, JobView, Pick
 
 __all__ = [
-    "BestFit",
-    "First",
-    "Healthiest",
-    "HealthiestPacked",
-    "InterferenceAware",
-    "Random",
+    "Choose",
     "Rule",
     "best_fit",
+    "first",
     "healthiest",
     "healthiest_packed",
+    "interference_aware",
+    "random_rule",
 ]
 
 _MASK = (1 << 64) - 1
@@ -23,107 +22,50 @@ _MASK = (1 << 64) - 1
 _STEP, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 #: Free slots of each node, in the order in which a rule takes them.
 _ByNode = dict[int, list[int]]
+#: Returns the free slots that a job gets; with those that it holds they are its `n_slots`.
+Choose = Callable[[ClusterView, JobView], Sequence[int]]
 
 
 class Rule:
-    """A planner that takes the next job of the queue and chooses its slots."""
+    """A planner that takes the next job of the queue and chooses its slots.
 
-    #: What the journal calls it.
-    name: str
+    Parameters
+    ----------
+    name
+        What the journal calls it.
+    choose
+        Returns the free slots that a job gets.
+    """
+
+    def __init__(self, name: str, choose: Choose) -> None:
+        self.name, self._choose = name, choose
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the first job of the window, with the slots that it holds before those that it gets."""
         if not view.window:
             return None
         job = view.window[0]
-        return Pick(job.job, (*job.kept, *self.slots(view, job)))
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return the free slots that a job gets; with those that it holds they are its `n_slots`."""
-        raise NotImplementedError
+        return Pick(job.job, (*job.kept, *self._choose(view, job)))
 
 
-class First(Rule):
-    """The first free slots, in their order."""
-
-    name = "first"
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return the free slots of the lowest numbers."""
-        return view.free()[: job.n_slots - len(job.kept)]
+def first(view: ClusterView, job: JobView) -> list[int]:
+    """Return the free slots of the lowest numbers."""
+    return view.free()[: job.n_slots - len(job.kept)]
 
 
-class Random(Rule):
-    """Any free slots, all sets alike.
-
-    Parameters
-    ----------
-    seed
-        The same seed, job and time give the same slots.
-    """
-
-    name = "random"
-
-    def __init__(self, seed: int = 0) -> None:
-        self._seed = seed
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return some free slots, in their order."""
-        free, state = view.free(), hash_of(self._seed, view.t.hex(), job.job)
-        n = job.n_slots - len(job.kept)
-        for i in range(n):
-            state, drawn = _next(state)
-            k = i + drawn % (len(free) - i)
-            free[i], free[k] = free[k], free[i]
-        return sorted(free[:n])
+def random_rule(seed: int = 0) -> Rule:
+    """Return the rule of any slots, all sets alike; the same seed, job and time give the same slots."""
+    return Rule("random", partial(_random, seed))
 
 
-class BestFit(Rule):
-    """As few nodes as do, and of these the ones that it fills best; blind to health (capacity-aware placement)."""
-
-    name = "best_fit"
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return slots of :func:`best_fit`, the first ones of each node."""
-        return best_fit(view, job, by_health=False)
-
-
-class Healthiest(Rule):
-    """The slots that are expected to fail least, on whatever nodes."""
-
-    name = "healthiest"
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return slots of :func:`healthiest`."""
-        return healthiest(view, job)
-
-
-class HealthiestPacked(Rule):
-    """As few nodes as do, and of these the healthiest."""
-
-    name = "healthiest_packed"
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return slots of :func:`healthiest_packed`."""
-        return healthiest_packed(view, job)
-
-
-class InterferenceAware(Rule):
-    """Nodes with the fewest gangs that talk to other nodes; of these as few as do, and the healthiest."""
-
-    name = "interference_aware"
-
-    def slots(self, view: ClusterView, job: JobView) -> Sequence[int]:
-        """Return slots of the quietest nodes that hold the gang."""
-        if not view.n_wide:
-            return healthiest_packed(view, job)
-        nodes, n_free = view.cluster.node_of, Counter(view.cluster.node_of[slot] for slot in view.free())
-        kept = {nodes[slot] for slot in job.kept}
-        for most in sorted(set(view.n_wide)):
-            quiet = {node for node in n_free if view.n_wide[node] <= most or node in kept}
-            if sum(n_free[node] for node in quiet) >= job.n_slots - len(job.kept):
-                return healthiest_packed(view, job, among=quiet)
-        raise ValueError(f"job {job.job} needs {job.n_slots} slots: more than are free")
+def _random(seed: int, view: ClusterView, job: JobView) -> list[int]:
+    free, state = view.free(), hash_of(seed, view.t.hex(), job.job)
+    n = job.n_slots - len(job.kept)
+    for i in range(n):
+        state, drawn = _next(state)
+        k = i + drawn % (len(free) - i)
+        free[i], free[k] = free[k], free[i]
+    return sorted(free[:n])
 
 
 def healthiest(view: ClusterView, job: JobView) -> list[int]:
@@ -132,7 +74,7 @@ def healthiest(view: ClusterView, job: JobView) -> list[int]:
     return sorted(sorted(view.free(), key=view.rate_hz.__getitem__)[:n])
 
 
-def best_fit(view: ClusterView, job: JobView, *, by_health: bool) -> list[int]:
+def best_fit(view: ClusterView, job: JobView, *, by_health: bool = False) -> list[int]:
     """Return slots node by node: of a node in use, of the one that the rest fills best, or of the emptiest.
 
     Parameters
@@ -166,6 +108,24 @@ def healthiest_packed(view: ClusterView, job: JobView, among: Collection[int] | 
     return _by_nodes(
         view, job, lambda free, n: min(free, key=lambda node: (rate(free[node][:n]), node)), by_health=True, among=among
     )
+
+
+def interference_aware(view: ClusterView, job: JobView) -> list[int]:
+    """Return slots of nodes with the fewest gangs that talk to other nodes; of these few nodes, and healthy ones."""
+    if not view.n_wide:
+        return healthiest_packed(view, job)
+    nodes, n_free = view.cluster.node_of, Counter(view.cluster.node_of[slot] for slot in view.free())
+    kept = {nodes[slot] for slot in job.kept}
+
+    def quiet(most: int) -> set[int]:
+        return {node for node in n_free if view.n_wide[node] <= most or node in kept}
+
+    enough = (
+        among
+        for among in map(quiet, sorted(set(view.n_wide)))
+        if sum(n_free[node] for node in among) >= job.n_slots - len(job.kept)
+    )
+    return healthiest_packed(view, job, among=next(enough))
 
 
 def _by_nodes(
