@@ -84,7 +84,7 @@ def from_plain(value: object) -> Any:
         if len(value) == 1:
             ((tag, parts),) = value.items()
             if tag in _VALUES:
-                return _VALUES[tag](*[from_plain(part) if type(part) in NESTED else part for part in parts])
+                return _VALUES[tag](*(map(from_plain, parts) if list in map(type, parts) else parts))
         return {key: from_plain(item) for key, item in value.items()}
     return value
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 __all__ = ["DAY_S", "hold_s", "n_since", "rates_hz"]
 
+#: Seconds of a day.
 DAY_S = 86_400.0
 #: Failures that the belief before any is worth: slots' rates then vary by 1.12 times their mean, as published ones do.
 _K = 0.8

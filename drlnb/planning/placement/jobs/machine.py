@@ -15,8 +15,19 @@ from drlnb.planning.placement.jobs.state import INSTANT, Job, Placing, Slot
 from drlnb.planning.placement.order import BACKFILLS, order_of
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Facts
-from drlnb.records.columns import placement as words
 from drlnb.records.columns.leasing import SlotAdded, SlotFailed
+from drlnb.records.columns.placement import (
+    CheckpointSaved,
+    GangBroken,
+    GangMemberLost,
+    GangStopped,
+    JobFinished,
+    JobStarted,
+    JobStopped,
+    JobSubmitted,
+    SlotMasked,
+    StopGang,
+)
 from drlnb.records.common import DeadlinePassed, SetDeadline, SettingChanged
 from drlnb.records.errors import ConfigError
 
@@ -133,7 +144,7 @@ def _fail(state: Placing, name: str, reason: str, out: Out) -> None:
 def _mask(state: Placing, name: str, reason: str, out: Out) -> None:
     if not state.slots[name].mask:
         state.slots[name].mask = reason
-        out.append(words.SlotMasked(slot=name, reason=reason))
+        out.append(SlotMasked(slot=name, reason=reason))
 
 
 def _setting_changed(state: Placing, event: SettingChanged, out: Out) -> None:
@@ -153,7 +164,7 @@ def _slot(state: Placing, name: str) -> Slot:
 
 
 # ---------------------------------------------------------------------- jobs
-def _submitted(state: Placing, event: words.JobSubmitted, out: Out) -> None:
+def _submitted(state: Placing, event: JobSubmitted, out: Out) -> None:
     """Queue a job."""
     if event.job in state.jobs:
         raise Impossible(f"with a job {event.job} already")
@@ -161,7 +172,7 @@ def _submitted(state: Placing, event: words.JobSubmitted, out: Out) -> None:
     state.wake(out)
 
 
-def _stopped_by_user(state: Placing, event: words.JobStopped, out: Out) -> None:
+def _stopped_by_user(state: Placing, event: JobStopped, out: Out) -> None:
     """End a job, once its gang has stopped."""
     if (job := state.jobs.get(event.job)) is not None:
         job.failed = job.failed or event.reason
@@ -177,20 +188,20 @@ def _of_gang(state: Placing, name: str, version: int) -> Job | None:
     return job if job is not None and job.version == version and job.phase != "waiting" else None
 
 
-def _started(state: Placing, event: words.JobStarted, out: Out) -> None:
+def _started(state: Placing, event: JobStarted, out: Out) -> None:
     """Note members that run."""
     if job := _of_gang(state, event.job, event.gang_version):
         names = list(state.slots)
         job.started |= {names.index(slot) for slot in event.slots} & set(job.slots)
 
 
-def _saved(state: Placing, event: words.CheckpointSaved, out: Out) -> None:
+def _saved(state: Placing, event: CheckpointSaved, out: Out) -> None:
     """Count work that is kept, whatever comes."""
     if job := _of_gang(state, event.job, event.gang_version):
         job.kept_s = max(job.kept_s, event.kept_s)
 
 
-def _member_lost(state: Placing, event: words.GangMemberLost, out: Out) -> None:
+def _member_lost(state: Placing, event: GangMemberLost, out: Out) -> None:
     """Let a job fail whose function raised; its slots are fine."""
     if job := _of_gang(state, event.job, event.gang_version):
         job.failed = job.failed or event.reason
@@ -198,7 +209,7 @@ def _member_lost(state: Placing, event: words.GangMemberLost, out: Out) -> None:
         state.wake(out)
 
 
-def _finished(state: Placing, event: words.JobFinished, out: Out) -> None:
+def _finished(state: Placing, event: JobFinished, out: Out) -> None:
     """End a job whose results are here; a gang that was told to stop had lost a member before."""
     job = _of_gang(state, event.job, event.gang_version)
     if job is not None and job.phase == "running":
@@ -207,7 +218,7 @@ def _finished(state: Placing, event: words.JobFinished, out: Out) -> None:
         state.wake(out)
 
 
-def _gang_stopped(state: Placing, event: words.GangStopped, out: Out) -> None:
+def _gang_stopped(state: Placing, event: GangStopped, out: Out) -> None:
     """Queue the job of a gang that has stopped, with the work that is left; or end it."""
     job = _of_gang(state, event.job, event.gang_version)
     if job is None or job.phase != "stopping":
@@ -256,7 +267,7 @@ def _deadline_passed(state: Placing, event: DeadlinePassed, out: Out) -> None:
                 state.wake(out)
     elif kind == _STOP and job.phase == "stopping" and not job.killed:
         job.killed = True
-        out.append(words.StopGang(job=name, gang_version=job.version, kill=True))
+        out.append(StopGang(job=name, gang_version=job.version, kill=True))
 
 
 def _break_gangs(state: Placing, out: Out) -> bool:
@@ -265,8 +276,8 @@ def _break_gangs(state: Placing, out: Out) -> bool:
     for name, job in broken.items():
         job.phase = "stopping"
         job.n_in_vain += 1
-        out.append(words.GangBroken(job=name, gang_version=job.version, reason=job.broken))
-        out.append(words.StopGang(job=name, gang_version=job.version))
+        out.append(GangBroken(job=name, gang_version=job.version, reason=job.broken))
+        out.append(StopGang(job=name, gang_version=job.version))
         out.append(SetDeadline(name=f"{_STOP}:{name}", after_s=_STOP_S))
     if broken:
         state.wake(out)
@@ -278,12 +289,12 @@ RULES: Rules[Placing] = {
     SlotAdded: _slot_added,
     SlotFailed: _slot_failed,
     SettingChanged: _setting_changed,
-    words.JobSubmitted: _submitted,
-    words.JobStopped: _stopped_by_user,
-    words.JobStarted: _started,
-    words.CheckpointSaved: _saved,
-    words.GangMemberLost: _member_lost,
-    words.GangStopped: _gang_stopped,
-    words.JobFinished: _finished,
+    JobSubmitted: _submitted,
+    JobStopped: _stopped_by_user,
+    JobStarted: _started,
+    CheckpointSaved: _saved,
+    GangMemberLost: _member_lost,
+    GangStopped: _gang_stopped,
+    JobFinished: _finished,
     DeadlinePassed: _deadline_passed,
 }

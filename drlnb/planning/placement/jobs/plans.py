@@ -125,18 +125,16 @@ def _start(state: Placing, view: ClusterView, pick: Pick, planner: str, out: Out
     job.ends_t = state.t + attempt_s(state.terms, asked, view.slowdown(pick.slots, job.n_slots))
     for slot in chosen.slots:
         state.slots[slot].job = pick.job
-    out.append(
-        words.GangPlanned(
-            job=pick.job,
-            gang_version=job.version,
-            slots=chosen.slots,
-            planner=planner,
-            expected_s=chosen.expected_s,
-            candidates=tuple(options),
-        )
+    planned = words.GangPlanned(
+        job=pick.job,
+        gang_version=job.version,
+        slots=chosen.slots,
+        planner=planner,
+        expected_s=chosen.expected_s,
+        candidates=tuple(options),
     )
-    out.append(words.StartGang(job=pick.job, gang_version=job.version, slots=chosen.slots, work_s=job.left_s))
-    out.append(SetDeadline(name=f"{START}:{pick.job}", after_s=START_S))
+    start = words.StartGang(job=pick.job, gang_version=job.version, slots=chosen.slots, work_s=job.left_s)
+    out += [planned, start, SetDeadline(name=f"{START}:{pick.job}", after_s=START_S)]
 
 
 def _candidate(view: ClusterView, job: JobView, rule: str, slots: Sequence[int]) -> words.Candidate:
