@@ -48,6 +48,7 @@ class Regime(NamedTuple):
         return f"{self.family}, {self.mtbf_days:g} slot-days, {saved}, locality {self.locality_frac:g}{lemons}"
 
 
+#: Regime by name.
 REGIMES = {
     "r1": Regime("gang", 60, _HOUR_S, 0.15),
     "r2": Regime("gang", 20, 4 * _HOUR_S, 0.0),

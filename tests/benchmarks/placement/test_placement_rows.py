@@ -136,7 +136,7 @@ def test_the_optimum_is_the_least_of_all_schedules(jobs):
 
 
 def test_an_optimum_that_the_longest_first_misses():
-    """3 + 3 beside 2 + 2 + 2 on two slots, where the longest first takes 7 s; and gangs: 3 beside 1, then 2 beside 2."""
+    """3 + 3 beside 2 + 2 + 2 on two slots, where the longest first takes 7 s; 3 beside 1 slots, then 2 beside 2."""
     assert exact.optimum([(1, 3.0), (1, 3.0), (1, 2.0), (1, 2.0), (1, 2.0)], 2) == 6.0
     assert exact.optimum([(3, 2.0), (2, 3.0), (2, 3.0), (1, 2.0)], 4) == 5.0
     with pytest.raises(ValueError, match="needs 5 of 4"):
