@@ -16,7 +16,7 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.placement import tasks
 from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
-from drlnb.planning.placement.health import Seen
+from drlnb.planning.placement.health import Exposure
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Event, Row
 from drlnb.records.columns.leasing import (
@@ -61,7 +61,7 @@ class PoolState:
         """What placement may know of the pool."""
         books = self.leases.tasks
         seen = {
-            slot.name: Seen(slot.node, slot.n_failures, slot.under_work_s(self.t))
+            slot.name: Exposure(slot.node, slot.n_failures, slot.under_work_s(self.t))
             for slot in self.leases.slots.values()
         }
         return tasks.Known(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Seen", "failure_rates"]
+__all__ = ["Exposure", "failure_rates"]
 
 #: Failures that the mean of all slots weighs as much as: rates of slots scatter by 1.12 times their mean, as those of
 #: Titan's graphics cards did.
@@ -13,7 +13,7 @@ _OF_NODE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Exposure:
     """What was seen of a slot."""
 
     node: str
@@ -22,7 +22,7 @@ class Seen:
     exposure_s: float
 
 
-def failure_rates(seen: Mapping[str, Seen]) -> dict[str, float]:
+def failure_rates(seen: Mapping[str, Exposure]) -> dict[str, float]:
     """Return the failures per second of work to expect of each slot.
 
     The posterior mean of a gamma prior around the mean of all slots, 0.7 of the node's and 0.3 of the slot's own; 0
@@ -37,7 +37,7 @@ def failure_rates(seen: Mapping[str, Seen]) -> dict[str, float]:
     --------
     Two slots of a node worked for 100 s each, and the first failed once, so that the mean is one in 200 s:
 
-    >>> rates = failure_rates({"n0/a": Seen("n0", 1, 100.0), "n0/b": Seen("n0", 0, 100.0)})
+    >>> rates = failure_rates({"n0/a": Exposure("n0", 1, 100.0), "n0/b": Exposure("n0", 0, 100.0)})
     >>> [round(rate * 1000, 3) for rate in rates.values()]
     [5.577, 4.423]
     """
@@ -45,7 +45,7 @@ def failure_rates(seen: Mapping[str, Seen]) -> dict[str, float]:
     if not n_failures or not exposure_s:
         return dict.fromkeys(seen, 0.0)
     mean_s = exposure_s / n_failures
-    on_node: dict[str, list[Seen]] = {}
+    on_node: dict[str, list[Exposure]] = {}
     for each in seen.values():
         on_node.setdefault(each.node, []).append(each)
     of_node = {node: _posterior(slots, mean_s) for node, slots in on_node.items()}
@@ -55,11 +55,11 @@ def failure_rates(seen: Mapping[str, Seen]) -> dict[str, float]:
     }
 
 
-def _posterior(seen: Sequence[Seen], mean_s: float) -> float:
+def _posterior(seen: Sequence[Exposure], mean_s: float) -> float:
     """Return the rate of one slot of some that are taken to be alike; `mean_s`: seconds per failure of all slots."""
     n_failures = sum(each.n_failures for each in seen)
     return (_PRIOR + n_failures) / (_PRIOR * mean_s + _exposure_s(seen))
 
 
-def _exposure_s(seen: Iterable[Seen]) -> float:
+def _exposure_s(seen: Iterable[Exposure]) -> float:
     return sum(each.exposure_s for each in seen)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from drlnb.planning.machine import Out
 from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
-from drlnb.planning.placement.health import Seen, failure_rates
+from drlnb.planning.placement.health import Exposure, failure_rates
 from drlnb.planning.placement.planner import PLACEMENT, Placement, PlacementView, node_of
 from drlnb.planning.registry import Planner, PlannerFailed, Planners
 from drlnb.records.base import shared
@@ -117,7 +117,7 @@ class Known:
     planners_of: PlannersOf
     t: float
     #: What was seen of each slot.
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, Exposure]
     #: Returns the seconds that a task's latest round took; 0: that is not known.
     round_s: Callable[[str], float]
 

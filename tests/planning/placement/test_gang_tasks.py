@@ -494,3 +494,18 @@ def test_all_of_it_outlives_a_restart(pool):
         slot_added("n0/0", t=17.0, epoch=1),
     ):
         assert copy.handle(event) == pool.handle(event)
+
+
+def test_a_task_whose_planner_is_not_there_any_more_gets_no_slot():
+    """Its run is gone from the broker, its end has not been told yet: one line, and the others go on."""
+    own = {"placement": Busy()}
+    pool = Told(planners=Planners(own))
+    for event in (node_added("n0"), slot_added("n0/0"), slot_added("n0/1")):
+        pool.handle(event)
+    place(pool, "a", planner="own:busy")
+    place(pool, "b")
+    pool.state.planners_of = lambda task: Planners()
+    out = pool.handle(slot_failed("n0/0", t=2.0))
+    reason = "this task has no placement planner 'own:busy'"
+    assert of(RequestRefused, out) == [RequestRefused(subject="a", reason=reason, final=True)]
+    assert not of(RequestRefused, pool.handle(slot_added("n0/0", t=3.0, epoch=1)))
