@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick, SlotState, Terms
 from drlnb.planning.placement.collectors import spread
 from drlnb.planning.placement.ect import candidates, log_completion_on
-from drlnb.planning.placement.gangs import GANGS
+from drlnb.planning.placement.gangs import GANGS, WAIT
 from drlnb.planning.registry import Answer, FailedBefore, Named, Planner, PlannerKind
 from drlnb.records.base import shared
 from drlnb.records.columns.leasing import RequestRefused
@@ -146,7 +146,7 @@ class GangPlacement:
         chosen: Sequence[int] = job.kept
         if len(job.kept) < job.n_slots:
             pick = GANGS.ask(self._planner, seen)
-            if pick is None:
+            if pick is None or pick == WAIT:
                 raise ValueError("it waits: a task is placed at once")
             chosen = pick.slots
         names = sorted(view.homes)

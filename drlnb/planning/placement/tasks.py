@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from drlnb.planning.machine import Out
 from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
-from drlnb.planning.placement.health import Exposure, failure_rates
 from drlnb.planning.placement.planner import PLACEMENT, Placement, PlacementView, node_of
 from drlnb.planning.registry import Planner, PlannerFailed, Planners
 from drlnb.records.base import shared
@@ -116,8 +115,8 @@ class Known:
 
     planners_of: PlannersOf
     t: float
-    #: What was seen of each slot.
-    seen: Mapping[str, Exposure]
+    #: Slot -> failures per second of work to expect of it.
+    rates: Mapping[str, float]
     #: Returns the seconds that a task's latest round took; 0: that is not known.
     round_s: Callable[[str], float]
 
@@ -359,7 +358,7 @@ def _view(state: Placements, task: str, placed: Placed, known: Known, n_collecto
         slots=placed.slots,
         n_learners=placed.n_learners,
         round_s=known.round_s(task),
-        rates=failure_rates(known.seen),
+        rates=known.rates,
         n_wide=_n_wide(others),
         locality_frac=state.settings.locality_frac,
         task=task,
