@@ -419,6 +419,30 @@ def test_a_planner_of_gangs_that_waits_fails():
         PLACEMENT.ask(GangPlacement("waits", Waits()), view)
 
 
+def test_a_planner_of_gangs_that_looks_at_history_is_shown_what_is_remembered():
+    """Of slots and of their nodes; one that never failed is up since the pool began."""
+    views = []
+
+    class Looks:
+        name, history = "looks", True
+
+        def plan(self, view):
+            views.append(view)
+            return GANGS.build("first").plan(view)
+
+    day = 86_400.0
+    view = PlacementView(
+        homes={"n0/0": 0, "n0/1": 0, "n1/0": 0}, free_collectors={"n0": 1}, node="n0", n_collectors=0, t=40 * day,
+        failures={"n0/1": (day, 39.5 * day), "n0": (20 * day,), "n9/0": (39 * day,)},
+    )  # fmt: skip
+    PLACEMENT.ask(GangPlacement("looks", Looks()), view)
+    (seen,) = views
+    assert seen.names == ("n0/0", "n0/1", "n1/0")
+    assert (seen.n_failures_24h, seen.n_failures_30d) == ((0, 1, 0), (1, 2, 0))
+    assert seen.up_for_s == (20 * day, 0.5 * day, 40 * day)
+    assert seen.busy_for_s == (0.0,) * 3
+
+
 class Busy:
     """Names a slot that is not there, once the first one is gone; `raises` instead."""
 
