@@ -30,7 +30,7 @@ from benchmarks.leasing import live as leasing_live
 from benchmarks.leasing import simulated as leasing
 from benchmarks.placement import exact as placement_exact
 from benchmarks.placement import suite as placement
-from benchmarks.rl import peers, returns
+from benchmarks.rl import first, peers, returns
 from benchmarks.runtime import messages, recovery, starts, training
 from benchmarks.seats import sharing
 from benchmarks.swapping import contest, cpu, cuda, subset
@@ -88,6 +88,8 @@ _ALL = (
             "cartpole": partial(peers.single, name="cartpole"),
             "acrobot": partial(peers.single, name="acrobot"),
             "pendulum": partial(peers.single, name="pendulum"),
+            "first-round": first.first_round,
+            "budget": first.budget,
             "four": peers.four,
             "neighbour": partial(peers.four, beside="neighbour"),
         },

@@ -96,8 +96,8 @@ class Algorithm(Trainable):
         progress_bar
             Keep one line of progress up to date.
         local
-            Train in this process, without a cluster.  None: a small budget does, unless a fleet or a Dask client is up
-            or was given, or several collectors or learners were asked for; a line says so.
+            Train in this process, without a cluster.  None: unless a fleet or a Dask client is up or was given, or
+            several collectors or learners were asked for; a line says so.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Algorithm(Trainable):
         log = event_files(self, tb_log_name, reset_num_timesteps=reset_num_timesteps)
         callbacks = callbacks_of(self, callback, log_interval, log, progress_bar=progress_bar)
         try:
-            here = trains_here(self, total_timesteps, local)
+            here = trains_here(self, local)
             (learn_here if here else learn_on_fleet)(self, total_timesteps, callbacks, reset=reset_num_timesteps)
         finally:
             if log is not None:

@@ -25,6 +25,7 @@ from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.spec import RlWork
 from drlnb.rl.checkpoints.trained import Trained, anew
 from drlnb.rl.local.train import LocalLoop
+from drlnb.rl.networks.policies import is_module
 from drlnb.rl.networks.same_bits import one_thread
 from drlnb.rl.pickled import is_kept
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
-    "SMALL",
     "Trainable",
     "callbacks_of",
     "device_of",
@@ -45,10 +45,6 @@ __all__ = [
     "take_over",
     "trains_here",
 ]
-
-
-#: Environment steps from which on a cluster pays: below, its start takes longer than its processes save.
-SMALL = 200_000
 
 
 class Trainable(Model):
@@ -116,17 +112,16 @@ class Trainable(Model):
         """Return None: the model holds its statistics itself."""
 
 
-def trains_here(model: Trainable, total: int, local: bool | None) -> bool:
-    """Return whether a budget is trained in this process, and say so in a line where nobody has said it.
+def trains_here(model: Trainable, local: bool | None) -> bool:
+    """Return whether a model is trained in this process, and say so in a line where nobody has said it.
 
-    A cluster is started where more than one process was asked for, or where it pays: for larger budgets.
+    One task is trained sooner by one process than by a cluster with two collectors on two cores, whatever its budget
+    (``python -m benchmarks rl --rows budget``), so a cluster is used where it is up or was asked for.
 
     Parameters
     ----------
     model
         The model.
-    total
-        Environment steps of the budget.
     local
         What was asked for; None: nothing.
     """
@@ -134,8 +129,8 @@ def trains_here(model: Trainable, total: int, local: bool | None) -> bool:
     if is_kept(spec.env_factory):
         return local is not False
     asked = model.fleet is not None or model.several or spec.n_learners > 1 or not isinstance(client_of(), str)
-    if local is None and not asked and COUNT.read("total_timesteps", total) < SMALL:
-        say(f"training in this process: a cluster pays from {SMALL:,} steps on (local=False starts one)")
+    if local is None and not asked:
+        say("training in this process (local=False: on a cluster, to watch, stop and resume)")
         return True
     return bool(local)
 
@@ -148,12 +143,14 @@ def device_of(value: object) -> str:
     return text
 
 
-def _torch_device(device: str) -> str:
+def _torch_device(device: str, spec: RlWork) -> str:
     """Return where to compute in this process; ConfigError if there is no such device."""
-    if device in {"auto", "cpu"}:
+    if device == "cpu" or (device == "auto" and not is_module(spec)):  # an MLP is quicker there
         return "cpu"
     import torch
 
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
     n = torch.cuda.device_count()
     if int(device.partition(":")[2] or 0) >= n:
         raise ConfigError(f"device={device!r}: torch {torch.__version__} sees {n} CUDA devices in this process")
@@ -178,7 +175,9 @@ def learn_here(model: Trainable, total: int, callbacks: CallbackList, *, reset: 
     with one_thread():
         _begin(model, spec, start)
         callbacks.init_callback(model)
-        session = LocalSession(spec, start, callbacks, callbacks.settings(spec.n_envs), _torch_device(model.device))
+        session = LocalSession(
+            spec, start, callbacks, callbacks.settings(spec.n_envs), _torch_device(model.device, spec)
+        )
         model._live = session.loop
         try:
             callbacks.init_callback(model, session)

@@ -11,6 +11,7 @@ import torch
 import drlnb
 from drlnb.fleet import learning
 from drlnb.records.errors import ConfigError
+from drlnb.records.spec import RlWork
 from drlnb.rl.networks.activations import NUMPY
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
@@ -26,39 +27,38 @@ def dqn(**given):
 
 
 # -------------------------------------------------------------------- where it trains
-def test_a_small_budget_trains_in_this_process(capsys):
+def test_a_model_trains_in_this_process(capsys):
     """A line says so; nothing else is written, and no cluster is started."""
     ppo().learn(16)
-    pays = f"training in this process: a cluster pays from {learning.SMALL:,} steps on (local=False starts one)"
-    assert capsys.readouterr().err == f"drlnb: {pays}\n"
+    line = "training in this process (local=False: on a cluster, to watch, stop and resume)"
+    assert capsys.readouterr().err == f"drlnb: {line}\n"
 
 
 @pytest.mark.parametrize(
-    ("given", "total", "local", "here"),
+    ("given", "local", "here"),
     [
-        ({}, learning.SMALL - 1, None, True),
-        ({}, learning.SMALL, None, False),
-        ({}, 16, False, False),
-        ({}, learning.SMALL, True, True),
-        ({"n_envs": 2}, 16, None, True),
-        ({"n_envs": 2, "n_collectors": 2}, 16, None, False),
-        ({"n_envs": 2, "n_collectors": 1}, 16, None, True),
-        ({"n_envs": 2, "n_learners": 2, "batch_size": 32}, 16, None, False),
+        ({}, None, True),
+        ({}, False, False),
+        ({"n_envs": 2}, None, True),
+        ({"n_envs": 2, "n_collectors": 2}, None, False),
+        ({"n_envs": 2, "n_collectors": 2}, True, True),
+        ({"n_envs": 2, "n_collectors": 1}, None, True),
+        ({"n_envs": 2, "n_learners": 2, "batch_size": 32}, None, False),
     ],
 )
-def test_a_cluster_trains_what_was_meant_for_several_processes(given, total, local, here):
-    """Or what is large; whoever says it is obeyed."""
-    assert learning.trains_here(ppo(**given), total, local) is here
+def test_a_cluster_trains_what_was_meant_for_several_processes(given, local, here):
+    """Whoever says it is obeyed."""
+    assert learning.trains_here(ppo(**given), local) is here
 
 
 def test_a_fleet_that_is_up_is_used(monkeypatch):
     """So is one that the model was given."""
     monkeypatch.setattr(learning, "client_of", lambda: object())
-    assert not learning.trains_here(ppo(), 16, None)
+    assert not learning.trains_here(ppo(), None)
     monkeypatch.setattr(learning, "client_of", lambda: "none")
     model = ppo()
     model.fleet = SimpleNamespace(closed=False)
-    assert not learning.trains_here(model, 16, None)
+    assert not learning.trains_here(model, None)
 
 
 @pytest.mark.parametrize("total", [1e2, np.int64(100), np.array(100), "100"])
@@ -90,6 +90,18 @@ def test_a_device_is_where_it_computes():
         learning._check_fleet(model, SimpleNamespace(slots=slots))
     learning._check_fleet(ppo(device="cpu"), SimpleNamespace(slots=slots))
     learning._check_fleet(ppo(), SimpleNamespace(slots=slots))
+
+
+def test_networks_of_images_take_a_cuda_device_that_is_there(monkeypatch):
+    """An MLP is quicker on the CPU."""
+    images, numbers = (
+        RlWork(**{**ppo().spec.to_plain(), "hyperparameters": {"policy": policy}})
+        for policy in ("CnnPolicy", "MlpPolicy")
+    )
+    for there, device in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert learning._torch_device("auto", images) == device
+        assert learning._torch_device("auto", numbers) == "cpu"
 
 
 # -------------------------------------------------------------------- settings
