@@ -161,8 +161,8 @@ def fit(
     program, data = pack_work(module, dataset, others)
     with _left_alone():
         made = _made(dataset, seed, batch_size)
+        _refuse_unsaved(partial(copies, program, dataset, 1))
         _refuse_optimizer(partial(copies, program, dataset, 4))
-        _refuse_unsaved(module)
         budget_bytes = _budget(module, memory_budget)
     n_samples = len(made)
     files = {
@@ -295,16 +295,26 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
         )
 
 
-def _refuse_unsaved(module: "torch.nn.Module") -> None:
-    """Raise ConfigError if a module's state cannot be saved."""
-    from drlnb.runtime.children.fit import as_bytes
+def _refuse_unsaved(copies: Callable[[], list[Any]]) -> None:
+    """Raise ConfigError if a module cannot be rebuilt, or something of its state not be saved and read back."""
+    import torch
+
+    from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
 
     try:
-        as_bytes(module.state_dict())
+        (module,) = copies()
     except Exception as error:
-        raise ConfigError(
-            f"the state of module cannot be saved: {type(error).__name__}: {first_line(error)}"
-        ) from error
+        raise ConfigError(f"module cannot be rebuilt: {type(error).__name__}: {first_line(error)}") from error
+    for name, value in {**module.state_dict(), **dict(module.named_buffers())}.items():
+        try:
+            with torch.no_grad():
+                value.copy_(from_bytes(as_bytes({name: value}).tobytes())[name])
+        except Exception as error:
+            kind = f"{value.dtype}, {value.layout}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(
+                f"{name} of module cannot be saved ({kind}): let it be a dense tensor of its own "
+                f"({type(error).__name__}: {first_line(error)})"
+            ) from error
 
 
 def _budget(module: "torch.nn.Module", memory_budget: str | int | None) -> int | None:

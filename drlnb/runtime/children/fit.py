@@ -22,7 +22,6 @@ from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -40,8 +39,9 @@ from drlnb.runtime.children.evaluated import evaluated
 from drlnb.runtime.children.shares.packed import sums_of
 from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
+from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
 
-__all__ = ["FitLearner", "as_bytes", "seed_all"]
+__all__ = ["FitLearner", "seed_all"]
 
 #: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
 _RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", "optimizer/", "group/"
@@ -193,7 +193,7 @@ class FitLearner:
                     self._mean(losses, first)  # what is not finite may be why
                     raise
                 metrics = {"train/loss": self._mean(losses, first), "train/n_updates": self.n_steps}
-                if not all(bool(p.isfinite().all()) for p in self.module.parameters()):
+                if not all(bool(p.isfinite().all()) for p in self.module.parameters() if p.requires_grad):
                     raise NonFinite(f"parameters are not finite after {self.where(self.n_steps - 1)}; update refused")
                 metrics |= self._evaluated(partial(notify, n_steps, n_steps))
         except BaseException:
@@ -347,7 +347,7 @@ class FitLearner:
         RuntimeError
             If it was that of another module, or of another kind of optimiser.
         """
-        tensors = safetensors.torch.load(buffer.tobytes())
+        tensors = from_bytes(buffer.tobytes())
         n_steps, saved_groups, numbers, (normal, *beside) = itemgetter("n_steps", "groups", "numbers", "random")(meta)
         kept = {**numbers, **_below(_OPTIMIZER, tensors)}
         rows: dict[int, dict[str, object]] = {}
@@ -382,12 +382,6 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - users draw from the global generator
     torch.manual_seed(seed)
-
-
-def as_bytes(tensors: Mapping[str, Tensor]) -> np.ndarray:
-    """Return tensors as the bytes of a safetensors file; those that share memory are each written."""
-    alone = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    return np.frombuffer(safetensors.torch.save(alone), np.uint8)
 
 
 def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

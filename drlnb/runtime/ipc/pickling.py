@@ -59,6 +59,11 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) is torch.Tensor and obj.is_cuda:
             return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        if torch is not None and type(obj) is torch.Tensor:
+            from drlnb.runtime.ipc.tensors import reduced
+
+            if (as_bytes := reduced(obj)) is not None:
+                return as_bytes
         return super().reducer_override(obj)
 
 

@@ -64,7 +64,7 @@ SGD = torch.optim.SGD(NET.parameters(), lr=0.1)
         ({"module": holding(TABLE)}, "the module holds the data set"),
         ({"module": hooked()}, "parameter 2.weight has a hook, which is not copied with module: register it where"),
         ({"module": nn.Flatten()}, "optimizer cannot be made: ValueError: optimizer got an empty parameter list"),
-        ({"module": nn.Linear(10, 2, device="meta")}, "the state of module cannot be saved: "),
+        ({"module": nn.Linear(10, 2, device="meta")}, "weight of module cannot be saved (torch.float32, "),
         ({"dataset": Stream()}, "dataset must have __len__ and __getitem__, or be a function that makes such a one"),
         ({"dataset": iter([])}, "dataset must have __len__ and __getitem__, or be a function that makes such a one"),
         ({"dataset": lambda: iter([])}, "dataset must have __len__ and __getitem__"),
