@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drlnb.fleet.launch import Files
 from drlnb.fleet.plain import COUNT, Plain, by_name, first_line
+from drlnb.fleet.tasks.hidden_state import kept_outside
 from drlnb.fleet.tasks.planners import chosen, gathered, without_effect
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.shared_steps import MOST_TRIED, refuse_unequal
@@ -100,7 +101,8 @@ def fit(
         Slots that compute each step's gradient side by side, in shares that follow their speeds; with fewer where no
         more are up.  Parameters are then those of one learner but for the rounding of sums and for random numbers.
     exact
-        Refuse a module for which that is not so, such as one with dropout or batch normalisation.
+        Refuse what changes from step to step and is not saved; and with several learners a module for which that is not
+        so, such as one with dropout or batch normalisation.
     seed
         Of the order of samples and of the random numbers of torch, numpy and Python.
     memory_budget
@@ -188,8 +190,7 @@ def fit(
         n_learners=n_learners,
     )
     spec = run_spec((work,), rules, settings=settings)
-    if several:
-        _refuse_unshared(module, partial(copies, program, dataset, 4), made, work, exact=exact)
+    _refuse_unequal(module, partial(copies, program, dataset, 4), made, work, exact=exact)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 
 
@@ -334,18 +335,23 @@ def _divided(loss: Callable[..., object]) -> Callable[..., object]:
     return divided(loss)
 
 
-def _refuse_unshared(
+def _refuse_unequal(
     module: "torch.nn.Module", copies: Callable[[], list[Any]], dataset: "Indexed", work: FitWork, *, exact: bool
 ) -> None:
-    """Raise ConfigError if several learners would not train what one trains; warn where that is so of a layer."""
+    """Warn of what would not be as in a plain loop, or raise ConfigError if that may not be."""
     from drlnb.runtime.children.data_sets import indices_of
+    from drlnb.runtime.children.fit import seed_all
 
-    def read() -> Sequence[object]:
-        indices = indices_of(work, 0)[:MOST_TRIED]
+    def read(n_samples: int) -> Sequence[object]:
+        indices = indices_of(work, 0)[:n_samples]
         at_once = getattr(dataset, "__getitems__", None)
         return list(at_once(indices)) if at_once else [dataset[index] for index in indices]
 
     with _left_alone():
-        said = refuse_unequal(module, copies, read, exact=exact)
-    if said:
-        warnings.warn(said, RuntimeWarning, stacklevel=3)
+        said = [kept_outside(copies, read, partial(seed_all, work.seed))]
+        if exact and said[0]:
+            raise ConfigError(f"exact=True: {said[0]}")
+        if work.n_learners > 1:
+            said.append(refuse_unequal(module, copies, partial(read, MOST_TRIED), exact=exact))
+    for text in filter(None, said):
+        warnings.warn(text, RuntimeWarning, stacklevel=3)

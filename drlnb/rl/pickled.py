@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["code_in", "culprit", "display_name", "holds_code", "named", "pack", "unpack"]
+__all__ = ["code_in", "culprit", "display_name", "holds_code", "named", "pack", "parts_of", "unpack"]
 
 #: How deep :func:`culprit` looks into objects: a closure's attribute's attribute.
 _DEPTH = 4
@@ -101,7 +101,7 @@ def _travels(value: object) -> bool:
     return True
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
+def parts_of(value: object) -> Iterator[tuple[str, object]]:
     """Yield the named things that an object carries with it."""
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):
@@ -124,7 +124,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
 def culprit(value: object, depth: int = _DEPTH) -> str:
     """Return in words which variable, argument or attribute keeps `value` from being pickled."""
     if depth:
-        for name, part in _parts(value):
+        for name, part in parts_of(value):
             if part is not value and not _travels(part):
                 deeper = culprit(part, depth - 1)
                 kind = type(part).__name__
