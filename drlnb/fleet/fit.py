@@ -275,6 +275,8 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
     """Raise ConfigError if what is called an optimiser makes none, of a copy of the module: it may change that."""
     import torch
 
+    from drlnb.runtime.children.optimizer_state import taken_apart
+
     try:
         module, _, optimizer, kwargs = copies()
         made = optimizer(module.parameters(), **kwargs)
@@ -282,6 +284,10 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
         raise ConfigError(f"optimizer cannot be made: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(made, torch.optim.Optimizer):
         raise ConfigError(f"optimizer must make a torch.optim.Optimizer, it made {quoted(made)}")
+    try:
+        taken_apart(made)
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from error
     if hasattr(made.step, "_wrapped_by_lr_sched"):
         raise ConfigError(
             "optimizer has a scheduler of torch.optim.lr_scheduler, which is not saved with the run: keep the step in "
