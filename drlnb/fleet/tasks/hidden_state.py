@@ -23,6 +23,8 @@ __all__ = ["kept_outside"]
 _MOST_BYTES = 2**28
 #: Samples of a step: normalising needs two.
 _N_SAMPLES = 2
+#: What a module holds that is saved, or a module whose attributes are looked at, too.
+_LOOKED_AT = frozenset({"_parameters", "_buffers", "_modules"})
 #: What an optimiser keeps that is saved.
 _SAVED = frozenset({"state", "param_groups", "defaults"})
 _LOST = "is not saved: it begins anew in each process that takes the task over, and each learner has its own"
@@ -42,9 +44,11 @@ def kept_outside(
     seed
         Seeds all random numbers that are saved.
     """
+    from drlnb.rl.networks.same_bits import one_thread
+
     found: list[str] = []
     # It is the user's own code: where it trains it may be good, and says itself if it is not.
-    with warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception):
+    with warnings.catch_warnings(action="ignore"), contextlib.suppress(Exception, SystemExit), one_thread():
         found.extend(_found(copies, read, seed))
     return "; ".join(found)
 
@@ -116,9 +120,8 @@ def _kept(name: str, value: object, saved: Mapping[int, str]) -> dict[str, objec
 
     kept: dict[str, object] = {}
     if isinstance(value, torch.nn.Module):
-        own = vars(torch.nn.Module()).keys()
         for path, part in value.named_modules(prefix=name):
-            kept |= {f"{path}.{key}": each for key, each in vars(part).items() if key not in own}
+            kept |= {f"{path}.{key}": each for key, each in vars(part).items() if key not in _LOOKED_AT}
     elif isinstance(value, torch.optim.Optimizer):
         kept = {f"{name}.{key}": each for key, each in vars(value).items() if key not in _SAVED}
     else:

@@ -1,5 +1,6 @@
 """What changes as work trains and is not saved is told before the run, by name; what is saved, or cached, is not."""
 
+import sys
 import warnings
 
 import numpy as np
@@ -80,6 +81,13 @@ def counting_loss():
     return loss
 
 
+def watched():
+    """Return a module whose hook collects what it sees."""
+    module, seen = net(), []
+    module[0].register_forward_hook(lambda layer, inputs, output: seen.append(output.detach()))
+    return module
+
+
 class OwnNumbers(work.Noisy):
     """Draws from a generator of its own."""
 
@@ -129,6 +137,7 @@ TOLD = [
     ({"module": net(Layer(np.random.default_rng(1), draw))}, "module.1.kept " + KEEPS),
     ({"module": net(Layer(False, begin_once))}, "module.1.kept " + KEEPS),
     ({"module": net(nn.Sequential(Layer(0, count)), Layer(0, count))}, "module.1.0.kept, module.2.kept " + KEEPS),
+    ({"module": watched()}, "module.0._forward_hooks " + KEEPS),
     ({"loss": Annealed()}, "attribute 'n_calls' of loss " + KEEPS),
     ({"loss": counting_loss()}, "variable 'n_calls' of loss " + KEEPS),
     ({"optimizer": Warm}, "optimizer.n_steps " + KEEPS),
@@ -223,6 +232,7 @@ QUIET = [
     {"optimizer": grouped},
     *({"optimizer": getattr(torch.optim, name)} for name in ("Adam", "RMSprop", "Adagrad", "NAdam", "ASGD", "Rprop")),
     {"module": net(Layer(0, lambda *_: 1 / 0))},
+    {"module": net(Layer(0, lambda *_: sys.exit("no")))},
 ]
 
 
