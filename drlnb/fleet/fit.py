@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -236,6 +237,14 @@ def _left_alone() -> Iterator[None]:
         put_back(before)
 
 
+def _not_compiled() -> contextlib.AbstractContextManager[object]:
+    """Have modules of ``torch.compile`` compute as they are: to compile one for a trial takes long."""
+    import torch
+
+    # Without dynamo, whose import takes seconds, there are none.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
+
+
 def _refuse_kind(dataset: object) -> None:
     """Raise ConfigError if samples of a data set cannot be asked for by their number."""
     from torch.utils.data import DataLoader, IterableDataset
@@ -353,7 +362,7 @@ def _refuse_unequal(
         at_once = getattr(dataset, "__getitems__", None)
         return list(at_once(indices)) if at_once else [dataset[index] for index in indices]
 
-    with _left_alone():
+    with _left_alone(), _not_compiled():
         said = [kept_outside(copies, read, partial(seed_all, work.seed))]
         if exact and said[0]:
             raise ConfigError(f"exact=True: {said[0]}")

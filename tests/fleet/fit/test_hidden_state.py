@@ -254,6 +254,17 @@ def test_a_large_module_is_not_tried(monkeypatch):
         asked(module=net(Layer(0, count)), dataset=OwnNumbers())
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_module_is_tried_as_it_is():
+    """To compile one for two samples takes seconds; the law of several learners is tried on it all the same."""
+
+    def backend(graph, inputs):
+        raise AssertionError("compiled")
+
+    assert asked(module=torch.compile(net(), backend=backend), n_learners=2).task.n_learners == 2
+
+
 def test_what_is_told_is_true(begin):
     """Who takes the task over begins to count anew, and what a lost lease has counted stays counted."""
     with pytest.warns(RuntimeWarning, match="module.1.kept"):
