@@ -164,7 +164,7 @@ def fit(
     program, data = pack_work(module, dataset, others)
     with _left_alone():
         made = _made(dataset, seed, batch_size)
-        _refuse_unsaved(partial(copies, program, dataset, 1))
+        _refuse_unsaved(partial(copies, program, dataset, 2))
         _refuse_optimizer(partial(copies, program, dataset, 4))
         budget_bytes = _budget(module, memory_budget)
     n_samples = len(made)
@@ -312,23 +312,26 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
 
 
 def _refuse_unsaved(copies: Callable[[], list[Any]]) -> None:
-    """Raise ConfigError if a module cannot be rebuilt, or something of its state not be saved and read back."""
+    """Raise ConfigError if module or loss cannot be rebuilt, or what they hold not be saved and read back."""
     import torch
 
     from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
 
     try:
-        (module,) = copies()
+        module, loss = copies()
     except Exception as error:
-        raise ConfigError(f"module cannot be rebuilt: {type(error).__name__}: {first_line(error)}") from error
-    for name, value in {**module.state_dict(), **dict(module.named_buffers())}.items():
+        raise ConfigError(f"module or loss cannot be rebuilt: {type(error).__name__}: {first_line(error)}") from error
+    held = {f"{name} of module": each for name, each in {**module.state_dict(), **dict(module.named_buffers())}.items()}
+    if isinstance(loss, torch.nn.Module):
+        held |= {f"{name} of loss": each for name, each in loss.named_buffers()}
+    for name, value in held.items():
         try:
             with torch.no_grad():
                 value.copy_(from_bytes(as_bytes({name: value}).tobytes())[name])
         except Exception as error:
             kind = f"{value.dtype}, {value.layout}" if isinstance(value, torch.Tensor) else type(value).__name__
             raise ConfigError(
-                f"{name} of module cannot be saved ({kind}): let it be a dense tensor of its own "
+                f"{name} cannot be saved ({kind}): let it be a dense tensor of its own "
                 f"({type(error).__name__}: {first_line(error)})"
             ) from error
 

@@ -172,7 +172,7 @@ class Unbuilt(nn.Linear):
         (extra(torch.ones(1).expand(3)), "extra of module cannot be saved (torch.float32, torch.strided): let it be a"),
         (extra(torch.zeros(3).to(torch.float8_e8m0fnu)), "extra of module cannot be saved (torch.float8_e8m0fnu, "),
         (Keeping(10, 2), "_extra_state of module cannot be saved (dict): let it be a dense tensor of its own"),
-        (Unbuilt(10, 2), "module cannot be rebuilt: ValueError: no more"),
+        (Unbuilt(10, 2), "module or loss cannot be rebuilt: ValueError: no more"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
@@ -184,6 +184,22 @@ def test_what_cannot_be_saved_is_named_before_anything_is_made(module, said, n_l
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
     assert not door.begun
+
+
+class Weighted(nn.Module):
+    """A loss that holds weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weights", torch.ones(1).expand(2))
+
+    def forward(self, ours, theirs):
+        return CROSS_ENTROPY(ours, theirs, weight=self.weights.contiguous())
+
+
+def test_what_a_loss_holds_is_saved_too():
+    with pytest.raises(ConfigError, match=r"^weights of loss cannot be saved \(torch.float32, torch.strided\): let it"):
+        fit(Door(), work.net(), work.table(), Weighted(), torch.optim.SGD, **ADAM)
 
 
 class Tokens(Dataset):
