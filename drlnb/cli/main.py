@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import drlnb
+from drlnb.cli.option_names import by_options
 from drlnb.cli.parser import Command, Parser, UsageError, parse
 from drlnb.fleet.plain import first_line
 from drlnb.records.errors import InputError, PeerError, TrainingFailed
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _failed("stopped", _STOPPED, debug=debug)
     except (InputError, TrainingFailed, PeerError) as error:
-        return _failed(first_line(error), _WRONG if isinstance(error, InputError) else _FAILED, debug=debug)
+        return _failed(by_options(first_line(error)), _WRONG if isinstance(error, InputError) else _FAILED, debug=debug)
     except OSError as error:  # a disk, a path or a socket; the system's words name it
         return _failed(first_line(error), _FAILED, debug=debug)
     except Exception as error:  # noqa: BLE001 - the last place where an error can become one line

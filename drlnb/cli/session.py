@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self, TextIO, TypeAlias
 
+from drlnb.cli.option_names import by_options
 from drlnb.cli.progress import Live, summary_lines
 from drlnb.fleet.fleet import Fleet
 from drlnb.fleet.plain import Plain
@@ -119,7 +120,7 @@ class Session:
             for notice in training.notices:
                 if notice not in shown:
                     shown.add(notice)
-                    live.write(f"drlnb: {notice}")
+                    live.write(f"drlnb: {by_options(notice)}")
             if self._n_signals and not asked and not ended:
                 asked = True
                 live.write(_STOPPING)
@@ -134,7 +135,7 @@ class Session:
             if task.state == "failed":
                 first, _, detail = task.failure.strip().partition("\n")
                 text = task.failure.strip() if self._debug or not detail else f"{first} (with --debug: the traceback)"
-                print(f"drlnb: task {task.name} failed: {text}", file=sys.stderr)
+                print(f"drlnb: task {task.name} failed: {by_options(text)}", file=sys.stderr)
         states = {task.state for task in tasks.values()}
         if self._as_json and summary is not None:
             print(json.dumps(summary), flush=True)

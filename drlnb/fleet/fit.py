@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from drlnb.fleet.launch import Files
 from drlnb.fleet.plain import COUNT, Plain, by_name, first_line
+from drlnb.fleet.tasks.hidden_state import kept_outside
 from drlnb.fleet.tasks.planners import chosen, gathered, without_effect
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.shared_steps import MOST_TRIED, refuse_unequal
@@ -100,7 +102,8 @@ def fit(
         Slots that compute each step's gradient side by side, in shares that follow their speeds; with fewer where no
         more are up.  Parameters are then those of one learner but for the rounding of sums and for random numbers.
     exact
-        Refuse a module for which that is not so, such as one with dropout or batch normalisation.
+        Refuse what changes from step to step and is not saved; and with several learners a module for which that is not
+        so, such as one with dropout or batch normalisation.
     seed
         Of the order of samples and of the random numbers of torch, numpy and Python.
     memory_budget
@@ -161,8 +164,8 @@ def fit(
     program, data = pack_work(module, dataset, others)
     with _left_alone():
         made = _made(dataset, seed, batch_size)
+        _refuse_unsaved(partial(copies, program, dataset, 2))
         _refuse_optimizer(partial(copies, program, dataset, 4))
-        _refuse_unsaved(module)
         budget_bytes = _budget(module, memory_budget)
     n_samples = len(made)
     files = {
@@ -188,8 +191,7 @@ def fit(
         n_learners=n_learners,
     )
     spec = run_spec((work,), rules, settings=settings)
-    if several:
-        _refuse_unshared(module, partial(copies, program, dataset, 4), made, work, exact=exact)
+    _refuse_unequal(module, partial(copies, program, dataset, 4), made, work, exact=exact)
     return self.begin(spec, out or default_out(), on_existing, files=files)
 
 
@@ -235,6 +237,14 @@ def _left_alone() -> Iterator[None]:
         put_back(before)
 
 
+def _not_compiled() -> contextlib.AbstractContextManager[object]:
+    """Have modules of ``torch.compile`` compute as they are: to compile one for a trial takes long."""
+    import torch
+
+    # Without dynamo, whose import takes seconds, there are none.
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else contextlib.nullcontext()
+
+
 def _refuse_kind(dataset: object) -> None:
     """Raise ConfigError if samples of a data set cannot be asked for by their number."""
     from torch.utils.data import DataLoader, IterableDataset
@@ -274,6 +284,8 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
     """Raise ConfigError if what is called an optimiser makes none, of a copy of the module: it may change that."""
     import torch
 
+    from drlnb.runtime.children.optimizer_state import taken_apart
+
     try:
         module, _, optimizer, kwargs = copies()
         made = optimizer(module.parameters(), **kwargs)
@@ -281,6 +293,10 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
         raise ConfigError(f"optimizer cannot be made: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(made, torch.optim.Optimizer):
         raise ConfigError(f"optimizer must make a torch.optim.Optimizer, it made {quoted(made)}")
+    try:
+        taken_apart(made)
+    except RuntimeError as error:
+        raise ConfigError(str(error)) from error
     if hasattr(made.step, "_wrapped_by_lr_sched"):
         raise ConfigError(
             "optimizer has a scheduler of torch.optim.lr_scheduler, which is not saved with the run: keep the step in "
@@ -295,16 +311,29 @@ def _refuse_optimizer(copies: Callable[[], list[Any]]) -> None:
         )
 
 
-def _refuse_unsaved(module: "torch.nn.Module") -> None:
-    """Raise ConfigError if a module's state cannot be saved."""
-    from drlnb.runtime.children.fit import as_bytes
+def _refuse_unsaved(copies: Callable[[], list[Any]]) -> None:
+    """Raise ConfigError if module or loss cannot be rebuilt, or what they hold not be saved and read back."""
+    import torch
+
+    from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
 
     try:
-        as_bytes(module.state_dict())
+        module, loss = copies()
     except Exception as error:
-        raise ConfigError(
-            f"the state of module cannot be saved: {type(error).__name__}: {first_line(error)}"
-        ) from error
+        raise ConfigError(f"module or loss cannot be rebuilt: {type(error).__name__}: {first_line(error)}") from error
+    held = {f"{name} of module": each for name, each in {**module.state_dict(), **dict(module.named_buffers())}.items()}
+    if isinstance(loss, torch.nn.Module):
+        held |= {f"{name} of loss": each for name, each in loss.named_buffers()}
+    for name, value in held.items():
+        try:
+            with torch.no_grad():
+                value.copy_(from_bytes(as_bytes({name: value}).tobytes())[name])
+        except Exception as error:
+            kind = f"{value.dtype}, {value.layout}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise ConfigError(
+                f"{name} cannot be saved ({kind}): let it be a dense tensor of its own "
+                f"({type(error).__name__}: {first_line(error)})"
+            ) from error
 
 
 def _budget(module: "torch.nn.Module", memory_budget: str | int | None) -> int | None:
@@ -324,18 +353,23 @@ def _divided(loss: Callable[..., object]) -> Callable[..., object]:
     return divided(loss)
 
 
-def _refuse_unshared(
+def _refuse_unequal(
     module: "torch.nn.Module", copies: Callable[[], list[Any]], dataset: "Indexed", work: FitWork, *, exact: bool
 ) -> None:
-    """Raise ConfigError if several learners would not train what one trains; warn where that is so of a layer."""
+    """Warn of what would not be as in a plain loop, or raise ConfigError if that may not be."""
     from drlnb.runtime.children.data_sets import indices_of
+    from drlnb.runtime.children.fit import seed_all
 
-    def read() -> Sequence[object]:
-        indices = indices_of(work, 0)[:MOST_TRIED]
+    def read(n_samples: int) -> Sequence[object]:
+        indices = indices_of(work, 0)[:n_samples]
         at_once = getattr(dataset, "__getitems__", None)
         return list(at_once(indices)) if at_once else [dataset[index] for index in indices]
 
-    with _left_alone():
-        said = refuse_unequal(module, copies, read, exact=exact)
-    if said:
-        warnings.warn(said, RuntimeWarning, stacklevel=3)
+    with _left_alone(), _not_compiled():
+        said = [kept_outside(copies, read, partial(seed_all, work.seed))]
+        if exact and said[0]:
+            raise ConfigError(f"exact=True: {said[0]}")
+        if work.n_learners > 1:
+            said.append(refuse_unequal(module, copies, partial(read, MOST_TRIED), exact=exact))
+    for text in filter(None, said):
+        warnings.warn(text, RuntimeWarning, stacklevel=3)

@@ -15,7 +15,18 @@ from typing import Any
 
 import cloudpickle
 
-__all__ = ["code_in", "culprit", "display_name", "holds_code", "is_kept", "keep", "named", "pack", "unpack"]
+__all__ = [
+    "code_in",
+    "culprit",
+    "display_name",
+    "holds_code",
+    "is_kept",
+    "keep",
+    "named",
+    "pack",
+    "parts_of",
+    "unpack",
+]
 
 #: What stands for a value that stays in this process, in front of its number; no base64 has it.
 _HERE = "here:"
@@ -123,7 +134,7 @@ def _travels(value: object) -> bool:
     return True
 
 
-def _parts(value: object) -> Iterator[tuple[str, object]]:
+def parts_of(value: object) -> Iterator[tuple[str, object]]:
     """Yield the named things that an object carries with it."""
     function = getattr(value, "__func__", value)
     if isinstance(function, FunctionType):
@@ -146,7 +157,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
 def culprit(value: object, depth: int = _DEPTH) -> str:
     """Return in words which variable, argument or attribute keeps `value` from being pickled."""
     if depth:
-        for name, part in _parts(value):
+        for name, part in parts_of(value):
             if part is not value and not _travels(part):
                 deeper = culprit(part, depth - 1)
                 kind = type(part).__name__

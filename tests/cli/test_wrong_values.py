@@ -62,11 +62,11 @@ WRONG = {
 REFUSED = {
     "train A --isolation proces": "unknown --isolation 'proces'; did you mean 'process'?",
     "train A --set x": "--set takes KEY=VALUE, got 'x' (name environments before --set)",
-    "train A --set leasing.ttl_s=3": "leasing.ttl_s belongs to the pool: fleet.set('leasing.ttl_s', 3)",
+    "train A --set leasing.ttl_s=3": "leasing.ttl_s belongs to the pool: drlnb runs set RUN leasing.ttl_s 3",
     "train A --set warmup.rhoo=3": "unknown setting 'warmup.rhoo'; did you mean 'warmup.rho'?",
     "train A --set warmup.rho=-1": "warmup.rho: rho must be a number from 1e-9 to 1e9, got -1",
-    "train A --set task.priority=1": "task.priority is a task's own: Task(..., priority=1)",
-    "train A --set warmup.planner=cold": "warmup.planner is a planner: planners={'warmup': 'cold'}",
+    "train A --set task.priority=1": "task.priority is a task's own: --hyper priority=1",
+    "train A --set warmup.planner=cold": "warmup.planner is a planner: --planners warmup=cold",
     "train A --planners sead": "planners must be 'auto', 'patent' or decision -> name, got 'sead'",
     "train A --planners hold=last hold=round": "--planners names hold twice",
     "train A --planners hold=last,warmup=cold":
@@ -85,19 +85,27 @@ REFUSED = {
     "train A --hyper n_envs=3": "n_envs is not a hyper-parameter; give it as --n-envs",
     "train A --hyper n_learners=2": "n_learners is not a hyper-parameter; give it as --learners",
     "train A --learners 2":
-        "n_learners must be <= n_collectors = 1, got 2: a learner computes what whole collectors made, so it needs "
-        "n_collectors=2 and n_envs=2",
+        "--learners must be <= --collectors = 1, got 2: a learner computes what whole collectors made, so it needs "
+        "--collectors 2 and --n-envs 2",
     "train A --learners 2 --n-envs 2":
-        "n_learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
-        "computed at arrival with n_epochs=1 and batch_size=4096; or deterministic=False: minibatches are shared, with "
-        "other bits than one learner's",
+        "--learners must be 1 for ppo here, got 2: its minibatches are drawn from the whole round; gradients are "
+        "computed at arrival with n_epochs=1 and batch_size=4096; or --hyper deterministic=false: minibatches are "
+        "shared, with other bits than one learner's",
     "train A --algo dqn --learners 2 --n-envs 2":
-        "n_learners must be 1 for dqn here, got 2: each of its gradient steps needs the one before; several seeds use "
+        "--learners must be 1 for dqn here, got 2: each of its gradient steps needs the one before; several seeds use "
         "several slots",
     "train A --hyper deterministic=maybe": "deterministic must be true or false, got 'maybe'",
-    "train A --n-envs 2 --collectors 3": "n_collectors must be <= n_envs = 2, got 3",
+    "train A --n-envs 2 --collectors 3": "--collectors must be <= --n-envs = 2, got 3",
+    "train A --n-envs 2 --hyper n_steps=4 batch_size=100":
+        "batch_size must be <= n_steps * n_envs = 4 * 2 = 8, got 100",
+    "train A --planners batching=ewma":
+        "--planners batching=ewma: no task has --learners above 1: ewma shares a gradient among learners, and one "
+        "computes it all; for steps of collectors: batching.collect, --planners collect=ewma",
+    "train A --hyper tensorboard_log=x":
+        "hyper-parameter 'tensorboard_log' is not supported: it belongs to a model; tasks are tracked by "
+        "--track tensorboard",
     "train A --hyper memory_budget=1GiB": "memory_budget is not a hyper-parameter; give it as --swap-budget",
-    "train A --set swapping.planner=all": "swapping.planner is a planner: planners={'swapping': 'all'}",
+    "train A --set swapping.planner=all": "swapping.planner is a planner: --planners swapping=all",
     "train A --set swapping.pin=x":
         "swapping.pin must be rows such as net.features.0#0, each with one of keep, squeeze, derive, swap, block, "
         "got 'x'",

@@ -32,13 +32,14 @@ def load_module(spec: FitWork, out: Path) -> "torch.nn.Module":
     ConfigError
         If its program cannot be read here.
     """
-    import safetensors.torch
     import torch
+
+    from drlnb.runtime.ipc.tensors import from_bytes
 
     newest = checkpoint.latest(out / "checkpoints" / spec.name)
     if newest is None:
         raise CheckpointError(f"task {spec.name} has no checkpoint in {out / 'checkpoints' / spec.name} yet")
     module = read_module(out / spec.program)
     assert isinstance(module, torch.nn.Module)
-    module.load_state_dict(safetensors.torch.load(newest.blobs[MODEL]))
+    module.load_state_dict(from_bytes(newest.blobs[MODEL]))
     return module.eval()

@@ -318,9 +318,16 @@ def check(module: PolicyModule, spec: RlWork) -> None:
     Raises
     ------
     ConfigError
-        If outputs have a wrong shape or are not finite, differ when asked twice (dropout), statistics of its own
-        change (batch normalisation), or a parameter gets no gradient; the message names it.
+        If a parameter is not of float32, outputs have a wrong shape or are not finite, differ when asked twice
+        (dropout), statistics of its own change (batch normalisation), or a parameter gets no gradient; the message
+        names it.
     """
+    for name, parameter in module.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise ConfigError(
+                f"parameter {name} of the network is {parameter.dtype}, and policies are trained in float32: convert "
+                "it with .float(), keep a complex one as two real ones, and what is not trained as a buffer"
+            )
     head, plain = Head.of(spec.action_space or {}), dict(spec.observation_space or {})
     rows = np.zeros((2, *plain["shape"]), np.dtype(plain["dtype"]))
     rows[1] += np.ones((), rows.dtype)

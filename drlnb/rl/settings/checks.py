@@ -45,7 +45,7 @@ NEVER: Mapping[str, str] = {
     "device": "a task computes on the slots of its fleet",
     "seed": "the seed is the task's, not a hyper-parameter",
     "use_masking": "only ppo learns with action masks",
-    "verbose": "printing is the command line's choice",
+    "verbose": "it belongs to a model; a task prints nothing",
 }
 
 _POLICIES = ("MlpPolicy", "CnnPolicy", "MultiInputPolicy")

@@ -86,6 +86,6 @@ def short(error: torch.OutOfMemoryError) -> torch.OutOfMemoryError:
     """Return a device's lack of memory in one line: bytes wanted and free, and what needs less."""
     wanted, free, _ = str(error).partition(" is free")
     return torch.OutOfMemoryError(
-        f"{wanted}{free}, with no other task's model on this slot; a smaller batch_size, n_steps or n_envs needs less, "
-        "and so do fewer seats on the device"
+        f"{wanted}{free}, with no other task's model on this slot; a smaller batch_size needs less, with "
+        "environments also n_steps or n_envs, and so do fewer seats on the device"
     )

@@ -16,13 +16,12 @@ The random numbers of Python, numpy and torch are part of what is saved.
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
-import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -37,14 +36,16 @@ from drlnb.rl.pickled import named
 from drlnb.runtime.children.ambient import ambient, put_back
 from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of, n_samples_of, on_device
 from drlnb.runtime.children.evaluated import evaluated
+from drlnb.runtime.children.optimizer_state import put_together, taken_apart
 from drlnb.runtime.children.shares.packed import sums_of
 from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
+from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
 
-__all__ = ["FitLearner", "as_bytes", "seed_all"]
+__all__ = ["FitLearner", "seed_all"]
 
 #: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
-_RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", "optimizer/", "group/"
+_RANDOM, _RANDOM_CUDA, _MODULE = "random", "random_cuda", "module/"
 #: The same of the random numbers of Python and numpy, and of buffers that are no part of the module's state.
 _RANDOM_PYTHON, _RANDOM_NUMPY, _BUFFER = "random_python", "random_numpy", "buffer/"
 #: The part of a step that is all of it.
@@ -193,7 +194,7 @@ class FitLearner:
                     self._mean(losses, first)  # what is not finite may be why
                     raise
                 metrics = {"train/loss": self._mean(losses, first), "train/n_updates": self.n_steps}
-                if not all(bool(p.isfinite().all()) for p in self.module.parameters()):
+                if not all(bool(p.isfinite().all()) for p in self.module.parameters() if p.requires_grad):
                     raise NonFinite(f"parameters are not finite after {self.where(self.n_steps - 1)}; update refused")
                 metrics |= self._evaluated(partial(notify, n_steps, n_steps))
         except BaseException:
@@ -310,9 +311,14 @@ class FitLearner:
         return as_bytes(self.module.state_dict())
 
     def state(self) -> tuple[Facts, np.ndarray]:
-        """Return plain data and the bytes of a safetensors file: everything needed to go on exactly."""
-        optimizer = self.optimizer.state_dict()
-        kept = {f"{i}/{name}": value for i, row in optimizer["state"].items() for name, value in row.items()}
+        """Return plain data and the bytes of a safetensors file: everything needed to go on exactly.
+
+        Raises
+        ------
+        RuntimeError
+            If the optimiser keeps something that cannot be saved.
+        """
+        of_optimizer, numbers, groups = taken_apart(self.optimizer)
         with self.own():
             tensors = {_RANDOM: torch.get_rng_state()}
             if self.device.type == "cuda":
@@ -322,12 +328,7 @@ class FitLearner:
         tensors |= {_RANDOM_PYTHON: torch.tensor(of_python), _RANDOM_NUMPY: torch.tensor(of_numpy.astype(np.int64))}
         tensors |= {_MODULE + name: tensor for name, tensor in self.module.state_dict().items()}
         tensors |= {_BUFFER + name: buffer for name, buffer in self._passing().items()}
-        tensors |= {_OPTIMIZER + key: value for key, value in kept.items() if isinstance(value, Tensor)}
-        numbers = {key: value for key, value in kept.items() if not isinstance(value, Tensor)}
-        groups = []
-        for i, group in enumerate(optimizer["param_groups"]):  # a learning rate may be a tensor
-            tensors |= {f"{_GROUP}{i}/{name}": value for name, value in group.items() if isinstance(value, Tensor)}
-            groups.append({name: value for name, value in group.items() if not isinstance(value, Tensor)})
+        tensors |= of_optimizer
         beside = [*python, *(value.item() for value in of_others)]
         facts = {"n_steps": self.n_steps, "groups": groups, "numbers": numbers, "random": beside}
         self._saved = facts, as_bytes(tensors)
@@ -347,18 +348,12 @@ class FitLearner:
         RuntimeError
             If it was that of another module, or of another kind of optimiser.
         """
-        tensors = safetensors.torch.load(buffer.tobytes())
-        n_steps, saved_groups, numbers, (normal, *beside) = itemgetter("n_steps", "groups", "numbers", "random")(meta)
-        kept = {**numbers, **_below(_OPTIMIZER, tensors)}
-        rows: dict[int, dict[str, object]] = {}
-        for key, value in kept.items():
-            i, _, name = key.partition("/")
-            rows.setdefault(int(i), {})[name] = value
-        groups = [group | _below(f"{_GROUP}{i}/", tensors) for i, group in enumerate(saved_groups)]
-        optimizer = {"state": rows, "param_groups": groups}
+        tensors = from_bytes(buffer.tobytes())
+        n_steps, groups, numbers, (normal, *beside) = itemgetter("n_steps", "groups", "numbers", "random")(meta)
+        module = {name.removeprefix(_MODULE): each for name, each in tensors.items() if name.startswith(_MODULE)}
         what = "what was saved of this task does not fit its program"
-        told(what, self.module.load_state_dict, _below(_MODULE, tensors))
-        told(what, self.optimizer.load_state_dict, optimizer)
+        told(what, self.module.load_state_dict, module)
+        told(what, self.optimizer.load_state_dict, put_together(tensors, numbers, groups))
         for name, passing in self._passing().items():
             passing.copy_(tensors[_BUFFER + name])
         with self.own():
@@ -382,13 +377,3 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - users draw from the global generator
     torch.manual_seed(seed)
-
-
-def as_bytes(tensors: Mapping[str, Tensor]) -> np.ndarray:
-    """Return tensors as the bytes of a safetensors file; those that share memory are each written."""
-    alone = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    return np.frombuffer(safetensors.torch.save(alone), np.uint8)
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

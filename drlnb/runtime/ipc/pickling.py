@@ -52,13 +52,21 @@ class RemoteTraceback(Exception):
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """A cloudpickle that takes tensors off their CUDA device."""
+    """A cloudpickle that takes tensors off their CUDA device, and modules that torch has parametrized."""
 
     def reducer_override(self, obj: Any) -> object:
         """Return how an object is pickled, where that is not as usual."""
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) is torch.Tensor and obj.is_cuda:
             return obj.detach().cpu().requires_grad_(obj.requires_grad).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        if torch is not None and type(obj) is torch.Tensor:
+            from drlnb.runtime.ipc.tensors import reduced
+
+            if (as_bytes := reduced(obj)) is not None:
+                return as_bytes
+        if torch is not None and isinstance(obj, torch.nn.Module) and torch.nn.utils.parametrize.is_parametrized(obj):
+            # The class that torch has made for it travels by value, and refuses; the one that it is made of does not.
+            return object.__new__, (type(obj),), super(type(obj), obj).__getstate__()
         return super().reducer_override(obj)
 
 

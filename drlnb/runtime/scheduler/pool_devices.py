@@ -134,7 +134,7 @@ class PoolDevices:
         wanted = n_slots if n_slots is not None else (len(cuda) or min(DEFAULT_VIRTUAL_SLOTS, n_cpus))
         if wanted > most:
             kind = "CUDA devices" if cuda else "CPU cores for virtual slots"
-            raise ConfigError(f"--gpus {wanted}: the cluster has {most} {kind}")
+            raise ConfigError(f"slots={wanted}: the cluster has {most} {kind}")
         return cuda[:wanted] or self._virtual(wanted)
 
     def _cuda(self) -> tuple[Device, ...]:
@@ -199,7 +199,7 @@ class PoolDevices:
         if n_slots not in (None, self.n_devices):
             kind = "slots" if self.seats == 1 else f"devices (seats: {self.seats})"
             raise ConfigError(
-                f"this cluster's pool has {self.n_devices} {kind} already; --gpus {n_slots} asks for another"
+                f"this cluster's pool has {self.n_devices} {kind} already; slots={n_slots} asks for another"
             )
         if seats not in (1, self.seats):
             raise ConfigError(

@@ -87,9 +87,21 @@ def cosine(parameters, lr, n_steps):
     return optimizer
 
 
-def plain_loop(module, dataset, loss, optimizer, *, optimizer_kwargs, batch_size, n_epochs, max_grad_norm=None, seed=0):
-    """Return the module after the loop of docs/batching.md, in plain PyTorch."""
-    module = copy.deepcopy(module)
+def plain_loop(
+    module,
+    dataset,
+    loss,
+    optimizer,
+    *,
+    optimizer_kwargs,
+    batch_size,
+    n_epochs,
+    max_grad_norm=None,
+    seed=0,
+    is_copied=True,
+):
+    """Return the module, or a copy of it, after the loop of docs/batching.md, in plain PyTorch."""
+    module = copy.deepcopy(module) if is_copied else module
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)

@@ -282,6 +282,24 @@ class Batchy(Fine):
         return super().actor(self.norm(obs))
 
 
+class Twisted(Fine):
+    def __init__(self, *spaces: Any) -> None:
+        super().__init__(*spaces)
+        self.twist = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+
+    def actor(self, obs: torch.Tensor) -> torch.Tensor:
+        return super().actor((obs * self.twist).abs())
+
+
+class Double(Fine):
+    def __init__(self, *spaces: Any) -> None:
+        super().__init__(*spaces)
+        self.scale = nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def actor(self, obs: torch.Tensor) -> torch.Tensor:
+        return super().actor(obs) * self.scale.float()
+
+
 class Raises(Fine):
     def actor(self, obs: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("no such layer")
@@ -299,6 +317,11 @@ VECTOR = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
         (Unused, r"no gradient reaches net.spare.weight, net.spare.bias"),
         (Noisy, "answers differently when asked twice"),
         (Batchy, "net.norm.running_mean.* change as it runs"),
+        (
+            Twisted,
+            "parameter net.twist of the network is torch.complex64, and policies are trained in float32: convert",
+        ),
+        (Double, "parameter net.scale of the network is torch.float64, and policies are trained in float32: convert"),
         (Raises, "raised for 2 observations: RuntimeError: no such layer"),
         (lambda *_: 3, "must make an nn.Module with actor"),
     ],

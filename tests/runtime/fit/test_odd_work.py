@@ -1,6 +1,7 @@
 """Ordinary work whose samples or gradients are easily counted wrong: shares of it are one batch, too."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
@@ -134,3 +135,63 @@ def test_several_learners_refuse_a_loss_that_keeps_something(tmp_path):
     with pytest.raises(RuntimeError, match=r"^step 0 .*: a forward pass changes centre of the loss, .* n_learners=1$"):
         compute_share(learner, 0, 0, 24, 0, lambda: True)
     assert learner.loss.centre == 0.0
+
+
+class Keeping(torch.optim.SGD):
+    """Keeps something in its state, for its first parameter or for none."""
+
+    def __init__(self, parameters, lr, key, value):
+        super().__init__(parameters, lr=lr)
+        self.key, self.value = key, value
+
+    def step(self, closure=None):
+        first = self.param_groups[0]["params"][0]
+        self.state.update({self.key: self.value} if self.key else {first: {"kept": self.value}})
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), 3, 0.5, None, True, [1, 2.5], {"a": [1]}])
+def test_what_an_optimizer_keeps_is_the_same_elsewhere(tmp_path, value):
+    kwargs = {"lr": 0.1, "key": "", "value": value}
+    spec = written(tmp_path, Net(), Named(), MSE, batch_size=48, optimizer=Keeping, kwargs=kwargs, n_learners=1)
+    first, second = FitLearner(spec), FitLearner(spec)
+    first.begin(1, 1)
+    first.finish()
+    facts, buffer = first.state()
+    second.restore(json.loads(json.dumps(facts)), buffer)
+    kept = second.optimizer.state[second.optimizer.param_groups[0]["params"][0]]["kept"]
+    assert type(kept) is type(value)
+    assert torch.equal(kept, value) if isinstance(value, torch.Tensor) else kept == value
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("n_steps", 3, "the optimizer keeps 'n_steps' in its state, which is no parameter: use its groups"),
+        (
+            "",
+            [torch.ones(2)],
+            r"the optimizer keeps kept = \[tensor\(\[1., 1.\]\)\], which cannot be saved: let it be a ",
+        ),
+        (
+            "",
+            np.float32(2.0),
+            r"the optimizer keeps kept = np.float32\(2.0\), which cannot be saved: let it be a tensor",
+        ),
+        ("", {1: 2}, "the optimizer keeps kept = {1: 2}, which cannot be saved: let it be a tensor, or numbers of"),
+        (
+            "",
+            ["a"],
+            r"the optimizer keeps kept = \['a'\], which cannot be saved: let it be a tensor, or numbers of Python",
+        ),
+    ],
+)
+def test_what_would_not_be_the_same_elsewhere_is_named(tmp_path, key, value, said):
+    """JSON has no such keys, and numbers of Python alone; torch itself makes something else of texts."""
+    kwargs = {"lr": 0.1, "key": key, "value": value}
+    spec = written(tmp_path, Net(), Named(), MSE, batch_size=48, optimizer=Keeping, kwargs=kwargs, n_learners=1)
+    learner = FitLearner(spec)
+    learner.begin(1, 1)
+    learner.finish()
+    with pytest.raises(RuntimeError, match=f"^{said}"):
+        learner.state()

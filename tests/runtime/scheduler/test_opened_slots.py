@@ -98,7 +98,7 @@ def test_workers_of_one_machine_share_its_cores():
         (1, 5, "seats must be a whole number in 1..4, got 5"),
         (1, "auto", "seats must be a whole number in 1..4, got 'auto'"),
         (4, 3, "seats 3: a device here has room for 2 (8 CPU cores for 4 devices)"),
-        (9, 1, "--gpus 9: the cluster has 8 CPU cores for virtual slots"),
+        (9, 1, "slots=9: the cluster has 8 CPU cores for virtual slots"),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_opened(n_slots, seats, message):
@@ -115,7 +115,7 @@ def test_a_pool_is_what_it_was_opened_as():
     _open(nodes, 2, 2)
     assert _open(nodes, None) == _open(nodes, 2) == _open(nodes, 2, 2) == {"ok": True}
     assert _open(nodes, 3)["message"] == (
-        "this cluster's pool has 2 devices (seats: 2) already; --gpus 3 asks for another"
+        "this cluster's pool has 2 devices (seats: 2) already; slots=3 asks for another"
     )
     assert _open(nodes, None, 3)["message"] == "this cluster's pool has seats 2 already; seats 3 asks for another"
     assert _open(nodes, None, "auto")["message"] == "seats must be a whole number in 1..4, got 'auto'"

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _NormBase
 
+from drlnb.runtime.ipc.tensors import bytes_of, tensor_of
+
 __all__ = [
-    "bytes_of",
     "gradient_of",
     "load_parameters",
     "pack_gradient",
@@ -30,9 +31,13 @@ def statistics_of(module: torch.nn.Module) -> dict[str, Tensor]:
 
 def sums_of(module: torch.nn.Module) -> dict[str, str]:
     """Return what each parameter adds up to, by name: all but surely something else once it has changed."""
-    named = {name: each.detach() for name, each in module.named_parameters()}
-    sums = {name: each.sum(dtype=torch.promote_types(each.dtype, torch.float32)) for name, each in named.items()}
-    return {name: repr(each.item()) for name, each in sums.items()}
+    return {name: repr(_sum(each.detach()).item()) for name, each in module.named_parameters()}
+
+
+def _sum(tensor: Tensor) -> Tensor:
+    if tensor.is_floating_point() and tensor.itemsize == 1:  # torch neither sums nor promotes these
+        return tensor.float().sum()
+    return tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
 
 
 def pack_gradient(
@@ -112,12 +117,6 @@ def load_parameters(module: torch.nn.Module, buffer: np.ndarray) -> None:
         parameter.requires_grad_(bool(mark & _TRAINED))
 
 
-def bytes_of(tensor: Tensor) -> Tensor:
-    """Return a tensor's bytes, as a tensor of shape ``(n_bytes,)`` on its device."""
-    flat: Tensor = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return flat
-
-
 def _out(tensor: Tensor) -> np.ndarray:
     array: np.ndarray = bytes_of(tensor).cpu().numpy()
     return array
@@ -130,6 +129,6 @@ def _in(buffer: np.ndarray, like: Sequence[Tensor]) -> list[Tensor]:
         raise RuntimeError(f"what another learner sent has {len(buffer):,} bytes, and its module {sum(sizes):,}")
     parts = [buffer[start:stop].copy() for start, stop in pairwise(accumulate(sizes, initial=0))]
     return [
-        torch.from_numpy(part).view(tensor.dtype).reshape(tensor.shape).to(tensor.device)
+        tensor_of(torch.from_numpy(part), tensor.dtype, tensor.shape).to(tensor.device)
         for part, tensor in zip(parts, like, strict=True)
     ]
