@@ -119,7 +119,7 @@ def _kill_home(fleet, run, task):
 
 
 def test_a_home_moves_away_from_an_executor_that_was_killed(fleet, tmp_path):
-    """Every later lease is of the other slot, though the first is back; another run has its own planner; all replays."""
+    """Every later lease is of the other slot, though the first is back; another run has the default; all replays."""
     run = fleet.train(_task("a", total_timesteps=40_960), out=tmp_path / "r", planners={"placement": Away()})
     other = fleet.train(_task("b", total_timesteps=20_480), out=tmp_path / "other")
     home = _kill_home(fleet, run, "a")
