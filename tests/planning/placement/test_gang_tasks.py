@@ -219,7 +219,7 @@ def test_a_node_that_is_lost_with_the_master_too(pool):
 
 
 def test_where_no_slot_is_to_spare_it_goes_on_with_those_that_live_and_says_so_once():
-    """Until it has all again; the slot that comes is its own."""
+    """Until it has all again, and once more where none is left; the slot that comes is its own."""
     pool = pool_of("n0/0", "n0/1", "n0/2")
     place(pool, "a", 3)
     out = pool.handle(slot_failed("n0/0", t=2.0))
@@ -227,6 +227,10 @@ def test_where_no_slot_is_to_spare_it_goes_on_with_those_that_live_and_says_so_o
     assert only(PlacementPlanned, out).slots == ("n0/1", "n0/2")
     assert grant(pool, requested("a", t=2.0, n_slots=3, n_least=1)).slots == ("n0/1", "n0/2")
     assert not of(PlacementPostponed, pool.handle(slot_failed("n0/2", t=3.0)))
+    assert only(PlacementPostponed, pool.handle(slot_failed("n0/1", t=3.5))).reason == "needs 3 slots, 0 alive"
+    assert not of(PlacementPostponed, pool.handle(slot_added("n0/1", t=3.6, epoch=1)))
+    assert not of(PlacementPostponed, pool.handle(slot_failed("n0/1", t=3.7)))
+    pool.handle(slot_added("n0/1", t=3.8, epoch=2))
     pool.handle(slot_added("n0/0", t=4.0, epoch=1))
     out = pool.handle(slot_added("n0/2", t=5.0, epoch=1))
     assert only(PlacementPlanned, out).slots == ("n0/1", "n0/0", "n0/2")

@@ -106,7 +106,7 @@ def test_all_slots_may_fail_and_the_job_goes_on_when_they_are_back(mortal):
     slot = jobs.slots[0]
     with pytest.raises(ConfigError) as caught:
         jobs.inject([(-1.0, slot, 1.0), (0.0, "x", 1.0)])
-    wrong = [f"slot {slot}: seconds must be at least 0, got -1.0 and 1.0", "slot 'x' is not up"]
+    wrong = (f"slot {slot}: seconds must be at least 0, got -1.0 and 1.0", "slot 'x' is not up")
     assert caught.value.problems == wrong
 
 
