@@ -1,6 +1,7 @@
 """What a user of Stable-Baselines3 types first: names, numbers and attributes that mean here what they mean there."""
 
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
 import gymnasium
@@ -11,7 +12,6 @@ import torch
 import drlnb
 from drlnb.fleet import learning
 from drlnb.records.errors import ConfigError
-from drlnb.records.spec import RlWork
 from drlnb.rl.networks.activations import NUMPY
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
@@ -94,10 +94,8 @@ def test_a_device_is_where_it_computes():
 
 def test_networks_of_images_take_a_cuda_device_that_is_there(monkeypatch):
     """An MLP is quicker on the CPU."""
-    images, numbers = (
-        RlWork(**{**ppo().spec.to_plain(), "hyperparameters": {"policy": policy}})
-        for policy in ("CnnPolicy", "MlpPolicy")
-    )
+    numbers = ppo().spec
+    images = replace(numbers, hyperparameters={**numbers.hyperparameters, "policy": "CnnPolicy"})
     for there, device in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
         assert learning._torch_device("auto", images) == device
