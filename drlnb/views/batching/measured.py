@@ -258,9 +258,7 @@ def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = 
                 rows.append([lane, i, level, hz / usual, hz, i - 0.5, i + 0.5])
     bars = _columns(("lane", "split", "series", "ratio", "hz", "start", "stop"), rows)
     span = (kept[0][0] - 0.5, kept[-1][0] + 0.5) if kept else (0.0, 1.0)
-    return of.view(
-        "speeds", SPEEDS, timeline({"bars": bars}, of.lanes, looks, span, _SPLITS), facts={"marks": of.marks}
-    )
+    return of.view("speeds", SPEEDS, timeline({"bars": bars}, of.lanes, looks, span, _SPLITS), marks=of.marks)
 
 
 def ledger(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:
