@@ -15,7 +15,7 @@ from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 __all__ = ["RESTARTABLE", "ROUNDS", "TIMES", "change", "control", "followed", "restart", "slow_down"]
 
 #: So many times as long may a member take, in so many rounds.
-TIMES, ROUNDS = between(1, 1000), count(1)
+TIMES, ROUNDS = between(1, 100), count(1)
 #: Ends that a task can be started again from.
 RESTARTABLE = ("failed", "stopped")
 
@@ -89,7 +89,8 @@ def slow_down(
     member
         Name of a slot, or number of a collector, as ``run.rows("shares")`` has them.
     factor, n_rounds
-        So many times as long as it takes (1 to 1000; 1: it is as usual again), in so many rounds of the task.
+        So many times as long as it takes (1 to 100; 1: it is as usual again), in so many rounds of the task, those in
+        which it has no share included.
     task
         None where the run has only one.
 

@@ -172,10 +172,10 @@ def test_a_member_is_slowed_down_by_name_or_number(run, link):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"factor": 0.5}, "factor must be a number from 1 to 1000, got 0.5"),
-        ({"factor": math.nan}, "factor must be a number from 1 to 1000, got nan"),
-        ({"factor": True}, "factor must be a number from 1 to 1000, got True"),
-        ({"factor": "twice"}, "factor must be a number from 1 to 1000, got 'twice'"),
+        ({"factor": 0.5}, "factor must be a number from 1 to 100, got 0.5"),
+        ({"factor": math.nan}, "factor must be a number from 1 to 100, got nan"),
+        ({"factor": True}, "factor must be a number from 1 to 100, got True"),
+        ({"factor": "twice"}, "factor must be a number from 1 to 100, got 'twice'"),
         ({"n_rounds": 0}, "n_rounds must be a whole number >= 1, got 0"),
         ({"n_rounds": 2.5}, "n_rounds must be a whole number >= 1, got 2.5"),
         ({"member": None}, "member must be the name of a slot or the number of a collector, got None"),

@@ -4,10 +4,13 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+from drlnb.records.columns.batching import JoinRound
 from drlnb.runtime.children import padding as module
 from drlnb.runtime.children.padding import Padding
-from tests.runtime.learning import LearningChild
+from drlnb.runtime.children.shares.minibatches import _Gang
+from tests.runtime.learning import FENCE, LearningChild
 
 
 class Clock:
@@ -67,6 +70,29 @@ def test_what_a_look_raises_ends_the_sleep(clock):
     with pytest.raises(ConnectionError, match="the lease is over"):
         padding.rest()
     assert sum(clock.slept) <= 0.05
+
+
+def test_a_member_of_shared_minibatches_brings_its_parts_later_and_waits_for_others_as_long_as_it_must(clock):
+    """Two minibatches of 0.1 s at thrice their time; the 5 s in which it waits for another one's part are no work."""
+    command = JoinRound(
+        fence=FENCE, slot="s1", round=1, version=1, after_timesteps=9, keys=(), collectors=(), members=("s0", "s1"),
+        sizes=(1, 1), slowed=3.0,
+    )  # fmt: skip
+    brought = []
+
+    def met(number):
+        clock.now_s += 5.0
+        return [brought[-1]["place"]] * 2  # the other one's part is like this one's
+
+    member = _Gang(command, [("s0", "a"), ("s1", "a")], lambda part: brought.append(part), met, lambda: None)
+    gradient, statistics = torch.tensor([1.0, 2.0]), torch.tensor([4.0])
+    for factor in (2.0, 4.0):
+        clock.now_s += 0.1
+        member.add_up(gradient, statistics)
+        assert gradient.tolist() == [factor, 2 * factor]
+    assert member.compute_s == pytest.approx(0.6)
+    assert sum(clock.slept) == pytest.approx(0.4)
+    member.close()
 
 
 @pytest.mark.parametrize("n_epochs", [1, 2])

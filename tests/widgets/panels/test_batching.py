@@ -189,7 +189,7 @@ def test_a_member_of_a_run_is_slowed_down_by_mouse(run, link):
     assert link.asked == [("slow", "a", SLOW, 2.0, 20), ("slow", "a", FAST, 3.5, 4)]
     assert panel.code().splitlines()[-1] == f"run.slow_down('{FAST}', 3.5, 4, task='a')"
     panel.fields["times"].field.value = 0.5
-    assert panel.fields.facts()["refused"] == "times must be a number from 1 to 1000, got 0.5"
+    assert panel.fields.facts()["refused"] == "times must be a number from 1 to 100, got 0.5"
     told(link, "a", steps.slowed(9.0, FAST, 3.5, 4))
     until(lambda: panel.view() and panel.view().origin == "emulated")
 
