@@ -23,6 +23,7 @@ from drlnb.fleet.whatif.previewable import (
     why_unfelt,
 )
 from drlnb.planning.settings import setting_problem
+from drlnb.records.columns.batching import MemberSlowed
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.journal import Journal
 from drlnb.records.units import said_bytes, said_s
@@ -83,6 +84,8 @@ class LoadPreview(Preview):
     recorded: Load
     now: Load
     then: Load
+    #: Whether a member was slowed down on purpose in what was recorded.
+    emulated: bool = False
 
     @property
     def speedup(self) -> float:
@@ -120,7 +123,8 @@ class LoadPreview(Preview):
         text = (
             f"{self._if()}: {self.speedup:.2f} x the rounds per second, "
             f"slots held {self.now.held_frac:.0%} -> {self.then.held_frac:.0%} (simulated on "
-            f"{self.recorded.window_s:.3g} s of this run; as things are, its rounds come out "
+            f"{self.recorded.window_s:.3g} s of this run{' with emulated slow members' if self.emulated else ''}; "
+            "as things are, its rounds come out "
             f"{self.calibration_frac['round_s']:+.0%})"
         )
         lines = [
@@ -269,7 +273,8 @@ def preview(
         raise ConfigError(
             f"{key} cannot be tried out: with {value!r} a task would end fewer than {FEWEST} rounds in {until_s:.3g} s"
         ) from None
-    return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
+    emulated = bool(journal.of(MemberSlowed))
+    return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after, emulated=emulated)
 
 
 def _of_starts(row: Row) -> str:
