@@ -1,18 +1,29 @@
 """Check what is asked for of a run, and send it to its cluster."""
 
+from typing import Protocol
+
 from drlnb.fleet.follower import Follower
 from drlnb.fleet.plain import checked_plain
 from drlnb.fleet.tasks.planners import not_of_rounds, without_effect
 from drlnb.fleet.watch import Watch, known, refuse_task, status_of
 from drlnb.planning.settings import owner, unknown_setting
 from drlnb.records.errors import ConfigError, PeerError, RunLocked
+from drlnb.records.settings import between, count, quoted
 from drlnb.records.spec import FitWork
 from drlnb.rl.algorithms.resolve import PREFIX, live_keys, live_value
 
-__all__ = ["RESTARTABLE", "change", "control", "followed", "restart"]
+__all__ = ["RESTARTABLE", "ROUNDS", "TIMES", "change", "control", "followed", "restart", "slow_down"]
 
+#: So many times as long may a member take, in so many rounds.
+TIMES, ROUNDS = between(1, 100), count(1)
 #: Ends that a task can be started again from.
 RESTARTABLE = ("failed", "stopped")
+
+
+class _Watched(Protocol):
+    """A run."""
+
+    watch: Watch
 
 
 def followed(watch: Watch) -> Follower:
@@ -62,6 +73,39 @@ def change(watch: Watch, key: str, value: object, task: str | None, *, try_only:
         raise ConfigError(unknown_setting(key, sorted({known for spec in specs for known in live_keys(spec)})))
     send = run.link.check if try_only else run.link.set
     send(run.run_id, key, values[0], task=task)
+
+
+def slow_down(
+    self: _Watched, member: str | int, factor: float = 2.0, n_rounds: int = 20, task: str | None = None
+) -> None:
+    """Have a learner or a collector take longer, from the next round on: an emulated slow member.
+
+    It does its work, then sleeps; what comes of the work is the same.  It ends by itself, or with the task's attempt.
+
+    Parameters
+    ----------
+    self
+        The run.
+    member
+        Name of a slot, or number of a collector, as ``run.rows("shares")`` has them.
+    factor, n_rounds
+        So many times as long as it takes (1 to 100; 1: it is as usual again), in so many rounds of the task, those in
+        which it has no share included.
+    task
+        None where the run has only one.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such member or task, the task does not train, or a number is wrong.
+    """
+    run, spec = followed(self.watch), known(self.watch.specs, task)
+    factor, n_rounds = TIMES.read("factor", factor), ROUNDS.read("n_rounds", n_rounds)
+    if not isinstance(member, str | int) or isinstance(member, bool):
+        raise ConfigError(f"member must be the name of a slot or the number of a collector, got {quoted(member)}")
+    if (row := run.tasks[spec.name]).ended or run.ended:
+        raise ConfigError(f"task {spec.name} is {row.state}: nobody can be slowed down")
+    run.link.slow_down(run.run_id, spec.name, str(member), float(factor), n_rounds)
 
 
 def restart(watch: Watch, task: str | None) -> None:

@@ -179,6 +179,8 @@ class Training:
         """
         steering.change(self.watch, key, value, task)
 
+    slow_down = steering.slow_down
+
     def restart(self, task: str | None = None) -> None:
         """Start a task that failed or was stopped again, from its newest checkpoint; the others are left alone.
 
@@ -318,14 +320,14 @@ class Training:
         """Compute what would come of a change, without making it, from the settings that are in force now.
 
         For leasing and warm-up, the durations of this run are played once more on a virtual clock, before and after the
-        change.  For swapping, the recorded gradient step is planned again, which takes up to seconds, and the cost
-        model says its seconds and its peak.
+        change; for batching its splits, with the speeds that members had.  For swapping, the recorded gradient step is
+        planned again, which takes up to seconds.
 
         Parameters
         ----------
         key
-            ``leasing.hold``, another setting of leasing, ``task.priority``, ``slots``, ``warmup.NAME`` or
-            ``swapping.NAME``.
+            ``leasing.hold``, another setting of leasing, ``task.priority``, ``slots``, ``warmup.NAME``,
+            ``batching.NAME`` or ``swapping.NAME``.
         value
             Its new value.
         task
@@ -335,15 +337,14 @@ class Training:
         -------
         Preview
             A figure before and after, :meth:`~drlnb.fleet.whatif.preview.Preview.rows` of it, and by how much the
-            simulation of things as they are misses what was recorded: for leasing and warm-up rounds and waits of
-            each task (``speedup``, ``calibration_frac``), for swapping seconds of a step (``now``, ``then``,
-            ``calibration_frac``).
+            simulation of things as they are misses what was recorded, ``calibration_frac``: for leasing and warm-up
+            rounds and waits of each task, for batching and swapping seconds of a step.
 
         Raises
         ------
         ConfigError
-            If the key or task is unknown, the value wrong, fewer than 5 rounds of a task are recorded, no start of
-            the kind that is asked for, or the setting cannot matter where nothing fails.
+            If the key or task is unknown, the value wrong, too little recorded yet (5 rounds of a task, 4 splits, a
+            start of the kind that is asked for), or the setting cannot matter where nothing fails.
         """
         training = [name for name, row in self.tasks.items() if not row.ended] or list(self.specs)
         return preview(self.journal(), key, value, task, tasks=training, run=self.id)

@@ -69,8 +69,8 @@ def _own(kind: Kind) -> Setting:
 #: Key -> setting, of all beside those of the algorithms (``rl.NAME``).
 SETTINGS: Mapping[str, Setting] = {
     **{f"{room.ROOM}.{name}": setting for room in _ROOMS for name, setting in room.declared().items()},
-    "batching.planner": _planned(BATCHING),
-    "batching.collect": _planned(COLLECT),
+    "batching.planner": _planned(BATCHING, unfelt=""),
+    "batching.collect": _planned(COLLECT, unfelt="it shares steps, of which a round has other things to wait for, too"),
     "distribution.plan": _planned(DISTRIBUTION),
     "placement.planner": _planned(PLACEMENT, NEXT_PLACEMENT),
     "swapping.planner": _planned(SWAPPING, NEXT_STEP, ""),

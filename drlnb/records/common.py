@@ -55,6 +55,8 @@ class GradientWork(SlotWork):
     after_timesteps: int
     #: Settings of the algorithm that the user changed, as this round has them: ``rl.NAME`` -> value.
     settings: Facts = field(default_factory=dict)
+    #: So many times as long as it takes shall its computing take: an emulated slow member.
+    slowed: float = 1.0
 
 
 class SettingChanged(Event):

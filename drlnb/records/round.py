@@ -288,6 +288,8 @@ class FinishRound(SlotWork):
     #: one does its part; empty: this one computes all.
     members: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
+    #: As of :class:`~drlnb.records.common.GradientWork`.
+    slowed: float = 1.0
 
 
 class CommitParameters(Command):

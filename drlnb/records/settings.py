@@ -133,9 +133,8 @@ def fitting(words: str, fits: Callable[[object], bool], values: tuple[Any, ...] 
 def optional(kind: Kind) -> Kind:
     """Return the kind of a kind's values and None."""
     if kind.words:
-        return fitting(
-            f"{kind.words}, or none", lambda value: value is None or not kind.problem("", value), kind.values
-        )
+        values = (None, *kind.values) if kind.values else ()
+        return fitting(f"{kind.words}, or none", lambda value: value is None or not kind.problem("", value), values)
     return Kind(lambda name, value: "" if value is None else kind.problem(name, value))
 
 
@@ -168,7 +167,7 @@ _LARGEST = 2**63 - 1
 #: Values that are checked beside others, or by whoever reads them.
 ANYTHING = Kind(lambda name, value: "")
 #: Yes or no.
-FLAG = fitting("true or false", lambda value: isinstance(value, bool))
+FLAG = fitting("true or false", lambda value: isinstance(value, bool), (True, False))
 
 
 def count(least: int, most: int | None = None) -> Kind:

@@ -60,6 +60,9 @@ class FakeLink:
     def control(self, run_id, action, *, task=None, reason=""):
         self.asked.append((action, task))
 
+    def slow_down(self, run_id, task, member, factor, n_rounds):
+        self.asked.append(("slow", task, member, factor, n_rounds))
+
     def restart(self, run_id, task):
         if self.failure:
             raise self.failure

@@ -1,5 +1,7 @@
 """A task that failed or was stopped is started again; the others are left alone."""
 
+import math
+
 import pytest
 
 from drlnb.fleet import follower as module
@@ -155,3 +157,39 @@ def test_whom_a_step_waits_for_is_set_of_shared_steps_alone(link, run, tmp_path,
     made.set(f"batching.{name}", 0.5)
     made.close()
     assert sent == [(f"batching.{name}", 0.5)]
+
+
+def test_a_member_is_slowed_down_by_name_or_number(run, link):
+    """Twice the time in 20 rounds, if nothing else is said; a number is a collector's."""
+    link.say(opened("a"), opened("b"))
+    until(lambda: states(run) == {"a": ("running", 0), "b": ("running", 0)})
+    run.slow_down("n0/cpu1", task="a")
+    run.slow_down(3, "4", 1.0, task="b")  # text is read, as of settings
+    assert link.asked == [("slow", "a", "n0/cpu1", 2.0, 20), ("slow", "b", "3", 4.0, 1)]
+    assert [type(each) for each in link.asked[1][3:]] == [float, int]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"factor": 0.5}, "factor must be a number from 1 to 100, got 0.5"),
+        ({"factor": math.nan}, "factor must be a number from 1 to 100, got nan"),
+        ({"factor": True}, "factor must be a number from 1 to 100, got True"),
+        ({"factor": "twice"}, "factor must be a number from 1 to 100, got 'twice'"),
+        ({"n_rounds": 0}, "n_rounds must be a whole number >= 1, got 0"),
+        ({"n_rounds": 2.5}, "n_rounds must be a whole number >= 1, got 2.5"),
+        ({"member": None}, "member must be the name of a slot or the number of a collector, got None"),
+        ({"member": True}, "member must be the name of a slot or the number of a collector, got True"),
+        ({"task": None}, "this run has no task None; it has a, b"),
+        ({"task": "c"}, "this run has no task 'c'; it has a, b"),
+        ({"task": "b"}, "task b is done: nobody can be slowed down"),
+    ],
+)
+def test_what_cannot_be_slowed_down_is_said_in_one_line(run, link, wrong, said):
+    """And the cluster is asked for nothing."""
+    link.say(opened("a"), opened("b"), ended("b"))
+    until(lambda: run.tasks["b"].state == "done")
+    with pytest.raises(ConfigError) as error:
+        run.slow_down(**{"member": "n0/cpu1", "task": "a"} | wrong)
+    assert str(error.value) == said
+    assert link.asked == []

@@ -87,7 +87,10 @@ def test_what_records_have_in_common_is_not_read_from_a_journal(vocabulary):
     ("kinds", "names"),
     [
         ((InitialiseParameters, RevokeLease, FinishRound), {"fence", "slot"}),
-        ((ComputeGradient, RestoreGradients), {"fence", "slot", "round", "version", "after_timesteps", "settings"}),
+        (
+            (ComputeGradient, RestoreGradients),
+            {"fence", "slot", "round", "version", "after_timesteps", "settings", "slowed"},
+        ),
         ((LeaseReleased, LeaseExpired), {"fence", "task", "slots", "held_s"}),
         ((StopCollector, WakeCollector), {"collector", "node", "round"}),
         ((CollectorLost, CollectorUnanswered), {"t", "collector", "node", "reason", "detail", "where"}),

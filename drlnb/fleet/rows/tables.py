@@ -290,7 +290,7 @@ def _batching(journal: Journal) -> Iterator[dict[str, object]]:
 
 
 def _shares(journal: Journal) -> Iterator[dict[str, object]]:
-    names = ("member", "n_planned", "n_done", "planned_s", "finish_s", "compute_s", "elapsed_s", "fate")
+    names = ("member", "n_planned", "n_done", "planned_s", "finish_s", "compute_s", "elapsed_s", "slowed", "fate")
     for first, split in _splits(journal):
         for share in split.shares.values():
             yield {**first, **_known(share, *names)}

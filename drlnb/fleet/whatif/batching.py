@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 
@@ -10,15 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.planning.batching import BATCHING
+from drlnb.planning.batching.gather import Gathering
 from drlnb.records.base import Record
 from drlnb.records.columns import batching as words
 from drlnb.records.errors import ConfigError
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
-from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Played, Trace, play_splits, simulate_batching
+from drlnb.sim.batching.play import CLAIRVOYANT, Gang, Outcome, Played, Trace, play_splits, simulate_batching
 from drlnb.sim.batching.traces import FAMILIES, MIXED, Contention, Slowed
 from drlnb.views.batching.compared import Came
-from drlnb.views.folds.batching import Split, Splits
+from drlnb.views.folds.batching import BatchFold, Split, Splits
 
 __all__ = [
     "COMPARED",
@@ -33,6 +34,7 @@ __all__ = [
     "gathered",
     "play",
     "recorded",
+    "tried",
 ]
 
 #: Planners that are compared, and who knows the speeds before.
@@ -50,7 +52,15 @@ class Recorded:
     speeds_hz: npt.NDArray[np.float64]
     #: Seconds of these splits as they were, on average.
     split_s: float
+    #: Splits of these in which a member was slowed down on purpose.
+    n_emulated: int = 0
     seed: int = 0
+
+    @property
+    def said(self) -> str:
+        """Whose speeds they are, in words."""
+        emulated = f", {self.n_emulated} of them with an emulated slow member" if self.n_emulated else ""
+        return f"the speeds of {len(self.speeds_hz)} recorded splits{emulated}"
 
 
 def recorded(of: Splits) -> tuple[Recorded, Gang]:
@@ -93,6 +103,7 @@ def recorded(of: Splits) -> tuple[Recorded, Gang]:
         speeds=tuple(map(float, usual)),
         speeds_hz=np.where(np.isfinite(hz), hz, usual),
         split_s=fmean(step_s for _, step_s in steps),
+        n_emulated=sum(any(share.slowed > 1 for share in split.shares.values()) for split in splits),
     )
     n_units = Counter(split.n_planned for split in splits).most_common(1)[0][0]
     return trace, Gang(n_units=n_units, overhead_s=median(beside_s), comm_s=median(after_s))
@@ -133,6 +144,22 @@ def gathered(gang: Gang, **gathering: object) -> Gang:
         If a value is out of range.
     """
     return Gang.from_mapping({**asdict(gang), **gathering})
+
+
+def tried(of: BatchFold, settings: Mapping[str, object]) -> tuple[Recorded, Outcome]:
+    """Return what a run has measured of its learners, and what its splits would come to under settings, by key.
+
+    Raises
+    ------
+    ConfigError
+        As of :func:`recorded`, or if the settings do not fit these members.
+    ValueError
+        If there is no such planner here.
+    """
+    trace, gang = recorded(of.roles["update"])
+    known = {key.removeprefix("batching."): value for key, value in settings.items()}
+    gang = gathered(gang, **{name: known[name] for name in Gathering.declared() if name in known})
+    return trace, simulate_batching(trace, str(known.get("planner", BATCHING.default)), gang)
 
 
 def compare(trace: Trace, gang: Gang, planners: Sequence[str] = COMPARED) -> list[Came]:

@@ -1,7 +1,7 @@
 """Compute what would come of a change, by playing the run's own durations and events once more.
 
 Leasing and warm-up in a closed loop: every later wait depends on every earlier one, so whole tasks run on the virtual
-clock.  Swapping by the cost model: the recorded step is planned again.
+clock.  Swapping by the cost model: the recorded step is planned again.  Batching in an open loop: the recorded splits.
 """
 
 import contextlib
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from drlnb.fleet.plain import Row
-from drlnb.fleet.whatif import swapping
+from drlnb.fleet.whatif import batching, swapping
 from drlnb.fleet.whatif.previewable import (
+    OF_SPLITS,
     OF_STARTS,
     OF_STEPS,
     changed,
@@ -21,9 +22,12 @@ from drlnb.fleet.whatif.previewable import (
     rules_now,
     why_unfelt,
 )
+from drlnb.planning.settings import setting_problem
+from drlnb.records.columns.batching import MemberSlowed
 from drlnb.records.errors import ConfigError, InvalidTransition
 from drlnb.records.journal import Journal
 from drlnb.records.units import said_bytes, said_s
+from drlnb.sim.batching.play import Outcome
 from drlnb.sim.recorded.play import (
     Load,
     load_of,
@@ -39,7 +43,7 @@ from drlnb.views.folds.fold import fold_of
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.swapping.measured import typical
 
-__all__ = ["LoadPreview", "Preview", "StepsPreview", "preview"]
+__all__ = ["LoadPreview", "Preview", "SplitsPreview", "StepsPreview", "preview"]
 
 #: Rounds of all tasks that one simulation plays at most (about a second of this machine's time), and rounds of the
 #: slowest task that it plays at least.
@@ -80,6 +84,8 @@ class LoadPreview(Preview):
     recorded: Load
     now: Load
     then: Load
+    #: Whether a member was slowed down on purpose in what was recorded.
+    emulated: bool = False
 
     @property
     def speedup(self) -> float:
@@ -117,7 +123,8 @@ class LoadPreview(Preview):
         text = (
             f"{self._if()}: {self.speedup:.2f} x the rounds per second, "
             f"slots held {self.now.held_frac:.0%} -> {self.then.held_frac:.0%} (simulated on "
-            f"{self.recorded.window_s:.3g} s of this run; as things are, its rounds come out "
+            f"{self.recorded.window_s:.3g} s of this run{' with emulated slow members' if self.emulated else ''}; "
+            "as things are, its rounds come out "
             f"{self.calibration_frac['round_s']:+.0%})"
         )
         lines = [
@@ -166,6 +173,46 @@ class StepsPreview(Preview):
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SplitsPreview(Preview):
+    """What a change of batching would come to: the splits that were recorded, played with the speeds of their members.
+
+    Open loop: what comes after a step is not played, and the batch is as large as it was.
+    """
+
+    #: Task -> its splits under the settings in force, and after the change.
+    now: Mapping[str, Outcome]
+    then: Mapping[str, Outcome]
+    #: Task -> the speeds that they were played with; relative error of the seconds of a split as things are.
+    recorded: Mapping[str, batching.Recorded]
+    calibration_frac: Mapping[str, float]
+
+    def rows(self) -> list[Row]:
+        """Return one row per task: seconds of a split, samples per second and the share not used, now and then."""
+        outcomes = {"now": self.now, "then": self.then}
+        return [
+            {"task": name}
+            | {
+                f"{figure} {when}": getattr(outcome[name], figure)
+                for figure in ("split_s", "samples_hz", "lost_frac")
+                for when, outcome in outcomes.items()
+            }
+            for name in sorted(self.now)
+        ]
+
+    def __repr__(self) -> str:
+        lines = [f"{self._if()} (simulated):"]
+        for row in self.rows():
+            name = row["task"]
+            lines.append(
+                f"  {name}: a split {said_s(row['split_s now'])} -> {said_s(row['split_s then'])}, "
+                f"{row['samples_hz now']:.3g} -> {row['samples_hz then']:.3g} units/s, "
+                f"not used {row['lost_frac now']:.1%} -> {row['lost_frac then']:.1%}; {self.recorded[name].said}; "
+                f"as things are, splits come out {self.calibration_frac[name]:+.0%}"
+            )
+        return "\n".join(lines)
+
+
 def preview(
     journal: Journal, key: str, value: object, task: str | None = None, *, tasks: Collection[str], run: str = ""
 ) -> Preview:
@@ -187,18 +234,21 @@ def preview(
     Returns
     -------
     Preview
-        A :class:`LoadPreview`, for ``swapping.NAME`` a :class:`StepsPreview`; what it says of now is what the settings
-        that are in force at the end of the journal give.
+        A :class:`LoadPreview`, for ``swapping.NAME`` a :class:`StepsPreview`, for ``batching.NAME`` a
+        :class:`SplitsPreview`; what it says of now is what the settings that are in force at the end of the journal
+        give.
 
     Raises
     ------
     ConfigError
         If the key is unknown or cannot be felt where nothing fails, the value wrong, or too little has been recorded
-        yet: rounds, starts of the kind that the change asks for, or a gradient step.
+        yet: rounds, starts of the kind that the change asks for, a gradient step, or splits.
     """
     refuse_unknown(key, task, tasks)
     if key in OF_STEPS:
         return _preview_steps(journal, key, value, task, [task] if task else sorted(tasks))
+    if key in OF_SPLITS:
+        return _preview_splits(journal, key, value, task, [task] if task else sorted(tasks))
     pools = pools_of(journal)
     if not pools:
         raise ConfigError("the journal of the pool is missing: nothing can be tried out")
@@ -223,7 +273,8 @@ def preview(
         raise ConfigError(
             f"{key} cannot be tried out: with {value!r} a task would end fewer than {FEWEST} rounds in {until_s:.3g} s"
         ) from None
-    return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after)
+    emulated = bool(journal.of(MemberSlowed))
+    return LoadPreview(key=key, value=value, task=task, recorded=recorded, now=before, then=after, emulated=emulated)
 
 
 def _of_starts(row: Row) -> str:
@@ -257,3 +308,26 @@ def _preview_steps(journal: Journal, key: str, value: object, task: str | None, 
         then[name] = swapping.explain(other, other.plan())
         missed[name] = 1.0 / typical(of)[2] - 1.0
     return StepsPreview(key=key, value=value, task=task, now=now, then=then, calibration_frac=missed)
+
+
+def _preview_splits(
+    journal: Journal, key: str, value: object, task: str | None, meant: Collection[str]
+) -> SplitsPreview:
+    fold, now, then, trace = fold_of(journal), {}, {}, {}
+    shared = [name for name in meant if name in fold.batchings and "update" in fold.batchings[name].shared]
+    if not shared:
+        raise ConfigError(f"{key} cannot be tried out: one learner made all steps so far, so nothing was split")
+    for name in shared:
+        of = fold.batchings[name]
+        newest, n_learners = of.roles["update"].newest, len(of.roles["update"].members)
+        if key != "batching.planner" and newest and not newest.number:
+            raise ConfigError(f"{key} cannot be tried out: a round's gradient is made of all shares, nobody is late")
+        if problem := setting_problem(key, value, in_force=of.settings, n_learners=n_learners):
+            raise ConfigError(problem)
+        try:
+            trace[name], now[name] = batching.tried(of, of.settings)
+            _, then[name] = batching.tried(of, {**of.settings, key: value})
+        except ValueError as error:
+            raise ConfigError(f"{key} cannot be tried out: {error}") from None
+    missed = {name: now[name].split_s / trace[name].split_s - 1.0 for name in shared}
+    return SplitsPreview(key=key, value=value, task=task, now=now, then=then, recorded=trace, calibration_frac=missed)

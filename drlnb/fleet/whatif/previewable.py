@@ -16,7 +16,17 @@ from drlnb.sim.recorded.play import newest_attempts, slots_of
 from drlnb.sim.recorded.settings import Rules, pool_settings, priorities, task_rules
 from drlnb.sim.recorded.task import RecordedTask
 
-__all__ = ["OF_STARTS", "OF_STEPS", "PREVIEWED", "changed", "refuse_unknown", "refuse_value", "rules_now", "why_unfelt"]
+__all__ = [
+    "OF_SPLITS",
+    "OF_STARTS",
+    "OF_STEPS",
+    "PREVIEWED",
+    "changed",
+    "refuse_unknown",
+    "refuse_value",
+    "rules_now",
+    "why_unfelt",
+]
 
 #: Keys of modes: what becomes of a collector that has sent, and how it is started.
 COLLECTOR, START = "warmup.collector_mode", "warmup.start_mode"
@@ -24,6 +34,8 @@ COLLECTOR, START = "warmup.collector_mode", "warmup.start_mode"
 OF_STARTS = tuple(key for key in SETTINGS if key.startswith("warmup."))
 #: Keys of swapping: likewise.
 OF_STEPS = tuple(key for key in SETTINGS if key.startswith("swapping."))
+#: Keys of shared steps: likewise.
+OF_SPLITS = tuple(key for key, setting in SETTINGS.items() if key.startswith("batching.") and not setting.unfelt)
 #: Keys whose change is tried out.
 PREVIEWED = ("slots", *(key for key, setting in SETTINGS.items() if not setting.unfelt))
 #: Slots that are tried out.

@@ -68,7 +68,7 @@ def quorum_problem(quorum: object, n_members: int) -> str:
 
 def _own(default: T, kind: Kind) -> T:
     """Declare a setting that is each task's own."""
-    return setting(default, kind, owner="task", counts=NEXT_STEP, unfelt="no preview plays it")
+    return setting(default, kind, owner="task", counts=NEXT_STEP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,7 @@ def wake(state: RoundState, out: Out) -> None:
             version=state.version,
             n_steps=state.n_steps[i],
             n_timesteps=state.progress.n_timesteps,
+            slowed=state.slowness(i),
         )
         for i in woken
     )

@@ -9,9 +9,11 @@ from drlnb.planning.decisions import KINDS
 from drlnb.planning.machine import Out
 from drlnb.planning.round.acting import go_on, publish, wake
 from drlnb.planning.round.moves import end, enter, swap, warm
-from drlnb.planning.round.state import RoundState
+from drlnb.planning.round.state import RoundState, Slowdown
 from drlnb.planning.settings import SETTINGS
 from drlnb.records import round as words
+from drlnb.records.base import Row
+from drlnb.records.columns import batching
 from drlnb.records.columns.leasing import RequestRefused
 from drlnb.records.common import DeadlinePassed, SetDeadline, SettingChanged
 
@@ -170,6 +172,18 @@ def setting_changed(state: RoundState, event: SettingChanged, out: Out) -> None:
     if event.key.startswith("swapping."):
         state.unsaved = True
         swap(state, event, out)
+
+
+def member_slowed(state: RoundState, event: batching.MemberSlowed, out: Out) -> None:
+    """Have a member take longer in the rounds that have not begun yet, so many of them."""
+    first = state.begun + 1
+    state.slowed[event.member] = Slowdown(factor=event.factor, first=first, last=state.begun + event.n_rounds)
+
+
+def emulated_scalars(state: RoundState) -> Row:
+    """Return what tells that times of the round are emulated; nothing where they are not."""
+    factor = max(map(state.slowness, state.slowed), default=1.0)
+    return {"batching/slowed": factor} if factor > 1 else {}
 
 
 # ---------------------------------------------------------------------- evaluations

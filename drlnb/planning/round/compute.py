@@ -1,7 +1,7 @@
 """Compute on a slot: the lease, gradients and new parameters, the commit under the lease, the return."""
 
 from drlnb.planning.machine import Out
-from drlnb.planning.round.boundary import boundary
+from drlnb.planning.round.boundary import boundary, emulated_scalars
 from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
 from drlnb.planning.round.learners import computed, deal, joined, observe, planned
 from drlnb.planning.round.moves import drop, end, enter
@@ -105,6 +105,7 @@ def _finish_if_all_in(state: RoundState, fence: Fence, out: Out) -> None:
             swap=state.swap.state.order,
             members=members,
             sizes=sizes,
+            slowed=state.slowness(hold.lead),
         )
     )
 
@@ -219,6 +220,7 @@ def parameters_committed(state: RoundState, event: words.ParametersCommitted, ou
 def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True) -> None:
     """Close the round, if parameters were made of experience, and do what waits for the boundary."""
     round_, progress = state.version, state.progress
+    emulated = emulated_scalars(state)
     if made_round and state.crew.members:
         observe(state)
     n_samples = sum(batch.n_samples for batch in state.arrived.values())
@@ -226,7 +228,7 @@ def next_round(state: RoundState, t: float, out: Out, *, made_round: bool = True
     state.fragments.clear()
     if made_round:
         progress.finished(n_samples)
-        metrics = progress.metrics(t) | scalars(state) | state.metrics
+        metrics = progress.metrics(t) | scalars(state) | emulated | state.metrics
         out.append(words.MetricsRecorded(round=round_, n_timesteps=progress.n_timesteps, metrics=metrics))
         for batch in used:
             drop(batch, round_, "used", out)

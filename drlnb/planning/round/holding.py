@@ -91,7 +91,7 @@ def learners_left(state: RoundState) -> dict[int, int]:
 def work(state: RoundState, fence: Fence, slot: str) -> Row:
     """Return what every command about the round's gradient says."""
     of_round = {"round": state.round, "version": state.version, "after_timesteps": state.after_timesteps}
-    return {"fence": fence, "slot": slot, **of_round, "settings": state.in_force}
+    return {"fence": fence, "slot": slot, **of_round, "settings": state.in_force, "slowed": state.slowness(slot)}
 
 
 def send_batches(state: RoundState, out: Out) -> None:

@@ -217,6 +217,7 @@ RULES: Rules[RoundState] = {
     words.ExecutorDied: compute.executor_died,
     leasing.YieldAsked: holding.yield_asked,
     words.GradientComputed: compute.gradient_computed,
+    batching.MemberSlowed: boundary.member_slowed,
     batching.ShareComputed: splits.share_computed,
     batching.GradientsApplied: compute.gradients_applied,
     batching.RoundJoined: compute.round_joined,

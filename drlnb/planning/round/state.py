@@ -22,7 +22,7 @@ from drlnb.records.columns.batching import ShareComputed
 from drlnb.records.spec import EVAL_EPISODES
 from drlnb.records.units import read_bytes
 
-__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "Splits", "Worked", "fresh_state"]
+__all__ = ["ENV_TIMEOUT_S", "RING", "ROUND_DEFAULTS", "RoundState", "Slowdown", "Splits", "Worked", "fresh_state"]
 
 #: Stands for a collector where a batch comes from the replay ring, or its data is the slot's own.
 RING = -1
@@ -79,6 +79,15 @@ class Worked:
     #: Samples that it has computed, and the seconds that this took.
     n_samples: int = 0
     compute_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Slowdown:
+    """In which rounds a member takes so many times as long as it does."""
+
+    factor: float
+    first: int
+    last: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,6 +192,8 @@ class RoundState:
     #: Slot -> seconds per share that it computed in the latest rounds, oldest first, but for its process's first one.
     slot_paces: dict[str, list[float]] = field(default_factory=dict)
     splits: Splits = field(default_factory=Splits)
+    #: Slot, or number of a collector -> when it takes longer on purpose; the next attempt knows nothing of it.
+    slowed: dict[str, Slowdown] = field(default_factory=dict)
     #: Collector -> seconds that it acted in the present round.
     collect_s: dict[int, float] = field(default_factory=dict)
     #: What a planner of batching remembers, as plain data, by :meth:`memory_of`.
@@ -199,6 +210,11 @@ class RoundState:
     def memory_of(self, kind: AnyKind) -> str:
         """Return under what name is kept what a decision's planner remembers."""
         return f"{kind.decision}:{self.names[kind.decision]}"
+
+    def slowness(self, member: str | int) -> float:
+        """Return so many times as long as it does a slot, or collector, takes in the present round on purpose."""
+        of = self.slowed.get(str(member))
+        return of.factor if of and of.first <= self.version <= of.last else 1.0
 
     @property
     def yields(self) -> bool:

@@ -18,6 +18,16 @@ class BatchPlanned(Decision):
     learners: tuple[int, ...] = ()
 
 
+class MemberSlowed(Event):
+    """A user has one member of a task take longer on purpose, from the next round on: its times are emulated."""
+
+    #: A slot, or the number of a collector.
+    member: str
+    #: So many times as long as it takes, in so many rounds; 1.0: as long as it takes.
+    factor: float
+    n_rounds: int
+
+
 class SplitPlanned(Decision):
     """How much of a gradient each slot of a lease computes: of a round's, or of one step's."""
 

@@ -61,6 +61,8 @@ class WakeCollector(_OfCollector):
     n_steps: int
     #: Environment steps of the task before this round.
     n_timesteps: int = 0
+    #: So many times as long as it takes shall its acting take: an emulated slow member.
+    slowed: float = 1.0
 
 
 class _CollectorGone(Event):

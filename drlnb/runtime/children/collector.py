@@ -19,6 +19,7 @@ import numpy as np
 
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import RlWork
+from drlnb.runtime.children.padding import Padding
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.ipc.frames import FrameSocket, Reply, plain
 from drlnb.runtime.ipc.host_store import StoreView
@@ -76,6 +77,9 @@ class CollectorChild:
     def alive(self) -> None:
         """Count a step, and report to the agent now and then that environments answer."""
         self._steps.step()
+        self._beat()
+
+    def _beat(self) -> None:
         if self._pulse.due:
             self.in_env = False  # half a frame would be the end of the channel
             self._pulse.beat()
@@ -148,10 +152,12 @@ class CollectorChild:
         assert self.collector is not None
         how = {name: header[name] for name in ("version", "round", "n_steps", "n_timesteps")}
         with self._parameters(header) as parameters, self._counted():
+            padding = Padding.of(header, self._beat)
             fragment = self.collector.collect(parameters, **how, on_step=self.alive)
+            collect_s = padding.rest()
         packed, buffer = fragment.pack()
-        answer = {"op": "experience", "fragment": plain(packed)}
-        self._acted_s += fragment.header["collect_s"]
+        answer = {"op": "experience", "fragment": plain({**packed, "collect_s": collect_s})}
+        self._acted_s += collect_s
         if self.collector.restorable and self._acted_s >= self._state_s / _STATE_FRAC:
             started, self._acted_s = time.perf_counter(), 0.0
             answer["state"] = pickle.dumps(self.collector.state(), protocol=5)

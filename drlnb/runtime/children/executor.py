@@ -26,6 +26,7 @@ from drlnb.runtime.children.data_sets import DataSets
 from drlnb.runtime.children.device import Device, short
 from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model, Residency
+from drlnb.runtime.children.padding import Padding
 from drlnb.runtime.children.pulse import Pulse
 from drlnb.runtime.children.shares.frames import Shares
 from drlnb.runtime.children.shares.minibatches import MemberGone, Minibatches
@@ -268,7 +269,9 @@ class ExecutorChild:
             return {"op": "need-plan"}, []
         started, collector = time.perf_counter(), header["collector"]
         fragment = Fragment.unpack(header["fragment"], payload[header["n_state"] :])
+        padding = Padding.of(header, lambda: self._alive(header["fence"]))
         model.learner.stage(collector, fragment)
+        padding.rest()
         model.staged[collector] = tuple(fragment.header.get("env_indices", ()))
         answer = _done("staged", started, moved_bytes=moved_bytes(header)) | {"swaps": plain(model.swaps())}
         if not header.get("keep") or isinstance(model.learner, FitLearner):
@@ -315,7 +318,7 @@ class ExecutorChild:
 
         try:
             with self.minibatches.shared(model, header) as compute_s:
-                metrics = model.learner.finish(lambda _done, _total: self._alive(fence))
+                metrics = model.learner.finish(Padding.of(header, lambda: self._alive(fence)).between)
         except (_RevokedError, MemberGone):  # the learner has undone the update
             model.staging = None
             raise

@@ -346,6 +346,11 @@ class Link:
         """Stop, kill, pause, resume or checkpoint."""
         self._ask("drlnb_run_control", run=run_id, action=action, task=task, reason=reason)
 
+    def slow_down(self, run_id: str, task: str, member: str, factor: float, n_rounds: int) -> None:
+        """Have a member of a task take longer on purpose."""
+        value = {"factor": factor, "n_rounds": n_rounds}
+        self._ask("drlnb_run_control", run=run_id, action="slow", task=task, key=member, value=value)
+
     def set(self, run_id: str, key: str, value: object, *, task: str | None = None) -> None:
         """Change a setting of a run's tasks."""
         self._ask("drlnb_run_control", run=run_id, action="set", task=task, key=key, value=value)

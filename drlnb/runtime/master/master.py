@@ -19,7 +19,7 @@ from drlnb.planning.settings import takes_effect
 from drlnb.records import replay
 from drlnb.records import round as words
 from drlnb.records.base import Facts
-from drlnb.records.columns import leasing, placement, warmup
+from drlnb.records.columns import batching, leasing, placement, warmup
 from drlnb.records.common import ClockRelated, SettingChanged
 from drlnb.records.errors import CheckpointError, ConfigError
 from drlnb.records.ids import Fence
@@ -321,6 +321,8 @@ class Master:
                 leasing.RequestRefused, SettingChanged, key=key, value=value, task=self.task, counts=takes_effect(key)
             )
             return "; ".join(refusal.reason for refusal in refusals)
+        elif action == "slow" and isinstance(value, dict):
+            self.host.feed(batching.MemberSlowed, member=key, **value)
         else:
             kinds = {"pause": words.PauseAsked, "resume": words.ResumeAsked, "checkpoint": words.CheckpointAsked}
             self.host.feed(kinds[action])

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Set
+from collections.abc import Callable, Collection, Coroutine, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -242,6 +242,20 @@ class LiveRun:
         of_all = [text for text, names in problems.items() if len(names) == len(training)]
         if problems:
             raise ConfigError(of_all or [f"task {', '.join(names)}: {text}" for text, names in problems.items()])
+
+    def plain(self, task: str) -> Plain:
+        """Return the spec of a task."""
+        spec: Plain = next(plain for plain in self.spec["tasks"] if plain["name"] == task)
+        return spec
+
+    def check_member(self, task: str, member: str, slots: Collection[str]) -> None:
+        """Raise ConfigError if a task is over, or has no such learner (one of the pool's slots) or collector."""
+        if self.is_over(task):
+            raise ConfigError(f"task {task} is over: nobody can be slowed down")
+        n = getattr(read_work(self.plain(task)), "n_collectors", 0)
+        if member not in {*slots, *map(str, range(n))}:
+            collectors = f" and collectors 0 to {n - 1}" if n else ""
+            raise ConfigError(f"task {task} has no member {member!r}; there are {', '.join(slots)}{collectors}")
 
     def _unfit(self, plain: Plain, key: str, value: object) -> str:
         """Return why one task cannot have a value; empty if it can."""

@@ -208,6 +208,8 @@ class Runs:
             live.check_change(task, key, value)
             if of_pool:
                 self.broker.check_pool(key, value)
+        elif action == "slow":
+            live.check_member(str(task), key, self.broker.nodes.pool.slot_names)
         if action == "check":
             return
         if action == "set" and of_pool:
@@ -235,10 +237,13 @@ class Runs:
 
     async def _pass_on(self, live: LiveRun, name: str, wish: Plain) -> str:
         """Pass a wish on to one task; return why its master refuses, empty if it does not."""
-        node, set_key = live.tasks[name]["node"], wish["key"] if wish["action"] == "set" else ""
+        node, action = live.tasks[name]["node"], wish["action"]
+        set_key = wish["key"] if action == "set" else ""
         if set_key != "task.priority":
             answer = await self.broker.ask_node(node, "drlnb_control", SOON_S, run=live.run, task=name, **wish)
-            if not node and wish["action"] in ("stop", "kill"):  # an anchor that starts yet gets it
+            if answer is None and action == "slow":  # nobody would do it later
+                return "its node does not answer: nobody is slowed down"
+            if not node and action in ("stop", "kill"):  # an anchor that starts yet gets it
                 self.end_here(live, name, "stopped", wish["reason"] or "stopped while it ran nowhere")
             if refused := str((answer or {}).get("refused", "")):
                 return refused
@@ -263,7 +268,7 @@ class Runs:
         if attempt > 1:
             self.broker.nodes.end_task(run, task, attempt - 1)
         live.write_status(force=True)
-        spec = next(s for s in live.spec["tasks"] if s["name"] == task)
+        spec = live.plain(task)
         if priority := row["scheduling"].get("task.priority", spec.get("priority", 0)):
             with contextlib.suppress(ConfigError):
                 await self.broker.pool_set("task.priority", priority, pool_task(run, task))

@@ -46,6 +46,7 @@ SHARES = table(
     Column("planned_s", "planned time", "units / the speed that was expected, messages apart", unit="s"),
     Column("compute", "computing", "by the member's own clock", unit="s"),
     Column("elapsed", "until its answer", "from its order", unit="s"),
+    Column("slowed", "slowed", "as many times as long as it took, on purpose: emulated", unit="x"),
     Column("fate", "came to", "used; cut: a part is used; late, not used; open: of a lease that ended", kind="name"),
 )
 SIZES = points(("split", "", "number of the split, from 1"), ("share", "units", "samples, steps, or whole shares"))
@@ -131,6 +132,8 @@ class Shown:
         planned = "" if math.isnan(split.predicted_s) else f" ({words.duration(split.predicted_s)} planned)"
         lost = sum(self.splits.lost.values())
         rest = f"{words.count(lost)} not used so far" if lost else "all used"
+        slowed = [f"{letters[each.member]} x{each.slowed:g}" for each in split.shares.values() if each.slowed > 1]
+        rest += f", emulated slow: {', '.join(slowed)}" if slowed else ""
         return (
             f"{whose}split {number} among {ROLES[self.role]} by {split.planner}: {sizes} "
             f"{self.unit(split)}, {words.duration(split.duration_s)}{planned}, {rest}"
@@ -152,6 +155,15 @@ class Shown:
         return [{"t": at + 0.5, "label": said, "said": said, "task": ""} for at, said in marks]
 
 
+#: Column of a share's bar -> what the share has of it.
+_OF_SHARE = {
+    "planned": "n_planned",
+    "done": "n_done",
+    "planned_s": "planned_s",
+    "compute": "compute_s",
+    "elapsed": "elapsed_s",
+    "slowed": "slowed",
+}
 #: Number beside a picture -> what a split has of it.
 _OF_SPLIT = {"split": "duration", "predicted": "predicted", "wait": "wait"}
 
@@ -191,13 +203,12 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
             series = lane if share.fate == "used" else lane + len(of.looks) + 1
             start, stop = _span(share, split)
             at = (number, lane, series, began_s + start, began_s + stop)
-            of_share = (share.n_planned, share.n_done, share.planned_s, share.compute_s, share.elapsed_s)
-            bars.append([*at, *of_share, names.index(share.fate)])
+            bars.append([*at, *(getattr(share, name) for name in _OF_SHARE.values()), names.index(share.fate)])
             waits.append([lane, lane, began_s + stop, began_s + max(stop, split.duration_s)])
             if not math.isnan(share.planned_s):
                 planned_s = began_s + share.planned_s
                 dots.append([lane, len(of.looks), planned_s, planned_s, 1.0])
-    keys = ("split", "lane", "series", "start", "stop", "planned", "done", "planned_s", "compute", "elapsed", "fate")
+    keys = ("split", "lane", "series", "start", "stop", *_OF_SHARE, "fate")
     columns = {
         "bars": _columns(keys, bars),
         "waits": _columns(("lane", "series", "start", "stop"), waits),
@@ -258,9 +269,7 @@ def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = 
                 rows.append([lane, i, level, hz / usual, hz, i - 0.5, i + 0.5])
     bars = _columns(("lane", "split", "series", "ratio", "hz", "start", "stop"), rows)
     span = (kept[0][0] - 0.5, kept[-1][0] + 0.5) if kept else (0.0, 1.0)
-    return of.view(
-        "speeds", SPEEDS, timeline({"bars": bars}, of.lanes, looks, span, _SPLITS), facts={"marks": of.marks}
-    )
+    return of.view("speeds", SPEEDS, timeline({"bars": bars}, of.lanes, looks, span, _SPLITS), marks=of.marks)
 
 
 def ledger(journal: Journal | Fold, task: str | None = None, role: str | None = None) -> View:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from drlnb.records.columns import batching as words
+from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.records.journal import StreamOpened
 from drlnb.records.round import (
+    ComputeGradient,
     EndTask,
     ExperienceArrived,
     FinishRound,
@@ -42,6 +44,8 @@ class Share:
     finish_s: float = math.nan
     #: From its order to its answer, as the master measured it.
     elapsed_s: float = math.nan
+    #: So many times as long as it took, on purpose: its times are emulated then.
+    slowed: float = 1.0
     #: What became of it: ``open``, ``used``, ``cut`` (a part is used), ``late``, ``not used``; ``none``: there is none.
     fate: str = "open"
     key: str = ""
@@ -222,6 +226,21 @@ class BatchFold:
             for role, of in self.roles.items():
                 self.marks[role].append((of.n_begun, f"{event.key.partition('.')[2]}: {event.value}"))
 
+    def _slowed(self, event: words.MemberSlowed, t: float) -> None:
+        role = "collect" if event.member.isdigit() else "update"
+        said = f"{event.member} x{event.factor:g} for {event.n_rounds} rounds, emulated"
+        self.marks[role].append((self.roles[role].n_begun, said))
+
+    def _ordered(
+        self, command: words.ComputeShare | words.JoinRound | ComputeGradient | FinishRound | WakeCollector, t: float
+    ) -> None:
+        if isinstance(command, WakeCollector):
+            split, member = self.roles["collect"].newest, str(command.collector)
+        else:
+            split, member = self.roles["update"].newest, command.slot
+        if split and not split.cause and split.round == command.round and (share := split.shares.get(member)):
+            share.slowed = command.slowed
+
     # -- collectors
     def _steps(self, decision: words.BatchPlanned, t: float) -> None:
         pairs = zip(map(str, decision.collectors), decision.n_steps, strict=True)
@@ -341,11 +360,8 @@ class BatchFold:
     def _committed(self, event: ParametersCommitted, t: float) -> None:
         self._uncommitted.clear()
 
-    def _asked(self, command: RequestSlot, t: float) -> None:
+    def _over(self, command: RequestSlot | EndTask, t: float) -> None:
         self.void()  # a round that asks once more has lost its lease
-
-    def _ended(self, command: EndTask, t: float) -> None:
-        self.void()
 
     def _applied(self, command: words.ApplyGradients, t: float) -> None:
         split = self._numbered(command.split)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from drlnb.records.base import Event, Record
+from drlnb.records.columns.batching import MemberSlowed
 from drlnb.records.common import ClockRelated, Defect, JournalFailed
 from drlnb.records.journal import Journal, StreamOpened
 from drlnb.records.round import ENDS
@@ -145,6 +146,9 @@ class Fold:
     # -- records of any stream ---------------------------------------------------------------------------------------
     def _origin(self, stream: str, header: StreamOpened, t: float) -> None:
         self._origins.add(header.origin)
+
+    def _slowed(self, stream: str, event: MemberSlowed, t: float) -> None:
+        self._origins.add("emulated")
 
     def _related(self, stream: str, event: ClockRelated, t: float) -> None:
         self.clocks.related(stream, event.clock, event.offset_s, event.error_s)

@@ -135,6 +135,13 @@ class Steering:
         line = f'run.set("{key}", {value!r}' + (f", task={task!r})" if task else ")")
         self.applied = [*self.applied, line]
 
+    def slow_down(self, member: str, factor: float, n_rounds: int, task: str | None) -> None:
+        """Have a member of the run take longer, and keep the line that does it."""
+        if (run := self._run()) is not None:
+            run.slow_down(member, factor, n_rounds, task)
+        more = f", task={task!r}" if task else ""
+        self.applied = [*self.applied, f"run.slow_down({member!r}, {factor:g}, {n_rounds}{more})"]
+
 
 def _is_line(value: object) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST and "\n" not in value

@@ -45,7 +45,7 @@ SHARES = (
 
 
 def test_a_lame_member_gets_less_and_recovers(notebook, page, tmp_path):
-    """Simulated by mouse, and measured with collectors: every split's shares sum to the batch."""
+    """Simulated by mouse, measured with collectors, and emulated by mouse: every split's shares sum to the batch."""
     notebook.open([TRIED, TRAIN])
     notebook.run_all()
     tried, lame = (page.locator(".drlnb-t-batching").nth(i) for i in (0, 1))
@@ -110,6 +110,15 @@ def test_a_lame_member_gets_less_and_recovers(notebook, page, tmp_path):
     small = next(k for k, n, *_ in shares if k >= slow_from and n <= 23)
     assert small - slow_from <= 5, "within five rounds"
     assert {sum(n for k, n, *_ in shares if k == split) for split, *_ in shares[:-3]} == {96}
+
+    # -- the same on purpose, by mouse: the last collector, twice as long, and all of it back by itself
+    assert words(lame, "slow-button") == "Slow collector 2 x2 for 20 rounds"
+    lame.get_by_test_id("slow-button").click()
+    assert until(lambda: "emulated" in words(lame, "origin"), SOON_MS / 1e3)
+    assert until(lambda: (found := rows(lame)) and found.get("collector 2", 99) <= 23, SOON_MS / 1e3), rows(lame)
+    assert "emulated slow: C x2" in words(lame, "sentence")
+    notebook.screenshot(tmp_path / "slowed.png")
+    assert until(lambda: (found := rows(lame)) and min(found.values()) >= 27, SOON_MS / 1e3), rows(lame)
     assert page.get_by_test_id("message").count() == 0
 
     notebook.script("window.jupyterapp.shell.collapseLeft(); window.jupyterapp.shell.collapseRight();")

@@ -1,8 +1,10 @@
 """Members of a gang that die in the midst of a round, and a gang that goes on with fewer slots, on real processes."""
 
+import contextlib
 import os
 import signal
 from collections import Counter
+from statistics import median
 
 import pytest
 
@@ -11,6 +13,8 @@ from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
 from drlnb.records.columns.placement import PlacementPlanned, PlacementPostponed
+from drlnb.records.columns.warmup import WakeCollector
+from drlnb.records.errors import JournalError
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -193,3 +197,44 @@ def test_a_gang_outlives_its_node_all_its_slots_and_another_planner(four_cores, 
     assert parameters(tmp_path / "g") == parameters(tmp_path / "alone")
     check_laws(tmp_path / "g")
     replays(run)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_slow_learner_and_a_slow_collector_change_no_bit_and_a_resume_forgets_them(tmp_path):
+    """Their shares take longer, as the journal has them; those of the next attempt are as usual."""
+    with drlnb.Fleet(slots=2) as fleet:
+        fleet.train(task(2), out=tmp_path / "usual").wait(timeout_s=60)
+        run = fleet.train(task(2), out=tmp_path / "slowed")
+        slots = wait_until(lambda: known(run, words.LeaseReceived)[5:6], "a few rounds")[0].slots
+        run.slow_down(slots[1], 4.0, 10**6)
+        run.slow_down(2, 5, 10**6)
+        wait_until(
+            lambda: len({each.round for each in known(run, WakeCollector) if each.slowed > 1}) > 12, "slow rounds"
+        )
+        run.stop()
+        run.wait(timeout_s=60)
+        run = fleet.go_on(tmp_path / "slowed")
+        run.wait(timeout_s=60)
+    assert parameters(tmp_path / "slowed") == parameters(tmp_path / "usual")
+    check_laws(tmp_path / "slowed")
+    rows = [row for row in run.rows("shares") if row["n_done"]]
+    assert {row["slowed"] for row in rows if row["attempt"] == 2} == {1.0}
+    for role, member, factor in (("update", slots[1], 4.0), ("collect", "2", 5.0)):
+        seconds = {
+            slowed: median(
+                row["compute_s"] / row["n_done"]
+                for row in rows
+                if (row["role"], row["slowed"]) == (role, slowed) and (row["member"] == member) == (slowed > 1)
+            )
+            for slowed in (1.0, factor)
+        }
+        # Of milliseconds on a busy machine: who sleeps waits for a processor once more.
+        assert seconds[factor] / seconds[1.0] > 0.6 * factor, role
+
+
+def known(run, kind):
+    """Return the records of a kind so far."""
+    with contextlib.suppress(JournalError):  # it has none yet
+        return run.journal().of(kind)
+    return ()

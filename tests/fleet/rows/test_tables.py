@@ -312,6 +312,9 @@ def test_splits_and_their_shares_are_rows_by_what_they_came_to():
     assert len(shares) == 6
     cut = {"split": 2, "member": steps.SLOW, "n_planned": 40, "n_done": 20, "finish_s": 1.5, "fate": "cut"}
     assert {key: shares[3][key] for key in cut} == cut
+    assert {row["slowed"] for row in shares} == {1.0}
+    emulated = [steps.slowed(0.0, steps.SLOW, 4.0), steps.planned(1, 9, 9), steps.ordered(1, steps.SLOW, 4.0)]
+    assert [row["slowed"] for row in table_rows(steps.journal(emulated), "shares")] == [1.0, 4.0]
 
 
 @pytest.mark.parametrize("n_attempts", [1, 2])

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from drlnb.fleet.whatif.preview import preview
+from drlnb.records.columns.batching import MemberSlowed
 from drlnb.records.columns.warmup import CollectorReady
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import ConfigError
@@ -33,6 +34,16 @@ def test_a_second_slot_is_worth_what_it_gives(journal):
     text = repr(found)
     assert text.startswith("if slots were 2: 1.")
     assert text.count("\n") == 3
+    assert "emulated" not in text
+
+
+def test_durations_of_members_that_were_slowed_down_are_called_that(journal):
+    """Whoever looks at what a change would come to is told that it was emulated."""
+    name, stream = next((name, each) for name, each in journal.streams.items() if name.startswith("task-sim0"))
+    slowed = MemberSlowed(t=stream.records[-1].t, member="0", factor=2.0, n_rounds=3)
+    other = replace(stream, records=(*stream.records, slowed))
+    text = repr(preview(Journal(streams={**journal.streams, name: other}), "slots", 2, tasks=TASKS))
+    assert " s of this run with emulated slow members; " in text
 
 
 def test_nothing_changes_where_nothing_is_changed(journal):

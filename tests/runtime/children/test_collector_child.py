@@ -2,7 +2,9 @@
 
 import random
 import signal
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -15,7 +17,7 @@ from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.envs import make
 from drlnb.rl.envs.make import probe
 from drlnb.rl.pickled import pack
-from drlnb.runtime.children import collector
+from drlnb.runtime.children import collector, padding, pulse
 from drlnb.runtime.children.collector import CollectorChild
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
 from drlnb.runtime.ipc.host_store import HostStore
@@ -223,6 +225,33 @@ def test_a_store_that_took_the_place_of_another_is_attached_anew(child, tmp_path
                 child.answer(wake(store, 3), NOTHING)
         store.close()
     assert paths[0] == paths[1]
+    child.store.close()
+    child.close()
+    child.collector = None
+
+
+@pytest.mark.parametrize("factor", [31.0, 2.0])
+def test_a_collector_that_is_slowed_down_acts_the_same_and_says_what_it_took(child, monkeypatch, factor):
+    """It sleeps after it has acted, its agent hears of it meanwhile, and no bit is another one."""
+    spec, slept, beats = a_task(), [], []
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(slept), sleep=slept.append)
+    monkeypatch.setattr(padding, "time", clock)
+    monkeypatch.setattr(child._pulse, "beat", lambda: beats.append(child.in_env))
+    monkeypatch.setattr(pulse, "_PULSE_S", 0.0)
+    published = make_learner(spec).published()
+    store = HostStore(len(published))
+    store.write(1, published)
+    acted, n_beats = [], []
+    for slowed in (1.0, factor):
+        configured(child, spec)
+        answer, (packed,) = child.answer(wake(store, 1) | {"slowed": slowed}, NOTHING)
+        acted.append((bytes(packed), answer["fragment"]["collect_s"]))
+        n_beats.append(len(beats))
+    assert acted[0][0] == acted[1][0]
+    assert acted[1][1] == pytest.approx(sum(slept) / (1 - 1 / factor), rel=0.1)
+    assert n_beats[1] > 2 * n_beats[0]
+    assert not any(beats), "half a frame would be the end of the channel"
+    store.close()
     child.store.close()
     child.close()
     child.collector = None

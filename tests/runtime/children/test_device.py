@@ -178,6 +178,7 @@ def test_shared_minibatches_are_not_tried_again_by_one_member_alone(child, cuda,
         "sizes": [1, 1],
         "slot": "s0",
         "swap": None,
+        "slowed": 1.0,
     }
     assert initialise(child, "r/b") == "made"
     answer, _ = child.ask("finish", round=child.version, **gang)

@@ -1,6 +1,8 @@
 """Shared steps through executors' frames: what is brought, what is held, what is asked for, what is refused."""
 
+import time
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,8 +15,10 @@ from drlnb.records.columns.swapping import SwapOrder
 from drlnb.records.ids import Fence
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
+from drlnb.runtime.children import padding
 from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
+from drlnb.runtime.children.shares import frames
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
 from drlnb.runtime.protocol import fields_of
 from tests.runtime.fit.shared import plain_steps, written
@@ -277,3 +281,18 @@ def test_a_share_under_a_byte_budget_has_the_same_bits(gang):
     assert [row["r"] for row in answer["swaps"]] == ["SwapStepMeasured"]
     assert gang.share(1, swap=asdict(SwapOrder("other", 1 << 20, "median")))[0] == {"op": "need-plan"}
     gang.slots[1].child.models.drop("r/fit")
+
+
+def test_a_slow_member_sleeps_and_its_gradient_is_the_same(gang, monkeypatch):
+    """A share of four chunks at thrice its time: it sleeps after each one, and its seconds have the sleep in them."""
+    slept = []
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(slept), sleep=slept.append)
+    for module in (padding, frames):
+        monkeypatch.setattr(module, "time", clock)
+    usual, part = gang.answered(gang.share, 0, chunk=20)
+    assert slept == []
+    answer, slow_part = gang.share(0, chunk=20, slowed=3.0)
+    assert slow_part == part
+    assert answer["event"]["n_done"] == usual["event"]["n_done"] == 80
+    assert len(slept) >= 4
+    assert sum(slept) == pytest.approx(answer["event"]["compute_s"] * 2 / 3, rel=0.1)

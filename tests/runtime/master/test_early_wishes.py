@@ -27,16 +27,24 @@ def test_wishes_and_news_during_the_restoring_are_heard_in_their_order(agent, mo
 
     async def scene():
         await until(lambda: agent.masters)
-        for how in ({"action": "set", "key": "leasing.hold", "value": "last"}, {"action": "pause"}, {"action": "stop"}):
+        slow = {"action": "slow", "key": "0", "value": {"factor": 2.0, "n_rounds": 3}}
+        wishes = (
+            {"action": "set", "key": "leasing.hold", "value": "last"},
+            slow,
+            {"action": "pause"},
+            {"action": "stop"},
+        )
+        for how in wishes:
             assert await agent.control("r", "a", **how) == {"ok": True}
         await agent.node_lost(node="n9", reason="gone", address="far")
         agent.restored.set()
         await until(lambda: rows(agent, "StopAsked"))
 
     asyncio.run(agent.run(monkeypatch, scene))
-    kinds = ("TaskOpened", "SettingChanged", "PauseAsked", "StopAsked", "PlacementReceived", "NodeLost")
-    heard = [row["r"] for message in agent.told("drlnb_task_rows") for row in message["rows"] if row["r"] in kinds]
-    assert heard == list(kinds[:4])
+    kinds = ("TaskOpened", "SettingChanged", "MemberSlowed", "PauseAsked", "StopAsked", "PlacementReceived", "NodeLost")
+    heard = [row for message in agent.told("drlnb_task_rows") for row in message["rows"] if row["r"] in kinds]
+    assert [row["r"] for row in heard] == list(kinds[:5])
+    assert (heard[2]["member"], heard[2]["factor"], heard[2]["n_rounds"]) == ("0", 2.0, 3)
 
 
 @pytest.mark.parametrize("action", ["stop", "kill"])

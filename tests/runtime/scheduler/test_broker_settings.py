@@ -240,6 +240,43 @@ def test_a_wrong_wish_is_one_line_and_reaches_nobody(tmp_path, key, value, said,
     asyncio.run(go())
 
 
+def test_a_member_that_is_slowed_down_is_one_of_the_task(tmp_path):
+    """A slot of the pool, or a collector of the task; what nobody can do at once is refused, nothing is remembered."""
+
+    async def go():
+        async with Cluster(tmp_path) as cluster:
+            runs, value = cluster.broker.runs, {"factor": 2.0, "n_rounds": 20}
+
+            async def slow(member, task="a"):
+                return await _refusal(runs.run_control("r", "slow", task=task, key=member, value=value))
+
+            assert [await slow("0/cpu1"), await slow("0", "b")] == ["", ""]
+            assert cluster.told == [("drlnb_control", "a", "0/cpu1"), ("drlnb_control", "b", "0")]
+            said = "task a has no member {!r}; there are 0/cpu0, 0/cpu1 and collectors 0 to 0"
+            assert await slow("0/cpu7") == said.format("0/cpu7")
+            assert await slow("1") == said.format("1")
+            cluster.answers["a"] = None
+            assert await slow("0/cpu1") == "task a: its node does not answer: nobody is slowed down"
+            await runs.task_end("r", "a", 1, "done", "")
+            assert await slow("0/cpu1") == "task a is over: nobody can be slowed down"
+            assert len(cluster.told) == 3
+            assert [cluster.remembered(name) for name in "ab"] == [{}, {}]
+
+    asyncio.run(go())
+
+
+def test_supervised_work_has_no_collector_to_slow_down(tmp_path):
+    """The slots are its members."""
+    fits = [FitWork(name=name, program="m:f", total_timesteps=9, n_learners=2).to_plain() for name in "ab"]
+
+    async def go():
+        async with Cluster(tmp_path, tasks=fits) as cluster:
+            wish = cluster.broker.runs.run_control("r", "slow", task="a", key="0", value={})
+            assert await _refusal(wish) == "task a has no member '0'; there are 0/cpu0, 0/cpu1"
+
+    asyncio.run(go())
+
+
 def test_a_check_changes_nothing(tmp_path):
     """Of a good value, of a task or of the pool."""
 

@@ -2,6 +2,7 @@
 
 from drlnb.records import round as rounds
 from drlnb.records.columns import batching as words
+from drlnb.records.columns.warmup import WakeCollector
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from tests.views.journals import Run
@@ -41,6 +42,25 @@ def finish(*members, fence=FENCE, slot=FAST):
     return rounds.FinishRound(
         round=1, fence=fence, slot=slot, collectors=(0,), swap=None, members=members, sizes=(1,) * len(members)
     )
+
+
+def join(slot=SLOW):
+    return words.JoinRound(
+        fence=FENCE, slot=slot, round=1, version=1, after_timesteps=9, keys=("k",), collectors=(0,),
+        members=(FAST, SLOW), sizes=(1, 1),
+    )  # fmt: skip
+
+
+def stage(slot=SLOW):
+    return rounds.ComputeGradient(
+        fence=FENCE, slot=slot, round=1, version=1, after_timesteps=9, collector=0, key="k"
+    )  # fmt: skip
+
+
+def woken(collector, factor, round=0):
+    return WakeCollector(
+        collector=collector, node="n0", round=round, version=round, n_steps=10, n_timesteps=0, slowed=factor
+    )  # fmt: skip
 
 
 def joined(t, slot, compute_s, elapsed_s, round=1, fence=FENCE):
@@ -88,6 +108,17 @@ def arrived(t, collector, collect_s, round=0):
 
 def steps_planned(*n_steps, round=0, planner="jump-reset"):
     return words.BatchPlanned(round=round, planner=planner, collectors=tuple(range(len(n_steps))), n_steps=n_steps)
+
+
+def slowed(t, member, factor=2.0, n_rounds=20):
+    return words.MemberSlowed(t=t, member=member, factor=factor, n_rounds=n_rounds)
+
+
+def ordered(split, slot, factor, n=50, round=1):
+    return words.ComputeShare(
+        fence=FENCE, slot=slot, round=round, version=1, after_timesteps=9, split=split, step=split, first=0, n=n,
+        chunk=0, lead=FAST, parameters="", slowed=factor,
+    )  # fmt: skip
 
 
 def changed(t, key, value):

@@ -38,6 +38,18 @@ def test_the_newest_split_is_drawn_with_what_was_planned_and_what_came(fold):
     )
 
 
+def test_a_member_that_is_slowed_down_is_said_with_every_number_of_its():
+    """In the sentence, in its row, between two splits where it was asked for; and the picture is called emulated."""
+    slow = [steps.slowed(0.0, SLOW, 4.0, 2), steps.planned(1, 50, 50), steps.ordered(1, SLOW, 4.0)]
+    done = [steps.share(1.0, 1, FAST, 50), steps.share(2.0, 1, SLOW, 50), steps.closed(1, 100, 2.0)]
+    view = measured.shares(fold_of(steps.journal([*slow, *done])))
+    assert view.sentence.endswith("A 50, B 50 samples, 2.0 s, all used, emulated slow: B x4")
+    assert [(row[1], row[-2]) for row in view.rows()] == [(FAST, 1.0), (SLOW, 4.0)]
+    assert view.origin == "emulated"
+    (mark,) = measured.speeds(fold_of(steps.journal([*slow, *done]))).facts["marks"]
+    assert (mark["t"], mark["label"]) == (0.5, f"{SLOW} x4 for 2 rounds, emulated")
+
+
 @pytest.mark.parametrize(("streams", "unit"), [(True, "shares"), (False, "samples")])
 def test_what_learners_of_a_round_share_is_said(streams, unit):
     """Whole shares of collectors where gradients are computed at arrival; samples where minibatches are shared."""

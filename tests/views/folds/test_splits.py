@@ -209,3 +209,43 @@ def test_a_round_that_one_slot_makes_after_a_lease_was_lost_is_no_shared_one():
         steps.planned(0, 128, 128),
     ])  # fmt: skip
     assert [(each.cause, each.n_used) for each in of.kept] == [("lease ended", 0), ("", 0)]
+
+
+def test_shares_of_a_member_that_is_slowed_down_are_marked():
+    """By their orders, whatever the event said; orders of a round that was split before mark nothing of it."""
+    records = [steps.slowed(0.5, SLOW, 4.0, 2)]
+    for split, factor in ((1, 1.0), (2, 4.0)):
+        t = 2.0 * split
+        records += [
+            steps.planned(split, 50, 50), steps.ordered(split, FAST, 1.0), steps.ordered(split, SLOW, factor),
+            steps.share(t, split, FAST, 50), steps.share(t, split, SLOW, 50), steps.closed(split, 100, 1.0),
+            steps.ordered(split, FAST, 9.0),
+        ]  # fmt: skip
+    fold = fold_of(steps.journal(records))
+    of = fold.batchings["a"]
+    assert [[share.slowed for share in split.shares.values()] for split in of.roles["update"].kept] == [
+        [1.0, 1.0],
+        [1.0, 4.0],
+    ]
+    assert of.marks == {"update": [(0, f"{SLOW} x4 for 2 rounds, emulated")], "collect": []}
+    assert fold.origin == "emulated", "every picture of the run says so"
+    assert fold_of(steps.journal(records[1:])).origin == "measured"
+
+
+@pytest.mark.parametrize("order", [steps.finish, steps.join, steps.stage])
+def test_shares_of_rounds_are_marked_by_what_orders_them(order):
+    """Minibatches that are led or joined, and gradients at arrival."""
+    records = [steps.planned(0, 1, 1), replace(order(slot=SLOW), slowed=3.0)]
+    (split,) = splits(records).kept
+    assert [share.slowed for share in split.shares.values()] == [1.0, 3.0]
+    other = replace(order(slot=SLOW), slowed=3.0, round=2)
+    (split,) = splits([steps.planned(0, 1, 1), other]).kept
+    assert [share.slowed for share in split.shares.values()] == [1.0, 1.0]
+
+
+def test_shares_of_a_collector_that_is_slowed_down_are_marked():
+    """Those of the round that it is woken for."""
+    records = [steps.slowed(0.5, "1"), steps.steps_planned(10, 10), steps.woken(0, 1.0), steps.woken(1, 2.0)]
+    (split,) = splits(records, role="collect").kept
+    assert [share.slowed for share in split.shares.values()] == [1.0, 2.0]
+    assert fold_of(steps.journal(records)).batchings["a"].marks["collect"] == [(0, "1 x2 for 20 rounds, emulated")]

@@ -136,7 +136,7 @@ def test_settings_are_tried_out_before_they_are_applied_to_the_task(run, link):
     """The fields follow the declarations; Apply sets what differs, once, and settles when it is in force."""
     panel = live(run, link, *STORY)
     assert panel.view().value("lost") == 60
-    assert [one["reason"] for one in panel.content.facts()["buttons"]] == ["nothing was moved", ""]
+    assert [one["reason"] for one in panel.content.facts()["buttons"]] == ["nothing was moved", "", ""]
     panel.fields["planner"].field.value = "equal"
     assert panel.content.case.wish == {"batching.planner": "equal"}
     assert panel.content.case.waits("planner")
@@ -149,6 +149,61 @@ def test_settings_are_tried_out_before_they_are_applied_to_the_task(run, link):
     assert panel.content.case.in_force("planner") == "equal"
     assert not panel.content.case.waits("planner")
     assert panel.code().splitlines()[-1] == "run.set(\"batching.planner\", 'equal', task='a')"
+
+
+def test_settings_of_few_values_are_choices(run):
+    """As in the panel without a run; planners may have parameters behind their names, quorums are fractions or counts.
+
+    Once a late mode and whether members steal were texts, which were wrong first and refused then.
+    """
+    fields = run.panel("batching").fields
+    kinds = {name: type(fields[name].field).__name__ for name in ("late", "steal", "planner", "collect", "quorum")}
+    assert kinds == {
+        "late": "Dropdown",
+        "steal": "Checkbox",
+        "planner": "Combobox",
+        "collect": "Combobox",
+        "quorum": "Text",
+    }
+    assert fields["late"].field.options == ("cut", "drop")
+    fields["steal"].field.value = True
+    fields["late"].field.value = "drop"
+    assert fields.values.wish == {"batching.steal": True, "batching.late": "drop"}
+
+
+def test_a_member_of_a_run_is_slowed_down_by_mouse(run, link):
+    """Whom the field names, or the last one; as long as the fields say; the line that does it is kept."""
+    panel = run.panel("batching")
+    assert panel.content.facts()["buttons"][1]["reason"] == "nobody has had a share yet"
+    panel = live(run, link, *STORY)
+    panel.refresh()
+    slow = panel.content.facts()["buttons"][1]
+    assert (slow["label"], slow["enabled"]) == (f"Slow learner {SLOW} x2 for 20 rounds", True)
+    assert panel.fields["slow"].field.options == (FAST, SLOW)
+    assert press(panel, "slow") == f"{SLOW} takes 2 x as long in 20 rounds, from the next one on (emulated)"
+    panel.fields["slow"].field.value = FAST
+    panel.fields["times"].field.value = 3.5
+    panel.fields["n_slow"].field.value = 4
+    assert panel.content.facts()["buttons"][1]["label"] == f"Slow learner {FAST} x3.5 for 4 rounds"
+    press(panel, "slow")
+    assert link.asked == [("slow", "a", SLOW, 2.0, 20), ("slow", "a", FAST, 3.5, 4)]
+    assert panel.code().splitlines()[-1] == f"run.slow_down('{FAST}', 3.5, 4, task='a')"
+    panel.fields["times"].field.value = 0.5
+    assert panel.fields.facts()["refused"] == "times must be a number from 1 to 100, got 0.5"
+    told(link, "a", steps.slowed(9.0, FAST, 3.5, 4))
+    until(lambda: panel.view() and panel.view().origin == "emulated")
+
+
+def test_collectors_are_slowed_down_where_they_are_shown(run, link):
+    """The field names those that are drawn."""
+    panel = live(run, link, *STORY, steps.steps_planned(30, 10), steps.arrived(9.0, 0, 2.5))
+    panel.refresh()
+    panel.fields["of"].field.value = "collectors"
+    panel.refresh()
+    assert panel.fields["slow"].field.options == ("0", "1")
+    assert panel.content.facts()["buttons"][1]["label"] == "Slow collector 1 x2 for 20 rounds"
+    press(panel, "slow")
+    assert link.asked == [("slow", "a", "1", 2.0, 20)]
 
 
 def test_learners_and_collectors_are_shown_apart(run, link):

@@ -12,6 +12,7 @@ from drlnb.records.columns.batching import ApplyGradients, ComputeShare, CutShar
 from drlnb.records.ids import Fence
 from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model
+from drlnb.runtime.children.padding import Padding
 from drlnb.runtime.children.shares.packed import load_parameters, pack_parameters
 from drlnb.runtime.children.shares.step import apply_gradients, compute_share
 from drlnb.runtime.ipc.frames import Reply, plain
@@ -71,12 +72,16 @@ class Shares:
         if not model.follow(header):
             return {"op": "need-plan"}, []
 
+        began_t = time.perf_counter()
+        padding = Padding(command.slowed, lambda: self._alive(command.fence))
+
         def goes_on() -> bool:
+            padding.rest()
             self._alive(command.fence)
             return self._cut != (command.fence, command.split)
 
-        began_t = time.perf_counter()
         gradient = compute_share(learner, command.step, command.first, command.n, command.chunk, goes_on)
+        padding.rest()
         ended_t = time.perf_counter()
         event = gradient._asdict()
         packed = event.pop("packed")

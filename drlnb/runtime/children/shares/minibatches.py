@@ -7,6 +7,7 @@ all parts of a minibatch are there, each member sums them in the members' order:
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, pairwise
 from operator import itemgetter
 
@@ -22,6 +23,7 @@ from drlnb.records.round import FinishRound
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.children.fit import FitLearner
 from drlnb.runtime.children.model_cache import Model
+from drlnb.runtime.children.padding import Padding
 from drlnb.runtime.children.shares.frames import read
 from drlnb.runtime.ipc.frames import Reply, plain, split
 from drlnb.runtime.ipc.parts import Part, Place
@@ -65,6 +67,7 @@ class _Gang:
         gang: list[tuple[str, str]],
         send: Callable[[Mapping[str, object]], None],
         met: Callable[[int], Sequence[Place]],
+        look: Callable[[], None],
     ) -> None:
         self._send, self._met, self._gang = send, met, gang
         self._command, self._number = command, command.members.index(command.slot)
@@ -72,7 +75,7 @@ class _Gang:
         self._views: dict[str, np.ndarray] = {}
         self._segment: Segment | None = None
         self._n_met = 0
-        self._since_t = time.perf_counter()
+        self._padding = Padding(command.slowed, look)
         #: Seconds that were not spent on bringing parts, and waiting for others'.
         self.compute_s = 0.0
 
@@ -83,7 +86,7 @@ class _Gang:
     def add_up(self, gradient: Tensor, statistics: Tensor) -> None:
         """Replace this member's parts of two sums by the sums."""
         part = torch.cat([gradient, statistics]).cpu().numpy()
-        self.compute_s += time.perf_counter() - self._since_t
+        self.compute_s += self._padding.rest()
         n_bytes = part.nbytes
         # Two halves in turn: when a part is written, all have read the one before the last.
         if self._segment is None:
@@ -96,7 +99,7 @@ class _Gang:
         summed = torch.from_numpy(total).to(gradient.device)
         gradient.copy_(summed[: len(gradient)])
         statistics.copy_(summed[len(gradient) :])
-        self._since_t = time.perf_counter()
+        self._padding.begin()
 
     def _meet(self, place: Place) -> Sequence[Place]:
         """Wait until all have brought their parts; return where they are, in the members' order."""
@@ -208,7 +211,9 @@ class Minibatches:
             )
         is_lead = header["op"] == "finish"
         command: JoinRound | FinishRound = read(FinishRound, header) if is_lead else read(JoinRound, header)
-        member = _Gang(command, gang, self._send, lambda number: self._met(command.fence, command.round, number))
+        fence, round_ = command.fence, command.round
+        met, look = partial(self._met, fence, round_), partial(self._alive, fence)
+        member = _Gang(command, gang, self._send, met, look)
         model.learner.shared = member
         try:
             yield lambda: member.compute_s

@@ -2,26 +2,29 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import ipywidgets
 
+from drlnb.fleet.steering import ROUNDS, TIMES
 from drlnb.fleet.whatif import batching as whatif
 from drlnb.planning.settings import SETTINGS
-from drlnb.records.settings import choice
+from drlnb.records.settings import FLAG, Setting, choice
 from drlnb.views.batching import compared, measured
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.batching.splits import Case, Splits
+from drlnb.widgets.panels.batching.splits import Case, Splits, slow_button, slowing
 from drlnb.widgets.panels.frame import button
-from drlnb.widgets.transport.commands import Command
+from drlnb.widgets.transport.commands import Args, Command
 from drlnb.widgets.transport.story import FOLDS
 
 __all__ = ["Batching"]
 
 #: Field -> key of the setting that it shows: all that are declared.
 _KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("batching.")}
+#: So many times as long takes a member that is slowed down, and in so many rounds, if nothing else is said.
+_SLOWING = {"times": 2.0, "n_slow": 20}
 _GATHERING = ("quorum", "late", "deadline_s", "max_age_s", "steal")
 _LABELS = {
     "planner": "learners' planner",
@@ -39,6 +42,9 @@ class _Running(Case):
     CHECKS: ClassVar[settings.Checks] = {
         "of": choice(*_ROLES).read,
         **{name: SETTINGS[key].kind.read for name, key in _KEYS.items()},
+        "slow": settings.text,
+        "times": TIMES.read,
+        "n_slow": ROUNDS.read,
     }
 
     @property
@@ -58,10 +64,15 @@ class _Running(Case):
         _, of = measured.newest(self.panel.reader.fold, self.panel.steering.task)
         return of.settings.get(_KEYS[name], SETTINGS[_KEYS[name]].default)
 
-    def value(self, name: str) -> object:
+    def value(self, name: str) -> Any:
         """Return what a field says."""
         if name == "of":
             return measured.ROLES[self.of.role]
+        if name == "slow":
+            members, chosen = self.of.splits.members, self.panel.settings.get(name)
+            return chosen if chosen in members else next(reversed(members), None)
+        if name in _SLOWING:
+            return self.panel.settings.get(name, _SLOWING[name])
         return self.panel.settings.get(name, self.in_force(name))
 
     def shown(self, name: str) -> object:
@@ -69,7 +80,7 @@ class _Running(Case):
         if name == "task":
             return self.panel.steering.task
         value = self.value(name)
-        return value if name == "of" or SETTINGS[_KEYS[name]].kind.values else str(value).lower()
+        return value if name not in _KEYS or SETTINGS[_KEYS[name]].kind.values else str(value).lower()
 
     def waits(self, name: str) -> bool:
         """Return whether a setting is not in force."""
@@ -113,7 +124,7 @@ class _Running(Case):
         """Return what the recorded splits would come to under each planner, and how far that is from what they took."""
         trace, gang = self.tried()
         now = self.in_force(_ROLES[measured.ROLES[self.of.role]][1])
-        said = f"the speeds of {len(trace.speeds_hz)} recorded splits, played under each planner"
+        said = f"{trace.said}, played under each planner"
         if now in whatif.COMPARED:
             mine = whatif.compare(*self.tried(as_it_is=True), (now, whatif.COMPARED[-1]))[0]
             said += f"; as things are, {now} comes out {mine.split_s / trace.split_s - 1:+.0%}"
@@ -123,12 +134,13 @@ class _Running(Case):
 class Batching(Splits):
     """Splits as measured, and what other planners would make of the speeds that were measured.
 
-    Its settings: ``of`` (learners or collectors), and those of the task, which can be tried out before they are
-    applied.
+    Its settings: ``of`` (learners or collectors), those of the task, which can be tried out before they are applied,
+    and ``slow``, ``times`` and ``n_slow``: the member that the button slows down.
     """
 
     CHECKS: ClassVar[settings.Checks] = _Running.CHECKS
     SOURCE = _Running
+    SPAN = "rounds"
     case: _Running
     #: What was in force when something else was applied: field -> value.
     _before: Mapping[str, object] = MappingProxyType({})
@@ -143,22 +155,24 @@ class Batching(Splits):
             add("of", ipywidgets.Dropdown, "show", "170px", options=list(_ROLES)),
         ]
         for name, key in _KEYS.items():
-            values = SETTINGS[key].kind.values
-            kind, more = (ipywidgets.Combobox, {"options": values}) if values else (ipywidgets.Text, {})
-            label = _LABELS.get(name, name.replace("_", " "))
-            fields.append(add(name, kind, label, "270px" if values else "170px", continuous_update=False, **more))
-        return fields
+            kind, width, more = _field(SETTINGS[key])
+            fields.append(add(name, kind, _LABELS.get(name, name.replace("_", " ")), width, **more))
+        return [*fields, *slowing(self, ipywidgets.Dropdown, options=list(self.case.of.splits.members))]
 
     def commands(self) -> dict[str, Command]:
         """Return the commands of the buttons."""
         apply = Command(label="change batching", run=self._apply, check=self.panel.steering.check)
-        return {"apply": apply, "compare": super().commands()["compare"]}
+        slow = Command(label="slow a member", run=self._slow_down, check=self.panel.steering.check)
+        return {"apply": apply, "slow": slow, "compare": super().commands()["compare"]}
 
     def facts(self) -> dict[str, object]:
         """Return the buttons, and what came of comparing."""
         compare, notes = self.comparing()
-        reason = self.panel.steering.off or ("" if self.case.wish else "nothing was moved")
-        return {"buttons": [button("apply", "Apply", reason=reason), compare], "notes": notes}
+        off, member = self.panel.steering.off, self.case.value("slow")
+        apply = button("apply", "Apply", reason=off or ("" if self.case.wish else "nothing was moved"))
+        nobody = "" if member else "nobody has had a share yet"
+        whom = f"{self.case.value('of')[:-1]} {member or ''}".rstrip()
+        return {"buttons": [apply, slow_button(self, whom, off or nobody), compare], "notes": notes}
 
     # ------------------------------------------------------------------ what is in force
     def _apply(self, args: object) -> str:
@@ -169,5 +183,33 @@ class Batching(Splits):
         return f"changed, {SETTINGS[next(iter(wish))].counts}" if wish else "nothing was moved"
 
     def folded(self) -> None:
-        """Drop what was applied as soon as something else is in force than before."""
+        """Drop what was applied as soon as something else is in force than before; offer members that are new."""
         self._before = settings.settle(self.panel, self._before, self.case.in_force)
+        self.changed({})
+
+    def changed(self, new: Args) -> None:
+        """Offer the members that are shown now."""
+        field = self.panel.fields["slow"].field
+        with FOLDS:
+            members = list(self.case.of.splits.members)
+        if list(field.options) != members:
+            self.panel.fields.later(field, "options", members)
+
+    # ------------------------------------------------------------------ a slow member
+    def _slow_down(self, args: object) -> str:
+        of = self.case
+        member, times, n = of.value("slow"), of.value("times"), of.value("n_slow")
+        self.panel.steering.slow_down(member, times, n, of.whom[0])
+        return f"{member} takes {times:g} x as long in {n} rounds, from the next one on (emulated)"
+
+
+def _field(of: Setting) -> tuple[type[ipywidgets.Widget], str, dict[str, object]]:
+    """Return the class of a setting's field, its width, and what else that takes: a choice where it has few values."""
+    values = of.kind.values
+    if of.decision:  # a planner may have parameters behind its name
+        return ipywidgets.Combobox, "270px", {"options": values, "continuous_update": False}
+    if values == FLAG.values:
+        return ipywidgets.Checkbox, "110px", {"indent": False}
+    if values:
+        return ipywidgets.Dropdown, "170px", {"options": values}
+    return ipywidgets.Text, "170px", {"continuous_update": False}

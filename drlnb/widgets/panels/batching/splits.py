@@ -20,7 +20,7 @@ from drlnb.widgets.panels.control import Values, row
 from drlnb.widgets.panels.frame import Content, button
 from drlnb.widgets.transport.commands import Command
 
-__all__ = ["Case", "Splits", "Tried"]
+__all__ = ["Case", "Splits", "Tried", "slow_button", "slowing"]
 
 _OF_TRACE = whatif.Contention.declared()
 _OF_GANG = whatif.Gang.declared()
@@ -111,6 +111,22 @@ class Case(Values):
         return compared.planners(whatif.compare(*self.tried()), self.planner)
 
 
+def slowing(of: "Splits", kind: type[ipywidgets.Widget], **traits: object) -> list[ipywidgets.Widget]:
+    """Make the fields of a member that is slowed down on purpose; its own is of this kind."""
+    add = of.panel.fields.add
+    return [
+        add("slow", kind, "slow member", "190px", **traits),
+        add("times", ipywidgets.FloatText, "x", "90px"),
+        add("n_slow", ipywidgets.IntText, f"for {of.SPAN}", "130px"),
+    ]
+
+
+def slow_button(of: "Splits", member: str, reason: str = "") -> object:
+    """Return the button that slows a member down, as the fields say."""
+    times, n = of.case.value("times"), of.case.value("n_slow")
+    return button("slow", f"Slow {member} x{times:g} for {n} {of.SPAN}", reason=reason)
+
+
 class Splits(Content):
     """Splits among simulated members under a planner, and the other planners beside it.
 
@@ -126,6 +142,8 @@ class Splits(Content):
     }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     SOURCE: ClassVar[type[Case]] = Case
+    #: What a member is slowed down for.
+    SPAN: ClassVar[str] = "splits"
     case: Case
     #: What planners came to, of which settings.
     came: tuple[object, View | None] = (None, None)
@@ -154,9 +172,7 @@ class Splits(Content):
             add("late", few, "late members", "170px", options=("cut", "drop")),
             line("deadline_s", label="deadline, s", width="150px"),
             add("steal", ipywidgets.Checkbox, "steal", "110px", indent=False),
-            line("slow", label="slow member", width="150px"),
-            add("times", ipywidgets.FloatText, "x", "90px"),
-            add("n_slow", ipywidgets.IntText, "for splits", "130px"),
+            *slowing(self, ipywidgets.Text, continuous_update=False),
         ]
 
     def commands(self) -> dict[str, Command]:
@@ -191,10 +207,9 @@ class Splits(Content):
 
     def facts(self) -> dict[str, object]:
         """Return the buttons."""
-        times, n = self.case.value("times"), self.case.value("n_slow")
-        buttons = [button("slow", f"Slow member {_SLOW} x{times:g} for {n} splits"), button("reset", "Reset")]
         compare, notes = self.comparing()
-        return {"buttons": [*buttons, compare], "notes": notes, "origin": "simulated"}
+        buttons = [slow_button(self, f"member {_SLOW}"), button("reset", "Reset"), compare]
+        return {"buttons": buttons, "notes": notes, "origin": "simulated"}
 
     def comparing(self) -> tuple[object, list[str]]:
         """Return the button that compares, and what came of it in words."""
