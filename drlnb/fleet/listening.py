@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, as_callback, stops
+from drlnb.fleet.callbacks.base import BaseCallback, as_callback, end_round, stops
 from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.faces import say
 from drlnb.fleet.policies.files import load_model, save_model
@@ -88,7 +88,7 @@ class RunSession:
         if record.round <= self._round:
             return None  # made once more after a failure
         self._round, self._n_timesteps = record.round, record.n_timesteps
-        return self.callback.end_round(record.metrics)
+        return end_round(self.callback, record.metrics)
 
     def _evaluation(self, record: EvaluationFinished) -> bool | None:
         if record.failure or record.version <= self._evaluated:

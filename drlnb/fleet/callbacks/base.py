@@ -22,8 +22,11 @@ __all__ = [
     "ConvertCallback",
     "EventCallback",
     "as_callback",
+    "end_round",
+    "hear_step",
     "report",
     "stops",
+    "wants_steps",
 ]
 
 
@@ -90,45 +93,6 @@ class BaseCallback:
             child.init_callback(model, session)
         self._init_callback()
 
-    def end_round(self, metrics: Metrics) -> bool:
-        """Count a round's steps and pass it on; return whether to go on."""
-        self.update(metrics)
-        go_on = not stops(self.on_round_end(metrics))
-        self.logger.drained()  # whoever writes scalars stands last, and has read it
-        return go_on
-
-    @property
-    def wants_steps(self) -> bool:
-        """Whether somebody wants to hear of steps as they are made, where that can be."""
-        return type(self)._on_step is not BaseCallback._on_step
-
-    def hear_step(self, n_timesteps: int, told: Mapping[str, object]) -> bool:
-        """Hear of a step of all environments as it is made; return whether to go on.
-
-        Parameters
-        ----------
-        n_timesteps
-            Environment steps so far.
-        told
-            What the environments answered, by Stable-Baselines3's names.
-        """
-        self._heard = True
-        _count(self, self.n_calls + 1, n_timesteps)
-        self.locals.update(told)
-        return not (self.wants_steps and stops(self._on_step()))
-
-    def update(self, metrics: Metrics) -> None:
-        """Set a round's counters and metrics, here and in all that belong to this one."""
-        for child in self.children:
-            child.update(metrics)
-        self.metrics = self.locals["metrics"] = metrics
-        if self._heard:
-            return
-        before, now = self.num_timesteps, int(metrics["time/total_timesteps"])
-        n = max(1, (now - before) // self.model.n_envs)
-        self._counted = [(self.n_calls + i, before + (now - before) * i // n) for i in range(1, n + 1)]
-        _count(self, *self._counted[-1])
-
     def settings(self, n_envs: int) -> dict[str, object]:
         """Return what the training must do for this callback: keys of the round machine's configuration."""
         del n_envs
@@ -154,7 +118,7 @@ class BaseCallback:
             False stops the training.
         """
         del metrics
-        go_on = self._heard or not self.wants_steps or _steps(self)
+        go_on = self._heard or not wants_steps(self) or _steps(self)
         self._heard = False
         self._on_rollout_end()
         self._on_rollout_start()
@@ -210,6 +174,54 @@ class BaseCallback:
 
     def _on_training_end(self) -> None:
         """Do what is due when training is over."""
+
+
+def end_round(callback: BaseCallback, metrics: Metrics) -> bool:
+    """Tell a callback, and all that belong to it, of a round that has ended; return whether to go on."""
+    _update(callback, metrics)
+    go_on = not stops(callback.on_round_end(metrics))
+    callback.logger.drained()  # whoever writes scalars stands last, and has read it
+    return go_on
+
+
+def wants_steps(callback: BaseCallback) -> bool:
+    """Return whether a callback wants to hear of steps as they are made, where that can be."""
+    if callback.TRANSPARENT:
+        return any(map(wants_steps, callback.children))
+    return type(callback)._on_step is not BaseCallback._on_step
+
+
+def hear_step(callback: BaseCallback, n_timesteps: int, told: Mapping[str, object]) -> bool:
+    """Tell a callback of a step of all environments as it is made; return whether to go on.
+
+    Parameters
+    ----------
+    callback
+        It.
+    n_timesteps
+        Environment steps so far.
+    told
+        What the environments answered, by Stable-Baselines3's names.
+    """
+    callback._heard = True
+    if callback.TRANSPARENT:
+        return _all(hear_step(child, n_timesteps, told) for child in callback.children)
+    _count(callback, callback.n_calls + 1, n_timesteps)
+    callback.locals.update(told)
+    return not (wants_steps(callback) and stops(callback._on_step()))
+
+
+def _update(callback: BaseCallback, metrics: Metrics) -> None:
+    """Set a round's counters and metrics, of a callback and of all that belong to it."""
+    for child in callback.children:
+        _update(child, metrics)
+    callback.metrics = callback.locals["metrics"] = metrics
+    if callback._heard:
+        return
+    before, now = callback.num_timesteps, int(metrics["time/total_timesteps"])
+    n = max(1, (now - before) // callback.model.n_envs)
+    callback._counted = [(callback.n_calls + i, before + (now - before) * i // n) for i in range(1, n + 1)]
+    _count(callback, *callback._counted[-1])
 
 
 def _count(callback: BaseCallback, n_calls: int, num_timesteps: int) -> None:
@@ -277,17 +289,9 @@ class CallbackList(BaseCallback):
         for callback in self.children:
             callback.on_training_start()
 
-    @property
-    def wants_steps(self) -> bool:
-        """Whether one of them wants to hear of steps."""
-        return any(callback.wants_steps for callback in self.children)
-
-    def hear_step(self, n_timesteps: int, told: Mapping[str, object]) -> bool:
-        """Tell each one."""
-        return _all(callback.hear_step(n_timesteps, told) for callback in self.children)
-
     def on_round_end(self, metrics: Metrics) -> bool | None:
         """Call each one."""
+        self._heard = False
         return _all(callback.on_round_end(metrics) for callback in self.children)
 
     def on_step(self) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from drlnb.fleet.callbacks.base import BaseCallback, stops
+from drlnb.fleet.callbacks.base import BaseCallback, end_round, hear_step, stops, wants_steps
 from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.plain import Plain
 from drlnb.fleet.policies.files import save_model
@@ -65,10 +65,10 @@ class LocalSession:
     def _round(self) -> bool:
         loop, before = self.loop, self.loop.n_timesteps
         self._stopping = False
-        metrics = loop.round(self._step if self.callback.wants_steps else None)
+        metrics = loop.round(self._step if wants_steps(self.callback) else None)
         if loop.episodes_lost:
             metrics["resume/episodes_lost"], loop.episodes_lost = loop.episodes_lost, 0
-        go_on = self.callback.end_round(metrics) and not self._stopping
+        go_on = end_round(self.callback, metrics) and not self._stopping
         if self._every and loop.n_timesteps // self._every > before // self._every:
             go_on = not stops(self.callback.on_evaluation(self._evaluated())) and go_on
         if self._asked:
@@ -81,7 +81,7 @@ class LocalSession:
         """Tell of a step as it is made, until one asks to stop: the round is made to its end."""
         if not self._stopping:
             n_timesteps = self.loop.n_timesteps + n_steps * self.spec.n_envs
-            self._stopping = not self.callback.hear_step(n_timesteps, told)
+            self._stopping = not hear_step(self.callback, n_timesteps, told)
 
     def _evaluated(self) -> Evaluated:
         n, deterministic = self._settings["eval_episodes"], self._settings["eval_deterministic"]

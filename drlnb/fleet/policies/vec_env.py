@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,7 +12,9 @@ from drlnb.rl.rows import scalar
 
 __all__ = ["VecEnv"]
 
-_Info = dict[str, Any]
+_Info = dict[str, object]
+#: Numbers of some of the environments; None: all.
+_Indices = int | Iterable[int] | None
 
 
 class VecEnv:
@@ -99,25 +100,25 @@ class VecEnv:
             infos.append(info)
         return np.stack(seen), np.array(rewards, np.float32), np.array(ended), infos
 
-    def _of(self, indices: int | Iterable[int] | None) -> list[gymnasium.Env]:
+    def _of(self, indices: _Indices) -> list[gymnasium.Env]:
         chosen = range(self.num_envs) if indices is None else [indices] if isinstance(indices, int) else indices
         return [self.envs[i] for i in chosen]
 
-    def env_method(self, method_name: str, *args: object, indices: Any = None, **kwargs: object) -> list[Any]:
+    def env_method(self, method_name: str, *args: object, indices: _Indices = None, **kwargs: object) -> list[object]:
         """Call a method of some environments, or of a wrapper around them; return what each gave."""
         return [env.get_wrapper_attr(method_name)(*args, **kwargs) for env in self._of(indices)]
 
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: _Indices = None) -> list[object]:
         """Return an attribute of some environments, or of a wrapper around them."""
         return [env.get_wrapper_attr(attr_name) for env in self._of(indices)]
 
-    def set_attr(self, attr_name: str, value: object, indices: Any = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: _Indices = None) -> None:
         """Set an attribute of some environments, where it is, else of the innermost."""
         for env in self._of(indices):
             if not env.set_wrapper_attr(attr_name, value, force=False):
                 setattr(env.unwrapped, attr_name, value)
 
-    def env_is_wrapped(self, wrapper_class: type, indices: Any = None) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: type, indices: _Indices = None) -> list[bool]:
         """Return whether a wrapper of a class is around some environments."""
 
         def around(env: gymnasium.Env) -> bool:
@@ -134,7 +135,7 @@ class VecEnv:
         del mode
         return self.envs[0].render()
 
-    def get_images(self) -> list[Any]:
+    def get_images(self) -> list[object]:
         """Return a picture of each environment."""
         return [env.render() for env in self.envs]
 

@@ -11,9 +11,8 @@ makes fragments equal, bit for bit, however the environments are split over coll
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import gymnasium
 import numpy as np
@@ -23,7 +22,7 @@ from drlnb.records.episodes import success
 from drlnb.records.errors import EnvError
 from drlnb.records.spec import RlWork
 from drlnb.rl.algorithms.registry import make_actor
-from drlnb.rl.collecting.gathering import Run, Sight, last_observation
+from drlnb.rl.collecting.gathering import Run, Sight, Stepping, Told, drained, last_observation
 from drlnb.rl.envs.make import make_env
 from drlnb.rl.envs.masks import MaskSource, masked, uses_masks
 from drlnb.rl.envs.snapshots import freeze, restorable, thaw
@@ -34,11 +33,7 @@ from drlnb.rl.rows import fitting, form_of, scalar
 from drlnb.rl.schedules import progress_remaining
 from drlnb.rl.seeding import ACT, ENV, NoiseStreams, reset_seed
 
-__all__ = ["Collector", "Stepping", "Told", "drained", "split_envs"]
-
-
-#: Yields after each step of all environments of a collector; returns the round's fragment.
-Stepping = Generator[None, None, Fragment]
+__all__ = ["Collector", "split_envs"]
 
 
 def split_envs(n_envs: int, n_collectors: int) -> list[range]:
@@ -52,19 +47,6 @@ def split_envs(n_envs: int, n_collectors: int) -> list[range]:
     size, extra = divmod(n_envs, n_collectors)
     starts = [i * size + min(i, extra) for i in range(n_collectors + 1)]
     return [range(*ends) for ends in pairwise(starts)]
-
-
-class Told(NamedTuple):
-    """What an environment answered to its last step, before it was reset."""
-
-    reward: float
-    terminated: bool
-    truncated: bool
-    info: Facts
-    obs: np.ndarray
-    #: Of its episode so far, in raw reward units and steps.
-    returned: float
-    length: int
 
 
 class Collector:
@@ -407,18 +389,6 @@ class Collector:
         with contextlib.ExitStack() as closing:
             for env in self.envs:
                 closing.callback(env.close)
-
-
-def drained(steps: Stepping, on_step: Callable[[], None] | None = None) -> Fragment:
-    """Step to the end of a round; return the fragment."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            fragment: Fragment = done.value
-            return fragment
-        if on_step is not None:
-            on_step()
 
 
 def _broken(answer: object, error: Exception) -> str:

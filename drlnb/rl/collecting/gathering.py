@@ -4,17 +4,36 @@ Observations that are to be normalised are so here, as they come: each environme
 statistics that were published with the policy, so how environments are split over collectors does not matter.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
 
+from drlnb.records.base import Facts
 from drlnb.records.errors import EnvError
+from drlnb.rl.fragments import Fragment
 from drlnb.rl.heads import Head
 from drlnb.rl.normalise import Moments, Running
 from drlnb.rl.rows import RowForm, fitting, normalised_rows
 
-__all__ = ["Run", "Sight", "last_observation"]
+__all__ = ["Run", "Sight", "Stepping", "Told", "drained", "last_observation"]
+
+#: Yields after each step of all environments of a collector; returns the round's fragment.
+Stepping = Generator[None, None, Fragment]
+
+
+class Told(NamedTuple):
+    """What an environment answered to its last step, before it was reset."""
+
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: Facts
+    obs: np.ndarray
+    #: Of its episode so far, in raw reward units and steps.
+    returned: float
+    length: int
 
 
 class Sight:
@@ -140,3 +159,15 @@ def last_observation(env: gymnasium.Env, obs: np.ndarray, info: Mapping[str, obj
             "without its own reset"
         )
     return fitting(last, obs.shape, obs.dtype)
+
+
+def drained(steps: Stepping, on_step: Callable[[], None] | None = None) -> Fragment:
+    """Step to the end of a round; return the fragment."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            fragment: Fragment = done.value
+            return fragment
+        if on_step is not None:
+            on_step()

@@ -19,7 +19,8 @@ from drlnb.rl.algorithms.learner import Learner
 from drlnb.rl.algorithms.registry import make_learner, make_replay, settings_of
 from drlnb.rl.algorithms.replay import Replay
 from drlnb.rl.checkpoints.trained import State, Trained, joined
-from drlnb.rl.collecting.collector import Collector, Stepping, Told, drained, split_envs
+from drlnb.rl.collecting.collector import Collector, split_envs
+from drlnb.rl.collecting.gathering import Stepping, Told, drained
 from drlnb.rl.fragments import Fragment
 
 __all__ = ["LocalLoop", "LocalResult", "train_local"]

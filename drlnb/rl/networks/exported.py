@@ -1,6 +1,6 @@
 """Copy a trained policy into a torch module of its own, for export and for other programs."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -115,6 +115,6 @@ class Policy(nn.Module):
             actions = torch.stack(choices, dim=1) + self.start
         return actions.to(self._dtype).reshape(-1, *self._shape)
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def load_state_dict(self, *args: object, **kwargs: object) -> NoReturn:
         """Refuse: nobody would act with it."""
         raise ConfigError("a model's policy is a copy: model.set_parameters(...) changes the model")

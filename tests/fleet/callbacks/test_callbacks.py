@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback
+from drlnb.fleet.callbacks.base import BaseCallback, CallbackList, as_callback, end_round
 from drlnb.fleet.callbacks.events import Evaluated, Written
 from drlnb.fleet.callbacks.stock import (
     CheckpointCallback,
@@ -72,7 +72,7 @@ def begun(callback, session=None):
 
 def rounds(callback, *steps):
     """Tell a callback of rounds that end at these steps; return its answers."""
-    return [callback.end_round({"time/total_timesteps": n}) for n in steps]
+    return [end_round(callback, {"time/total_timesteps": n}) for n in steps]
 
 
 def evaluated(mean, n_timesteps=100, version=2, deterministic=True):
