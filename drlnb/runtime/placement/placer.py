@@ -100,10 +100,11 @@ class DaskPlacer:
 
     def __init__(self, client: Client, machine: AnyMachine, listen: Callable[[Record], None]) -> None:
         self.client = client
-        #: Job -> what it runs; of those that are over, the results of its members, or its error if it raised.
+        #: Job -> what it runs; of those that are over, the results of its members.
         self.jobs: dict[str, Packed] = {}
         self.results: dict[str, list[object]] = {}
-        self.errors: dict[str, Exception] = {}
+        #: Job, and what a member raised in words -> the error.
+        self.errors: dict[tuple[str, str], Exception] = {}
         #: Slot -> its worker, as long as that lives.
         self.workers: dict[str, _Worker] = {}
         #: Slots that have ever been up.
@@ -263,8 +264,8 @@ class DaskPlacer:
         if gang.stopping:
             self._over(gang)
         elif outcome == RAISED and isinstance(value, Exception):
-            self.errors.setdefault(gang.job, value)
             reason = " ".join(f"rank {rank}: {type(value).__name__}: {value}".split())
+            self.errors[gang.job, reason] = value
             self.host.feed(words.GangMemberLost, **about, slot=gang.workers[rank].slot, reason=reason)
         elif [kind for kind, _ in gang.ended.values()] == [RETURNED] * len(gang.workers):
             del self._gangs[gang.name]
@@ -296,7 +297,8 @@ class DaskPlacer:
                 _LOG.warning(
                     "job %s: its member on slot %s does not stop, its worker is restarted", gang.job, worker.slot
                 )
-                await self.client.restart_workers([worker.address], timeout=_RESTART_S, raise_for_error=False)
+                with contextlib.suppress(KeyError, OSError, TimeoutError):  # it is gone meanwhile, or will be
+                    await self.client.restart_workers([worker.address], timeout=_RESTART_S, raise_for_error=False)
             else:
                 self._lost(worker.slot, "its member does not stop, and no nanny can restart its worker: restart it")
 

@@ -139,8 +139,12 @@ class Placing:
                 problems.append(f"job {name}: another one has this name")
             if job.n_slots > n:
                 problems.append(f"job {name} needs {job.n_slots} slots, the cluster has {n}")
+            folder = None if job.checkpoint is None else Path(job.checkpoint).resolve()
+            taken = {each.checkpoint: other for other, each in self._placer.jobs.items()}
+            taken |= {each.checkpoint: other for other, (_, each) in packed.items()}
+            if folder is not None and folder in taken:
+                problems.append(f"job {name}: its folder {folder} is that of job {taken[folder]}")
             try:
-                folder = None if job.checkpoint is None else Path(job.checkpoint).absolute()
                 packed[name] = job, Packed(pack_call(job.fn, (), {}), folder)
             except ConfigError as error:
                 problems.append(f"job {name}: {error}")
@@ -183,7 +187,7 @@ class Placing:
         """Keep a record; say what a user would not see otherwise, and note jobs that are over."""
         self._records.append(record)
         if isinstance(record, words.JobFailed):
-            self.failures[record.job] = self._placer.errors.get(record.job) or JobFailed(record.reason)
+            self.failures[record.job] = self._placer.errors.get((record.job, record.reason)) or JobFailed(record.reason)
         if isinstance(record, (words.GangBroken, words.JobFailed, words.JobPostponed)):
             _LOG.warning("job %s %s: %s", record.job, _WORDS[type(record)], record.reason)
         elif isinstance(record, words.SlotMasked):
