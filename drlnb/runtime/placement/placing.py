@@ -97,6 +97,8 @@ class Placing:
         )
         self._records: list[Record] = []
         self._open: set[str] = set()
+        #: Job -> what was said of it last.
+        self._said: dict[str, str] = {}
         self._changed = threading.Condition()
         self._n_submitted, self._is_closed = 0, False
         self.failures: dict[str, Exception] = {}
@@ -189,7 +191,10 @@ class Placing:
         if isinstance(record, words.JobFailed):
             self.failures[record.job] = self._placer.errors.get((record.job, record.reason)) or JobFailed(record.reason)
         if isinstance(record, (words.GangBroken, words.JobFailed, words.JobPostponed)):
-            _LOG.warning("job %s %s: %s", record.job, _WORDS[type(record)], record.reason)
+            said = f"job {record.job} {_WORDS[type(record)]}: {record.reason}"
+            if said != self._said.get(record.job):  # a planner may have a job wait time and again
+                _LOG.warning("%s", said)
+            self._said[record.job] = said
         elif isinstance(record, words.SlotMasked):
             _LOG.warning("slot %s is out of use until undrain(%r): %s", record.slot, record.slot, record.reason)
         if isinstance(record, (words.JobFailed, words.JobFinished)):

@@ -1,9 +1,12 @@
 """Gangs on real Dask workers that are killed: what is redone, who stops, which slots are used again, and when."""
 
+import contextlib
 import functools
 import os
+import time
 from statistics import median
 
+import psutil
 import pytest
 
 from drlnb.placement import Job
@@ -137,6 +140,36 @@ def test_a_member_that_ignores_its_stop_loses_its_worker_and_the_job_goes_on(mor
     assert str(jobs.failures["hangs"]) == "stopped by the user"
     with pytest.raises(RuntimeError, match="the placement is over"):
         jobs.submit(Job(where))
+
+
+def hears_first(m, folder):
+    """Raise as soon as the other member's process is gone: before Dask knows of it."""
+    pid = folder / "pid"
+    if m.attempt > 1:
+        return m.attempt
+    if m.rank == 0:
+        pid.with_suffix(".part").write_text(str(os.getpid()))
+        pid.with_suffix(".part").rename(pid)
+        return until_stopped(m)
+    wait_until(pid.is_file, "the other member", 30.0)
+    process = psutil.Process(int(pid.read_text()))
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.001)
+    raise ConnectionError("the other member has gone")
+
+
+@pytest.mark.slow
+def test_a_member_that_raises_since_another_one_died_fails_no_job(mortal, tmp_path):
+    """As a collective operation does, whose peer is gone: the lost slot is the cause, whoever is heard first."""
+    jobs = mortal(Job(functools.partial(hears_first, folder=tmp_path), 2))
+    heard(jobs, JobStarted, n=2)
+    wait_until((tmp_path / "pid").is_file, "the first member", 30.0)
+    kill(jobs, heard(jobs, StartGang)[0].slots[0])
+    assert jobs.wait(60.0)
+    assert (jobs.results, jobs.failures) == ({"job-0": [2, 2]}, {})
+    assert replays(jobs) is None
+    wait_until(lambda: len(jobs.slots) == N_WORKERS, "all slots")
 
 
 def ends_its_worker(m):
