@@ -75,6 +75,8 @@ class Job:
             problems.append(f"n_slots must be a whole number above 0, got {self.n_slots!r}")
         if not isinstance(self.work_s, (int, float)) or not 0.0 < self.work_s < math.inf:
             problems.append(f"work_s must be seconds above 0, got {self.work_s!r}")
+        if not isinstance(self.name, str):
+            problems.append(f"name must be text, got {self.name!r}")
         if problems:
             raise ConfigError(problems)
 
@@ -127,7 +129,7 @@ class Placing:
         Raises
         ------
         ConfigError
-            If its function cannot travel, its name is taken, or it needs more slots than there are.
+            If its function cannot travel, its name or folder is taken, or it needs more slots than there ever were.
         """
         return self._submit([job])[0]
 
@@ -136,7 +138,7 @@ class Placing:
         packed: dict[str, tuple[Job, Packed]] = {}
         problems = []
         for i, job in enumerate(jobs, self._n_submitted):
-            name, n = job.name or f"job-{i}", len(self.slots)
+            name, n = job.name or f"job-{i}", len(self._placer.known)
             if name in packed or name in self._placer.jobs:
                 problems.append(f"job {name}: another one has this name")
             if job.n_slots > n:
