@@ -66,7 +66,7 @@ def test_a_function_that_cannot_travel_is_refused_with_its_name(placing, tmp_pat
     assert "variable 'lock'" in text
     assert "job b needs 9 slots, the cluster has 4" in text
     assert "job c: another one has this name" in text
-    with pytest.raises(ConfigError, match="job y: its folder .*/a is that of job x"):
+    with pytest.raises(ConfigError, match=r"job y: its folder .*/a is that of job x"):
         placing(Job(where, checkpoint=tmp_path / "a", name="x"), Job(where, checkpoint=tmp_path / "a", name="y"))
 
 
