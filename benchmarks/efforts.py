@@ -140,7 +140,7 @@ class Placement:
     trace: str = option("", "CSV file of jobs (default: the sample that is part of the package)")
     windows: int = option(60, "windows of 64 jobs, as far as they share none", least=2)
     paths: int = option(6, "fault paths of each; more where there are fewer windows", least=1)
-    seed: int = option(0, "of rates and faults", least=0, most=2**31 - 1)
+    seed: int = option(0, "of rates and faults", least=0, most=2**31)
     quick: bool = option(False, "12 windows and 2 paths, a tenth of all else")
 
     @property
