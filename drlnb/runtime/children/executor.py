@@ -249,8 +249,10 @@ class ExecutorChild:
 
     def _ready(self, header: Plain, payload: memoryview) -> Model | None:
         """Return the task's model with its round open under this fence; None if its state is not here."""
-        version, staging = header["version"], (header["fence"], header["round"])
+        version, staging, made = header["version"], (header["fence"], header["round"]), header.get("parameters")
         model = self._restored(header, payload)
+        if made and model is not None and model.staging is not None and model.holds == made:
+            model.staging = staging  # it made them under a lease that was lost, and goes on with the round
         if model is None or not (model.is_at(version) or (model.version == version and model.staging == staging)):
             return None
         if model.staging != staging:

@@ -184,6 +184,63 @@ def test_a_round_that_is_lost_in_its_midst_begins_again_with_its_version(gang):
     assert_close(gang.published, gang.wanted(3))
 
 
+def test_the_lead_goes_on_from_the_steps_that_it_made_under_a_lost_lease(gang):
+    """It is asked for them under another fence, gives their parameters once more, and the round's loss is of all."""
+    gang.make_step()
+    gang.make_step()
+    asked, packed, gang.token = gang.n_asked, gang.packed, gang.token + 1
+    answer, gang.packed = gang.apply([], (), split=0, step=1, parameters=gang.key)
+    assert (answer["op"], answer["event"]["cosines"]) == ("applied", [])
+    assert gang.packed == packed, "no step was made"
+    gang.key = "2/apply"
+    assert gang.slots[0].child.models["r/fit"].holds == gang.key
+    gang.make_step()
+    learner = gang.slots[0].child.models["r/fit"].learner
+    losses = [float(loss) for loss in learner._losses]
+    metrics = gang.finish()
+    assert gang.n_asked == asked, "nobody needed the version's state"
+    assert (metrics["train/n_updates"], metrics["train/loss"]) == (3, pytest.approx(sum(losses) / 3))
+    assert len(losses) == 3
+    assert_close(gang.published, gang.wanted(3))
+
+
+@pytest.mark.parametrize("how", ["dropped", "a step further", "another lead", "finished"])
+def test_a_lead_that_does_not_have_those_steps_says_so(gang, how):
+    """Whatever it has instead: it is given the version, and the round begins again."""
+    gang.make_step()
+    key = gang.key
+    if how == "dropped":
+        gang.slots[0].child.models.drop("r/fit")
+    elif how == "another lead":
+        gang.share(1)  # the member holds these parameters, and nothing of the optimiser's
+        gang.slots.reverse()
+    else:
+        gang.make_step()
+        if how == "finished":
+            key = gang.key
+            gang.slots[0].ask("finish", gang.fence, round=gang.round, collectors=(-1,))
+    gang.token += 1
+    asked, gang.n_asked = gang.n_asked, 0
+    assert gang.answered(gang.apply, [], (), split=0, step=gang.step - 1, parameters=key)[0] == {"op": "behind"}
+    assert (asked, gang.n_asked) == (1, 1)
+    gang.step, gang.key = 0, ""
+    gang.make_round(3)
+    assert_close(gang.published, gang.wanted(3))
+
+
+def test_a_step_that_failed_half_way_is_nothing_to_go_on_from(gang, monkeypatch):
+    """What it left behind is no parameters of anybody, under this lease or the next."""
+    gang.make_step()
+    learner = gang.slots[0].child.models["r/fit"].learner
+    shares = [gang.answered(gang.share, k) for k in range(2)]
+    monkeypatch.setattr(learner.optimizer, "step", lambda: 1 / 0)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        gang.apply([part for _, part in shares], (80.0, 16.0))
+    gang.token += 1
+    assert gang.apply([part for _, part in shares], (80.0, 16.0))[0] == {"op": "need-state"}
+    assert gang.apply([], (), split=0, step=0, parameters=gang.key)[0] == {"op": "need-state"}
+
+
 def test_one_slot_goes_on_after_two_and_two_after_one(gang):
     """The parameters that the two had last are none of a round that one slot has made: nobody computes with them."""
     gang.make_round(2)

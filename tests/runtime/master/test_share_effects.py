@@ -82,6 +82,28 @@ def test_a_lead_without_a_share_is_told_of_which_version_the_step_is():
     assert (played.fed[1].key, played.fed[1].cosines) == ("3/9/made/4", (1.0, 0.5))
 
 
+def test_a_lead_that_is_behind_has_no_parameters_to_go_on_from():
+    """That is its answer: no lease is lost for it."""
+    played = Played({"op": "shared", "event": DONE}, {"op": "behind"})
+    made = {
+        "round": 3,
+        "split": 0,
+        "step": 19,
+        "keys": (),
+        "denominators": (),
+        "others": (),
+        "parameters": "3/8/made/2",
+    }
+
+    async def both():
+        await played.effects.compute(share(""))
+        await played.effects.apply(ApplyGradients(fence=FENCE, slot="n0/a", **made))
+
+    asyncio.run(both())
+    assert (played.fed[1].split, played.fed[1].key, played.fed[1].cosines) == (0, "", ())
+    assert not played.lost
+
+
 @pytest.mark.parametrize(("is_held", "fed"), [(True, ["ExecutorDied"]), (False, [])])
 def test_work_under_a_lease_that_is_over_is_no_death(is_held, fed):
     """A member that was late is still at work when the round is made, and its lease is given back."""
