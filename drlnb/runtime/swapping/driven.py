@@ -75,7 +75,7 @@ class Driven:
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:
         """Compute a gradient under the plan; where memory runs out, once more with everything swapped.
 
-        A step that is larger than the plan was made for swaps everything, and so do those after it, until the next command.
+        A step that is larger than the plan was made for swaps everything, and so do all until the next command.
         The gradient begins at zero; buffers and random numbers are put back, or statistics would count the batch twice.
         """
         if self.plan is not None and 0 < self._n_planned < n_samples:

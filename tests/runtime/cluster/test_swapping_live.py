@@ -97,7 +97,7 @@ def test_a_training_under_a_budget_learns_the_same(wide):
 
 @pytest.mark.slow
 def test_who_is_left_of_two_keeps_the_budget_with_all_of_a_minibatch(make_bench):
-    """Halves of a minibatch fit whole; when a member dies the other one makes all of it, at twice the bytes, at once."""
+    """Halves of a minibatch fit whole; when a member dies the other one makes all of it, at twice the bytes."""
     cloudpickle.register_pickle_by_value(swapped_net)
     bench = make_bench(n_slots=2)
     budget = OWN + 5 * ROW // 2
