@@ -239,12 +239,10 @@ class ExecutorChild:
             if state is not None:
                 model = model or self._model(task, header)
                 self.models.put(task, model)
-                model.sized(len(state))
+                model.sized(len(state), bare=header.get("bare", False))
                 self._make_room(task)
                 model.learner.restore(header["state"], state)
-                model.got("", header["version"])
-                model.staging = None
-                model.parts.clear()
+                model.restored(header["version"], bare=header.get("bare", False))
         return model
 
     def _ready(self, header: Plain, payload: memoryview) -> Model | None:

@@ -40,11 +40,12 @@ from drlnb.runtime.children.evaluated import evaluated
 from drlnb.runtime.children.shares.packed import sums_of
 from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
+from drlnb.runtime.ipc.training_state import OPTIMIZER
 
 __all__ = ["FitLearner", "as_bytes", "seed_all"]
 
 #: Keys of torch's random numbers among the saved tensors, and what is before the names of the others.
-_RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", "optimizer/", "group/"
+_RANDOM, _RANDOM_CUDA, _MODULE, _OPTIMIZER, _GROUP = "random", "random_cuda", "module/", OPTIMIZER, "group/"
 #: The same of the random numbers of Python and numpy, and of buffers that are no part of the module's state.
 _RANDOM_PYTHON, _RANDOM_NUMPY, _BUFFER = "random_python", "random_numpy", "buffer/"
 #: The part of a step that is all of it.

@@ -16,6 +16,7 @@ from drlnb.rl.networks.same_bits import one_thread
 from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
+from drlnb.runtime.ipc.training_state import without_optimizer
 from drlnb.runtime.protocol import fields_of
 from tests.runtime.fit.shared import plain_steps, written
 
@@ -76,7 +77,7 @@ class Gang:
         n = answer["event"]["n_bytes"]
         self.published, self.state, self.facts = payload[:n], payload[n:], answer["state"]
 
-    def share(self, k, *, with_state=False, n=None, chunk=0, **other):
+    def share(self, k, *, with_state=False, bare=False, n=None, chunk=0, **other):
         """Ask a slot for its share; its training state comes along if it asked for it before."""
         command = ComputeShare(
             fence=self.fence,
@@ -92,7 +93,8 @@ class Gang:
             lead="0",
             parameters=self.key,
         )
-        return self._ask(self.slots[k], "share", replace(command, **other), with_state, [self.packed] * bool(self.key))
+        parts = [self.packed] * bool(self.key)
+        return self._ask(self.slots[k], "share", replace(command, **other), with_state, parts, bare=bare)
 
     def apply(self, parts, denominators, *, with_state=False, **other):
         command = ApplyGradients(
@@ -253,6 +255,43 @@ def test_one_slot_goes_on_after_two_and_two_after_one(gang):
     gang.make_round(1)
     assert gang.n_asked == 1
     assert_close(gang.published, gang.wanted(4))
+
+
+def bare(gang):
+    """Return a gang whose master sends members the training state without the optimiser's part, and its whole."""
+    gang.make_round(2)  # Adam has its moments
+    gang.key, whole = "", (gang.facts, gang.state)
+    gang.facts, gang.state = without_optimizer(gang.facts, gang.state)
+    gang.slots[1].child.models.drop("r/fit")
+    return whole
+
+
+def test_a_member_gets_and_keeps_nothing_of_the_optimiser(gang):
+    """A third of the bytes with Adam; its gradient is the same, also for a second share of the same version."""
+    facts, state = bare(gang)
+    _, wanted = gang.answered(gang.share, 1)  # what a whole one computes
+    gang.slots[1].child.models.drop("r/fit")
+    answer, part = gang.share(1, with_state=True, bare=True)
+    assert (answer["op"], part) == ("shared", wanted)
+    learner = gang.slots[1].child.models["r/fit"].learner
+    assert not learner.optimizer.state
+    assert len(state) - len(gang.state) > 2 * sum(each.nbytes for each in learner.module.parameters())
+    answer, part = gang.share(1, bare=True)
+    assert (answer["op"], part) == ("shared", wanted)
+    assert facts["n_steps"] == learner.n_steps == 2
+
+
+def test_a_member_without_the_optimisers_state_makes_no_step(gang):
+    """As a lead, or alone, it asks for all of it."""
+    whole = bare(gang)
+    gang.share(1, with_state=True, bare=True)
+    gang.slots.reverse()
+    shares = [gang.answered(gang.share, k) for k in range(2)]
+    denominators = [answer["event"]["denominator"] for answer, _ in shares]
+    parts = [part for _, part in shares]
+    assert gang.apply(parts, denominators)[0] == {"op": "need-state"}
+    gang.facts, gang.state = whole
+    assert gang.answered(gang.apply, parts, denominators)[0]["op"] == "applied"
 
 
 def test_parameters_that_nobody_has_any_more_are_asked_for(gang):

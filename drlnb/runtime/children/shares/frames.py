@@ -54,7 +54,7 @@ class Shares:
     def compute(self, header: Plain, payload: memoryview) -> Reply:
         """Compute the gradient of a share."""
         command, model = read(ComputeShare, header), self._restored(header, payload)
-        if model is None or not (command.parameters or model.is_at(command.version)):
+        if model is None or not (command.parameters or model.has_parameters(command.version)):
             return {"op": "need-state"}, []
         learner, n_moved = model.learner, moved_bytes(header)
         assert isinstance(learner, FitLearner)
