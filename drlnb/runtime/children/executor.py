@@ -239,10 +239,11 @@ class ExecutorChild:
             if state is not None:
                 model = model or self._model(task, header)
                 self.models.put(task, model)
-                model.sized(len(state), bare=header.get("bare", False))
+                bare = header.get("bare", False)
+                model.sized(len(state), bare=bare)
                 self._make_room(task)
                 model.learner.restore(header["state"], state)
-                model.restored(header["version"], bare=header.get("bare", False))
+                model.restored(header["version"], bare=bare)
         return model
 
     def _ready(self, header: Plain, payload: memoryview) -> Model | None:

@@ -36,9 +36,7 @@ class ShareEffects:
         self._round = {name: getattr(command, name) for name in ("version", "after_timesteps", "settings")}
         async with self._slot.in_order[command.slot]:
             key = f"{command.round}/{command.split}/{command.first}/{command.fence.token}"
-            more: Plain = {"key": key, "to": [m.slots.get(command.lead, "")]}
-            more |= {"needs": [*filter(None, [command.parameters])]}
-            more["bare"] = command.slot != command.lead  # it makes no step
+            more = {"key": key, "to": [m.slots.get(command.lead, "")], "needs": [*filter(None, [command.parameters])]}
             reply = await self._slot.with_state("share", command, b"", more, command.settings)
             if _says(reply, "need-parameters") and not _is_of(command.parameters, command.round):
                 # A former round's are those of the version.

@@ -170,9 +170,9 @@ class SlotEffects:
         reply = await self._compute(op, command, payload, **more, n_state=0)
         if reply is not None and reply["op"] == "need-state":
             facts, state = self.m.committed.facts, self.m.committed.state
-            if more.get("bare"):
+            if bare := getattr(command, "lead", command.slot) != command.slot:  # it makes no step
                 facts, state = without_optimizer(facts, state)
-            more |= {"n_state": len(state), "state": dict(facts), "spec": self.m.spec_plain}
+            more |= {"n_state": len(state), "state": dict(facts), "spec": self.m.spec_plain, "bare": bare}
             reply = await self._compute(op, command, payload, state, **more)
         return reply
 
