@@ -2,6 +2,7 @@
 
 import json
 from itertools import accumulate
+from operator import itemgetter
 
 from drlnb.records.base import Facts
 from drlnb.runtime.protocol import Payload
@@ -24,7 +25,7 @@ def without_optimizer(facts: Facts, state: Payload) -> tuple[Facts, bytes]:
     view = memoryview(state).cast("B")
     first = 8 + int.from_bytes(view[:8], "little")
     kept = {name: about for name, about in json.loads(bytes(view[8:first])).items() if not name.startswith(OPTIMIZER)}
-    parts = [view[first + start : first + stop] for start, stop in (about["data_offsets"] for about in kept.values())]
+    parts = [view[first + start : first + stop] for start, stop in map(itemgetter("data_offsets"), kept.values())]
     ends = [0, *accumulate(map(len, parts))]
     named = {name: {**kept[name], "data_offsets": ends[i : i + 2]} for i, name in enumerate(kept)}
     head = json.dumps(named).encode()
