@@ -37,7 +37,7 @@ from drlnb.rl.pickled import named
 from drlnb.runtime.children.ambient import ambient, put_back
 from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of, n_samples_of, on_device
 from drlnb.runtime.children.evaluated import evaluated
-from drlnb.runtime.children.shares.packed import sums_of
+from drlnb.runtime.children.shares.packed import sums_of, switch, switches_of
 from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
 from drlnb.runtime.ipc.training_state import OPTIMIZER
@@ -331,6 +331,7 @@ class FitLearner:
             groups.append({name: value for name, value in group.items() if not isinstance(value, Tensor)})
         beside = [*python, *(value.item() for value in of_others)]
         facts = {"n_steps": self.n_steps, "groups": groups, "numbers": numbers, "random": beside}
+        facts |= {"switches": switches_of(self.module)}
         self._saved = facts, as_bytes(tensors)
         return self._saved
 
@@ -349,7 +350,8 @@ class FitLearner:
             If it was that of another module, or of another kind of optimiser.
         """
         tensors = safetensors.torch.load(buffer.tobytes())
-        n_steps, saved_groups, numbers, (normal, *beside) = itemgetter("n_steps", "groups", "numbers", "random")(meta)
+        names = ("n_steps", "groups", "numbers", "switches", "random")
+        n_steps, saved_groups, numbers, switches, (normal, *beside) = itemgetter(*names)(meta)
         kept = {**numbers, **_below(_OPTIMIZER, tensors)}
         rows: dict[int, dict[str, object]] = {}
         for key, value in kept.items():
@@ -362,6 +364,7 @@ class FitLearner:
         told(what, self.optimizer.load_state_dict, optimizer)
         for name, passing in self._passing().items():
             passing.copy_(tensors[_BUFFER + name])
+        switch(self.module, switches)
         with self.own():
             torch.set_rng_state(tensors[_RANDOM])
             random.setstate((random.getstate()[0], tuple(tensors[_RANDOM_PYTHON].tolist()), normal))

@@ -281,6 +281,37 @@ def test_a_member_gets_and_keeps_nothing_of_the_optimiser(gang):
     assert facts["n_steps"] == learner.n_steps == 2
 
 
+def test_what_a_hook_of_the_optimiser_switches_is_followed_by_all_and_saved(gang):
+    """A part that goes into evaluation mode at the second step, and a parameter that is trained from then on."""
+    frozen, steps = "2.bias", []
+    for slot in gang.slots:
+        gang.answered(gang.share, gang.slots.index(slot))
+        slot.child.models["r/fit"].learner.module.get_parameter(frozen).requires_grad_(False)
+    lead, member = (slot.child.models["r/fit"].learner for slot in gang.slots)
+
+    def switch(*_):
+        steps.append(1)
+        if len(steps) == 2:
+            lead.module[1].eval()
+            lead.module.get_parameter(frozen).requires_grad_(True)
+
+    lead.optimizer.register_step_post_hook(switch)
+    gang.make_step()
+    gang.share(1)
+    assert (member.module[1].training, member.module.get_parameter(frozen).requires_grad) == (True, False)
+    gang.make_step()
+    gang.share(1)
+    assert (member.module[1].training, member.module.get_parameter(frozen).requires_grad) == (False, True)
+    assert (member.module.training, member.module[0].training) == (True, True)
+    gang.make_step()
+    gang.finish()
+    gang.slots[1].child.models.drop("r/fit")
+    gang.key = ""
+    gang.answered(gang.share, 1)
+    module = gang.slots[1].child.models["r/fit"].learner.module
+    assert (module[1].training, module[0].training, module.get_parameter(frozen).requires_grad) == (False, True, True)
+
+
 def test_a_member_without_the_optimisers_state_makes_no_step(gang):
     """As a lead, or alone, it asks for all of it."""
     whole = bare(gang)
