@@ -26,12 +26,12 @@ from drlnb.fleet.training import Training
 from drlnb.records.columns import batching
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
-from drlnb.records.round import ExecutorDied, LeaseLost
+from drlnb.records.round import ComputeGradient, ExecutorDied, LeaseLost
 from drlnb.rl.networks.same_bits import one_thread
 from drlnb.sim.batching.play import simulate_batching
 from drlnb.sim.batching.traces import Contention
 
-__all__ = ["Split", "fit_killed", "fit_simulated", "fit_unequal", "furthest", "reached_s", "splits_of"]
+__all__ = ["Split", "fit_killed", "fit_simulated", "fit_unequal", "furthest", "made_again", "reached_s", "splits_of"]
 
 #: Samples per second of the two members: the second one is four times as slow.
 _SPEEDS_HZ = (2500.0, 625.0)
@@ -63,8 +63,9 @@ class _Shared(NamedTuple):
     began_t: float
     splits: tuple[Split, ...]
     whole_s: float
-    #: Leases that it lost.
+    #: Leases that it lost, and steps that were made once more.
     n_lost: int
+    n_again: int
     #: Its final parameters, as the file holds them.
     parameters: bytes
 
@@ -81,12 +82,23 @@ def splits_of(journal: Journal) -> tuple[float, tuple[Split, ...]]:
     closed = {each.split: each.duration_s for each in stream.of(batching.SplitClosed)}
     made = []
     for t, applied in stream.timed(batching.GradientsApplied):
+        if not applied.split:
+            continue  # nothing was made
         of_split = shares[applied.split].values()
         divisor = sum(share.denominator for share in of_split)
         loss = sum(share.loss * share.denominator for share in of_split) / divisor
         made.append(Split(duration_s=closed[applied.split], made_t=t, loss=loss))
     (began_t, _), *_ = stream.timed(batching.SplitPlanned)
     return began_t, tuple(made)
+
+
+def made_again(journal: Journal) -> int:
+    """Return how many shared steps of a training were of no use: made once more, or their round by one slot alone."""
+    stream = round_stream(journal)
+    orders = {order.split: order for order in stream.of(batching.ApplyGradients)}
+    made = [orders[applied.split] for applied in stream.of(batching.GradientsApplied) if applied.split]
+    alone = {order.round for order in stream.of(ComputeGradient)}
+    return len(made) - len({order.step for order in made if order.round not in alone})
 
 
 def reached_s(began_t: float, splits: Sequence[Split], least: float) -> float:
@@ -130,7 +142,8 @@ def _ended(run: Training, began: float) -> _Shared:
     began_t, splits = splits_of(journal)
     n_lost = len(round_stream(journal).of(LeaseLost, ExecutorDied))
     made = parameters(run.out, "fit")
-    return _Shared(began_t=began_t, splits=splits, whole_s=whole_s, n_lost=n_lost, parameters=made)
+    n_again = made_again(journal)
+    return _Shared(began_t, splits, whole_s, n_lost=n_lost, n_again=n_again, parameters=made)
 
 
 def _plain(n_steps: int) -> tuple[Mapping[str, torch.Tensor], list[float]]:
@@ -254,6 +267,8 @@ def killed_rows(
     title = f"seconds from the call to the end of {n_steps} steps, a member killed in the midst of one"
     mine, base = ([each.whole_s for each in found[name]] for name in ("killed", "spared"))
     yield Row("m11-whole", title, against="nobody killed", origin="emulated", **pair_up(mine, base))
+    title = f"steps made again of {n_steps}, beside the one that was under way, a member killed"
+    yield Row("m11-again", title, [float(each.n_again) for each in found["killed"]], "", origin="emulated")
     off = max(furthest(each.parameters, wanted) for each in found["killed"])
     title = f"largest difference of a parameter to a plain loop's after {n_steps} steps (float64), a member killed"
     yield Row("m11-same", title, [off], "", bar=Bar("value", _KILL_SAME), origin="emulated")

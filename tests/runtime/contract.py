@@ -7,18 +7,31 @@ comes beside them is kept, too: the test compares everything that the two driver
 import os
 import signal
 
-from drlnb.planning.round.state import ROUND_DEFAULTS
+from drlnb.planning.round.state import RING, ROUND_DEFAULTS
 from drlnb.planning.swapping import SwapPlan, facts
 from drlnb.records import round as words
-from drlnb.records.columns import distribution, swapping, warmup
+from drlnb.records.columns import batching, distribution, swapping, warmup
 
-__all__ = ["GONE", "RelayDies", "Scripted", "answers", "install", "install_death", "reached"]
+__all__ = [
+    "FIT",
+    "GONE",
+    "JoinsRound",
+    "RelayDies",
+    "Scripted",
+    "SharesSteps",
+    "answers",
+    "install",
+    "install_death",
+    "reached",
+]
 
 #: A host that is no node any more.
 GONE = "gone"
 N_COLLECTORS = 3
 #: What a gradient step may use.
 BUDGET = 1 << 40
+#: Supervised work: three steps of 16 samples, two slots.
+FIT = {"n_learners": 2, "n_samples": 48, "batch_size": 16, "total_timesteps": 3}
 
 
 def install():
@@ -55,8 +68,14 @@ class Scripted:
         self._missing = []
         self._out = []
         # what the events have brought
-        self.nodes, self.fence, self.slot, self.n_bytes, self.made = (), None, "", 0, ""
+        self.nodes, self.fence, self.slot, self.slots, self.n_bytes, self.made = (), None, "", (), 0, ""
+        self.shares, self.parameters = {}, ""
         self.fragments, self.profile = {}, {}
+
+    @property
+    def state(self):
+        """Return what has its configuration."""
+        return self
 
     def snapshot(self):
         """Have no state that anybody goes on from."""
@@ -65,11 +84,19 @@ class Scripted:
     def check(self):
         """Have no invariants."""
 
+    def _step(self, event):
+        """Note what a step that slots share has brought."""
+        if isinstance(event, batching.ShareComputed):
+            self.shares[event.first] = (event.key, event.denominator)
+        elif isinstance(event, batching.GradientsApplied):
+            self.parameters = event.key
+
     def handle(self, event):
+        self._step(event)
         if isinstance(event, words.PlacementReceived):
             self.nodes = event.collector_nodes
         elif isinstance(event, words.LeaseReceived):
-            self.fence, self.slot = event.fence, event.slots[0]
+            self.fence, self.slots, self.slot = event.fence, event.slots, event.slots[0]
         elif isinstance(event, words.ParametersReady):
             self.n_bytes, self.made = event.n_bytes, event.key
         elif isinstance(event, swapping.SwapProfileTaken):
@@ -147,7 +174,7 @@ class Scripted:
         self._out.append(
             words.CommitParameters(version=round_ + 1, round=round_, fence=self.fence, key=self.made),
         )
-        self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=(0.0,)))
+        self._out.append(words.ReturnLease(fence=self.fence, clean=True, computed_s=(0.0,) * len(self.slots)))
         return [("ParametersCommitted",), ("LeaseClosed",)]
 
     def _send(self, version, *hosts, source=""):
@@ -163,6 +190,76 @@ class Scripted:
             for i, node in enumerate(self.nodes)
         ]
         return [("ExperienceArrived", i, version) for i in range(N_COLLECTORS)]
+
+
+class SharesSteps(Scripted):
+    """Has two slots share steps of supervised work, the lead go on from the last one, or from one that it has not."""
+
+    def _script(self):
+        self._out.append(words.RequestSlot(request_id="a/1/0-1", round=0))
+        yield [("PlacementReceived",), ("LeaseReceived",)]
+        self._out.append(words.InitialiseParameters(fence=self.fence, slot=self.slot))
+        yield [("ParametersReady",)]
+        yield self._commit(0)
+        self._out.append(words.RequestSlot(request_id="a/1/1-2", round=1, n_slots=2, n_least=2))
+        yield [("LeaseReceived",)]
+        lead, other = self.slots
+        for step in range(2):
+            split, self.shares = step + 1, {}
+            for slot, first, n in ((lead, 0, 10), (other, 10, 6)):
+                sizes = {"split": split, "step": step, "first": first, "n": n, "chunk": 4}
+                of_round = {"round": 1, "version": 1, "after_timesteps": 3, "parameters": self.parameters}
+                self._out.append(
+                    batching.ComputeShare(fence=self.fence, slot=slot, **sizes, **of_round, lead=lead)
+                )  # fmt: skip
+            yield [("ShareComputed", split, 0, 10), ("ShareComputed", split, 10, 6)]
+            self._out.append(batching.CutShare(fence=self.fence, slot=other, split=split))  # it is done: nothing comes
+            yield self._apply(split, step)
+        made, n_steps = self.parameters, 2
+        for parameters in (made, "1/7/made/1"):
+            yield self._apply(0, n_steps - 1, bool(parameters == made), parameters)
+        self._out.append(words.FinishRound(round=1, fence=self.fence, slot=lead, collectors=(RING,)))
+        yield [("ParametersReady",)]
+        yield self._commit(1)
+        self._out.append(words.EndTask(state="done", reason="the script is over"))
+
+    def _apply(self, split, step, is_there=True, parameters=""):
+        keys, denominators = zip(*[self.shares[first] for first in sorted(self.shares)], strict=True)
+        self._out.append(
+            batching.ApplyGradients(
+                fence=self.fence, slot=self.slot, round=1, split=split, step=step, keys=keys if split else (),
+                denominators=denominators if split else (), others=self.slots[1:], parameters=parameters,
+            )
+        )  # fmt: skip
+        return [("GradientsApplied", split, is_there)]
+
+
+class JoinsRound(Scripted):
+    """Has two slots compute each minibatch of a round together."""
+
+    def _script(self):
+        start = super()._script()
+        for _ in range(4):  # lease, first parameters, their commit, the collectors' starts
+            yield next(start)
+        node = self.nodes[0]  # there is one
+        self._out.append(self._send(1, node))
+        yield [("HostCompleted", node, 1)]
+        yield self._wake(1)
+        self._out.append(words.RequestSlot(request_id="a/1/1-2", round=1, n_slots=2, n_least=2))
+        yield [("LeaseReceived",)]
+        work = {"round": 1, "version": 1, "after_timesteps": 96, "fence": self.fence}
+        batches = sorted(self.fragments.items())
+        self._out += [words.ComputeGradient(**work, slot=self.slot, collector=i, key=key) for i, key in batches]
+        yield [("GradientComputed", i) for i, _ in batches]
+        collectors, keys = zip(*batches, strict=True)
+        gang = {"members": self.slots, "sizes": (64, 32)}
+        self._out.append(batching.JoinRound(**work, **gang, slot=self.slots[1], keys=keys, collectors=collectors))
+        self._out.append(
+            words.FinishRound(round=1, fence=self.fence, slot=self.slot, collectors=collectors, **gang)
+        )  # fmt: skip
+        yield [("RoundJoined", 1), ("ParametersReady",)]
+        yield self._commit(1)
+        self._out.append(words.EndTask(state="done", reason="the script is over"))
 
 
 class RelayDies(Scripted):
@@ -195,6 +292,9 @@ _FIELDS = {
     "SwapStepMeasured": ("plan_key",),
     "SwapPlanFound": ("memory_budget_bytes",),
     "GradientComputed": ("collector",),
+    "ShareComputed": ("split", "first", "n_done"),
+    "GradientsApplied": ("split", "key"),
+    "RoundJoined": ("round",),
     "CheckpointWritten": ("failure",),
     "EvaluationFinished": ("failure",),
 }
@@ -202,7 +302,8 @@ _FIELDS = {
 
 def _answer(event):
     name = type(event).__name__
-    return (name, *[getattr(event, field) for field in _FIELDS.get(name, ())])
+    said = [getattr(event, field) for field in _FIELDS.get(name, ())]
+    return (name, *[bool(value) if name == "GradientsApplied" and type(value) is str else value for value in said])
 
 
 def answers(stream, nodes):

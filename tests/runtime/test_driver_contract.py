@@ -14,13 +14,13 @@ from drlnb.sim.training import attempt
 from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.nodes import NodesSide
 from tests.runtime import contract, swapped_net
-from tests.runtime.contract import GONE, RelayDies, Scripted, answers, reached
+from tests.runtime.contract import GONE, JoinsRound, RelayDies, Scripted, SharesSteps, answers, reached
 
 
-def _play(monkeypatch, script):
+def _play(monkeypatch, script, **more):
     """Return the journal of a script in the simulator."""
     monkeypatch.setattr(attempt, "RoundMachine", script)
-    shape = {"n_slots": 1, "n_rounds": 1, "n_collectors": 3, "n_nodes": 3, "hold": "round"}
+    shape = {"n_slots": 1, "n_rounds": 1, "n_collectors": 3, "n_nodes": 3, "hold": "round", **more}
     _, (task,) = run_tasks([0], seed=0, costs=Costs(), **shape)
     assert task.end is not None, "the script came to its end"
     (stream,) = task.streams
@@ -79,6 +79,29 @@ def test_both_drivers_answer_alike(make_bench, simulated):
     completed = stream.of(HostCompleted)
     assert all(event.n_bytes > 0 and event.publish_s > 0.0 for event in completed)
     assert {event.version for event in stream.of(words.ExperienceArrived)} == {1, 2}, "the parameters are everywhere"
+
+
+#: Two slots, and one node: what the scripts of gangs need.
+GANG = {"n_slots": 2, "n_nodes": 1}
+
+
+@pytest.fixture
+def gangs(monkeypatch):
+    """Return the journals of the scripts of gangs in the simulator."""
+    fit = {"n_collectors": 0, "config": {"n_envs": 0, "n_collectors": 0, "n_steps": 3, **contract.FIT}}
+    return _play(monkeypatch, SharesSteps, **GANG, **fit), _play(monkeypatch, JoinsRound, **GANG)
+
+
+def test_the_scripts_of_gangs_in_the_simulator(gangs):
+    """Each share is computed, each step made; the lead goes on from what it made, and from nothing else."""
+    shared, joined = [answers(stream, ("n0",)) for stream in gangs]
+    assert [row[1:] for row in shared if row[0] == "ShareComputed"] == [
+        ("1", "0", "10"), ("1", "10", "6"), ("2", "0", "10"), ("2", "10", "6"),
+    ]  # fmt: skip
+    assert [row[1:] for row in shared if row[0] == "GradientsApplied"] == [
+        ("0", "False"), ("0", "True"), ("1", "True"), ("2", "True"),
+    ]  # fmt: skip
+    assert [row for row in joined if row[0] == "RoundJoined"] == [("RoundJoined", "1")]
 
 
 #: A host that dies with the bytes in its hands is named; the one behind it is reported as cut off by it.

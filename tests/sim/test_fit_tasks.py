@@ -96,6 +96,39 @@ def test_two_gangs_share_two_slots_and_each_step():
     assert replay(pool.host.stream).difference is None
 
 
+@pytest.mark.parametrize("dead", ["n0/slot0", "n0/slot1"])
+def test_a_slot_that_dies_in_the_midst_of_a_round_costs_a_step_or_its_round(dead):
+    """In the third step of the second round: the other slot makes that one and the rest, or, as no lead, all of it."""
+    data = {"n_learners": 2, "n_samples": 8, "batch_size": 8, "planners": {"hold": "last"}}
+    clock = Clock()
+    pool = Pool(clock, slots={"n0/slot0": "n0", "n0/slot1": "n0"}, nodes=("n0",), settings=LeasingSettings())
+    work = Workload(Costs(compute_s=1.0, service_cv=0.0), seed=1, task=0, n_collectors=0)
+    task = Task(clock, pool, work, config={"task": "sim0", **FIT, **data}, node="n0", validate=True)
+    feed = task.host.feed
+
+    def watched(kind, **values):
+        out = feed(kind, **values)
+        if kind is batching.GradientsApplied and values["split"] == 12:
+            clock.after(0.0, pool.lose_slot, dead)
+        return out
+
+    task.host.feed = watched
+    task.open()
+    clock.run()
+    (stream,) = task.streams
+    assert stream.records[-1] == words.EndTask.match(state="done")
+    assert len({row.fence for row in stream.of(words.ExecutorDied, words.LeaseLost)}) == 1
+    steps = [order.step for order in stream.of(batching.ApplyGradients) if order.round == 2 and order.split]
+    asked = [(order.step, order.parameters) for order in stream.of(batching.ApplyGradients) if not order.split]
+    if dead == "n0/slot1":
+        assert (asked, steps) == ([(11, "p/sim0/12")], list(range(10, 20)))
+    else:
+        assert (asked, steps) == ([], [10, 11]), "one slot alone makes its round without shares"
+        assert stream.of(words.ComputeGradient)[0].after_timesteps == 20
+    assert [row.n_timesteps for row in stream.of(words.MetricsRecorded)] == [10, 20, 30, 40, 45]
+    assert replay(stream).difference is None
+
+
 def test_the_work_of_shared_steps_is_in_the_picture_of_leases():
     """Seconds that slots computed are those of all shares, and of what was made of them."""
     data = {"n_learners": 2, "n_samples": 36, "batch_size": 8}

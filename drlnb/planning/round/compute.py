@@ -5,7 +5,7 @@ from drlnb.planning.round.boundary import boundary, emulated_scalars
 from drlnb.planning.round.holding import ask_for_slot, consider, send_batches, work
 from drlnb.planning.round.learners import computed, deal, joined, observe, planned
 from drlnb.planning.round.moves import drop, end, enter
-from drlnb.planning.round.splits import begin_splits, scalars, step_made, void_splits
+from drlnb.planning.round.splits import begin_splits, forget_steps, scalars, step_made, void_splits
 from drlnb.planning.round.state import RING, RoundState
 from drlnb.records import round as words
 from drlnb.records.columns import batching, leasing
@@ -23,7 +23,9 @@ def lease_received(state: RoundState, event: words.LeaseReceived, out: Out) -> N
     hold = state.hold
     hold.granted(event.fence, event.slots, event.waited_s, demand=event.demand, t=event.t)
     state.progress.granted(event.t, waited_s=event.waited_s, resident=event.resident)
-    if state.n_bytes and state.shares_steps and len(hold.slots) > 1:
+    if hold.lead != state.splits.gather.lead:
+        forget_steps(state)
+    if state.n_bytes and state.shares_steps and (len(hold.slots) > 1 or state.splits.n_made):
         begin_splits(state, out)
     elif state.n_bytes:
         state.splits.parameters, state.splits.sums = "", {}  # one slot makes its steps alone
@@ -161,6 +163,8 @@ def executor_died(state: RoundState, event: words.ExecutorDied, out: Out) -> Non
     if state.n_executor_deaths >= state.config["max_executor_deaths"]:
         end(state, "failed", f"the executor died {state.n_executor_deaths} times in one round: {event.reason}", out)
         return
+    if event.slot == state.hold.lead:
+        forget_steps(state)
     fence, computed_s = state.hold.returned()
     out.append(words.ReturnLease(fence=fence, clean=False, computed_s=computed_s))
     _void(state, f"executor of {event.slot} died: {event.reason}", out)
@@ -171,7 +175,7 @@ def _void(state: RoundState, reason: str, out: Out) -> None:
     void_splits(state)
     state.worked.clear()  # who was lost was not slow
     state.progress.ended(state.t)
-    if not state.hold.done:
+    if not (state.hold.done or state.splits.n_made):
         state.progress.update_s = 0.0
     ask_for_slot(state, reason, out)
 

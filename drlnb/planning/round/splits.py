@@ -1,7 +1,8 @@
 """Share the steps of supervised work among the slots of a lease: the batch of each step is split anew.
 
 One step: shares to the members, their gradients to the lead's node, the step there, its parameters to the members.
-What was made under a lease that is lost is void: the round is computed anew from the version that was committed.
+Of a lease that is lost the steps stay that were made, as long as the slot that made them has them still: the next
+lease goes on after them if that slot is its lead.  Else the round begins again with the version that was committed.
 """
 
 import math
@@ -19,7 +20,7 @@ from drlnb.records.base import Row
 from drlnb.records.columns import batching
 from drlnb.records.common import DeadlinePassed, SetDeadline
 
-__all__ = ["begin_splits", "scalars", "share_computed", "shares_late", "step_made", "void_splits"]
+__all__ = ["begin_splits", "forget_steps", "scalars", "share_computed", "shares_late", "step_made", "void_splits"]
 
 #: Names of a split's deadlines: of those that are late, and of what they return that were cut.
 _LATE, _CUT = "split", "cut"
@@ -28,21 +29,32 @@ _CHUNKS = 16
 
 
 def begin_splits(state: RoundState, out: Out) -> None:
-    """Begin the round's first step, from the parameters of the version."""
-    state.hold.to_send()
+    """Begin the round's first step, from the parameters of the version; or ask the lead for the steps it has made."""
+    hold, splits = state.hold, state.splits
+    hold.to_send()
     say_swap(state, out)
     enter(state, "computing", out)
-    state.splits.gather.late.clear()  # who was late under a former lease has ended, or its slot would not be lent
-    state.splits.n_made = 0
-    state.splits.sums = {}
+    splits.gather.late.clear()  # who was late under a former lease has ended, or its slot would not be lent
+    if splits.n_made:
+        _apply(state, out, split=0, step=_step(state) - 1, parameters=splits.parameters)
+        return
+    splits.sums = {}
     _next_step(state, out)
 
 
 def void_splits(state: RoundState) -> None:
-    """Forget what was made of the round's steps: the next lease begins with the version again."""
+    """Give up the step that is being made: the next lease begins with it, or with the version again."""
     state.splits.gather.void()
     state.splits.answers.clear()
-    state.splits.parameters = ""
+    if not state.splits.n_made:
+        state.splits.parameters = ""
+
+
+def forget_steps(state: RoundState) -> None:
+    """Begin the round's steps with the version again: nobody has those that were made."""
+    if state.splits.n_made:
+        state.splits.n_made, state.splits.parameters, state.splits.sums = 0, "", {}
+        state.progress.update_s = 0.0
 
 
 # ---------------------------------------------------------------------- one step
@@ -54,7 +66,8 @@ def _step(state: RoundState) -> int:
 def _next_step(state: RoundState, out: Out) -> None:
     """Begin a step: its batch is shared at once."""
     splits = state.splits
-    splits.left, splits.used, splits.step_s = [Part("", 0, _n_samples(state, _step(state)))], [], 0.0
+    splits.left, splits.used = [Part("", 0, _n_samples(state, _step(state)))], []
+    splits.step_s = splits.wait_s = 0.0
     _next_split(state, out)
 
 
@@ -161,8 +174,7 @@ def _close(state: RoundState, out: Out) -> None:
     assert hold.fence is not None
     duration_s = splits.duration_s = state.t - gather.began_t
     waits_s = [state.t - splits.answers[slot].t for slot in gather.answers]
-    n_moved = sum(part.n for part in gather.left)
-    n_lost = gather.n_units - gather.n_used - n_moved
+    wait_s = sum(waits_s) / len(waits_s)
     out.append(
         batching.SplitClosed(
             round=state.round,
@@ -170,14 +182,14 @@ def _close(state: RoundState, out: Out) -> None:
             n_used=gather.n_used,
             lost=dict(gather.lost),
             duration_s=duration_s,
-            wait_s=sum(waits_s) / len(waits_s),
+            wait_s=wait_s,
             cause=gather.cause,
-            n_moved=n_moved,
+            n_moved=sum(part.n for part in gather.left),
         )
     )
     state.progress.update_s += duration_s
     splits.step_s += duration_s
-    _add(splits.sums, wait_s=sum(waits_s) / len(waits_s), n_used=gather.n_used, n_lost=n_lost)
+    splits.wait_s += wait_s
     splits.used += [splits.answers[slot] for slot in _used(state)]
     splits.left += [Part("", splits.base + part.first, part.n) for part in gather.left]
     if splits.left:
@@ -185,16 +197,24 @@ def _close(state: RoundState, out: Out) -> None:
         _next_split(state, out)
         return
     splits.used.sort(key=lambda event: event.first)
+    _apply(state, out, split=gather.split, step=_step(state))
+
+
+def _apply(state: RoundState, out: Out, *, split: int, step: int, parameters: str = "") -> None:
+    """Have the lead make a step of the gradients that are used, or go on from parameters that it has made."""
+    hold, used = state.hold, state.splits.used if split else []
+    assert hold.fence is not None
     out.append(
         batching.ApplyGradients(
             fence=hold.fence,
             slot=hold.lead,
             round=state.round,
-            split=gather.split,
-            step=_step(state),
-            keys=tuple([event.key for event in splits.used]),
-            denominators=tuple([event.denominator for event in splits.used]),
+            split=split,
+            step=step,
+            keys=tuple([event.key for event in used]),
+            denominators=tuple([event.denominator for event in used]),
             others=tuple([slot for slot in hold.slots if slot != hold.lead]),
+            parameters=parameters,
         )
     )
 
@@ -258,6 +278,7 @@ def _weigh(state: RoundState, cosines: tuple[float, ...]) -> None:
         sizes = [event.n_done for event in used]
         splits.noise = noise_after(splits.noise, sizes, [event.norm_sq for event in used], norm * norm)
     n_used, n_units = sum(event.n_done for event in used), _n_samples(state, _step(state))
+    _add(splits.sums, wait_s=splits.wait_s, n_used=n_used, n_lost=n_units - n_used)
     if splits.step_s > 0:
         hz = goodput_hz(n_used, n_units, splits.step_s, noise_scale(splits.noise))
         _add(splits.sums, goodput=hz * splits.step_s)
@@ -281,16 +302,22 @@ def scalars(state: RoundState) -> Row:
 def step_made(state: RoundState, event: batching.GradientsApplied, out: Out) -> None:
     """Go on with the next step; after the round's last one its batch counts as computed."""
     hold, splits = state.hold, state.splits
-    if event.fence != hold.fence or event.split != splits.gather.split or RING in hold.staged:
+    was_asked = splits.gather.cause == "void"
+    expected = 0 if was_asked else splits.gather.split
+    if event.fence != hold.fence or event.split != expected or RING in hold.staged:
         return
-    _weigh(state, event.cosines)
-    _observe(state, dict(zip([each.key for each in splits.used], event.cosines, strict=False)))
-    splits.parameters = event.key
-    splits.n_made += 1
     hold.computed_s[0] += event.elapsed_s
     state.progress.update_s += event.elapsed_s
+    if not was_asked:
+        _weigh(state, event.cosines)
+        _observe(state, dict(zip([each.key for each in splits.used], event.cosines, strict=False)))
+        splits.n_made += 1
+    elif not event.key:
+        forget_steps(state)
+    splits.parameters = event.key
     if splits.n_made < state.n_steps[RING]:
         _next_step(state, out)
         return
+    splits.n_made = 0  # from here on they are the new version, or nothing
     hold.staged.add(RING)
     hold.gathered.add(RING)

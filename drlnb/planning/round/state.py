@@ -99,19 +99,21 @@ class Splits:
     gathering: Gathering = field(default_factory=Gathering)
     #: Member -> its answer to the split that is open, or was last; or to one before, if it came since.
     answers: dict[str, ShareComputed] = field(default_factory=dict)
-    #: Seconds from the shares' orders to the close, of the split that was closed last, and of all of its step.
+    #: Seconds from the shares' orders to the close, of the split that was closed last, and of all of its step; and how
+    #: long the step's members waited, on average.
     duration_s: float = 0.0
     step_s: float = 0.0
+    wait_s: float = 0.0
     #: First sample of the split, in the order of its step's batch; and what is left of the batch after it.
     base: int = 0
     left: list[Part] = field(default_factory=list)
     #: Answers that the step is made of, so far.
     used: list[ShareComputed] = field(default_factory=list)
-    #: Sums over the round's splits, for its scalars.
+    #: Sums over the round's steps that were made, for its scalars.
     sums: dict[str, float] = field(default_factory=dict)
     #: What :mod:`drlnb.planning.batching.goodput` knows of the gradients' noise; empty: nothing yet.
     noise: dict[str, float] = field(default_factory=dict)
-    #: Steps of the round that have been made.
+    #: Steps of the round that have been made, and that only the lead has.
     n_made: int = 0
     #: Key of the parameters that the last one made; empty: those of the version.
     parameters: str = ""

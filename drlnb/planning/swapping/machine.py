@@ -133,7 +133,9 @@ def _follow_own(state: Swapping, reason: str, out: Out) -> None:
 
 
 def _profile_taken(state: Swapping, event: words.SwapProfileTaken, out: Out) -> None:
-    """Plan for what the steps save."""
+    """Plan for what the steps save; of several slots that make each step together, for the largest part."""
+    if state.phase != "profiling" and event.n_samples < state.n_samples:
+        return
     state.profile, state.n_samples = from_plain(SwapProfile, event.profile), event.n_samples
     _plan_anew(state, "a profile was taken", out)
 

@@ -83,6 +83,7 @@ class Swapping:
             plan_key=ALL if unknown else self.running,
             memory_budget_bytes=int(self.memory_budget_bytes),
             report="profile" if self.profile is None else asked.get(self.phase, "median"),
+            n_samples=0 if unknown else self.n_samples,
         )
 
     def predicted(self, name: str) -> Prediction | None:

@@ -160,13 +160,17 @@ class ApplyGradients(SlotWork):
     """Make a step of the gradients that lie at the lead's node, and bring the new parameters to other slots' nodes."""
 
     round: int
+    #: 0: nothing is made; the lead goes on from parameters of this round that it made under a lease that was lost.
     split: int
+    #: Number of the step, from the task's first; where nothing is made, of the one that was made last.
     step: int
     #: Keys of the gradients, and their denominators: the step's gradient is their weighted mean.
     keys: tuple[str, ...]
     denominators: tuple[float, ...]
     #: The slots of the lease that get the parameters.
     others: tuple[str, ...]
+    #: Key of the parameters that the lead is to go on from where nothing is made.
+    parameters: str = ""
 
 
 class GradientsApplied(Event):
@@ -176,6 +180,7 @@ class GradientsApplied(Event):
     split: int
     fence: Fence
     elapsed_s: float
+    #: Empty: the lead does not have the parameters that it was to go on from.
     key: str
     #: Cosine of each gradient to the step's.
     cosines: tuple[float, ...] = ()

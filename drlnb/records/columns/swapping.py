@@ -20,6 +20,8 @@ class SwapOrder:
     #: What is reported of the steps: their ``median``, the first few ``steps``, and with the median a ``profile`` or
     #: the ``link``.
     report: str
+    #: Samples of a step that the plan was made for: a larger one swaps whatever it can; 0: of any.
+    n_samples: int = 0
 
 
 class SwapProfileTaken(Event):

@@ -240,18 +240,19 @@ class ExecutorChild:
             if state is not None:
                 model = model or self._model(task, header)
                 self.models.put(task, model)
-                model.sized(len(state))
+                bare = header.get("bare", False)
+                model.sized(len(state), bare=bare)
                 self._make_room(task)
                 model.learner.restore(header["state"], state)
-                model.got("", header["version"])
-                model.staging = None
-                model.parts.clear()
+                model.restored(header["version"], bare=bare)
         return model
 
     def _ready(self, header: Plain, payload: memoryview) -> Model | None:
         """Return the task's model with its round open under this fence; None if its state is not here."""
-        version, staging = header["version"], (header["fence"], header["round"])
+        version, staging, made = header["version"], (header["fence"], header["round"]), header.get("parameters")
         model = self._restored(header, payload)
+        if made and model is not None and model.staging is not None and model.holds == made:
+            model.staging = staging  # it made them under a lease that was lost, and goes on with the round
         if model is None or not (model.is_at(version) or (model.version == version and model.staging == staging)):
             return None
         if model.staging != staging:

@@ -37,7 +37,7 @@ from drlnb.runtime.children.ambient import ambient, put_back
 from drlnb.runtime.children.data_sets import DataSets, batch_of, indices_of, n_samples_of, on_device
 from drlnb.runtime.children.evaluated import evaluated
 from drlnb.runtime.children.optimizer_state import put_together, taken_apart
-from drlnb.runtime.children.shares.packed import sums_of
+from drlnb.runtime.children.shares.packed import sums_of, switch, switches_of
 from drlnb.runtime.children.told import told
 from drlnb.runtime.ipc.pickled_work import read_program
 from drlnb.runtime.ipc.tensors import as_bytes, from_bytes
@@ -331,6 +331,7 @@ class FitLearner:
         tensors |= of_optimizer
         beside = [*python, *(value.item() for value in of_others)]
         facts = {"n_steps": self.n_steps, "groups": groups, "numbers": numbers, "random": beside}
+        facts |= {"switches": switches_of(self.module)}
         self._saved = facts, as_bytes(tensors)
         return self._saved
 
@@ -349,13 +350,15 @@ class FitLearner:
             If it was that of another module, or of another kind of optimiser.
         """
         tensors = from_bytes(buffer.tobytes())
-        n_steps, groups, numbers, (normal, *beside) = itemgetter("n_steps", "groups", "numbers", "random")(meta)
+        names = ("n_steps", "groups", "numbers", "switches", "random")
+        n_steps, groups, numbers, switches, (normal, *beside) = itemgetter(*names)(meta)
         module = {name.removeprefix(_MODULE): each for name, each in tensors.items() if name.startswith(_MODULE)}
         what = "what was saved of this task does not fit its program"
         told(what, self.module.load_state_dict, module)
         told(what, self.optimizer.load_state_dict, put_together(tensors, numbers, groups))
         for name, passing in self._passing().items():
             passing.copy_(tensors[_BUFFER + name])
+        switch(self.module, switches)
         with self.own():
             torch.set_rng_state(tensors[_RANDOM])
             random.setstate((random.getstate()[0], tuple(tensors[_RANDOM_PYTHON].tolist()), normal))

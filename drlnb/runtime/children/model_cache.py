@@ -38,6 +38,16 @@ class Model:
         """Whether its learner is at a version as a whole."""
         return self.version == version and not self.ahead
 
+    def has_parameters(self, version: int) -> bool:
+        """Whether its learner has the parameters of a version, and perhaps nothing else of it."""
+        return self.is_at(version) or self.holds == _bare(version)
+
+    def restored(self, version: int, *, bare: bool) -> None:
+        """Note that it was brought to a version; `bare`: without what the optimiser keeps of each parameter."""
+        self.got(_bare(version) if bare else "", None if bare else version)
+        self.staging = None
+        self.parts.clear()
+
     def got(self, key: str, version: int | None = None) -> None:
         """Note that it has parameters with a key, of a version or of a step that is no version."""
         self.holds, self.ahead = key, version is None
@@ -61,9 +71,20 @@ class Model:
         """Return what is to be reported of the gradient steps since the last call."""
         return self.driven.events() if self.driven else []
 
-    def sized(self, n_state: int) -> None:
-        """Record what the model takes, by the bytes of its training state."""
-        self.n_bytes = n_state * 4 // 3  # parameters and two moments; and a gradient
+    def sized(self, n_state: int, *, bare: bool = False) -> None:
+        """Record what the model takes, by the bytes of its training state: parameters and two moments, and a gradient.
+
+        Parameters
+        ----------
+        n_state
+            Those bytes; `bare`: of parameters alone.
+        """
+        self.n_bytes = n_state * 2 if bare else n_state * 4 // 3
+
+
+def _bare(version: int) -> str:
+    """Return under which key a model holds a version's parameters, and nothing of its optimiser's."""
+    return f"version {version}"
 
 
 class Residency(dict[str, Model]):

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from drlnb.records.settings import quoted
+from drlnb.runtime.ipc.training_state import OPTIMIZER
 
 __all__ = ["put_together", "taken_apart"]
 
 #: Name -> value; and the same of one group of parameters.
 _Row: TypeAlias = dict[str, object]
 #: What is before the names of tensors.
-_STATE, _GROUP = "optimizer/", "group/"
+_STATE, _GROUP = OPTIMIZER, "group/"
 
 
 def taken_apart(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], _Row, list[_Row]]:

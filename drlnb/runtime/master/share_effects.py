@@ -69,13 +69,15 @@ class ShareEffects:
         await self.m.link.call(where, "drlnb_cut", slot=command.slot, fence=command.fence, split=command.split)
 
     async def apply(self, command: ApplyGradients) -> None:
-        """Have the lead make a step, and bring its parameters to the nodes of the others."""
+        """Have the lead make a step, or go on from one, and bring its parameters to the nodes of the others."""
         m, started = self.m, time.perf_counter()
         async with self._slot.in_order[command.slot]:
             key = f"{command.round}/{command.split}/made/{command.fence.token}"
             to = sorted({m.slots.get(slot, "") for slot in command.others})
             more = {**self._round, "key": key, "to": to, "needs": list(command.keys)}
             reply = await self._slot.with_state("apply", command, b"", more, {})
+        if _says(reply, "behind"):
+            reply, key = {"op": "applied", "event": {"cosines": ()}}, ""
         if (event := self._event(reply, "applied", command.fence)) is not None:
             which = {name: getattr(command, name) for name in ("round", "split", "fence")}
             event = {"elapsed_s": time.perf_counter() - started, "cosines": tuple(event.pop("cosines"))}

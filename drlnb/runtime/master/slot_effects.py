@@ -16,6 +16,7 @@ from drlnb.rl.algorithms.resolve import PREFIX
 from drlnb.rl.fragments import Fragment
 from drlnb.runtime.ipc.frames import plain
 from drlnb.runtime.ipc.start_modes import ChildProcess, child_environment, last_line
+from drlnb.runtime.ipc.training_state import without_optimizer
 from drlnb.runtime.master.checkpoint_effects import Committed
 from drlnb.runtime.protocol import Payload, Plain, fields_of
 
@@ -168,8 +169,10 @@ class SlotEffects:
         more["settings"] = {key.removeprefix(PREFIX): value for key, value in settings.items()}
         reply = await self._compute(op, command, payload, **more, n_state=0)
         if reply is not None and reply["op"] == "need-state":
-            state, facts = self.m.committed.state, dict(self.m.committed.facts)
-            more |= {"n_state": len(state), "state": facts, "spec": self.m.spec_plain}
+            facts, state = self.m.committed.facts, self.m.committed.state
+            if bare := getattr(command, "lead", command.slot) != command.slot:  # it makes no step
+                facts, state = without_optimizer(facts, state)
+            more |= {"n_state": len(state), "state": dict(facts), "spec": self.m.spec_plain, "bare": bare}
             reply = await self._compute(op, command, payload, state, **more)
         return reply
 

@@ -42,6 +42,8 @@ class Driven:
             fix_malloc()
         self._kept = ("", SwapPlan())
         self._running = ""
+        #: Samples of a step that the plan was made for; 0: of any.
+        self._n_planned = 0
         self._report = ""
         self._steps: list[SwapStep] = []
         self._others: list[Row] = []
@@ -65,7 +67,7 @@ class Driven:
             self._kept = (key, from_plain(SwapPlan, plan))
         if key != ALL and key != self._kept[0]:
             return False
-        self._running, self._report = key, order.report
+        self._running, self._report, self._n_planned = key, order.report, order.n_samples
         self.plan = None if key == ALL else self._kept[1]
         self.memory_budget_bytes = order.memory_budget_bytes
         return True
@@ -73,8 +75,12 @@ class Driven:
     def around(self, n_samples: int, compute: Callable[[], _T]) -> _T:
         """Compute a gradient under the plan; where memory runs out, once more with everything swapped.
 
+        A step that is larger than the plan was made for swaps everything, and so do all until the next command.
         The gradient begins at zero; buffers and random numbers are put back, or statistics would count the batch twice.
         """
+        if self.plan is not None and 0 < self._n_planned < n_samples:
+            self._others.append({"r": "SwapTraceChanged", "shape_key": ""})
+            self._swap_all()
         self._is_full = n_samples >= self._n_largest
         self._n_largest = max(n_samples, self._n_largest)
         before = StepState(self._engine.module, self._device, grads=False)
@@ -137,4 +143,7 @@ class Driven:
         """Swap everything until the next command."""
         if self.plan is not None:
             self._others.append({"r": "SwapStepOverflowed", "plan_key": self._running})
+        self._swap_all()
+
+    def _swap_all(self) -> None:
         self.plan, self._steps, self._running = None, [], ALL

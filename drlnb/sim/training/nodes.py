@@ -54,6 +54,8 @@ class NodesSide:
     #: Collector -> its environments.
     _n_envs: dict[int, int] = field(default_factory=dict)
     _n_starting: int = 0
+    #: The slot that made the latest step of a gang, the number of its executor then, and the key of what it made.
+    _stepped: tuple[str, int, str] = ("", 0, "")
     #: Collector -> round that it was started for last.
     _begun: dict[int, int] = field(default_factory=dict)
     network: Network = field(init=False)
@@ -211,7 +213,13 @@ class NodesSide:
 
     def _apply(self, command: batching.ApplyGradients) -> None:
         answer = {"round": command.round, "split": command.split, "elapsed_s": 0.0}
-        self._submit(command, 0.0, batching.GradientsApplied, key=f"p/{self.task}/{command.split}", **answer)
+        lead, key = (command.slot, self.pool.executors[command.slot].epoch), command.parameters
+        if command.split:
+            key = f"p/{self.task}/{command.split}"
+            self._stepped = *lead, key
+        elif self._stepped != (*lead, key):
+            key = ""
+        self._submit(command, 0.0, batching.GradientsApplied, key=key, **answer)
 
     def _keep(self, command: KeepGradient) -> None:
         key = f"g/{self.task}/r{command.round}/c{command.collector}/{command.fence.token}"

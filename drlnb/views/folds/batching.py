@@ -193,8 +193,10 @@ class BatchFold:
         #: Role -> (splits that had begun, what was changed).
         self.marks: dict[str, list[tuple[int, str]]] = {role: [] for role in self.roles}
         self.n_attempts = 0
-        #: Steps that are over, of a round whose parameters are not committed yet.
+        #: Splits that are over, of a round whose parameters are not committed yet; of how many the steps are made; and
+        #: whether their lease was lost, and nobody has gone on from them yet.
         self._uncommitted: list[Split] = []
+        self._n_made, self._is_lost = 0, False
         #: Whether learners share a round's gradient by whole shares of collectors, not by samples of minibatches.
         self.has_whole_shares = True
         #: Lease under which the newest split's minibatches are shared; None: under none that goes on.
@@ -205,11 +207,12 @@ class BatchFold:
         """The kinds of splits among several members."""
         return [role for role, of in self.roles.items() if len(of.members) > 1]
 
-    def void(self) -> None:
-        """Count the steps of a round that is not committed no more: it was lost, or its attempt has ended."""
-        for split in self._uncommitted:
+    def void(self, first: int = 0) -> None:
+        """Count splits of a round that is not committed no more, from one on: it was lost, or its attempt has ended."""
+        for split in self._uncommitted[first:]:
             self.roles["update"].void(split)
-        self._uncommitted.clear()
+        del self._uncommitted[first:]
+        self._n_made, self._is_lost = first, False
 
     def _opened(self, header: StreamOpened, t: float) -> None:
         self.void()
@@ -260,6 +263,8 @@ class BatchFold:
 
     # -- learners
     def _planned(self, decision: words.SplitPlanned, t: float) -> None:
+        if self._is_lost:
+            self.void()
         speeds = decision.speeds_hz or (math.nan,) * len(decision.members)
         shares = {
             name: Share(name, n, hz) for name, n, hz in zip(decision.members, decision.sizes, speeds, strict=True)
@@ -293,6 +298,8 @@ class BatchFold:
             self._whole(of, t)
 
     def _finishing(self, command: FinishRound, t: float) -> None:
+        if self._is_lost:
+            self.void()
         split = self.roles["update"].newest
         parts = [share.member for share in split.shares.values() if share.n_planned] if split else []
         self._fence = command.fence if command.members or parts == [command.slot] else None
@@ -357,11 +364,21 @@ class BatchFold:
             self.roles["update"].count(split)
             self._uncommitted.append(split)
 
+    def _stepped(self, event: words.GradientsApplied, t: float) -> None:
+        if event.split:
+            self._n_made = len(self._uncommitted)
+        elif event.key:  # the lead has what it made
+            self.void(self._n_made)
+
     def _committed(self, event: ParametersCommitted, t: float) -> None:
         self._uncommitted.clear()
+        self._n_made = 0
 
-    def _over(self, command: RequestSlot | EndTask, t: float) -> None:
-        self.void()  # a round that asks once more has lost its lease
+    def _asked(self, command: RequestSlot, t: float) -> None:
+        self._is_lost = bool(self._uncommitted)  # a round that asks once more has lost its lease
+
+    def _ended(self, command: EndTask, t: float) -> None:
+        self.void()
 
     def _applied(self, command: words.ApplyGradients, t: float) -> None:
         split = self._numbered(command.split)

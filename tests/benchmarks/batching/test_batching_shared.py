@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -13,7 +14,7 @@ from benchmarks.batching.emulated import Emulated
 from benchmarks.batching.shared import Split
 from benchmarks.benches import BENCHES
 from drlnb.records import round as words
-from drlnb.records.columns.batching import GradientsApplied, ShareComputed, SplitClosed, SplitPlanned
+from drlnb.records.columns.batching import ApplyGradients, GradientsApplied, ShareComputed, SplitClosed, SplitPlanned
 from drlnb.records.errors import TrainingFailed
 from drlnb.records.ids import Fence
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -64,10 +65,26 @@ def test_a_loss_is_reached_with_an_epoch(monkeypatch):
         shared.reached_s(1.5, splits, 1.0)
 
 
-def made(*times, parameter=1.0, n_lost=0, whole_s=9.0):
+def test_steps_that_were_made_again_are_counted():
+    """By hand: of round 1 step 0 twice; both steps of round 2, which one slot makes alone; step 4 of round 3 stays."""
+
+    def step(round, split, step, slot="x"):
+        order = ApplyGradients(
+            fence=FENCE, slot=slot, round=round, split=split, step=step, keys=(), denominators=(), others=()
+        )
+        return order, replace(applied(1.0, split), round=round)
+
+    alone = words.ComputeGradient(
+        collector=-1, round=2, key="", fence=FENCE, slot="x", version=2, after_timesteps=4
+    )  # fmt: skip
+    steps = [step(1, 1, 0), step(1, 2, 0), step(1, 3, 1), step(2, 4, 2), step(2, 5, 3), step(3, 6, 4), step(3, 0, 4)]
+    assert shared.made_again(journal(*[record for each in steps for record in each], alone)) == 3
+
+
+def made(*times, parameter=1.0, n_lost=0, n_again=0, whole_s=9.0):
     splits = tuple([Split(duration_s=0.1, made_t=t, loss=1.0) for t in times])
     held = safetensors.torch.save({"body.w": torch.tensor([parameter])})
-    return shared._Shared(began_t=0.0, splits=splits, whole_s=whole_s, n_lost=n_lost, parameters=held)
+    return shared._Shared(0.0, splits, whole_s, n_lost=n_lost, n_again=n_again, parameters=held)
 
 
 def test_figures_by_hand(monkeypatch):
@@ -77,9 +94,9 @@ def test_figures_by_hand(monkeypatch):
     found = {"jump-reset": [made(1.0), made(1.0)], "equal": [made(2.0), made(2.0, parameter=1.5)]}
     loss, same = shared.unequal_rows(found, wanted, 1.0)
     assert (loss.ratio, loss.holds, same.value, same.holds) == (0.5, True, 0.5, False)
-    killed = {"killed": [made(1.0, n_lost=1, whole_s=6.0)], "spared": [made(1.0, whole_s=4.0)]}
-    whole, same = shared.killed_rows(killed, wanted, 8)
-    assert (whole.ratio, same.value, same.holds) == (1.5, 0.0, True)
+    killed = {"killed": [made(1.0, n_lost=1, n_again=2, whole_s=6.0)], "spared": [made(1.0, whole_s=4.0)]}
+    whole, again, same = shared.killed_rows(killed, wanted, 8)
+    assert (whole.ratio, again.value, same.value, same.holds) == (1.5, 2.0, 0.0, True)
     with pytest.raises(TrainingFailed, match="lost no lease"):
         list(shared.killed_rows({"killed": [made(1.0)]}, wanted, 8))
 

@@ -308,6 +308,23 @@ def test_a_link_without_a_profile_says_nothing():
     assert Task().feed(words.SwapLinkMeasured, link=facts(SwapLink.of(1.0))) == ()
 
 
+def test_of_several_members_the_largest_part_is_planned_for():
+    """Whoever reports last: each of them has recorded its own part of the same minibatches."""
+    for sizes in ((1, 3, 2), (3, 1), (1, 3)):
+        task = Task()
+        for task.n_samples in sizes:
+            task.profiled()
+        assert task.state.n_samples == 3
+        assert task.state.order.n_samples == 3
+        task.found()
+        assert task.state.phase in {"trialling", "settled"}
+        task.feed(words.SwapTraceChanged, shape_key="")
+        assert task.state.order == words.SwapOrder("all", int(TIGHT), "profile")
+        task.n_samples = 2
+        task.profiled()
+        assert task.state.n_samples == 2, "it was asked for anew"
+
+
 def test_another_trace_is_profiled_while_the_plan_goes_on():
     """Trials end."""
     task = Task()

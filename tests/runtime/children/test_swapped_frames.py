@@ -52,25 +52,25 @@ def make_child():
             collector.close()
 
 
-def swapped(key, report="median", plan=None, budget=BUDGET):
+def swapped(key, report="median", plan=None, budget=BUDGET, n_samples=128):
     """Return what a frame says of swapping."""
-    said = {"swap": asdict(SwapOrder(key, budget, report))}
+    said = {"swap": asdict(SwapOrder(key, budget, report, n_samples))}
     return said if plan is None else said | {"swap_plan": plan}
 
 
-def finish(child, how):
-    """Compute a round of 256 samples; return the answer and the new parameters."""
-    for header, data in frames(child, child.version):
+def finish(child, how, n_steps=64):
+    """Compute a round of 256 samples, or others; return the answer and the new parameters."""
+    for header, data in frames(child, child.version, n_steps):
         assert child.ask("stage", data, **header)[0]["op"] == "staged"
     answer, made = child.ask("finish", round=child.version, **how)
     child.version += answer["op"] == "made"
     return answer, made
 
 
-def frames(child, number):
+def frames(child, number, n_steps=64):
     collected, published = [], child.learner.published()
     for i, collector in enumerate(child.collectors):
-        fragment = collector.collect(published, version=child.version, round=number, n_steps=64, n_timesteps=0)
+        fragment = collector.collect(published, version=child.version, round=number, n_steps=n_steps, n_timesteps=0)
         header, data = fragment.pack()
         row = {"round": number, "collector": i, "version": child.version, "after_timesteps": 64, "n_state": 0}
         collected.append(({**row, "fragment": header, "settings": {}}, bytes(data)))
@@ -126,6 +126,26 @@ def test_a_plan_that_is_not_here_is_asked_for(make_child):
     assert made == finish(plain, {})[1]
     assert [row["r"] for row in answer["swaps"]] == ["SwapStepMeasured"]
     assert finish(child, swapped("other"))[0] == {"op": "need-plan"}
+
+
+def test_a_step_that_is_larger_than_planned_for_swaps_everything(make_child):
+    """A plan keeps all of 128 samples; 256 would take twice as much: they keep the budget, and a profile is wanted.
+
+    Smaller ones are made under the plan again, and larger ones under a plan for them.
+    """
+    child, half = make_child(batch_size=256, n_epochs=4), {"n_steps": 32}
+    budget = OWN + 5 * ROW
+    profile = profile_of(finish(child, swapped("all", "profile", budget=budget), **half)[0])
+    keeping = facts(SwapPlan.keeping(profile))
+    (step,) = finish(child, swapped("p", plan=keeping, budget=budget), **half)[0]["swaps"]
+    assert (step["plan_key"], step["swapped_bytes"]) == ("p", 0)
+    step, changed = finish(child, swapped("p", budget=budget))[0]["swaps"]
+    assert (step["plan_key"], step["n_samples"], step["swapped_bytes"]) == ("all", 256, 6 * ROW)
+    assert step["peak_bytes"] <= budget
+    assert changed == {"r": "SwapTraceChanged", "shape_key": ""}
+    assert finish(child, swapped("p", budget=budget), **half)[0]["swaps"] == [], "there were larger ones"
+    (step,) = finish(child, swapped("p", budget=budget, n_samples=256))[0]["swaps"]
+    assert (step["plan_key"], step["peak_bytes"] > budget) == ("p", True), "the plan that was made for 128"
 
 
 def test_a_link_is_reported_where_it_was_asked_for(make_child):

@@ -20,6 +20,8 @@ KEY = "swapping.memory_budget_bytes"
 SHAPE = {"n_envs": 4, "n_steps": 128, "batch_size": 256, "n_epochs": 2, "learning_rate": 1e-3, "clip_range": 0.2}
 NET = {"policy": swapped_net.wide, "policy_kwargs": {}}
 ROW = 256 * 128 * 4
+#: The network's parameters, their gradients and moments.
+OWN = 16 * (4 * 128 + 2 * 128 * 128 + 128 * 3 + 128 * 2 + 2 + 128 + 1)
 
 
 @pytest.fixture
@@ -91,6 +93,27 @@ def test_a_training_under_a_budget_learns_the_same(wide):
     told = [each.reason for each in stream.of(swapping.SwapUnavailable)]
     assert any("less than its budget" in reason for reason in told)
     assert not plain.of("SwapStepMeasured"), "without a budget nothing is swapped"
+
+
+@pytest.mark.slow
+def test_who_is_left_of_two_keeps_the_budget_with_all_of_a_minibatch(make_bench):
+    """Halves of a minibatch fit whole; when a member dies the other one makes all of it, at twice the bytes."""
+    cloudpickle.register_pickle_by_value(swapped_net)
+    bench = make_bench(n_slots=2)
+    budget = OWN + 5 * ROW // 2
+    gang = {"n_learners": 2, "deterministic": False, "memory_budget_bytes": budget}
+    run = bench.start([{**bench.spec("a", **SHAPE, **NET, steps=1_000_000), **gang}], planners={"batching": "equal"})
+    run.until(lambda row: row["r"] == "SwapStepMeasured" and row["plan_key"] == "none", "steps that keep all")
+    titled("drlnb executor", bench.handle.pid)[1].kill()
+    alone = run.until(lambda row: row["r"] == "SwapStepMeasured" and row["n_samples"] == 256, "a whole minibatch")
+    bench.link.control("r1", "stop")
+    assert run.end()["a"]["state"] == "stopped"
+    cloudpickle.unregister_pickle_by_value(swapped_net)
+    assert alone["plan_key"] == "all"
+    stream = check_laws(run.out).streams["task-a-a1"]
+    measured = [(event.n_samples, event.peak_bytes) for event in stream.of(swapping.SwapStepMeasured)]
+    assert {n for n, _ in measured} == {128, 256}
+    assert max(peak for _, peak in measured) <= budget
 
 
 def test_a_disk_that_becomes_slow_is_noticed_and_the_bits_stay(wide, tmp_path):

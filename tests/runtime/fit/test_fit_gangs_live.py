@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import signal
 import time
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from setproctitle import getproctitle
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -86,20 +88,64 @@ def slow(outputs, targets):
     return nn.functional.mse_loss(outputs, targets)
 
 
+class Told:
+    """A loss that from the eighth share on waits to be told which slot's executor ends by SIGKILL, until one did."""
+
+    def __init__(self, folder):
+        self.folder, self.n_shares = folder, 0
+
+    def __call__(self, outputs, targets):
+        self.n_shares += 1
+        told, over = self.folder / str(self.n_shares), self.folder / "over"
+        while self.n_shares >= 8 and not over.exists():
+            if told.exists() and f"executor {told.read_text()} " in f"{getproctitle()} ":
+                over.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif told.exists() and not told.read_text():
+                break
+            time.sleep(0.01)
+        return nn.functional.mse_loss(outputs, targets)
+
+
+def tell(run, folder, who):
+    """Have the lead or another member die in the midst of a step that is not its round's first; return its number."""
+    folder.mkdir()
+    for split in range(8, 20):
+        run.until(lambda row, split=split: row["r"] == "SplitPlanned" and row["split"] == split, f"step {split}")
+        kinds = [row["r"] for row in run.rows]
+        at = len(kinds) - 1 - kinds[::-1].index("LeaseReceived")
+        is_first = kinds[at:].count("SplitPlanned") == 1
+        (folder / "telling").write_text("" if is_first else run.rows[at]["slots"][who == "member"])
+        (folder / "telling").rename(folder / str(split))
+        if not is_first:
+            return split - 1
+    raise AssertionError("each round had one step")
+
+
 @pytest.mark.parametrize("who", ["member", pytest.param("lead", marks=pytest.mark.slow)])
 def test_who_dies_in_the_midst_of_a_step_changes_no_parameter(make_bench, tmp_path, who):
-    """The step that was under way, and those of its round, are made anew under the next lease, on what is there."""
-    module, data, spec = task(tmp_path / "files", loss=slow)
+    """The step that was under way is made anew under the next lease, on what is there; if the lead died, its round."""
+    module, data, spec = task(tmp_path / "files", loss=Told(tmp_path / "told"))
     bench = make_bench(n_slots=2)
     run = bench.start([spec.to_plain()])
-    in_a_step(run, bench, 8)[who == "member"].kill()
+    step = tell(run, tmp_path / "told", who)
     ended = run.end()["fit"]
     assert ended["state"] == "done", ended["reason"]
     assert_plain(run, module, data, 20, 1e-9)
     stream = check_laws(run.out).streams["task-fit-a1"]
-    planned, closed = stream.of(batching.SplitPlanned), stream.of(batching.SplitClosed)
-    assert len(planned) > len(closed) >= 7, "a step was under way"
-    assert stream.of(words.ExecutorDied)
+    assert len(stream.of(words.ExecutorDied)) == 1
+    steps = [order.step for order in stream.of(batching.ApplyGradients) if order.split]
+    asked = [order.step for order in stream.of(batching.ApplyGradients) if not order.split]
+    again = [work.after_timesteps for work in stream.of(words.ComputeGradient) if work.after_timesteps > step]
+    made = [row.n_timesteps for row in stream.of(words.MetricsRecorded)]
+    round_ = next(n for n in made if n > step)
+    if who == "member":
+        assert asked == [step - 1]
+        assert steps[:round_] == list(range(round_)), "none is made twice"
+        assert again[:1] != [round_]
+    else:
+        assert not asked
+        assert again[0] == round_, "it is made again, by one slot alone"
 
 
 @pytest.mark.slow

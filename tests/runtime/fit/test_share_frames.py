@@ -20,6 +20,7 @@ from drlnb.runtime.children.device import Device
 from drlnb.runtime.children.executor import ExecutorChild
 from drlnb.runtime.children.shares import frames
 from drlnb.runtime.ipc.frames import FrameSocket, socket_pair
+from drlnb.runtime.ipc.training_state import without_optimizer
 from drlnb.runtime.protocol import fields_of
 from tests.runtime.fit.shared import plain_steps, written
 
@@ -80,7 +81,7 @@ class Gang:
         n = answer["event"]["n_bytes"]
         self.published, self.state, self.facts = payload[:n], payload[n:], answer["state"]
 
-    def share(self, k, *, with_state=False, n=None, chunk=0, **other):
+    def share(self, k, *, with_state=False, bare=False, n=None, chunk=0, **other):
         """Ask a slot for its share; its training state comes along if it asked for it before."""
         command = ComputeShare(
             fence=self.fence,
@@ -96,7 +97,8 @@ class Gang:
             lead="0",
             parameters=self.key,
         )
-        return self._ask(self.slots[k], "share", replace(command, **other), with_state, [self.packed] * bool(self.key))
+        parts = [self.packed] * bool(self.key)
+        return self._ask(self.slots[k], "share", replace(command, **other), with_state, parts, bare=bare)
 
     def apply(self, parts, denominators, *, with_state=False, **other):
         command = ApplyGradients(
@@ -188,6 +190,63 @@ def test_a_round_that_is_lost_in_its_midst_begins_again_with_its_version(gang):
     assert_close(gang.published, gang.wanted(3))
 
 
+def test_the_lead_goes_on_from_the_steps_that_it_made_under_a_lost_lease(gang):
+    """It is asked for them under another fence, gives their parameters once more, and the round's loss is of all."""
+    gang.make_step()
+    gang.make_step()
+    asked, packed, gang.token = gang.n_asked, gang.packed, gang.token + 1
+    answer, gang.packed = gang.apply([], (), split=0, step=1, parameters=gang.key)
+    assert (answer["op"], answer["event"]["cosines"]) == ("applied", [])
+    assert gang.packed == packed, "no step was made"
+    gang.key = "2/apply"
+    assert gang.slots[0].child.models["r/fit"].holds == gang.key
+    gang.make_step()
+    learner = gang.slots[0].child.models["r/fit"].learner
+    losses = [float(loss) for loss in learner._losses]
+    metrics = gang.finish()
+    assert gang.n_asked == asked, "nobody needed the version's state"
+    assert (metrics["train/n_updates"], metrics["train/loss"]) == (3, pytest.approx(sum(losses) / 3))
+    assert len(losses) == 3
+    assert_close(gang.published, gang.wanted(3))
+
+
+@pytest.mark.parametrize("how", ["dropped", "a step further", "another lead", "finished"])
+def test_a_lead_that_does_not_have_those_steps_says_so(gang, how):
+    """Whatever it has instead: it is given the version, and the round begins again."""
+    gang.make_step()
+    key = gang.key
+    if how == "dropped":
+        gang.slots[0].child.models.drop("r/fit")
+    elif how == "another lead":
+        gang.share(1)  # the member holds these parameters, and nothing of the optimiser's
+        gang.slots.reverse()
+    else:
+        gang.make_step()
+        if how == "finished":
+            key = gang.key
+            gang.slots[0].ask("finish", gang.fence, round=gang.round, collectors=(-1,))
+    gang.token += 1
+    asked, gang.n_asked = gang.n_asked, 0
+    assert gang.answered(gang.apply, [], (), split=0, step=gang.step - 1, parameters=key)[0] == {"op": "behind"}
+    assert (asked, gang.n_asked) == (1, 1)
+    gang.step, gang.key = 0, ""
+    gang.make_round(3)
+    assert_close(gang.published, gang.wanted(3))
+
+
+def test_a_step_that_failed_half_way_is_nothing_to_go_on_from(gang, monkeypatch):
+    """What it left behind is no parameters of anybody, under this lease or the next."""
+    gang.make_step()
+    learner = gang.slots[0].child.models["r/fit"].learner
+    shares = [gang.answered(gang.share, k) for k in range(2)]
+    monkeypatch.setattr(learner.optimizer, "step", lambda: 1 / 0)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        gang.apply([part for _, part in shares], (80.0, 16.0))
+    gang.token += 1
+    assert gang.apply([part for _, part in shares], (80.0, 16.0))[0] == {"op": "need-state"}
+    assert gang.apply([], (), split=0, step=0, parameters=gang.key)[0] == {"op": "need-state"}
+
+
 def test_one_slot_goes_on_after_two_and_two_after_one(gang):
     """The parameters that the two had last are none of a round that one slot has made: nobody computes with them."""
     gang.make_round(2)
@@ -200,6 +259,74 @@ def test_one_slot_goes_on_after_two_and_two_after_one(gang):
     gang.make_round(1)
     assert gang.n_asked == 1
     assert_close(gang.published, gang.wanted(4))
+
+
+def bare(gang):
+    """Return a gang whose master sends members the training state without the optimiser's part, and its whole."""
+    gang.make_round(2)  # Adam has its moments
+    gang.key, whole = "", (gang.facts, gang.state)
+    gang.facts, gang.state = without_optimizer(gang.facts, gang.state)
+    gang.slots[1].child.models.drop("r/fit")
+    return whole
+
+
+def test_a_member_gets_and_keeps_nothing_of_the_optimiser(gang):
+    """A third of the bytes with Adam; its gradient is the same, also for a second share of the same version."""
+    facts, state = bare(gang)
+    _, wanted = gang.answered(gang.share, 1)  # what a whole one computes
+    gang.slots[1].child.models.drop("r/fit")
+    answer, part = gang.share(1, with_state=True, bare=True)
+    assert (answer["op"], part) == ("shared", wanted)
+    learner = gang.slots[1].child.models["r/fit"].learner
+    assert not learner.optimizer.state
+    assert len(state) - len(gang.state) > 2 * sum(each.nbytes for each in learner.module.parameters())
+    answer, part = gang.share(1, bare=True)
+    assert (answer["op"], part) == ("shared", wanted)
+    assert facts["n_steps"] == learner.n_steps == 2
+
+
+def test_what_a_hook_of_the_optimiser_switches_is_followed_by_all_and_saved(gang):
+    """A part that goes into evaluation mode at the second step, and a parameter that is trained from then on."""
+    frozen, steps = "2.bias", []
+    for slot in gang.slots:
+        gang.answered(gang.share, gang.slots.index(slot))
+        slot.child.models["r/fit"].learner.module.get_parameter(frozen).requires_grad_(False)
+    lead, member = (slot.child.models["r/fit"].learner for slot in gang.slots)
+
+    def switch(*_):
+        steps.append(1)
+        if len(steps) == 2:
+            lead.module[1].eval()
+            lead.module.get_parameter(frozen).requires_grad_(True)
+
+    lead.optimizer.register_step_post_hook(switch)
+    gang.make_step()
+    gang.share(1)
+    assert (member.module[1].training, member.module.get_parameter(frozen).requires_grad) == (True, False)
+    gang.make_step()
+    gang.share(1)
+    assert (member.module[1].training, member.module.get_parameter(frozen).requires_grad) == (False, True)
+    assert (member.module.training, member.module[0].training) == (True, True)
+    gang.make_step()
+    gang.finish()
+    gang.slots[1].child.models.drop("r/fit")
+    gang.key = ""
+    gang.answered(gang.share, 1)
+    module = gang.slots[1].child.models["r/fit"].learner.module
+    assert (module[1].training, module[0].training, module.get_parameter(frozen).requires_grad) == (False, True, True)
+
+
+def test_a_member_without_the_optimisers_state_makes_no_step(gang):
+    """As a lead, or alone, it asks for all of it."""
+    whole = bare(gang)
+    gang.share(1, with_state=True, bare=True)
+    gang.slots.reverse()
+    shares = [gang.answered(gang.share, k) for k in range(2)]
+    denominators = [answer["event"]["denominator"] for answer, _ in shares]
+    parts = [part for _, part in shares]
+    assert gang.apply(parts, denominators)[0] == {"op": "need-state"}
+    gang.facts, gang.state = whole
+    assert gang.answered(gang.apply, parts, denominators)[0]["op"] == "applied"
 
 
 def test_parameters_that_nobody_has_any_more_are_asked_for(gang):

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
+import torch
 
 from drlnb.records.columns.batching import ApplyGradients, ComputeShare, ShareComputed
 from drlnb.records.ids import Fence
@@ -58,6 +61,38 @@ def test_a_lease_is_lost_where_the_parameters_of_its_own_steps_are(answer):
     assert not played.fed
 
 
+@pytest.mark.parametrize(("lead", "is_bare"), [("n0/a", True), ("n1/b", False)])
+def test_who_makes_no_step_gets_nothing_of_the_optimisers(lead, is_bare):
+    """Its training state: a module of 8 bytes, moments of 16; the lead gets all of it."""
+    state = safetensors.torch.save({"module/w": torch.zeros(1).double(), "optimizer/0/m": torch.zeros(2).double()})
+    answers, sent = [{"op": "need-state"}, {"op": "shared", "event": DONE}], []
+
+    async def call(where, op, **message):
+        sent.append((message["header"], message["payload"]))
+        return answers.pop(0)
+
+    async def unless_lost(fence, work):
+        return await work
+
+    facts = {"n_steps": 3, "numbers": {"0/step": 1}}
+    settings = SimpleNamespace(compute_timeout_s=60.0)
+    master = SimpleNamespace(
+        leases=SimpleNamespace(unless_lost=unless_lost, settings=settings),
+        link=SimpleNamespace(address="here", call=call),
+        host=SimpleNamespace(feed=lambda kind, **_: None),
+        slots={"n0/a": "here", "n1/b": "there"},
+        committed=SimpleNamespace(facts=facts, state=state),
+        spec_plain={}, pool_name="r/a", attempt=1,
+    )  # fmt: skip
+    asyncio.run(ShareEffects(master, SlotEffects(master)).compute(replace(share(""), lead=lead)))
+    (_, nothing), (header, payload) = sent
+    assert nothing == b""
+    assert header["bare"] is is_bare
+    assert header["state"] == (facts | {"numbers": {}} if is_bare else facts)
+    assert header["n_state"] == len(payload)
+    assert safetensors.torch.load(bytes(payload)).keys() == {"module/w", *([] if is_bare else ["optimizer/0/m"])}
+
+
 def test_a_lead_without_a_share_is_told_of_which_version_the_step_is():
     """It may have to get the training state: commands of steps do not say of which version."""
     played = Played({"op": "shared", "event": DONE}, {"op": "applied", "event": {"cosines": [1.0, 0.5]}})
@@ -80,6 +115,28 @@ def test_a_lead_without_a_share_is_told_of_which_version_the_step_is():
     _, (op, header) = played.sent
     assert (op, header["version"], header["after_timesteps"], header["to"]) == ("apply", 3, 25, ["there"])
     assert (played.fed[1].key, played.fed[1].cosines) == ("3/9/made/4", (1.0, 0.5))
+
+
+def test_a_lead_that_is_behind_has_no_parameters_to_go_on_from():
+    """That is its answer: no lease is lost for it."""
+    played = Played({"op": "shared", "event": DONE}, {"op": "behind"})
+    made = {
+        "round": 3,
+        "split": 0,
+        "step": 19,
+        "keys": (),
+        "denominators": (),
+        "others": (),
+        "parameters": "3/8/made/2",
+    }
+
+    async def both():
+        await played.effects.compute(share(""))
+        await played.effects.apply(ApplyGradients(fence=FENCE, slot="n0/a", **made))
+
+    asyncio.run(both())
+    assert (played.fed[1].split, played.fed[1].key, played.fed[1].cosines) == (0, "", ())
+    assert not played.lost
 
 
 @pytest.mark.parametrize(("is_held", "fed"), [(True, ["ExecutorDied"]), (False, [])])

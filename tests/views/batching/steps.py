@@ -93,6 +93,11 @@ def applied(t, split, *keys):
     )  # fmt: skip
 
 
+def went_on(t, key):
+    """Return how a lead goes on from steps of its own under another lease; without a key it does not have them."""
+    return applied(t, 0)[0], words.GradientsApplied(t=t, round=1, split=0, fence=FENCE, elapsed_s=0.1, key=key)
+
+
 def gradient(t, collector, slot, elapsed_s=1.0, round=0):
     return rounds.GradientComputed(
         t=t, collector=collector, round=round, fence=FENCE, slot=slot, elapsed_s=elapsed_s, key="k"

@@ -11,6 +11,8 @@ from drlnb.views.folds.fold import Fold, fold_of
 from tests.views.batching import steps
 from tests.views.batching.steps import FAST, SLOW, STORY
 
+REQUEST = steps.rounds.RequestSlot(request_id="a", round=1, n_slots=2, n_least=1, yields=False)
+
 
 def splits(*attempts, role="update"):
     return fold_of(steps.journal(*attempts)).batchings["a"].roles[role]
@@ -77,18 +79,31 @@ def test_a_member_that_is_given_nothing_has_no_share_that_is_open(number):
 
 def test_steps_of_a_round_that_is_lost_are_not_used():
     """Of two rounds of 100 + 100 + 100 samples the first is committed; the other is lost in its third step."""
-    request = steps.rounds.RequestSlot(request_id="a", round=1, n_slots=2, n_least=1, yields=False)
     end = steps.rounds.EndTask(state="failed", reason="no")
-    for last, attempts in ((request, []), (end, []), (None, [[]])):
-        of = splits([*STORY, steps.COMMITTED, *STORY, *([last] if last else [])], *attempts)
+    for last, attempts in (([REQUEST, steps.finish()], []), ([end], []), ([], [[]])):
+        of = splits([*STORY, steps.COMMITTED, *STORY, *last], *attempts)
         assert (of.n_used, of.lost, of.n_losing) == (240, {"cut": 20, "late": 40}, {"cut": 1, "late": 1})
         assert [(each.cause, each.n_used, each.n_lost) for each in of.kept] == [
             ("all", 100, 0), ("cut", 80, 20), ("deadline", 60, 40), *[("lease ended", 0, 0)] * 3
         ]  # fmt: skip
         assert [known(each)[0][3] for each in of.kept] == ["used"] * 3 + ["not used"] * 3
-    of = splits([*STORY, steps.COMMITTED, request])
+    of = splits([*STORY, steps.COMMITTED, REQUEST])
     assert (of.n_used, of.n_closed) == (240, 3)
-    assert splits([*STORY, request]).lost == {}
+    for answer in ([], steps.went_on(6.0, "")):
+        of = splits([*STORY, REQUEST, *answer, steps.planned(4, 50, 50)])
+        assert (of.n_used, of.lost) == (0, {}), "from the version again"
+
+
+def test_steps_that_the_lead_goes_on_from_stay_used():
+    """Three are made; the fourth split was closed, its step not made: it is computed anew, and counts once."""
+    fourth = [steps.planned(4, 50, 50), steps.share(6.0, 4, FAST, 50), steps.share(6.0, 4, SLOW, 50)]
+    story = [*STORY, *fourth, steps.closed(4, 100, 1.0), REQUEST, *steps.went_on(8.0, "k"), steps.planned(5, 50, 50)]
+    of = splits(story)
+    assert (of.n_used, of.lost) == (240, {"cut": 20, "late": 40})
+    assert [each.cause for each in of.kept] == ["all", "cut", "deadline", "lease ended", ""]
+    again = [steps.share(9.0, 5, FAST, 50), steps.closed(5, 100, 1.0), *steps.applied(9.5, 5), REQUEST]
+    assert splits([*story, *again, *steps.went_on(10.0, "k"), steps.planned(6, 50, 50)]).n_used == 340
+    assert splits([*story, *again, steps.planned(6, 50, 50)]).n_used == 0
 
 
 def test_a_rounds_gradient_is_whole_when_its_last_share_is_there():

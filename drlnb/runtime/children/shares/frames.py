@@ -55,7 +55,7 @@ class Shares:
     def compute(self, header: Plain, payload: memoryview) -> Reply:
         """Compute the gradient of a share."""
         command, model = read(ComputeShare, header), self._restored(header, payload)
-        if model is None or not (command.parameters or model.is_at(command.version)):
+        if model is None or not (command.parameters or model.has_parameters(command.version)):
             return {"op": "need-state"}, []
         learner, n_moved = model.learner, moved_bytes(header)
         assert isinstance(learner, FitLearner)
@@ -89,19 +89,21 @@ class Shares:
         return self._answer("shared", header, event, [packed], plain(model.swaps()))
 
     def apply(self, header: Plain, payload: memoryview) -> Reply:
-        """Make a step of gradients, and give the new parameters."""
+        """Make a step of gradients, and give the new parameters; or those that it goes on from."""
         command, model = read(ApplyGradients, header), self._opened(header, payload)
         if model is None:
             return {"op": "need-state"}, []
-        learner = model.learner
+        learner, goes_on = model.learner, bool(command.parameters)
         assert isinstance(learner, FitLearner)
-        if learner.n_steps != command.step:
+        if goes_on and model.holds != command.parameters:
+            return {"op": "behind"}, []
+        if learner.n_steps != command.step + goes_on:
             return {"op": "refused", "reason": f"step {command.step} cannot follow {learner.n_steps} steps"}, []
         with arrived(header, payload) as parts:
             if len(parts) != len(command.keys):
                 return {"op": "refused", "reason": f"not all gradients of step {command.step} are here"}, []
             model.got("")  # half a step is nothing
-            cosines = apply_gradients(learner, command.step, parts, command.denominators)
+            cosines = [] if goes_on else apply_gradients(learner, command.step, parts, command.denominators)
         model.got(header.get("key", ""))
         packed = [pack_parameters(learner.module, learner.as_made)] if command.others else []
         return self._answer("applied", header, {"cosines": cosines}, packed, [])

@@ -17,6 +17,8 @@ __all__ = [
     "pack_parameters",
     "statistics_of",
     "sums_of",
+    "switch",
+    "switches_of",
 ]
 
 #: Marks of a parameter in what is packed: its value, or its gradient, is there; it is trained.
@@ -38,6 +40,20 @@ def _sum(tensor: Tensor) -> Tensor:
     if tensor.is_floating_point() and tensor.itemsize == 1:  # torch neither sums nor promotes these
         return tensor.float().sum()
     return tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+
+
+def switches_of(module: torch.nn.Module) -> dict[str, bool]:
+    """Return which parts are in training mode, by name, and which parameters are trained, by name and a slash."""
+    modes = {name: part.training for name, part in module.named_modules()}
+    return modes | {f"{name}/": each.requires_grad for name, each in module.named_parameters()}
+
+
+def switch(module: torch.nn.Module, switches: Mapping[str, bool]) -> None:
+    """Bring parts and parameters to where :func:`switches_of` found them; what it did not know stays."""
+    for name, part in module.named_modules():
+        part.training = switches.get(name, part.training)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(switches.get(f"{name}/", parameter.requires_grad))
 
 
 def pack_gradient(
@@ -81,9 +97,10 @@ def gradient_of(buffer: np.ndarray, module: torch.nn.Module) -> tuple[float, lis
 
 
 def pack_parameters(module: torch.nn.Module, as_made: Mapping[str, str]) -> np.ndarray:
-    """Return what another process needs to compute gradients with the present parameters, as bytes.
+    """Return what another process needs to compute gradients with the present parameters.
 
-    These are the parameters that are trained, others that are not as the program made them, and buffers.
+    These are the parameters that are trained, others that are not as the program made them, buffers, and which parts
+    are in training mode.
 
     Parameters
     ----------
@@ -95,6 +112,7 @@ def pack_parameters(module: torch.nn.Module, as_made: Mapping[str, str]) -> np.n
     sums, named = sums_of(module), dict(module.named_parameters())
     given = {name: each for name, each in named.items() if each.requires_grad or sums[name] != as_made[name]}
     marks = [_GIVEN * (name in given) + _TRAINED * each.requires_grad for name, each in named.items()]
+    marks += [part.training for part in module.modules()]
     return np.concatenate([np.array(marks, np.uint8), *map(_out, [*given.values(), *module.buffers()])])
 
 
@@ -106,8 +124,8 @@ def load_parameters(module: torch.nn.Module, buffer: np.ndarray) -> None:
     RuntimeError
         If it was that of another module.
     """
-    parameters = list(module.parameters())
-    marks, rest = buffer[: len(parameters)], buffer[len(parameters) :]
+    parameters, parts = list(module.parameters()), list(module.modules())
+    marks, modes, rest = np.split(buffer, [len(parameters), len(parameters) + len(parts)])
     given = [parameter for parameter, mark in zip(parameters, marks, strict=True) if mark & _GIVEN]
     tensors = [*given, *module.buffers()]
     with torch.no_grad():
@@ -115,6 +133,8 @@ def load_parameters(module: torch.nn.Module, buffer: np.ndarray) -> None:
             tensor.copy_(value)
     for parameter, mark in zip(parameters, marks, strict=True):
         parameter.requires_grad_(bool(mark & _TRAINED))
+    for part, mode in zip(parts, modes, strict=True):
+        part.training = bool(mode)
 
 
 def _out(tensor: Tensor) -> np.ndarray:
