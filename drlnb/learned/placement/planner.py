@@ -1,0 +1,154 @@
+"""Choose jobs and slots by networks: one for any cluster, and the one of the placement patent, for one of a size."""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from drlnb.learned.placement.features import Array, Gang, Seen, job_rows
+from drlnb.learned.placement.network import Network, Policy, load, shipped
+from drlnb.planning.placement.cluster import ClusterView, Pick
+from drlnb.records.errors import ConfigError
+
+__all__ = ["Learned", "Patent", "Question", "Scores", "Steps", "state_of", "steps", "steps_of_patent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a network is asked: one of the rows is to be chosen."""
+
+    #: Of the network.
+    part: str
+    rows: Array
+
+
+#: Asks questions about a view, is sent the number of a row for each, and returns what starts.
+Steps = Generator[Question, int, Pick | None]
+
+
+class Scores(Protocol):
+    """A network."""
+
+    def logits(self, part: str, groups: Sequence[Array]) -> Array:
+        """Return the scores of the answers to several questions, the higher the better."""
+        ...
+
+
+def _answered(steps: Steps, network: Scores) -> Pick | None:
+    """Return what starts if each time the best row is chosen."""
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(int(network.logits(question.part, [question.rows])[0].argmax()))
+    except StopIteration as end:
+        pick: Pick | None = end.value
+        return pick
+
+
+def steps(view: ClusterView, *, waits: bool) -> Steps:
+    """Choose a job of the window, then its slots one by one; what cannot be chosen otherwise is not asked.
+
+    Parameters
+    ----------
+    view
+        The cluster.
+    waits
+        Whether no job may be chosen while any slot is busy.
+    """
+    if not view.window:
+        return None
+    seen, k = Seen(view), 0
+    waits = waits and "busy" in view.state
+    if len(view.window) + waits > 1:
+        k = yield Question("jobs", job_rows(seen, waits=waits))
+        if k == len(view.window):
+            return None
+    gang = Gang(seen, view.window[k])
+    while gang.n_missing:
+        gang.take((yield Question("slots", gang.rows())) if gang.n_missing < gang.n_open else 0)
+    return Pick(gang.job.job, tuple(gang.chosen))
+
+
+class Learned:
+    """Chooses by a network that looks at health, nodes and what the rules would do.
+
+    Parameters
+    ----------
+    weights
+        File of weights; empty: those that travel with the package.
+    window
+        1: choose among several jobs, or wait; 0: choose the slots of the next job alone.
+    network
+        The network itself.
+    """
+
+    name = "learned"
+    #: Sums of numpy depend on the processor: a replay reads the plans from the journal.
+    exact = False
+
+    def __init__(self, weights: str = "", window: int = 1, network: Scores | None = None) -> None:
+        if window not in (0, 1):
+            raise ConfigError(f"window must be 0 or 1, got {window}")
+        self.window = bool(window)
+        self._network = network or (load(weights, Network) if weights else shipped())
+
+    def plan(self, view: ClusterView) -> Pick | None:
+        """Return the job that starts, and its slots; None to wait."""
+        return _answered(steps(view, waits=self.window), self._network)
+
+
+def state_of(view: ClusterView, n_missing: int, chosen: Sequence[int]) -> Array:
+    """Return the patent's state, shape ``(1, N + 2)``: slots wanted, log of the run time, 0 of a free slot, else 1."""
+    taken = np.array([state != "free" for state in view.state], dtype=float)
+    taken[list(chosen)] = 1.0
+    return np.array([[float(n_missing), np.log1p(view.window[0].work_s) / 12, *taken]])
+
+
+def steps_of_patent(view: ClusterView) -> Steps:
+    """Choose the slots of the next job one by one; the networks are asked again for each of them."""
+    if not view.window:
+        return None
+    job = view.window[0]
+    chosen = list(job.kept)
+    while len(chosen) < job.n_slots:
+        chosen.append((yield Question("patent", state_of(view, job.n_slots - len(chosen), chosen))))
+    return Pick(job.job, tuple(chosen))
+
+
+class Patent:
+    """Chooses slots by the policy network of the placement patent, for a cluster of the size that it was trained for.
+
+    It knows slots by their numbers: what it has learned of one cluster says nothing about another one.
+
+    Parameters
+    ----------
+    weights
+        File of weights.
+    network
+        The network itself.
+    """
+
+    name = "patent"
+    exact = False
+
+    def __init__(self, weights: str = "", network: Policy | None = None) -> None:
+        self._network = network or (load(weights, Policy) if weights else None)
+
+    def plan(self, view: ClusterView) -> Pick | None:
+        """Return the next job, and its slots.
+
+        Raises
+        ------
+        ConfigError
+            If it was not trained, or for another number of slots.
+        """
+        if self._network is None:
+            raise ConfigError(
+                "it is not trained: drlnb.placement.train(net='patent') writes weights for patent:weights=FILE"
+            )
+        if self._network.n_slots != len(view.state):
+            raise ConfigError(
+                f"it was trained for {self._network.n_slots} slots, there are {len(view.state)}: train it for these"
+            )
+        return _answered(steps_of_patent(view), self._network)
