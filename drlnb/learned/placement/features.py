@@ -25,7 +25,7 @@ _DAY_S = 86_400.0
 _COMMON, _JOB, _GANG, _FIXED, _MOVING = 7, 15, 7, 8, 8
 #: Figures of a row of each part of the network.
 N_JOB, N_SLOT = _JOB + _COMMON, _FIXED + _MOVING + _GANG + _COMMON
-#: Column that is 1 of what plain rules would choose: the largest job, slots of `ect`.
+#: Column of how much plain rules would choose a row: 1 of slots of `ect`, of jobs by their size beside the largest.
 BY_RULE = 0
 
 
@@ -71,8 +71,8 @@ def job_rows(seen: Seen, *, waits: bool) -> Array:
     Returns
     -------
     Array
-        Shape ``(n_jobs + waits, N_JOB)``: whether it is the largest (slots times seconds), and its place by size; its
-        size, work and slots beside the largest of the window; logs of its slots and work; slots over free ones;
+        Shape ``(n_jobs + waits, N_JOB)``: its size (slots times seconds) beside the largest, squared, its place by
+        size, and whether it is the largest; its work and slots beside the most of the window; logs of its slots and work; slots over free ones;
         place in the queue; whether it has run, one node holds it now, and nodes beyond the fewest where slots are
         taken from the emptiest; log risk, and log of the time that failures cost on slots of mean health; whether the
         row is waiting; then the cluster's.
@@ -94,9 +94,9 @@ def job_rows(seen: Seen, *, waits: bool) -> Array:
             restart_s=terms.restart_s,
         )
         rows[i, : _JOB - 1] = (
-            place[i] == 0,
+            (n[i] * work_s[i] / (n * work_s).max()) ** 2,
             place[i] / 8,
-            n[i] * work_s[i] / (n * work_s).max(),
+            place[i] == 0,
             work_s[i] / work_s.max(),
             n[i] / n.max(),
             math.log(n[i]) / 2,

@@ -169,7 +169,7 @@ def train_patent(
     while progress() < 1.0:
         some = [next(batches) for _ in range(_BATCHES)]
         games = [questions(batch, steps_of_patent) for batch in some]
-        played = play_together(games, sampled(Policy(weights_of(agent.policy)), agent.rng))
+        played = play_together(games, sampled(Policy(weights_of(agent.policy)), agent.rng, "patent"))
         rewards = [
             REWARDS[reward](end.makespan_s, reference(batch)) for batch, (end, _) in zip(some, played, strict=True)
         ]
@@ -179,6 +179,6 @@ def train_patent(
         for each, (_, samples) in zip(rewards, played, strict=True):
             ring.add(samples, each)
         for _ in range(_EPOCHS):
-            agent.learn(ring.batch(n_new if draws == "interval" else None, agent.rng))
+            agent.learn(ring.batch(n_new if draws == "interval" else None, agent.rng, "patent"))
         curve.append(sum(rewards) / len(rewards))
     return Trained(weights_of(agent.policy), curve)

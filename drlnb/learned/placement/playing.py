@@ -147,12 +147,13 @@ def play_together(games: Sequence[Game], answers: Answers) -> list[tuple[Outcome
     return [(ends[i], some) for i, some in enumerate(samples)]
 
 
-def sampled(network: Scores, rng: np.random.Generator) -> Answers:
-    """Return answers that are drawn with a network's probabilities."""
+def sampled(network: Scores, rng: np.random.Generator, drawn: str) -> Answers:
+    """Return answers that are drawn with a network's probabilities in a part of it, elsewhere the best ones."""
 
     def answers(part: str, groups: Sequence[Array]) -> tuple[Sequence[int], Sequence[float]]:
         log_p = log_softmax(network.logits(part, groups))
-        chosen = (log_p + rng.gumbel(size=log_p.shape)).argmax(axis=1)
+        noise = rng.gumbel(size=log_p.shape) if part == drawn else 0.0
+        chosen = (log_p + noise).argmax(axis=1)
         return chosen.tolist(), log_p[np.arange(len(chosen)), chosen].tolist()
 
     return answers

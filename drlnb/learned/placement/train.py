@@ -34,11 +34,11 @@ from drlnb.rl.objectives.losses import ppo_loss
 __all__ = ["Scorer", "clipped_loss", "imitation_loss", "new_network", "train", "weights_of"]
 
 _HIDDEN = 64
-_LEARNING_RATE, _CLIP, _ENTROPY, _MOST_NORM = 3e-4, 0.2, 0.01, 0.5
+_LEARNING_RATE, _CLIP, _ENTROPY, _MOST_NORM = 1e-3, 0.2, 0.01, 0.5
 #: Share of a training that imitates, and its learning rate.
 _IMITATE_FRAC, _IMITATION_RATE = 0.1, 1e-3
 #: Batches of a round, plays of each, epochs over what they gave, and samples of a minibatch.
-_BATCHES, _PLAYS, _EPOCHS, _MINIBATCH = 6, 8, 3, 1024
+_BATCHES, _PLAYS, _EPOCHS, _MINIBATCH = 8, 8, 4, 512
 _ECT = Rule("ect", ect)
 
 
@@ -74,11 +74,11 @@ def weights_of(network: nn.Module) -> Weights:
 
 
 def imitation_loss(log_p: Tensor, samples: Sequence[Sample]) -> Tensor:
-    """Return how unlikely it is that some row is chosen that plain rules would choose, whichever of them."""
-    by_rule = torch.zeros(log_p.shape, dtype=torch.bool)
-    for row, sample in zip(by_rule, samples, strict=True):
-        row[: len(sample.question.rows)] = torch.from_numpy(sample.question.rows[:, BY_RULE] > 0)
-    return -torch.logsumexp(log_p.masked_fill(~by_rule, -math.inf), 1).mean()
+    """Return the cross entropy to what plain rules would choose: any slot of theirs; jobs the rather, the larger."""
+    wanted = torch.zeros(log_p.shape)
+    for row, sample in zip(wanted, samples, strict=True):
+        row[: len(sample.question.rows)] = torch.from_numpy(sample.question.rows[:, BY_RULE])
+    return -(wanted / wanted.sum(1, keepdim=True) * log_p.masked_fill(wanted == 0.0, 0.0)).sum(1).mean()
 
 
 def clipped_loss(
@@ -123,6 +123,8 @@ class _Learner:
     def improve(self, left: float) -> float:
         """Play each of some batches several times, and learn what was better than their mean; return the mean reward.
 
+        Where jobs are chosen, their choice alone is drawn: else noise of the slots would hide which job was better.
+
         Parameters
         ----------
         left
@@ -130,18 +132,22 @@ class _Learner:
         """
         self._optimizer.param_groups[0]["lr"] = _LEARNING_RATE * left
         batches = [next(self._batches) for _ in range(_BATCHES)]
-        answers = sampled(Network(weights_of(self.network)), self._rng)
-        played = play_together([_game(batch) for batch in batches for _ in range(_PLAYS)], answers)
-        references = np.repeat([makespan_s(batch, _ECT) for batch in batches], _PLAYS)
-        pairs = zip([outcome.makespan_s for outcome, _ in played], references, strict=True)
-        rewards = np.array([REWARDS["log"](mine_s, reference_s) for mine_s, reference_s in pairs])
-        beside = rewards.reshape(_BATCHES, _PLAYS)
-        better = (beside - beside.mean(axis=1, keepdims=True)) / (beside.std(axis=1, keepdims=True) + 1e-8)
-        judged = zip(better.ravel().tolist(), played, strict=True)
-        samples = [sample._replace(advantage=advantage) for advantage, (_, some) in judged for sample in some]
+        network, rewards, samples = Network(weights_of(self.network)), list[float](), list[Sample]()
+        for part in network.parts:
+            mine = [batch for batch in batches if batch.window == (part == "jobs")]
+            answers = sampled(network, self._rng, part)
+            played = play_together([_game(batch) for batch in mine for _ in range(_PLAYS)], answers)
+            for batch, plays in zip(mine, (played[i : i + _PLAYS] for i in range(0, len(played), _PLAYS)), strict=True):
+                reference_s = makespan_s(batch, _ECT)
+                each = np.array([REWARDS["log"](outcome.makespan_s, reference_s) for outcome, _ in plays])
+                better = (each - each.mean()) / (each.std() + 1e-8)
+                for advantage, (_, some) in zip(better.tolist(), plays, strict=True):
+                    asked = [sample for sample in some if sample.question.part == part]
+                    samples += [sample._replace(advantage=advantage) for sample in asked]
+                rewards.append(float(each.mean()))
         for _ in range(_EPOCHS):
             self._update(samples, partial(_loss, entropy_coef=_ENTROPY * left))
-        return float(rewards.mean())
+        return sum(rewards) / len(rewards)
 
     def _update(self, samples: Sequence[Sample], loss: Callable[[Tensor, Sequence[Sample]], Tensor]) -> None:
         """Make a step for each minibatch of each part."""
