@@ -72,10 +72,10 @@ def job_rows(seen: Seen, *, waits: bool) -> Array:
     -------
     Array
         Shape ``(n_jobs + waits, N_JOB)``: its size (slots times seconds) beside the largest, squared, its place by
-        size, and whether it is the largest; its work and slots beside the most of the window; logs of its slots and work; slots over free ones;
-        place in the queue; whether it has run, one node holds it now, and nodes beyond the fewest where slots are
-        taken from the emptiest; log risk, and log of the time that failures cost on slots of mean health; whether the
-        row is waiting; then the cluster's.
+        size, and whether it is the largest; its work and slots beside the most of the window; logs of its slots and
+        work; slots over free ones; place in the queue; whether it has run, one node holds it now, and nodes beyond
+        the fewest where slots are taken from the emptiest; log risk, and log of the time that failures cost on slots
+        of mean health; whether the row is waiting; then the cluster's.
     """
     window, terms = seen.view.window, seen.view.terms
     n, work_s = (np.array([getattr(job, name) for job in window], dtype=float) for name in ("n_slots", "work_s"))

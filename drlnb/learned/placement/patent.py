@@ -27,7 +27,7 @@ from drlnb.learned.placement.playing import (
     random_s,
     sampled,
 )
-from drlnb.learned.placement.train import clipped_loss, weights_of
+from drlnb.learned.placement.train import Taken, clipped_loss, weights_of
 from drlnb.records.errors import ConfigError
 from drlnb.rl.objectives.losses import normalised_advantages
 
@@ -108,14 +108,8 @@ class _Agent:
             some = rows[start : start + _MINIBATCH]
             states, slots, before, rewards = (torch.from_numpy(some[name].copy()) for name in some.dtype.names or ())
             log_p, values = log_policy(self.policy, states), self._value(states)[:, 0]
-            loss = clipped_loss(
-                log_p,
-                slots,
-                before,
-                normalised_advantages(rewards - values.detach()),
-                entropy_coef=_ENTROPY,
-                value_loss=nn.functional.mse_loss(values, rewards),
-            )
+            taken = Taken(slots, before, normalised_advantages(rewards - values.detach()))
+            loss = clipped_loss(log_p, taken, _ENTROPY, nn.functional.mse_loss(values, rewards))
             self._optimizer.zero_grad()
             loss.backward()
             self._optimizer.step()
@@ -179,6 +173,6 @@ def train_patent(
         for each, (_, samples) in zip(rewards, played, strict=True):
             ring.add(samples, each)
         for _ in range(_EPOCHS):
-            agent.learn(ring.batch(n_new if draws == "interval" else None, agent.rng, "patent"))
+            agent.learn(ring.batch(n_new if draws == "interval" else None, agent.rng))
         curve.append(sum(rewards) / len(rewards))
     return Trained(weights_of(agent.policy), curve)

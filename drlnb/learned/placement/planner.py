@@ -1,8 +1,9 @@
 """Choose jobs and slots by networks: one for any cluster, and the one of the placement patent, for one of a size."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -11,7 +12,12 @@ from drlnb.learned.placement.network import Network, Policy, load, shipped
 from drlnb.planning.placement.cluster import ClusterView, Pick
 from drlnb.records.errors import ConfigError
 
-__all__ = ["Learned", "Patent", "Question", "Scores", "Steps", "state_of", "steps", "steps_of_patent"]
+__all__ = ["Learned", "Patent", "Question", "Scores", "Steps", "ended", "state_of", "steps", "steps_of_patent"]
+
+
+Asked = TypeVar("Asked")
+Sent = TypeVar("Sent")
+Ended = TypeVar("Ended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +41,20 @@ class Scores(Protocol):
         ...
 
 
-def _answered(steps: Steps, network: Scores) -> Pick | None:
-    """Return what starts if each time the best row is chosen."""
+def ended(asking: Generator[Asked, Sent, Ended], answer: Callable[[Asked], Sent]) -> Ended:
+    """Return what a generator returns that is sent the answer to whatever it yields."""
     try:
-        question = next(steps)
+        asked = next(asking)
         while True:
-            question = steps.send(int(network.logits(question.part, [question.rows])[0].argmax()))
+            asked = asking.send(answer(asked))
     except StopIteration as end:
-        pick: Pick | None = end.value
-        return pick
+        returned: Ended = end.value
+        return returned
+
+
+def _best(network: Scores, question: Question) -> int:
+    """Return the row of the highest score."""
+    return int(network.logits(question.part, [question.rows])[0].argmax())
 
 
 def steps(view: ClusterView, *, waits: bool) -> Steps:
@@ -95,7 +106,7 @@ class Learned:
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the job that starts, and its slots; None to wait."""
-        return _answered(steps(view, waits=self.window), self._network)
+        return ended(steps(view, waits=self.window), partial(_best, self._network))
 
 
 def state_of(view: ClusterView, n_missing: int, chosen: Sequence[int]) -> Array:
@@ -151,4 +162,4 @@ class Patent:
             raise ConfigError(
                 f"it was trained for {self._network.n_slots} slots, there are {len(view.state)}: train it for these"
             )
-        return _answered(steps_of_patent(view), self._network)
+        return ended(steps_of_patent(view), partial(_best, self._network))

@@ -11,7 +11,7 @@ import numpy as np
 
 from drlnb.learned.placement.features import Array
 from drlnb.learned.placement.network import Weights, log_softmax
-from drlnb.learned.placement.planner import Question, Scores, Steps
+from drlnb.learned.placement.planner import Question, Scores, Steps, ended
 from drlnb.planning.placement.cluster import ClusterView, Pick
 from drlnb.planning.placement.rules import random_rule
 from drlnb.planning.registry import Planner
@@ -27,7 +27,6 @@ __all__ = [
     "Run",
     "Sample",
     "Trained",
-    "best",
     "makespan_s",
     "play_together",
     "questions",
@@ -92,13 +91,7 @@ class Trained(NamedTuple):
 
 def makespan_s(batch: Batch, planner: Planner[ClusterView, Pick | None]) -> float:
     """Return the makespan of a batch under a planner, in seconds."""
-    run = batch.play()
-    try:
-        view = next(run)
-        while True:
-            view = run.send(planner.plan(view))
-    except StopIteration as end:
-        return float(end.value.makespan_s)
+    return ended(batch.play(), planner.plan).makespan_s
 
 
 def random_s(batch: Batch) -> float:
@@ -155,14 +148,5 @@ def sampled(network: Scores, rng: np.random.Generator, drawn: str) -> Answers:
         noise = rng.gumbel(size=log_p.shape) if part == drawn else 0.0
         chosen = (log_p + noise).argmax(axis=1)
         return chosen.tolist(), log_p[np.arange(len(chosen)), chosen].tolist()
-
-    return answers
-
-
-def best(network: Scores) -> Answers:
-    """Return the answers of the highest scores."""
-
-    def answers(part: str, groups: Sequence[Array]) -> tuple[Sequence[int], Sequence[float]]:
-        return network.logits(part, groups).argmax(axis=1).tolist(), [0.0] * len(groups)
 
     return answers

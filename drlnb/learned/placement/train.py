@@ -7,6 +7,7 @@ them cancels out (Mao et al., "Learning scheduling algorithms for data processin
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from drlnb.planning.placement.ect import ect
 from drlnb.planning.placement.rules import Rule
 from drlnb.rl.objectives.losses import ppo_loss
 
-__all__ = ["Scorer", "clipped_loss", "imitation_loss", "new_network", "train", "weights_of"]
+__all__ = ["Scorer", "Taken", "clipped_loss", "imitation_loss", "new_network", "train", "weights_of"]
 
 _HIDDEN = 64
 _LEARNING_RATE, _CLIP, _ENTROPY, _MOST_NORM = 1e-3, 0.2, 0.01, 0.5
@@ -81,28 +82,22 @@ def imitation_loss(log_p: Tensor, samples: Sequence[Sample]) -> Tensor:
     return -(wanted / wanted.sum(1, keepdim=True) * log_p.masked_fill(wanted == 0.0, 0.0)).sum(1).mean()
 
 
-def clipped_loss(
-    log_p: Tensor,
-    chosen: Tensor,
-    before: Tensor,
-    advantages: Tensor,
-    *,
-    entropy_coef: float,
-    value_loss: Tensor | None = None,
-) -> Tensor:
-    """Return the clipped loss of answers, shape ``(B,)`` each, with log-probabilities now of shape ``(B, n_rows)``."""
+class Taken(NamedTuple):
+    """Answers that were given; shape ``(B,)`` each."""
+
+    chosen: Tensor
+    #: Log-probability when it was chosen.
+    before: Tensor
+    advantages: Tensor
+
+
+def clipped_loss(log_p: Tensor, taken: Taken, entropy_coef: float, value_loss: Tensor | None = None) -> Tensor:
+    """Return the clipped loss of answers whose log-probabilities are these now, shape ``(B, n_rows)``."""
     entropy = -(log_p.exp() * log_p.masked_fill(log_p.isinf(), 0.0)).sum(1).mean()
-    loss, _ = ppo_loss(
-        log_p.gather(1, chosen[:, None])[:, 0],
-        before,
-        advantages,
-        entropy,
-        torch.zeros(()) if value_loss is None else value_loss,
-        clip_range=_CLIP,
-        ent_coef=entropy_coef,
-        vf_coef=0.5,
-    )
-    return loss
+    now = log_p.gather(1, taken.chosen[:, None])[:, 0]
+    value_loss = torch.zeros(()) if value_loss is None else value_loss
+    how = {"clip_range": _CLIP, "ent_coef": entropy_coef, "vf_coef": 0.5}
+    return ppo_loss(now, taken.before, taken.advantages, entropy, value_loss, **how)[0]
 
 
 class _Learner:
@@ -173,10 +168,8 @@ def _by_rule(part: str, groups: Sequence[Array]) -> tuple[Sequence[int], Sequenc
 
 
 def _loss(log_p: Tensor, samples: Sequence[Sample], *, entropy_coef: float) -> Tensor:
-    _, chosen, before, advantages = zip(*samples, strict=True)
-    return clipped_loss(
-        log_p, torch.tensor(chosen), torch.tensor(before), torch.tensor(advantages), entropy_coef=entropy_coef
-    )
+    _, *columns = zip(*samples, strict=True)
+    return clipped_loss(log_p, Taken(*map(torch.tensor, columns)), entropy_coef)
 
 
 def train(batches: Iterator[Batch], seed: int, progress: Progress) -> Trained:

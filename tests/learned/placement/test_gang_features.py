@@ -63,8 +63,9 @@ def test_rows_of_jobs_by_hand():
     view = view_of(RATES, nodes=NODES, jobs=[(1, 3600.0), (4, 7200.0), (6, 60.0)])
     rows = job_rows(Seen(view), waits=True)
     assert rows.shape == (4, N_JOB)
-    assert rows[:, BY_RULE].tolist() == [0, 1, 0, 0]
-    np.testing.assert_allclose(rows[:3, 2], [3600 / 28_800, 1, 360 / 28_800])  # slot seconds beside the largest
+    np.testing.assert_allclose(rows[:, BY_RULE], [(1 / 8) ** 2, 1, (1 / 80) ** 2, 0])  # slot seconds beside the largest
+    assert rows[:, 1].tolist() == [1 / 8, 0, 2 / 8, 0]
+    assert rows[:, 2].tolist() == [0, 1, 0, 0]
     assert rows[:, 10].tolist() == [1, 1, 0, 0]  # one node holds it
     assert rows[:, 14].tolist() == [0, 0, 0, 1]
     np.testing.assert_allclose(rows[:3, 7], [1 / 8, 4 / 8, 6 / 8])  # of the free slots
