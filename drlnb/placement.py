@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick
     from drlnb.runtime.placement.member import Member
     from drlnb.runtime.placement.placing import Job, Placing, place
+    from drlnb.sim.placement.training import train
 
 __all__ = [
     "Cluster",
@@ -22,6 +23,7 @@ __all__ = [
     "Placing",
     "expected_completion_s",
     "place",
+    "train",
 ]
 
 _HOMES = {
@@ -34,6 +36,7 @@ _HOMES = {
     "Placing": "drlnb.runtime.placement.placing",
     "expected_completion_s": "drlnb.planning.placement.closed_form",
     "place": "drlnb.runtime.placement.placing",
+    "train": "drlnb.sim.placement.training",
 }
 
 

@@ -15,7 +15,7 @@ import drlnb.learned.placement
 from drlnb.learned.placement.network import save
 from drlnb.learned.placement.train import train
 from drlnb.sim.placement import Trace, load_trace
-from drlnb.sim.placement.episodes import any_batches
+from drlnb.sim.placement.training import any_batches
 
 __all__ = ["FOLDER", "TRAINED_FRAC", "main", "parts"]
 
