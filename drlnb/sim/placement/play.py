@@ -105,13 +105,11 @@ def play(
         If what is sent does not fit, or waits where nothing can change.
     """
     known = sorted(jobs, key=lambda job: job.submitted_s)
-    problems = [
-        f"job {job.job} needs {job.n_slots} slots, the cluster has {cluster.n_slots}"
-        for job in known
-        if job.n_slots > cluster.n_slots
-    ]
+    problems = []
     if not known or len({job.job for job in known}) < len(known):
         problems.append("jobs must be at least one, each with an id of its own")
+    elif (widest := max(known, key=lambda job: job.n_slots)).n_slots > cluster.n_slots:
+        problems.append(f"job {widest.job} needs {widest.n_slots} slots, the cluster has {cluster.n_slots}")
     if len(path.rate_hz) != cluster.n_slots:
         problems.append(f"path must be of the cluster's {cluster.n_slots} slots, it is of {len(path.rate_hz)}")
     if problems:
@@ -256,7 +254,7 @@ class _Game:
         n_nodes, n_spare = len(self.n_wide), n_free - head.n_slots
         for _, job in others:
             slowdown = self.terms.slowdown(n_nodes, self.cluster.least_nodes(job.n_slots))
-            in_time = starts_s > self.t and self.t + attempt_s(self.terms, job, slowdown) <= starts_s
+            in_time = self.t + attempt_s(self.terms, job, slowdown) <= starts_s
             if job.n_slots <= self.n_free and (in_time or job.n_slots <= n_spare):
                 yield job
 
