@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from drlnb.sim.placement.faults import FaultModel
 from drlnb.sim.placement.play import play
 from drlnb.sim.placement.traces import Trace, load_trace
 
-__all__ = ["any_batches", "batches_of", "patent_for", "train"]
+__all__ = ["Site", "any_batches", "batches_of", "patent_for", "train"]
 
 _NODES, _SLOTS_PER_NODE = (4, 6, 8, 8, 10, 12), 8
 #: Days between failures of a slot, and spreads of their logarithms: limits of what is drawn.
@@ -61,36 +62,36 @@ def any_batches(trace: Trace, seed: int) -> Iterator[Batch]:
         )
         checkpoint_s = _CHECKPOINT_S[int(rng.integers(len(_CHECKPOINT_S)))]
         conditions = Conditions(checkpoint_s=checkpoint_s, locality_frac=float(rng.choice(_LOCALITY)))
-        rates_seed = int(rng.integers(2**62))
-        yield next(batches_of(trace, cluster, model, conditions, rates_seed, rng, window=k % _WINDOWS > 0))
+        site = Site(cluster, model, conditions, rates_seed=int(rng.integers(2**62)))
+        yield next(batches_of(trace, site, rng, window=k % _WINDOWS > 0))
 
 
-def batches_of(
-    trace: Trace,
-    cluster: Cluster,
-    model: FaultModel,
-    conditions: Conditions,
-    rates_seed: int,
-    rng: np.random.Generator,
-    *,
-    window: bool = False,
-) -> Iterator[Batch]:
+class Site(NamedTuple):
+    """A cluster, how its slots fail, and what jobs lose."""
+
+    cluster: Cluster
+    model: FaultModel
+    conditions: Conditions
+    #: Of the slots' rates.
+    rates_seed: int
+
+
+def batches_of(trace: Trace, site: Site, rng: np.random.Generator, *, window: bool = False) -> Iterator[Batch]:
     """Yield batches on one cluster, whose slots have the same rates in all of them, without end.
 
     Parameters
     ----------
     trace
         Whose jobs they have: about as many consecutive ones as there are slots.
-    cluster, model, conditions
-        The cluster, how its slots fail, and what jobs lose.
-    rates_seed
-        Of the slots' rates.
+    site
+        The cluster.
     rng
         Draws windows and paths of faults.
     window
         Show several jobs to choose from.
     """
-    rates = model.rates(cluster, seed=rates_seed)
+    cluster, model = site.cluster, site.model
+    rates = model.rates(cluster, seed=site.rates_seed)
     while True:
         family = "gang" if rng.random() < _GANGS else "mixed"
         n_known = len(trace.families[family])
@@ -99,7 +100,7 @@ def batches_of(
         most = max(cluster.n_slots // 2, min(_LEAST_SLOTS, cluster.n_slots))
         jobs = trace.window(start, n_jobs, family, max_gpus=most)
         path = model.path(rates, seed=int(rng.integers(2**62)))
-        yield Batch(lambda jobs=jobs, path=path: play(cluster, jobs, path, conditions, window=window), window)  # type: ignore[misc]  # both are bound now
+        yield Batch(lambda jobs=jobs, path=path: play(cluster, jobs, path, site.conditions, window=window), window)  # type: ignore[misc]  # both are bound now
 
 
 def patent_for(cluster: Cluster, *, conditions: Conditions | None = None, seed: int = 0) -> Patent:
@@ -114,7 +115,8 @@ def patent_for(cluster: Cluster, *, conditions: Conditions | None = None, seed: 
     seed
         Of all that is drawn.
     """
-    return Patent(network=Policy(_patent(load_trace(), cluster, FaultModel(), conditions, seed, _BEFORE_RUN_S).weights))
+    site = Site(cluster, FaultModel(), conditions or Conditions(), seed)
+    return Patent(network=Policy(_patent(load_trace(), site, seed, _BEFORE_RUN_S).weights))
 
 
 def train(
@@ -168,7 +170,8 @@ def train(
         raise ConfigError(problems)
     jobs = trace or load_trace()
     if cluster is not None:
-        trained = _patent(jobs, cluster, model or FaultModel(), conditions, seed, budget_s)
+        site = Site(cluster, model or FaultModel(), conditions or Conditions(), seed)
+        trained = _patent(jobs, site, seed, budget_s)
         save(Path(out), Patent.name, trained.weights)
         return trained.rewards
     from drlnb.learned.placement.train import train as train_scorer
@@ -178,14 +181,11 @@ def train(
     return trained.rewards
 
 
-def _patent(
-    trace: Trace, cluster: Cluster, model: FaultModel, conditions: Conditions | None, seed: int, budget_s: float
-) -> Trained:
+def _patent(trace: Trace, site: Site, seed: int, budget_s: float) -> Trained:
     from drlnb.learned.placement.patent import train_patent
 
-    rng = np.random.default_rng(seed)
-    batches = batches_of(trace, cluster, model, conditions or Conditions(), seed, rng)
-    return train_patent(batches, cluster.n_slots, seed, _clock(budget_s))
+    batches = batches_of(trace, site, np.random.default_rng(seed))
+    return train_patent(batches, site.cluster.n_slots, seed, _clock(budget_s))
 
 
 def _clock(budget_s: float) -> Progress:

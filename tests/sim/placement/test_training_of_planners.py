@@ -10,9 +10,10 @@ from drlnb.planning.placement import GANGS, Cluster
 from drlnb.planning.placement.rules import random_rule
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement import Conditions, FaultModel, load_trace
-from drlnb.sim.placement.training import any_batches, batches_of, patent_for, train
+from drlnb.sim.placement.training import Site, any_batches, batches_of, patent_for, train
 
 SMALL = Cluster.uniform(1, 3)
+FAILING = Site(SMALL, FaultModel(mtbf_days=1.0), Conditions(), 0)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def trace():
 def test_a_batch_is_the_same_jobs_and_faults_each_time(trace):
     """Whoever plays it; and a seed is a sequence of batches."""
     rng = np.random.default_rng
-    first, again = (next(batches_of(trace, SMALL, FaultModel(mtbf_days=1.0), Conditions(), 0, rng(s))) for s in (3, 3))
+    first, again = (next(batches_of(trace, FAILING, rng(s))) for s in (3, 3))
     ends = [makespan_s(batch, GANGS.build("ect")) for batch in (first, first, again)]
     assert ends[0] == ends[1] == ends[2]
     makespan_s(first, random_rule(5))
@@ -32,7 +33,7 @@ def test_a_batch_is_the_same_jobs_and_faults_each_time(trace):
 
 def test_batches_of_a_cluster_differ_in_jobs_and_faults(trace):
     """The rates stay: slots keep their numbers' luck."""
-    batches = batches_of(trace, SMALL, FaultModel(mtbf_days=1.0), Conditions(), 0, np.random.default_rng(0))
+    batches = batches_of(trace, FAILING, np.random.default_rng(0))
     views = [next(batch.play()) for batch in itertools.islice(batches, 4)]
     assert len({view.rate_hz for view in views}) == 1
     assert len({view.window for view in views}) > 1
@@ -55,7 +56,7 @@ def test_a_pool_of_any_size_has_its_patent(n_slots, monkeypatch):
     monkeypatch.setattr("drlnb.sim.placement.training._BEFORE_RUN_S", 0.05)
     cluster = Cluster.uniform(1, n_slots)
     planner = patent_for(cluster)
-    batch = next(batches_of(load_trace(), cluster, FaultModel(), Conditions(), 0, np.random.default_rng(0)))
+    batch = next(batches_of(load_trace(), Site(cluster, FaultModel(), Conditions(), 0), np.random.default_rng(0)))
     view = next(batch.play())
     assert set(GANGS.ask(planner, view).slots) <= set(range(n_slots))
 
@@ -65,7 +66,7 @@ def test_a_training_of_patent_writes_a_file_that_the_planner_reads(tmp_path, tra
     rewards = train(out=tmp_path / "p.npz", net="patent", budget_s=0.05, trace=trace, cluster=SMALL)
     assert all(np.isfinite(rewards))
     planner = GANGS.build(f"patent:weights={tmp_path / 'p.npz'}")
-    batch = next(batches_of(trace, SMALL, FaultModel(), Conditions(), 0, np.random.default_rng(0)))
+    batch = next(batches_of(trace, FAILING, np.random.default_rng(0)))
     assert makespan_s(batch, planner) > 0
 
 
