@@ -110,7 +110,7 @@ def test_an_empty_window_is_waited_for():
     assert slots("ect", seen()) is None
 
 
-RULES = st.sampled_from(GANGS.names)
+RULES = st.sampled_from([name for name in GANGS.names if name not in {"learned", "patent"}])
 
 
 @given(RULES, st.data())
