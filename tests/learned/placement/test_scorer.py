@@ -1,8 +1,10 @@
 """The network of planner `learned`: numpy beside torch, imitation, improvement, and its files."""
 
 import io
+import json
 import pickle
 from dataclasses import replace
+from importlib import resources
 from itertools import cycle
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from drlnb.learned.placement import Learned
-from drlnb.learned.placement.network import VERSION, Network, load, log_softmax, save
+from drlnb.learned.placement.network import VERSION, Network, load, log_softmax, save, shipped
 from drlnb.learned.placement.planner import Question, steps
 from drlnb.learned.placement.playing import REWARDS, Sample, makespan_s, play_together, questions, sampled
 from drlnb.learned.placement.train import Taken, clipped_loss, imitation_loss, new_network, train, weights_of
@@ -260,3 +262,15 @@ def test_a_window_is_there_or_not():
 def test_an_outcome_is_any_object_with_a_makespan():
     """What runs return is the caller's."""
     assert makespan_s(batch_of(view_of([0.1]), lambda pick: 7), GANGS.build("ect")) == Ended(7.0).makespan_s
+
+
+def test_the_shipped_network_is_read_once_and_plans():
+    """It travels with the package, with how it was made."""
+    file = resources.files("drlnb.learned.placement") / "weights"
+    made = json.loads((file / "learned.json").read_text(encoding="utf-8"))
+    assert made["made_by"].startswith("python -m benchmarks.placement.weights")
+    assert len((file / "learned.npz").read_bytes()) < 100_000
+    assert shipped() is shipped()
+    view = view_of([0.1] * 6 + [9.0] * 2, nodes=(0, 0, 0, 0, 1, 1, 1, 1), jobs=[(2, 86_400.0), (1, 60.0)])
+    assert GANGS.build("learned").plan(view).job in {"j0", "j1"}
+    assert not set(GANGS.build("learned:window=0").plan(view).slots) & {6, 7}
