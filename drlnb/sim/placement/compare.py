@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ NULL = (0.995, 1.005)
 #: Samples of a bootstrap.
 _SAMPLES = 2000
 _MANY = count(1, 1_000_000)
-#: Of each window the outcomes of each way to place, a path each.
+#: Of each window the outcomes of each way to place, a path each; without attempts, which would be millions.
 Played = Sequence[Mapping[str, Sequence[Outcome]]]
 
 
@@ -95,7 +95,7 @@ def side_by_side(
             seed = (windows.seed << 32) + number * n_paths + k
             path = model.path(model.rates(cluster, seed=seed), seed=seed)
             for name, (planner, how) in ways.items():
-                outcomes[name].append(simulate(cluster, window, planner, path, **how))
+                outcomes[name].append(replace(simulate(cluster, window, planner, path, **how), attempts=()))
         played.append(outcomes)
     return played
 

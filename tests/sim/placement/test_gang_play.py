@@ -5,7 +5,7 @@ import pytest
 from drlnb.planning.placement import Cluster, Pick
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.errors import ConfigError
-from drlnb.sim.placement import Conditions, FaultPath, TraceJob, play, simulate
+from drlnb.sim.placement import Conditions, FaultModel, FaultPath, TraceJob, play, simulate
 
 #: Slots 0 and 1 on a node, 2 and 3 on another.
 FOUR = Cluster.uniform(n_nodes=2, slots_per_node=2)
@@ -268,6 +268,16 @@ def test_jobs_that_can_never_start_are_refused():
         simulate(FOUR, [], "first", path())
     with pytest.raises(ConfigError, match="path must be of the cluster's 4 slots, it is of 2"):
         simulate(FOUR, [job("a", 1, 1.0)], "first", path(Cluster((0, 0))))
+
+
+def test_a_gang_that_would_never_end_is_told():
+    """Four slots that fail each 10 s never make 1,000 s without checkpoints; with some they do."""
+    model = FaultModel(mtbf_days=0.001, spread=0.0, node_spread=0.0, mttr_s=1.0)
+    never = model.path(model.rates(FOUR))
+    with pytest.raises(ConfigError, match=r"job a was broken \d+ times .* 4 slots .* checkpoint_s=None"):
+        simulate(FOUR, [job("a", 4, 1000.0)], "first", never, **PLAIN)
+    saved = {"checkpoint_s": 10.0, "checkpoint_cost_s": 0.0, "restart_s": 0.0}
+    assert simulate(FOUR, [job("a", 4, 1000.0)], "first", model.path(model.rates(FOUR)), **saved).n_restarts > 10
 
 
 def test_conditions_are_checked_by_name():

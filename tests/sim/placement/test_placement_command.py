@@ -132,7 +132,7 @@ def test_fewer_windows_have_more_paths_and_all_ways_the_same_faults():
     played = side_by_side(trace(25), Cluster.uniform(1, 4), model, windows, ways)
     assert [len(window["a"]) for window in played] == [5, 5]
     assert all(window["a"] == window["b"] for window in played)
-    assert len({outcome.attempts for window in played for outcome in window["a"]}) == 10
+    assert len({outcome.lost_gpu_s for window in played for outcome in window["a"]}) == 10
 
 
 class Figure:
