@@ -6,8 +6,11 @@ trained for one cluster.
 
 from drlnb.learned.placement.planner import Learned, Patent
 from drlnb.planning.placement import GANGS
+from drlnb.planning.placement.planner import place_tasks_by
 
 __all__ = ["Learned", "Patent"]
 
 GANGS.register("learned", Learned, {"weights": "", "window": 1})
 GANGS.register("patent", Patent, {"weights": ""})
+place_tasks_by("learned")
+place_tasks_by("patent")

@@ -100,7 +100,7 @@ class Policy:
 
     def __init__(self, weights: Weights) -> None:
         named = [(weights[f"{layer}.weight"], weights[f"{layer}.bias"]) for layer in _LAYERS]
-        self._layers = [(weight.T.astype(float), bias.astype(float)) for weight, bias in named]
+        self._layers = [(weight.T, bias) for weight, bias in named]
         self.n_slots = self._layers[-1][1].shape[0]
         self.parts = {"patent": self.n_slots + 2}
 

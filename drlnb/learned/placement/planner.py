@@ -1,7 +1,7 @@
 """Choose jobs and slots by networks: one for any cluster, and the one of the placement patent, for one of a size."""
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -65,13 +65,13 @@ def steps(view: ClusterView, *, waits: bool) -> Steps:
     view
         The cluster.
     waits
-        Whether no job may be chosen while any slot is busy.
+        Whether none of several jobs may be chosen while any slot is busy.
     """
     if not view.window:
         return None
     seen, k = Seen(view), 0
-    waits = waits and "busy" in view.state
-    if len(view.window) + waits > 1:
+    if len(view.window) > 1:
+        waits = waits and "busy" in view.state
         k = yield Question("jobs", job_rows(seen, waits=waits))
         if k == len(view.window):
             return None
@@ -138,13 +138,23 @@ class Patent:
         File of weights.
     network
         The network itself.
+    slots
+        Names of the slots that it was trained for, by number; those of a view that are missing have failed, and it
+        takes no other one.  Empty: a view has just as many.
+
+    Raises
+    ------
+    ConfigError
+        If it has no weights.
     """
 
     name = "patent"
     exact = False
 
-    def __init__(self, weights: str = "", network: Policy | None = None) -> None:
-        self._network = network or (load(weights, Policy) if weights else None)
+    def __init__(self, weights: str = "", network: Policy | None = None, slots: Sequence[str] = ()) -> None:
+        if network is None and not weights:
+            raise ConfigError("it is of one cluster: drlnb.placement.train(net='patent') writes its weights=FILE")
+        self._network, self._slots = network or load(weights, Policy), tuple(slots)
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the next job, and its slots.
@@ -152,14 +162,21 @@ class Patent:
         Raises
         ------
         ConfigError
-            If it was not trained, or for another number of slots.
+            If it was trained for another number of slots.
         """
-        if self._network is None:
-            raise ConfigError(
-                "it is not trained: drlnb.placement.train(net='patent') writes weights for patent:weights=FILE"
-            )
+        if self._slots:
+            return self._by_name(view)
         if self._network.n_slots != len(view.state):
             raise ConfigError(
                 f"it was trained for {self._network.n_slots} slots, there are {len(view.state)}: train it for these"
             )
         return ended(steps_of_patent(view), partial(_best, self._network))
+
+    def _by_name(self, view: ClusterView) -> Pick | None:
+        """Plan on the slots of its names, and return their numbers in the view."""
+        there = {name: i for i, name in enumerate(view.names)}
+        places = [there.get(name, -1) for name in self._slots]
+        state = tuple([view.state[i] if i >= 0 else "failed" for i in places])
+        window = [replace(job, kept=tuple(map(places.index, job.kept))) for job in view.window]
+        pick = ended(steps_of_patent(replace(view, state=state, window=tuple(window))), partial(_best, self._network))
+        return pick and Pick(pick.job, tuple([places[slot] for slot in pick.slots]))

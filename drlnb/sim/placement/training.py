@@ -5,7 +5,7 @@ Networks are trained with torch, which loads with the first training.
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -16,13 +16,14 @@ from drlnb.learned.placement import Patent
 from drlnb.learned.placement.network import Policy, save
 from drlnb.learned.placement.playing import Batch, Progress, Trained
 from drlnb.planning.placement import Cluster
+from drlnb.planning.placement.planner import node_of
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions
 from drlnb.sim.placement.faults import FaultModel
 from drlnb.sim.placement.play import play
 from drlnb.sim.placement.traces import Trace, load_trace
 
-__all__ = ["Site", "any_batches", "batches_of", "patent_for", "train"]
+__all__ = ["BEFORE_RUN_S", "Site", "any_batches", "batches_of", "patent_for", "train"]
 
 _NODES, _SLOTS_PER_NODE = (4, 6, 8, 8, 10, 12), 8
 #: Days between failures of a slot, and spreads of their logarithms: limits of what is drawn.
@@ -38,7 +39,7 @@ _LEAST_JOBS = 16
 #: Gangs have up to half of the slots; up to so many of a small cluster.
 _LEAST_SLOTS = 4
 #: Seconds of a training before a run.
-_BEFORE_RUN_S = 8.0
+BEFORE_RUN_S = 8.0
 
 
 def any_batches(trace: Trace, seed: int) -> Iterator[Batch]:
@@ -103,20 +104,22 @@ def batches_of(trace: Trace, site: Site, rng: np.random.Generator, *, window: bo
         yield Batch(lambda jobs=jobs, path=path: play(cluster, jobs, path, site.conditions, window=window), window)  # type: ignore[misc]  # both are bound now
 
 
-def patent_for(cluster: Cluster, *, conditions: Conditions | None = None, seed: int = 0) -> Patent:
-    """Train planner `patent` for a cluster, in less than ten seconds, on published rates of failures.
+def patent_for(slots: Iterable[str], seed: int = 0) -> Patent:
+    """Train planner `patent` for the slots of a pool, in less than ten seconds, on published rates of failures.
 
     Parameters
     ----------
-    cluster
-        Its slots, by their numbers.
-    conditions
-        What jobs lose; None: the defaults.
+    slots
+        Their names, such as ``n0/gpu1``.
     seed
         Of all that is drawn.
     """
-    site = Site(cluster, FaultModel(), conditions or Conditions(), seed)
-    return Patent(network=Policy(_patent(load_trace(), site, seed, _BEFORE_RUN_S).weights))
+    names = sorted(slots)
+    nodes = sorted({node_of(name) for name in names})
+    cluster = Cluster(tuple([nodes.index(node_of(name)) for name in names]))
+    weights = _patent(load_trace(), Site(cluster, FaultModel(), Conditions(), seed), seed, BEFORE_RUN_S).weights
+    halves = {name: value.astype(np.float16) for name, value in weights.items()}  # they travel with the run
+    return Patent(network=Policy(halves), slots=names)
 
 
 def train(

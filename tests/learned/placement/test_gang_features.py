@@ -122,10 +122,10 @@ def test_masked_slots_change_nothing(network):
 
 
 def test_what_has_one_answer_is_not_asked():
-    """One job that needs all free slots and may not wait is placed without a question."""
+    """One job that needs all free slots is placed without a question; a task of a fleet could not wait."""
     view = view_of(RATES, nodes=NODES, state=["busy"] * 6 + ["free"] * 2, jobs=[(2, 600.0)])
     with pytest.raises(StopIteration) as ended:
-        next(steps(view, waits=False))
+        next(steps(view, waits=True))
     assert ended.value.value.slots == (6, 7)
 
 

@@ -1,5 +1,7 @@
 """The placement patent's agent, statement by statement (3-1 to 3-13)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,8 @@ from drlnb.learned.placement.patent import Ring, log_policy, new_networks, train
 from drlnb.learned.placement.planner import Question, state_of, steps_of_patent
 from drlnb.learned.placement.playing import N_RANDOM, Sample, makespan_s, random_s
 from drlnb.learned.placement.train import weights_of
-from drlnb.planning.placement import GANGS, Pick
+from drlnb.planning.placement import GANGS, PLACEMENT, JobView, Pick, PlacementView
+from drlnb.planning.placement.planner import GangPlacement
 from drlnb.planning.placement.rules import random_rule
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.errors import ConfigError
@@ -168,8 +171,8 @@ def test_an_unknown_reward_is_refused():
 def test_it_is_of_one_number_of_slots_and_says_so(tmp_path):
     """Untrained, or of another number: one line, as the planner's failure."""
     view = view_of([0.1] * 4)
-    with pytest.raises(PlannerFailed, match="planner patent raised ConfigError: it is not trained"):
-        GANGS.ask(GANGS.build("patent"), view)
+    with pytest.raises(ValueError, match=r"gangs planner patent: it is of one cluster: drlnb.placement.train"):
+        GANGS.build("patent")
     save(tmp_path / "p.npz", "patent", weights_of(_policy(3)))
     planner = GANGS.build(f"patent:weights={tmp_path / 'p.npz'}")
     with pytest.raises(PlannerFailed, match="it was trained for 3 slots, there are 4: train it for these"):
@@ -183,3 +186,27 @@ def test_it_knows_slots_by_their_numbers():
     """The same rates on other slots are nothing to it: its state has neither rates nor nodes."""
     planner = Patent(network=Policy(weights_of(_fixed([0.0, 3.0, 2.0, 1.0]))))
     assert planner.plan(view_of([0.1, 9.0, 0.1, 0.1])) == planner.plan(view_of([0.1, 0.1, 9.0, 0.1]))
+
+
+def test_slots_that_it_knows_by_name_may_be_missing():
+    """Of three slots a, b, c, scored 3, 2, 1: a has gone, d has come, which it does not know; it holds c."""
+    planner = Patent(network=Policy(weights_of(_fixed([3.0, 2.0, 1.0]))), slots=("a", "b", "c"))
+    view = view_of([0.1] * 3, jobs=[(1, 60.0)], names=("b", "c", "d"))
+    assert planner.plan(view) == Pick("j0", (0,))
+    kept = replace(view, window=(JobView(job="j", n_slots=2, work_s=60.0, kept=(1,)),), state=("free", "busy", "free"))
+    assert planner.plan(kept) == Pick("j", (1, 0))
+    assert planner.plan(replace(view, window=())) is None
+    with pytest.raises(PlannerFailed, match="is given slot"):
+        GANGS.ask(planner, view_of([0.1] * 2, jobs=[(2, 60.0)], names=("c", "d")))
+
+
+def test_a_task_of_a_fleet_is_placed_by_it():
+    """Under its name among planners of placement, as `learned` is; gangs wait for nobody there."""
+    policy = Policy(weights_of(_fixed([3.0, 2.0, 1.0])))
+    planner = GangPlacement("patent", Patent(network=policy, slots=("n0/cpu0", "n0/cpu1", "n1/cpu0")))
+    view = PlacementView(
+        homes={"n0/cpu1": 0, "n1/cpu0": 0}, free_collectors={"n0": 4}, node="n0", n_collectors=1, n_learners=1
+    )
+    assert planner.plan(view).slots == ("n0/cpu1",)
+    assert PLACEMENT.build("learned").plan(replace(view, n_learners=2)).slots
+    assert {"learned", "patent"} <= set(PLACEMENT.names)

@@ -1,6 +1,7 @@
 """Batches to train on, and trainings that are called by their names."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -63,11 +64,11 @@ def test_any_batches_are_of_many_clusters_and_terms(trace):
 @pytest.mark.parametrize("n_slots", [1, 2, 3])
 def test_a_pool_of_any_size_has_its_patent(n_slots, monkeypatch):
     """Trained for so many slots, it gives plans there; gangs of all slots are among what it is trained on."""
-    monkeypatch.setattr("drlnb.sim.placement.training._BEFORE_RUN_S", 0.05)
-    cluster = Cluster.uniform(1, n_slots)
-    planner = patent_for(cluster)
-    batch = next(batches_of(load_trace(), Site(cluster, FaultModel(), Conditions(), 0), np.random.default_rng(0)))
-    view = next(batch.play())
+    monkeypatch.setattr("drlnb.sim.placement.training.BEFORE_RUN_S", 0.05)
+    names = tuple([f"n0/cpu{i}" for i in range(n_slots)])
+    planner = patent_for(names)
+    site = Site(Cluster.uniform(1, n_slots), FaultModel(), Conditions(), 0)
+    view = replace(next(next(batches_of(load_trace(), site, np.random.default_rng(0))).play()), names=names)
     assert set(GANGS.ask(planner, view).slots) <= set(range(n_slots))
 
 
