@@ -11,31 +11,38 @@ if TYPE_CHECKING:
     from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick
     from drlnb.runtime.placement.member import Member
     from drlnb.runtime.placement.placing import Job, Placing, place
+    from drlnb.sim.placement import FaultModel, load_trace, simulate
     from drlnb.sim.placement.training import train
 
 __all__ = [
     "Cluster",
     "ClusterView",
+    "FaultModel",
     "Job",
     "JobView",
     "Member",
     "Pick",
     "Placing",
     "expected_completion_s",
+    "load_trace",
     "place",
+    "simulate",
     "train",
 ]
 
 _HOMES = {
     "Cluster": "drlnb.planning.placement.cluster",
     "ClusterView": "drlnb.planning.placement.cluster",
+    "FaultModel": "drlnb.sim.placement",
     "Job": "drlnb.runtime.placement.placing",
     "JobView": "drlnb.planning.placement.cluster",
     "Member": "drlnb.runtime.placement.member",
     "Pick": "drlnb.planning.placement.cluster",
     "Placing": "drlnb.runtime.placement.placing",
     "expected_completion_s": "drlnb.planning.placement.closed_form",
+    "load_trace": "drlnb.sim.placement",
     "place": "drlnb.runtime.placement.placing",
+    "simulate": "drlnb.sim.placement",
     "train": "drlnb.sim.placement.training",
 }
 
