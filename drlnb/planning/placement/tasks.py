@@ -72,8 +72,8 @@ class Placed:
     allowed_by: str = ""
     #: Why it gets no slot any more: its planner has failed.
     refusal: str = ""
-    #: That slots are missing has been said.
-    postponed: bool = False
+    #: What has been said of slots that are missing: nothing (0), that there are too few (1), that there are none (2).
+    postponed: int = 0
 
 
 @dataclass(slots=True)
@@ -233,13 +233,13 @@ def _even_out(state: Placements, known: Known, out: Out) -> None:
 
 
 def _say_postponed(state: Placements, task: str, out: Out) -> None:
-    """Say that a task's gang lacks slots, once until it has them."""
+    """Say that a task's gang lacks slots, or has none, once each until it has all."""
     placed, n = state.placed[task], len(state.slots)
-    lacks = n < placed.n_learners and not placed.refusal
-    if lacks and not placed.postponed:
+    lacks = 0 if n >= placed.n_learners or placed.refusal else 1 if n else 2
+    if lacks > placed.postponed:
         reason = f"needs {placed.n_learners} slot{'s' * (placed.n_learners > 1)}, {n} alive"
         out.append(records.PlacementPostponed(task=task, reason=reason, n_alive=n))
-    if lacks != placed.postponed:
+    if lacks > placed.postponed or not lacks:
         state.placed[task] = replace(placed, postponed=lacks)
 
 
@@ -296,7 +296,7 @@ def _place(state: Placements, asked: records.PlacementAsked, known: Known, out: 
         slots=() if former is None else former.slots,
         n_learners=asked.n_learners,
         collector_nodes=() if former is None else former.collector_nodes,
-        postponed=former is not None and former.postponed,
+        postponed=0 if former is None else former.postponed,
     )
     task, attempt = asked.task, asked.attempt
     try:

@@ -88,7 +88,10 @@ class PlacementPlanned(Decision):
 
 
 class PlacementPostponed(Decision):
-    """A task has fewer slots than its gang wants, or none: it goes on with these, or waits; said until it has all."""
+    """A task has fewer slots than its gang wants, or none: it goes on with these, or waits.
+
+    Each of the two is said once until it has all.
+    """
 
     task: str
     reason: str

@@ -219,7 +219,7 @@ def test_a_node_that_is_lost_with_the_master_too(pool):
 
 
 def test_where_no_slot_is_to_spare_it_goes_on_with_those_that_live_and_says_so_once():
-    """Until it has all again; the slot that comes is its own."""
+    """Until it has all again, and once more where none is left; the slot that comes is its own."""
     pool = pool_of("n0/0", "n0/1", "n0/2")
     place(pool, "a", 3)
     out = pool.handle(slot_failed("n0/0", t=2.0))
@@ -227,6 +227,10 @@ def test_where_no_slot_is_to_spare_it_goes_on_with_those_that_live_and_says_so_o
     assert only(PlacementPlanned, out).slots == ("n0/1", "n0/2")
     assert grant(pool, requested("a", t=2.0, n_slots=3, n_least=1)).slots == ("n0/1", "n0/2")
     assert not of(PlacementPostponed, pool.handle(slot_failed("n0/2", t=3.0)))
+    assert only(PlacementPostponed, pool.handle(slot_failed("n0/1", t=3.5))).reason == "needs 3 slots, 0 alive"
+    assert not of(PlacementPostponed, pool.handle(slot_added("n0/1", t=3.6, epoch=1)))
+    assert not of(PlacementPostponed, pool.handle(slot_failed("n0/1", t=3.7)))
+    pool.handle(slot_added("n0/1", t=3.8, epoch=2))
     pool.handle(slot_added("n0/0", t=4.0, epoch=1))
     out = pool.handle(slot_added("n0/2", t=5.0, epoch=1))
     assert only(PlacementPlanned, out).slots == ("n0/1", "n0/0", "n0/2")
@@ -417,6 +421,30 @@ def test_a_planner_of_gangs_that_waits_fails():
     view = PlacementView(homes={"n0/0": 0}, free_collectors={"n0": 1}, node="n0", n_collectors=0)
     with pytest.raises(PlannerFailed, match="raised ValueError: it waits: a task is placed at once"):
         PLACEMENT.ask(GangPlacement("waits", Waits()), view)
+
+
+def test_a_planner_of_gangs_that_looks_at_history_is_shown_what_is_remembered():
+    """Of slots and of their nodes; one that never failed is up since the pool began."""
+    views = []
+
+    class Looks:
+        name, history = "looks", True
+
+        def plan(self, view):
+            views.append(view)
+            return GANGS.build("first").plan(view)
+
+    day = 86_400.0
+    view = PlacementView(
+        homes={"n0/0": 0, "n0/1": 0, "n1/0": 0}, free_collectors={"n0": 1}, node="n0", n_collectors=0, t=40 * day,
+        failures={"n0/1": (day, 39.5 * day), "n0": (20 * day,), "n9/0": (39 * day,)},
+    )  # fmt: skip
+    PLACEMENT.ask(GangPlacement("looks", Looks()), view)
+    (seen,) = views
+    assert seen.names == ("n0/0", "n0/1", "n1/0")
+    assert (seen.n_failures_24h, seen.n_failures_30d) == ((0, 1, 0), (1, 2, 0))
+    assert seen.up_for_s == (20 * day, 0.5 * day, 40 * day)
+    assert seen.busy_for_s == (0.0,) * 3
 
 
 class Busy:
