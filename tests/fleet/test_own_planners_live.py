@@ -110,7 +110,9 @@ def test_own_planners_train_and_replay(fleet, tmp_path):
 
 def test_the_placement_patent_places_a_gang_of_the_pool_that_it_was_trained_for(fleet, tmp_path):
     """Both slots, chosen by its network, each plan in the journal: the replay has no network to ask."""
-    run = fleet.train(_task("a", n_learners=2), out=tmp_path / "r", planners={"placement": "patent"})
+    run = fleet.train(
+        _task("a", n_learners=2, n_epochs=1, batch_size=512), out=tmp_path / "r", planners={"placement": "patent"}
+    )
     run.wait(timeout_s=240)
     assert run.tasks["a"].state == "done"
     plans = [plan for plan in run.journal().of(PlacementPlanned) if plan.task == "a"]

@@ -199,7 +199,6 @@ def _cluster_view(view: PlacementView) -> ClusterView:
         # The host store holds each round's parameters: no more than a round is ever lost.
         terms=Terms(checkpoint_s=None, restart_s=_RESTART_S, locality_frac=view.locality_frac),
         t=view.t,
-        names=tuple(names),
         n_wide=tuple([view.n_wide.get(node, 0) for node in nodes]) if view.n_wide else (),
         names=tuple(names),
     )
