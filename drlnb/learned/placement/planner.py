@@ -57,22 +57,16 @@ def _best(network: Scores, question: Question) -> int:
     return int(network.logits(question.part, [question.rows])[0].argmax())
 
 
-def steps(view: ClusterView, *, waits: bool) -> Steps:
+def steps(view: ClusterView) -> Steps:
     """Choose a job of the window, then its slots one by one; what cannot be chosen otherwise is not asked.
 
-    Parameters
-    ----------
-    view
-        The cluster.
-    waits
-        Whether none of several jobs may be chosen while any slot is busy.
+    None of several jobs may be chosen, too, while any slot is busy.
     """
     if not view.window:
         return None
     seen, k = Seen(view), 0
     if len(view.window) > 1:
-        waits = waits and "busy" in view.state
-        k = yield Question("jobs", job_rows(seen, waits=waits))
+        k = yield Question("jobs", job_rows(seen, waits="busy" in view.state))
         if k == len(view.window):
             return None
     gang = Gang(seen, view.window[k])
@@ -106,7 +100,7 @@ class Learned:
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the job that starts, and its slots; None to wait."""
-        return ended(steps(view, waits=self.window), partial(_best, self._network))
+        return ended(steps(view), partial(_best, self._network))
 
 
 def state_of(view: ClusterView, n_missing: int, chosen: Sequence[int]) -> Array:

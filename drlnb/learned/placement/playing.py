@@ -17,14 +17,9 @@ from drlnb.planning.placement.rules import random_rule
 from drlnb.planning.registry import Planner
 
 __all__ = [
-    "N_RANDOM",
     "REWARDS",
-    "Answers",
     "Batch",
-    "Game",
-    "Outcome",
     "Progress",
-    "Run",
     "Sample",
     "Trained",
     "makespan_s",
@@ -35,7 +30,7 @@ __all__ = [
 ]
 
 
-class Outcome(Protocol):
+class _Outcome(Protocol):
     """What a run came to."""
 
     @property
@@ -45,15 +40,15 @@ class Outcome(Protocol):
 
 
 #: Yields views, is sent what starts, and returns what came out.
-Run = Generator[ClusterView, Pick | None, Outcome]
+_Run = Generator[ClusterView, Pick | None, _Outcome]
 #: Asks the questions of a run, is sent the number of a row for each, and returns what came out.
-Game = Generator[Question, int, Outcome]
+_Game = Generator[Question, int, _Outcome]
 #: Returns the row that is chosen of each of several groups of a part of a network, and its log-probability.
-Answers = Callable[[str, Sequence[Array]], tuple[Sequence[int], Sequence[float]]]
+_Answers = Callable[[str, Sequence[Array]], tuple[Sequence[int], Sequence[float]]]
 #: Returns the share of a training that is over; it ends at 1.
 Progress = Callable[[], float]
 #: Random placements, the best of which is the reference of the placement patent.
-N_RANDOM = 8
+_N_RANDOM = 8
 #: Name -> the reward of a makespan beside that of a reference, both in seconds.
 REWARDS: Mapping[str, Callable[[float, float], float]] = {
     "patent": lambda mine_s, reference_s: (reference_s - mine_s) / reference_s,
@@ -66,7 +61,7 @@ class Batch(NamedTuple):
     """Jobs on a path of faults."""
 
     #: Begins a run; each one has the same jobs and faults.
-    play: Callable[[], Run]
+    play: Callable[[], _Run]
     #: Whether it shows several jobs to choose from.
     window: bool
 
@@ -95,11 +90,11 @@ def makespan_s(batch: Batch, planner: Planner[ClusterView, Pick | None]) -> floa
 
 
 def random_s(batch: Batch) -> float:
-    """Return the least makespan of :data:`N_RANDOM` random placements of a batch, in seconds."""
-    return min(makespan_s(batch, random_rule(seed)) for seed in range(N_RANDOM))
+    """Return the least makespan of eight random placements of a batch, in seconds."""
+    return min(makespan_s(batch, random_rule(seed)) for seed in range(_N_RANDOM))
 
 
-def questions(batch: Batch, decide: Callable[[ClusterView], Steps]) -> Game:
+def questions(batch: Batch, decide: Callable[[ClusterView], Steps]) -> _Game:
     """Ask all questions of a run."""
     run = batch.play()
     try:
@@ -107,11 +102,11 @@ def questions(batch: Batch, decide: Callable[[ClusterView], Steps]) -> Game:
         while True:
             view = run.send((yield from decide(view)))
     except StopIteration as end:
-        outcome: Outcome = end.value
+        outcome: _Outcome = end.value
         return outcome
 
 
-def play_together(games: Sequence[Game], answers: Answers) -> list[tuple[Outcome, list[Sample]]]:
+def play_together(games: Sequence[_Game], answers: _Answers) -> list[tuple[_Outcome, list[Sample]]]:
     """Play games to their ends, with one pass of the network for the questions of all of them.
 
     Returns
@@ -119,7 +114,7 @@ def play_together(games: Sequence[Game], answers: Answers) -> list[tuple[Outcome
     list of tuple
         What each game came to, and what was asked in it.
     """
-    ends, samples = dict[int, Outcome](), [list[Sample]() for _ in games]
+    ends, samples = dict[int, _Outcome](), [list[Sample]() for _ in games]
     asked = dict[int, Question]()
 
     def go_on(i: int, chosen: int | None) -> None:
@@ -140,7 +135,7 @@ def play_together(games: Sequence[Game], answers: Answers) -> list[tuple[Outcome
     return [(ends[i], some) for i, some in enumerate(samples)]
 
 
-def sampled(network: Scores, rng: np.random.Generator, drawn: str) -> Answers:
+def sampled(network: Scores, rng: np.random.Generator, drawn: str) -> _Answers:
     """Return answers that are drawn with a network's probabilities in a part of it, elsewhere the best ones."""
 
     def answers(part: str, groups: Sequence[Array]) -> tuple[Sequence[int], Sequence[float]]:

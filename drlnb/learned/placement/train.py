@@ -19,7 +19,6 @@ from drlnb.learned.placement.planner import steps
 from drlnb.learned.placement.playing import (
     REWARDS,
     Batch,
-    Game,
     Progress,
     Sample,
     Trained,
@@ -112,8 +111,9 @@ class _Learner:
 
     def imitate(self) -> None:
         """Play some batches as plain rules would, and learn their choices."""
-        games = [_game(next(self._batches)) for _ in range(_PLAYS)]
-        self._update([sample for _, some in play_together(games, _by_rule) for sample in some], imitation_loss)
+        batches = [next(self._batches) for _ in range(_PLAYS)]
+        played = play_together([questions(batch, steps) for batch in batches], _by_rule)
+        self._update([sample for _, some in played for sample in some], imitation_loss)
 
     def improve(self, left: float) -> float:
         """Play each of some batches several times, and learn what was better than their mean; return the mean reward.
@@ -131,7 +131,7 @@ class _Learner:
         for part in network.parts:
             mine = [batch for batch in batches if batch.window == (part == "jobs")]
             answers = sampled(network, self._rng, part)
-            played = play_together([_game(batch) for batch in mine for _ in range(_PLAYS)], answers)
+            played = play_together([questions(batch, steps) for batch in mine for _ in range(_PLAYS)], answers)
             for batch, plays in zip(mine, (played[i : i + _PLAYS] for i in range(0, len(played), _PLAYS)), strict=True):
                 reference_s = makespan_s(batch, _ECT)
                 each = np.array([REWARDS["log"](outcome.makespan_s, reference_s) for outcome, _ in plays])
@@ -156,10 +156,6 @@ class _Learner:
                 loss(log_p, chosen).backward()
                 nn.utils.clip_grad_norm_(self.network.parameters(), _MOST_NORM)
                 self._optimizer.step()
-
-
-def _game(batch: Batch) -> Game:
-    return questions(batch, partial(steps, waits=batch.window))
 
 
 def _by_rule(part: str, groups: Sequence[Array]) -> tuple[Sequence[int], Sequence[float]]:

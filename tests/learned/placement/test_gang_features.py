@@ -125,7 +125,7 @@ def test_what_has_one_answer_is_not_asked():
     """One job that needs all free slots is placed without a question; a task of a fleet could not wait."""
     view = view_of(RATES, nodes=NODES, state=["busy"] * 6 + ["free"] * 2, jobs=[(2, 600.0)])
     with pytest.raises(StopIteration) as ended:
-        next(steps(view, waits=True))
+        next(steps(view))
     assert ended.value.value.slots == (6, 7)
 
 
@@ -133,7 +133,7 @@ def test_nobody_waits_on_an_idle_cluster():
     """Nothing would ever change: there is no row of waiting, and one as soon as a slot is busy."""
     jobs = [(2, 600.0), (1, 600.0)]
     idle, busy = view_of(RATES, jobs=jobs), view_of(RATES, state=["busy", *["free"] * 7], jobs=jobs)
-    assert [len(next(steps(view, waits=True)).rows) for view in (idle, busy)] == [2, 3]
+    assert [len(next(steps(view)).rows) for view in (idle, busy)] == [2, 3]
 
 
 def test_slots_that_a_job_holds_stay_and_pull_the_others_to_their_node():

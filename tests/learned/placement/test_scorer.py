@@ -105,7 +105,7 @@ def _p(network, question):
 def test_imitation_comes_closer_to_the_rules():
     """A few rounds bring up how likely the largest job is."""
     rng = np.random.default_rng(0)
-    question = next(steps(_drawn(rng), waits=False))
+    question = next(steps(_drawn(rng)))
     before, after = (_p(_imitated(rng, n), question)[question.rows[:, 0].argmax()] for n in (1, 5))
     assert after > before
 
@@ -130,7 +130,7 @@ def test_what_plays_well_comes_to_be_chosen(n):
     """The worst slot is the best here: a few rounds bring its probability up, some more make it the plan."""
     progress, view = Count(n), view_of([0.01, 0.1, 1.0, 10.0])
     before, after = (train(endless(_worst()), 1, over) for over in (lambda: 1.0, lambda: 0.2 + progress()))
-    question = next(steps(view, waits=False))
+    question = next(steps(view))
     p = [_p(Network(each.weights), question)[3] for each in (before, after)]
     assert p[1] > p[0]
     assert n < 40 or Learned(network=Network(after.weights)).plan(view).slots == (3,)
@@ -158,7 +158,7 @@ def test_many_games_at_once_are_those_games_alone():
     decide = Learned(network=network)
 
     def games():
-        return [questions(batch, lambda view: steps(view, waits=False)) for batch in batches]
+        return [questions(batch, steps) for batch in batches]
 
     together = [outcome.makespan_s for outcome, _ in play_together(games(), _best(network))]
     assert together == [makespan_s(batch, decide) for batch in batches]
