@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from statistics import fmean
 
 import numpy as np
-import torch
 
 from benchmarks.efforts import Placement
 from benchmarks.frame.rows import Bar, Row
@@ -134,7 +133,6 @@ class _Own:
 
     def trained(self, reference: Callable[[Batch], float], n_kept: int = 20_000) -> Patent:
         """Return the planner after the bench's seconds of training."""
-        torch.set_num_threads(1)
         seed, progress = self._effort.seed, _processor(self._effort.seconds * self._effort.share)
         trained = train_patent(self.batches(), CLUSTER.n_slots, seed, progress, n_kept=n_kept, reference=reference)
         return Patent(network=Policy(trained.weights))

@@ -9,7 +9,6 @@ import json
 import time
 from pathlib import Path
 
-import torch
 
 import drlnb.learned.placement
 from drlnb.learned.placement.network import save
@@ -41,7 +40,6 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--budget", type=float, default=_BUDGET_S, help=f"processor seconds (default {_BUDGET_S:g})")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder (default: the package's)")
     args = parser.parse_args(argv)
-    torch.set_num_threads(1)
     trace = load_trace(args.trace)
     began_s = time.process_time()
 

@@ -27,7 +27,7 @@ from drlnb.learned.placement.playing import (
     random_s,
     sampled,
 )
-from drlnb.learned.placement.train import Taken, clipped_loss, weights_of
+from drlnb.learned.placement.train import Taken, clipped_loss, one_thread, weights_of
 from drlnb.records.errors import ConfigError
 from drlnb.rl.objectives.losses import normalised_advantages
 
@@ -115,6 +115,7 @@ class _Agent:
             self._optimizer.step()
 
 
+@one_thread()
 def train_patent(
     batches: Iterator[Batch],
     n_slots: int,

@@ -4,6 +4,7 @@ The same batch is played several times at once, and each play is judged beside t
 them cancels out (Mao et al., "Learning scheduling algorithms for data processing clusters", SIGCOMM 2019).
 """
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -31,7 +32,7 @@ from drlnb.planning.placement.ect import ect
 from drlnb.planning.placement.rules import Rule
 from drlnb.rl.objectives.losses import ppo_loss
 
-__all__ = ["Scorer", "Taken", "clipped_loss", "imitation_loss", "new_network", "train", "weights_of"]
+__all__ = ["Scorer", "Taken", "clipped_loss", "imitation_loss", "new_network", "one_thread", "train", "weights_of"]
 
 _HIDDEN = 64
 _LEARNING_RATE, _CLIP, _ENTROPY, _MOST_NORM = 1e-3, 0.2, 0.01, 0.5
@@ -79,6 +80,17 @@ def imitation_loss(log_p: Tensor, samples: Sequence[Sample]) -> Tensor:
     for row, sample in zip(wanted, samples, strict=True):
         row[: len(sample.question.rows)] = torch.from_numpy(sample.question.rows[:, BY_RULE])
     return -(wanted / wanted.sum(1, keepdim=True) * log_p.masked_fill(wanted == 0.0, 0.0)).sum(1).mean()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Have torch compute on one thread: for so small networks several wait for each other."""
+    n = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n)
 
 
 class Taken(NamedTuple):
@@ -168,6 +180,7 @@ def _loss(log_p: Tensor, samples: Sequence[Sample], *, entropy_coef: float) -> T
     return clipped_loss(log_p, Taken(*map(torch.tensor, columns)), entropy_coef)
 
 
+@one_thread()
 def train(batches: Iterator[Batch], seed: int, progress: Progress) -> Trained:
     """Train a network.
 

@@ -165,7 +165,7 @@ def train(
         problems.append("net patent is of one cluster: give it, such as cluster=Cluster.uniform(8, 8)")
     if net == "scorer" and (cluster, model, conditions) != (None, None, None):
         problems.append("net scorer is for any cluster: cluster, model and conditions are of net patent")
-    if not budget_s > 0:
+    if not isinstance(budget_s, int | float) or not budget_s > 0:
         problems.append(f"budget_s must be seconds above 0, got {budget_s!r}")
     if not Path(out).parent.is_dir():
         problems.append(f"out must be in a folder that is there, got {out}")

@@ -139,12 +139,14 @@ def test_what_plays_well_comes_to_be_chosen(n):
 
 
 def test_a_seed_is_a_network():
-    """The same weights again, other ones for another seed; torch's own generator stays where it is."""
+    """The same weights again, other ones for another seed; torch's own generator and threads stay as they are."""
     state = torch.random.get_rng_state()
+    torch.set_num_threads(2)
     first, again, other = (train(endless(_worst()), seed, Count(2)).weights for seed in (1, 1, 2))
     assert all((first[name] == again[name]).all() for name in first)
     assert any((first[name] != other[name]).any() for name in first)
     assert torch.equal(state, torch.random.get_rng_state())
+    assert torch.get_num_threads() == 2
 
 
 def test_many_games_at_once_are_those_games_alone():

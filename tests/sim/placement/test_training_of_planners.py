@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from drlnb.learned.placement.playing import makespan_s
 from drlnb.planning.placement import GANGS, Cluster
@@ -21,15 +20,6 @@ FAILING = Site(SMALL, FaultModel(mtbf_days=1.0), Conditions(), 0)
 @pytest.fixture(scope="module")
 def trace():
     return load_trace()
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small networks are trained on one thread: more of them wait for each other."""
-    n = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n)
 
 
 def test_a_batch_is_the_same_jobs_and_faults_each_time(trace):
