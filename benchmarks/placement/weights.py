@@ -9,7 +9,6 @@ import json
 import time
 from pathlib import Path
 
-
 import drlnb.learned.placement
 from drlnb.learned.placement.network import save
 from drlnb.learned.placement.train import train
