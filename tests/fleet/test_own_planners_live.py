@@ -115,7 +115,7 @@ def test_the_placement_patent_places_a_gang_of_the_pool_that_it_was_trained_for(
     )
     run.wait(timeout_s=240)
     assert run.tasks["a"].state == "done"
-    plans = [plan for plan in run.journal().of(PlacementPlanned) if plan.task == "a"]
+    plans = list(run.journal().of(PlacementPlanned))
     assert {plan.planner for plan in plans} == {"own:patent"}
     assert len(plans[-1].slots) == 2
     assert set(_replays(run).values()) == {None}
