@@ -167,6 +167,13 @@ def test_a_slot_that_failed_is_out_of_use_for_a_while_even_if_it_is_back():
     assert only(jobs.at(500.0, drain("s0", back_again=True)), StartGang)[0].job == "b"
 
 
+def test_a_slot_that_is_gone_cannot_fail_again():
+    """Two who tell of one loss count it once."""
+    jobs = Jobs()
+    assert jobs.at(1.0, fails("s0"), fails("s0", "again")) == []
+    assert jobs.machine.state.slots["s0"].failed_t == [1.0]
+
+
 def test_without_holds_a_slot_is_back_as_soon_as_it_is_up():
     """However often it fails."""
     jobs = Jobs(n_nodes=1, slots_per_node=1, hold_s=0.0)

@@ -10,8 +10,8 @@ from drlnb.planning.machine import Impossible, Machine, Out, Rules
 from drlnb.planning.placement.cluster import Terms
 from drlnb.planning.placement.gangs import GANGS
 from drlnb.planning.placement.health import DAY_S, hold_s, n_since
-from drlnb.planning.placement.jobs.plans import START, START_S, plan
-from drlnb.planning.placement.jobs.state import INSTANT, Job, Placing, Slot
+from drlnb.planning.placement.jobs.plans import START_S, plan
+from drlnb.planning.placement.jobs.state import HOLD, INSTANT, START, STOP, Job, Placing, Slot
 from drlnb.planning.placement.order import BACKFILLS, order_of
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Facts
@@ -33,8 +33,6 @@ from drlnb.records.errors import ConfigError
 
 __all__ = ["RULES", "PlacementMachine"]
 
-#: What the names of other deadlines begin with, before a colon and that of a slot or a job.
-_HOLD, _STOP = "hold", "stop"
 #: Seconds that members have to stop once they are told to.
 _STOP_S = 30.0
 #: Failures in a day after which a slot is kept out of use.
@@ -136,7 +134,7 @@ def _fail(state: Placing, name: str, reason: str, out: Out) -> None:
     if state.hold_s:
         slot.held = True
         n = n_since(slot.failed_t, state.t - DAY_S)
-        out.append(SetDeadline(name=f"{_HOLD}:{name}", after_s=hold_s(state.hold_s, n)))
+        out.append(SetDeadline(name=f"{HOLD}:{name}", after_s=hold_s(state.hold_s, n)))
         if n >= _MOST_FAILURES:
             _mask(state, name, f"it failed {n} times in 24 h, the last time: {reason}", out)
 
@@ -254,7 +252,7 @@ def _deadline_passed(state: Placing, event: DeadlinePassed, out: Out) -> None:
         state.waking = False
         if not _break_gangs(state, out):
             plan(state, out)
-    elif kind == _HOLD:
+    elif kind == HOLD:
         state.slots[name].held = False
         state.wake(out)
     elif (job := state.jobs.get(name)) is None:
@@ -265,7 +263,7 @@ def _deadline_passed(state: Placing, event: DeadlinePassed, out: Out) -> None:
             if i not in job.started:
                 _fail(state, names[i], f"a member did not start there within {START_S:g} s", out)
                 state.wake(out)
-    elif kind == _STOP and job.phase == "stopping" and not job.killed:
+    elif kind == STOP and job.phase == "stopping" and not job.killed:
         job.killed = True
         out.append(StopGang(job=name, gang_version=job.version, kill=True))
 
@@ -278,7 +276,7 @@ def _break_gangs(state: Placing, out: Out) -> bool:
         job.n_in_vain += 1
         out.append(GangBroken(job=name, gang_version=job.version, reason=job.broken))
         out.append(StopGang(job=name, gang_version=job.version))
-        out.append(SetDeadline(name=f"{_STOP}:{name}", after_s=_STOP_S))
+        out.append(SetDeadline(name=f"{STOP}:{name}", after_s=_STOP_S))
     if broken:
         state.wake(out)
     return bool(broken)

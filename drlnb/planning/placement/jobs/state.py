@@ -10,10 +10,10 @@ from drlnb.planning.registry import Planners
 from drlnb.records.columns.placement import JobFailed
 from drlnb.records.common import SetDeadline
 
-__all__ = ["INSTANT", "Job", "Placing", "Slot"]
+__all__ = ["HOLD", "INSTANT", "START", "STOP", "Job", "Placing", "Slot"]
 
-#: Name of the deadline that ends an instant.
-INSTANT = "instant"
+#: Name of the deadline that ends an instant; what those of others begin with, before a colon and a slot or job.
+INSTANT, HOLD, START, STOP = "instant", "hold", "start", "stop"
 
 
 @dataclass(slots=True, kw_only=True)
