@@ -73,11 +73,12 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_job_says_all_that_is_wrong_with_it():
     """In one error."""
     with pytest.raises(ConfigError) as caught:
-        placement.Job(3, n_slots=0, work_s=float("inf"))
+        placement.Job(3, n_slots=0, work_s=float("inf"), name=7)
     assert caught.value.problems == (
         "fn must be a function of a member, got 3",
         "n_slots must be a whole number above 0, got 0",
         "work_s must be seconds above 0, got inf",
+        "name must be text, got 7",
     )
 
 

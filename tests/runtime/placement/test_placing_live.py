@@ -56,7 +56,7 @@ def test_a_member_that_raises_ends_its_job_and_no_slot(placing):
     assert not records(jobs, SlotFailed)
 
 
-def test_a_function_that_cannot_travel_is_refused_with_its_name(placing):
+def test_a_function_that_cannot_travel_is_refused_with_its_name(placing, tmp_path):
     """Before anything runs, together with all else that is wrong."""
     lock = threading.Lock()
     with pytest.raises(ConfigError) as caught:
@@ -66,6 +66,8 @@ def test_a_function_that_cannot_travel_is_refused_with_its_name(placing):
     assert "variable 'lock'" in text
     assert "job b needs 9 slots, the cluster has 4" in text
     assert "job c: another one has this name" in text
+    with pytest.raises(ConfigError, match=r"job y: its folder .*/a is that of job x"):
+        placing(Job(where, checkpoint=tmp_path / "a", name="x"), Job(where, checkpoint=tmp_path / "a", name="y"))
 
 
 class Odd:
