@@ -29,6 +29,7 @@ from benchmarks.leasing import events as lease_events
 from benchmarks.leasing import live as leasing_live
 from benchmarks.leasing import simulated as leasing
 from benchmarks.placement import exact as placement_exact
+from benchmarks.placement import learner as placement_learner
 from benchmarks.placement import suite as placement
 from benchmarks.rl import first, peers, returns
 from benchmarks.runtime import messages, recovery, starts, training
@@ -157,9 +158,14 @@ _ALL = (
             "exact": placement_exact.exact,
             "baselines": placement.baselines,
             "null": placement.null,
+            "learner": placement_learner.learner,
+            "patent": placement_learner.patent,
+            "ablation": placement_learner.ablation,
+            "transfer": placement_learner.transfer,
             "speed": placement_exact.speed,
         },
         Placement,
+        unasked=lambda effort: effort.names,
     ),
     Bench(
         "distribution",

@@ -1,7 +1,7 @@
 """Declare how much each benchmark measures: the options of its command line, each a field."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from benchmarks.frame.bench import option
@@ -141,17 +141,24 @@ class Placement:
     windows: int = option(60, "windows of 64 jobs, as far as they share none", least=2)
     paths: int = option(6, "fault paths of each; more where there are fewer windows", least=1)
     seed: int = option(0, "of rates and faults", least=0, most=2**31)
+    seconds: float = option(60.0, "processor seconds of each training of planner patent", least=1)
     quick: bool = option(False, "12 windows and 2 paths, a tenth of all else")
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The groups that train no network."""
+        return ("exact", "baselines", "null", "learner", "speed")
 
     @property
     def share(self) -> float:
         """Share of the runs that are made."""
         return 0.1 if self.quick else 1.0
 
-    def of(self, family: str) -> Windows:
+    def of(self, family: str, n_jobs: int = 64, max_gpus: int = 32) -> Windows:
         """Return the windows of a family of jobs."""
         n_windows, n_paths = (12, 2) if self.quick else (self.windows, self.paths)
-        return Windows(family=family, n_windows=n_windows, n_paths=n_paths, seed=self.seed)
+        jobs = Windows(family=family, n_jobs=n_jobs, max_gpus=max_gpus)
+        return replace(jobs, n_windows=n_windows, n_paths=n_paths, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

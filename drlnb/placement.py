@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from drlnb.runtime.placement.member import Member
     from drlnb.runtime.placement.placing import Job, Placing, place
     from drlnb.sim.placement import FaultModel, load_trace, simulate
+    from drlnb.sim.placement.training import train
 
 __all__ = [
     "Cluster", "ClusterView", "FaultModel", "Job", "JobView", "Member", "Pick", "Placing", "expected_completion_s",
-    "load_trace", "place", "simulate",
+    "load_trace", "place", "simulate", "train",
 ]  # fmt: skip
 
 _HOMES = {
@@ -24,6 +25,7 @@ _HOMES = {
     "drlnb.runtime.placement.member": ("Member",),
     "drlnb.runtime.placement.placing": ("Job", "Placing", "place"),
     "drlnb.sim.placement": ("FaultModel", "load_trace", "simulate"),
+    "drlnb.sim.placement.training": ("train",),
 }
 
 

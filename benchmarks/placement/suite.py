@@ -17,7 +17,7 @@ from drlnb.planning.placement import Cluster
 from drlnb.sim.placement import FaultModel, Outcome, Ratio, Trace, load_trace, ratio_of, side_by_side
 from drlnb.sim.placement.compare import NULL, Played
 
-__all__ = ["CLUSTER", "REGIMES", "WAYS", "Regime", "baselines", "null"]
+__all__ = ["CLUSTER", "LOSSY", "REGIMES", "WAYS", "Regime", "baselines", "geometric", "null", "played", "ratio_row"]
 
 #: What all regimes run on.
 CLUSTER = Cluster.uniform(n_nodes=8, slots_per_node=8)
@@ -87,7 +87,7 @@ _COUNTED: Mapping[str, tuple[float, ...]] = {
 #: Those of them that must.
 _BINDING = {("r3", "random"), ("r3", "ect"), ("r4", "ect"), ("r7", "ect"), ("r7", "random")}
 #: Where failures cost most; slot time that they cost is compared there.
-_LOSSY = ("r3", "r5", "r6", "r7")
+LOSSY = ("r3", "r5", "r6", "r7")
 #: Regimes without a difference, and how a difference is bounded in the first.
 _NULL = {"337": Regime("gang", 337, _HOUR_S, 0.0), "60": Regime("gang", 60, _HOUR_S, 0.0)}
 
@@ -115,14 +115,14 @@ def baselines(effort: Placement) -> Iterator[Row]:
             if counted and trace.sha256 == _DEVELOPMENT and not effort.quick:
                 bar = Bar("value", counted[number] + _WITHIN, counted[number] - _WITHIN)
                 said = f" (counted before: {counted[number]})"
-            yield _ratio_row(
+            yield ratio_row(
                 f"{name}/{way}/{_BASE}",
                 f"{way} over {_BASE}, {regime.words}{said}",
                 ratio_of(runs, way, _BASE),
                 bar=bar,
                 binding=(name, way) in _BINDING,
             )
-        yield _ratio_row(f"{name}/largest+ect/ect", "largest+ect over ect", ratio_of(runs, "largest+ect", "ect"))
+        yield ratio_row(f"{name}/largest+ect/ect", "largest+ect over ect", ratio_of(runs, "largest+ect", "ect"))
     yield from _over_regimes(all_played)
     yield from _hindsight(effort, trace)
 
@@ -136,7 +136,7 @@ def _hindsight(effort: Placement, trace: Trace) -> Iterator[Row]:
         best = [min(some, key=lambda outcome: outcome.makespan_s) for some in chances]
         runs.append({"best_of_random": best, _BASE: window[_BASE]})
     title = f"best of {_N_RANDOM} random, in hindsight, over {_BASE}, {REGIMES[_HINDSIGHT].words}"
-    yield _ratio_row(f"{_HINDSIGHT}/best_of_random/{_BASE}", title, ratio_of(runs, "best_of_random", _BASE))
+    yield ratio_row(f"{_HINDSIGHT}/best_of_random/{_BASE}", title, ratio_of(runs, "best_of_random", _BASE))
 
 
 def null(effort: Placement) -> Iterator[Row]:
@@ -149,7 +149,7 @@ def null(effort: Placement) -> Iterator[Row]:
         limits = [100 * (end - 1) for end in NULL]
         bar = Bar("value", limits[1], limits[0]) if name == "337" else None
         title = f"by so much random takes longer than {_BASE}: {regime.words}"
-        yield _ratio_row(f"null/{name}/random/{_BASE}", title, percent, unit="%", bar=bar)
+        yield ratio_row(f"null/{name}/random/{_BASE}", title, percent, unit="%", bar=bar)
 
 
 def _trace_rows(effort: Placement, trace: Trace) -> Iterator[Row]:
@@ -167,9 +167,10 @@ def _trace_rows(effort: Placement, trace: Trace) -> Iterator[Row]:
         yield Row(f"trace/{family}", words, (len(cut),), "windows", origin="simulated")
 
 
-def _ratio_row(
+def ratio_row(
     name: str, title: str, ratio: Ratio, unit: str = "x", bar: Bar | None = None, binding: bool = True
 ) -> Row:
+    """Return a row of a ratio, with its interval."""
     interval: Spread | None = None
     if ratio.n > 1:
         interval = {"kind": "95 %", "low": ratio.low, "high": ratio.high, "n": ratio.n}
@@ -181,16 +182,16 @@ def _over_regimes(all_played: Mapping[str, Played]) -> Iterator[Row]:
     pairs = [(way, _BASE) for way in WAYS if way != _BASE]
     for way, base in (*pairs, ("ect", "random"), ("largest+ect", "ect")):
         title = f"{way} over {base}, geometric mean of all regimes"
-        yield _ratio_row(f"geo/{way}/{base}", title, _geometric(all_played, way, base))
-    lost = [ratio_of(all_played[name], "ect", "random", "lost_gpu_s", of_sums=True) for name in _LOSSY]
-    for name, ratio in zip(_LOSSY, lost, strict=True):
-        yield _ratio_row(f"{name}/lost/ect/random", "GPU-hours lost to failures: ect over random", ratio)
+        yield ratio_row(f"geo/{way}/{base}", title, geometric(all_played, way, base))
+    lost = [ratio_of(all_played[name], "ect", "random", "lost_gpu_s", of_sums=True) for name in LOSSY]
+    for name, ratio in zip(LOSSY, lost, strict=True):
+        yield ratio_row(f"{name}/lost/ect/random", "GPU-hours lost to failures: ect over random", ratio)
     mean = math.exp(sum(math.log(ratio.mean) for ratio in lost) / len(lost))
-    title = f"GPU-hours lost to failures: ect over random, geometric mean of {', '.join(_LOSSY)}"
+    title = f"GPU-hours lost to failures: ect over random, geometric mean of {', '.join(LOSSY)}"
     yield _row("geo/lost/ect/random", title, (mean,))
 
 
-def _geometric(all_played: Mapping[str, Played], way: str, base: str) -> Ratio:
+def geometric(all_played: Mapping[str, Played], way: str, base: str) -> Ratio:
     """Return the geometric mean of all regimes; those of a family share its windows, which are drawn together."""
     families: dict[str, list[list[float]]] = {}
     for name, runs in all_played.items():

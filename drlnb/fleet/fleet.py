@@ -17,7 +17,7 @@ from drlnb.fleet.follower import Follower
 from drlnb.fleet.launch import Files, States, known_run, launch
 from drlnb.fleet.plain import Plain, Row
 from drlnb.fleet.steering import followed
-from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.planners import chosen, trained_for
 from drlnb.fleet.tasks.run_spec import RunSpec, default_out, run_spec
 from drlnb.fleet.tasks.task import Task, task_specs
 from drlnb.fleet.training import Training
@@ -231,7 +231,8 @@ class Fleet:
         self, spec: RunSpec, out: str | Path, on_existing: str, start: States | None = None, files: Files | None = None
     ) -> Training:
         """Start the run of a complete spec, if it is new from a state of each task; else as of :meth:`train`."""
-        whole = replace(spec, pool=self.pool.shape)
+        own = trained_for(lambda: [row.slot for row in self.pool.slots], spec.planners, spec.own_planners)
+        whole = replace(spec, pool=self.pool.shape, own_planners=own)
         return self._watched(*launch(self.pool.link, whole, Path(out), on_existing, start=start, files=files))
 
     def runs(self) -> list[Row]:

@@ -5,3 +5,4 @@ does not know it.
 """
 
 import drlnb.learned.batching  # noqa: F401  # registers its planners
+import drlnb.learned.placement  # noqa: F401  # likewise

@@ -108,6 +108,19 @@ def test_own_planners_train_and_replay(fleet, tmp_path):
     assert set(_replays(run).values()) == {None}
 
 
+def test_the_placement_patent_places_a_gang_of_the_pool_that_it_was_trained_for(fleet, tmp_path):
+    """Both slots, chosen by its network, each plan in the journal: the replay has no network to ask."""
+    run = fleet.train(
+        _task("a", n_learners=2, n_epochs=1, batch_size=512), out=tmp_path / "r", planners={"placement": "patent"}
+    )
+    run.wait(timeout_s=240)
+    assert run.tasks["a"].state == "done"
+    plans = list(run.journal().of(PlacementPlanned))
+    assert {plan.planner for plan in plans} == {"own:patent"}
+    assert len(plans[-1].slots) == 2
+    assert set(_replays(run).values()) == {None}
+
+
 def _kill_home(fleet, run, task):
     """Kill the executor of a task's home slot once a round is made and both slots are there; return the slot."""
     wait_until(lambda: run.tasks[task].n_timesteps, "a first round")

@@ -1,17 +1,19 @@
 """Choose the planner of each decision, and pack those of the user's own for the way to where they are asked."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain, by_name
 from drlnb.planning.batching.gather import Gathering
 from drlnb.planning.decisions import KINDS, kind_of
+from drlnb.planning.placement.planner import GangPlacement
 from drlnb.planning.registry import OWN
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import pack
 from drlnb.runtime.files.planners import resolve
 
-__all__ = ["CHOICES", "QUORUM", "Chosen", "chosen", "gathered", "not_of_rounds", "without_effect"]
+__all__ = ["CHOICES", "QUORUM", "Chosen", "chosen", "gathered", "not_of_rounds", "trained_for", "without_effect"]
 
 #: Sets of planners by name.
 _SETS: Mapping[str, dict[str, str]] = {
@@ -24,6 +26,8 @@ _SETS: Mapping[str, dict[str, str]] = {
         "swapping": "qtable",
     },
 }
+#: Planner of placement that is trained for the slots of its run: an own one, see :func:`trained_for`.
+_TRAINED = ("placement", "patent")
 #: By the batching patent a step waits for so many of its members, where samples may be left out, and drops the others.
 QUORUM = 0.75
 
@@ -75,6 +79,9 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     own: dict[str, str] = {}
     problems = []
     for decision, value in by_name("planners", asked).items():
+        if (decision, value) == _TRAINED:
+            names[decision] = f"{OWN}{value}"
+            continue
         try:
             planner = resolve(kind_of(decision), value)
             if isinstance(planner, str):
@@ -86,6 +93,28 @@ def chosen(asked: Mapping[str, object] | str | None = None) -> Chosen:
     if problems:
         raise ConfigError(problems)
     return Chosen(names=names, own=own)
+
+
+def trained_for(
+    slots: Callable[[], Iterable[str]], names: Mapping[str, str], own: Mapping[str, str]
+) -> Mapping[str, str]:
+    """Return the own planners of a run, with the placement patent's if it is chosen: it is trained now, as is said.
+
+    Parameters
+    ----------
+    slots
+        Returns the names of the pool's slots.
+    names, own
+        As of :class:`Chosen`; of a run that goes on the planner is there.
+    """
+    decision, name = _TRAINED
+    if names.get(decision) != f"{OWN}{name}" or decision in own:
+        return own
+    from drlnb.sim.placement.training import BEFORE_RUN_S, patent_for
+
+    known = sorted(slots())
+    say(f"placement planner patent is trained for the {len(known)} slots of this pool, simulated: {BEFORE_RUN_S:g} s")
+    return {**own, decision: pack(GangPlacement(name, patent_for(known)))}
 
 
 def gathered(rules: Chosen, n_learners: int, settings: Plain) -> Plain:

@@ -7,7 +7,7 @@ from drlnb.planning.placement.closed_form import log_completion
 from drlnb.planning.placement.cluster import ClusterView, JobView
 from drlnb.planning.placement.rules import best_fit, healthiest, healthiest_packed
 
-__all__ = ["candidates", "ect", "log_completion_on"]
+__all__ = ["best_of", "candidates", "ect", "log_completion_on"]
 
 #: A later candidate is taken if it is expected to take less than this share of the best one's time: scattered gangs
 #: leave scattered slots to those that follow, which costs more than smaller gains bring.
@@ -20,12 +20,16 @@ def ect(view: ClusterView, job: JobView) -> Sequence[int]:
     Best fit with the healthiest slots of each node, the healthiest of few nodes, the healthiest anywhere, in this
     order.  The slot of a member that fails is taken to be replaced at once by another one.
     """
-    best, *others = [slots for _, slots in candidates(view, job)]
-    least = log_completion_on(view, job, (*job.kept, *best))
-    for slots in others:
-        log = log_completion_on(view, job, (*job.kept, *slots))
-        if log < least + _LESS:
-            best, least = slots, log
+    weighed = [slots for _, slots in candidates(view, job)]
+    return weighed[best_of([log_completion_on(view, job, (*job.kept, *slots)) for slots in weighed])]
+
+
+def best_of(logs: Sequence[float]) -> int:
+    """Return which candidate is taken, by the logarithms of the seconds that they are expected to take."""
+    best = 0
+    for i, log in enumerate(logs):
+        if log < logs[best] + _LESS:
+            best = i
     return best
 
 

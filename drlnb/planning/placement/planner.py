@@ -166,7 +166,8 @@ def place_tasks_by(name: str) -> None:
     """Have tasks placed by a registered planner of gangs, under its name."""
 
     def make(**params: int | float | str) -> GangPlacement:
-        return GangPlacement(name, GANGS.build(str(Named(name, params))))
+        given = {key: value for key, value in params.items() if value != ""}  # an empty text cannot be written
+        return GangPlacement(name, GANGS.build(str(Named(name, given))))
 
     PLACEMENT.register(name, make, GANGS.parameters(name))
 
@@ -198,8 +199,8 @@ def _cluster_view(view: PlacementView) -> ClusterView:
         # The host store holds each round's parameters: no more than a round is ever lost.
         terms=Terms(checkpoint_s=None, restart_s=_RESTART_S, locality_frac=view.locality_frac),
         t=view.t,
-        names=tuple(names),
         n_wide=tuple([view.n_wide.get(node, 0) for node in nodes]) if view.n_wide else (),
+        names=tuple(names),
     )
 
 

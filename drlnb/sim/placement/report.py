@@ -4,6 +4,7 @@ import argparse
 from statistics import fmean
 from typing import Any
 
+from drlnb.learned.placement import Patent
 from drlnb.planning.placement import GANGS, Cluster
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.base import shared
@@ -34,14 +35,14 @@ _COLUMNS = {
 def main(arguments: argparse.Namespace) -> int:
     """Run ``drlnb simulate placement``, print what came out and return 0; ConfigError if an option is wrong.
 
-    The arguments are ``trace`` (None: the sample), ``planner`` (names; empty: all), ``n_nodes``, ``slots_per_node``,
-    fields of :class:`Windows`, :class:`Conditions` and :class:`FaultModel`, and ``json``.
+    The arguments are ``trace`` (None: the sample), ``planner`` (names; empty: all but `patent`), ``n_nodes``,
+    ``slots_per_node``, fields of :class:`Windows`, :class:`Conditions` and :class:`FaultModel`, and ``json``.
     """
     given = {kind: shared(arguments, kind) for kind in (Windows, Conditions, FaultModel)}
     if problems := [text for kind, values in given.items() for text in kind.problems(values)]:
         raise ConfigError(problems)
     trace, windows = load_trace(arguments.trace), Windows(**given[Windows])
-    names = arguments.planner or GANGS.names
+    names = arguments.planner or [name for name in GANGS.names if name != Patent.name]  # it is of one cluster
     ways = {name: (name, given[Conditions]) for name in dict.fromkeys([*names, _BASE, _BLIND])}
     cluster = Cluster.uniform(arguments.n_nodes, arguments.slots_per_node)
     try:

@@ -109,10 +109,13 @@ def test_what_is_exact_holds():
     assert all(row.measured for row in rows.values())
 
 
-def test_a_plan_is_timed():
+def test_plans_are_timed():
     """With as many samples as plans."""
-    (row,) = exact.speed(Placement(quick=True))
-    assert (len(row.samples), row.unit, row.origin, row.bar.at_most) == (40, "ms", "measured", 1.0)
+    rows = list(exact.speed(Placement(quick=True)))
+    assert [(len(row.samples), row.unit, row.origin, row.bar.at_most) for row in rows] == [
+        (40, "ms", "measured", 1.0),
+        (40, "ms", "measured", 10.0),
+    ]
 
 
 def least_makespan(jobs, n_slots):
@@ -146,7 +149,9 @@ def test_an_optimum_that_the_longest_first_misses():
 def test_the_bench_is_declared():
     """Any text names a trace; numbers have their limits."""
     bench = BENCHES["placement"]
-    assert list(bench.groups) == ["exact", "baselines", "null", "speed"]
+    trained = ["patent", "ablation", "transfer"]
+    assert list(bench.groups) == ["exact", "baselines", "null", "learner", *trained, "speed"]
+    assert list(Placement().names) == ["exact", "baselines", "null", "learner", "speed"]
     with pytest.raises(ConfigError, match="--windows must be >= 2, got 1"):
         bench.main(["--windows", "1"])
 

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.planners import chosen, trained_for
 from drlnb.fleet.tasks.run_spec import run_spec
 from drlnb.planning.decisions import KINDS
 from drlnb.planning.distribution import DISTRIBUTION, star
+from drlnb.planning.placement import PlacementView
 from drlnb.records.errors import ConfigError
 from drlnb.rl.pickled import unpack
 from drlnb.runtime.ipc.pickling import unpack_planners
@@ -170,3 +171,20 @@ def test_a_planner_is_rebuilt_where_it_is_asked():
     assert rebuilt.make(DISTRIBUTION, "own:direct").name == "own:direct"
     with pytest.raises(ValueError, match="placement planner cannot be rebuilt here"):
         unpack_planners({**own, "placement": "not text"}, ["placement"])
+
+
+def test_the_placement_patent_is_trained_for_the_slots_of_a_run(monkeypatch, capsys):
+    """Before it begins, which is said; a user's own planner of that decision, or a run that goes on, is left alone."""
+    monkeypatch.setattr("drlnb.sim.placement.training.BEFORE_RUN_S", 0.05)
+    rules = chosen({"placement": "patent"})
+    assert rules.names["placement"] == "own:patent"
+    assert rules.own == {}
+    own = trained_for(lambda: ["n0/cpu1", "n0/cpu0"], rules.names, rules.own)
+    assert "placement planner patent is trained for the 2 slots of this pool" in capsys.readouterr().err
+    view = PlacementView(
+        homes={"n0/cpu0": 0, "n0/cpu1": 0}, free_collectors={"n0": 4}, node="n0", n_collectors=1, n_learners=2
+    )
+    plan = unpack(own["placement"]).plan(view)
+    assert sorted(plan.slots) == ["n0/cpu0", "n0/cpu1"]
+    assert trained_for(lambda: ["n0/cpu0"], rules.names, own) is own
+    assert trained_for(lambda: ["n0/cpu0"], chosen().names, {}) == {}

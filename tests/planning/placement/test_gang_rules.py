@@ -119,7 +119,7 @@ def test_an_empty_window_is_waited_for():
     assert slots("ect", seen()) is None
 
 
-RULES = st.sampled_from(GANGS.names)
+RULES = st.sampled_from([name for name in GANGS.names if "weights" not in GANGS.parameters(name)])
 
 
 @given(RULES, st.data())

@@ -16,6 +16,8 @@ from drlnb.sim.placement import Conditions, FaultModel, TraceJob, play, simulate
 CLUSTER = Cluster.uniform(n_nodes=2, slots_per_node=4)
 #: Times that meet often: whole seconds.
 SECONDS = st.integers(1, 60).map(float)
+#: Planners that serve any cluster.
+NAMES = [name for name in GANGS.names if name != "patent"]
 
 
 @st.composite
@@ -52,7 +54,7 @@ class Chancy:
         return Pick(job.job, tuple(self.rng.sample(view.free(), job.n_slots)))
 
 
-@given(batches(), CONDITIONS, st.sampled_from([*GANGS.names, "chancy"]), st.randoms(use_true_random=False), st.data())
+@given(batches(), CONDITIONS, st.sampled_from([*NAMES, "chancy"]), st.randoms(use_true_random=False), st.data())
 def test_laws(jobs, conditions, name, rng, data):
     """Slots serve one job at a time and none while they are away; all work is done once; accounts close."""
     planner = Chancy(rng) if name == "chancy" else GANGS.build(name)
@@ -84,7 +86,7 @@ def test_laws(jobs, conditions, name, rng, data):
     assert 0 < outcome.ettr <= 1 + 1e-9
 
 
-@given(batches(), CONDITIONS, st.sampled_from(GANGS.names), st.integers(0, 99))
+@given(batches(), CONDITIONS, st.sampled_from(NAMES), st.integers(0, 99))
 def test_the_same_seed_gives_the_same_outcome(jobs, conditions, name, seed):
     """Bit by bit, on a path of its own."""
     model = FaultModel(mtbf_days=0.005, mttr_s=20.0)

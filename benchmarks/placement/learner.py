@@ -1,0 +1,173 @@
+"""Compare the learned planners of gangs with plain rules, on the same jobs and the same faults.
+
+Where the trace is the one that the shipped weights were trained on, jobs are of its last 30 %, for all planners alike.
+Planner `patent` is trained here, each time for one cluster.
+"""
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from statistics import fmean
+
+import numpy as np
+
+from benchmarks.efforts import Placement
+from benchmarks.frame.rows import Bar, Row
+from benchmarks.placement.suite import CLUSTER, LOSSY, REGIMES, WAYS, geometric, played, ratio_row
+from benchmarks.placement.weights import FOLDER, parts
+from drlnb.learned.placement import Patent
+from drlnb.learned.placement.network import Policy
+from drlnb.learned.placement.patent import train_patent
+from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s
+from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
+from drlnb.planning.registry import Planner
+from drlnb.sim.placement import Conditions, Ratio, Trace, load_trace, play, ratio_of, side_by_side
+from drlnb.sim.placement.training import Site, batches_of
+
+__all__ = ["ablation", "learner", "patent", "transfer"]
+
+#: Way to place -> planner and order; `learned` chooses slots alone, `learned+window` jobs, too.
+_WAYS = {
+    **{name: WAYS[name] for name in ("random", "healthiest", "ect", "largest+ect")},
+    "learned": ("learned:window=0", "fifo"),
+    "learned+window": ("learned", "fifo"),
+}
+#: Way, what it is compared with, most of its makespans over all regimes.
+_GEOMETRIC = (
+    ("learned", "random", 0.82),
+    ("learned", "healthiest", 0.875),
+    ("learned", "ect", 1.02),
+    ("learned+window", "ect", 0.97),
+    ("learned+window", "largest+ect", 1.02),
+)
+#: Most of `ect` in each regime, and most of the GPU-hours that random placement loses.
+_OF_ECT, _LOST = 1.04, 0.62
+#: Slots of the clusters to which the weights were not fitted.
+_SIZES = (16, 32, 128, 256)
+#: Batches of jobs on which planner `patent` is compared, and the constant in place of a reference is counted.
+_SHOWN, _COUNTED = 60, 16
+_OWN = "r3"
+
+
+def _later(trace: Trace) -> Trace:
+    """Return the jobs that the shipped weights were not trained on."""
+    made = json.loads((FOLDER / "learned.json").read_text(encoding="utf-8"))
+    return parts(trace)[1] if trace.sha256 == made["trace_sha256"] else trace
+
+
+def learner(effort: Placement) -> Iterator[Row]:
+    """Compare planner `learned` with rules in each regime, and over all."""
+    trace = _later(load_trace(effort.trace or None))
+    yield Row("learner/trace", f"jobs of {trace.name} that are played", (len(trace.jobs),), "jobs", origin="simulated")
+    runs = {}
+    for name, regime in REGIMES.items():
+        runs[name] = played(effort, trace, regime, _WAYS)
+        for way, base, _ in _GEOMETRIC:
+            bar = Bar("value", _OF_ECT) if (way, base) == ("learned", "ect") else None
+            title = f"{way} over {base}, {regime.words}"
+            yield ratio_row(f"{name}/{way}/{base}", title, ratio_of(runs[name], way, base), bar=bar)
+    for way, base, most in _GEOMETRIC:
+        title = f"{way} over {base}, geometric mean of all regimes"
+        yield ratio_row(f"geo/{way}/{base}", title, geometric(runs, way, base), bar=Bar("value", most))
+    for way in ("learned", "learned+window"):
+        lost = [ratio_of(runs[name], way, "random", "lost_gpu_s", of_sums=True).mean for name in LOSSY]
+        title = f"GPU-hours lost to failures: {way} over random, geometric mean of {', '.join(LOSSY)}"
+        bar = Bar("value", _LOST) if way == "learned" else None
+        yield Row(f"geo/lost/{way}/random", title, (_geometric_mean(lost),), "x", bar=bar, origin="simulated")
+
+
+def transfer(effort: Placement) -> Iterator[Row]:
+    """Place on clusters of other sizes with the same weights."""
+    trace, regime = _later(load_trace(effort.trace or None)), REGIMES["r6"]
+    how = {"checkpoint_s": regime.checkpoint_s, "locality_frac": regime.locality_frac}
+    for n_slots in _SIZES:
+        windows = effort.of(regime.family, n_jobs=n_slots, max_gpus=min(32, n_slots // 2))
+        ways = {name: (planner, {**how, "order": order}) for name, (planner, order) in _WAYS.items()}
+        runs = side_by_side(trace, Cluster.uniform(n_slots // 8, 8), regime.model, windows, ways)
+        for way, base in (("learned", "ect"), ("learned+window", "largest+ect")):
+            title = f"{way} over {base} on {n_slots} slots, {regime.words}"
+            yield ratio_row(f"transfer/{n_slots}/{way}/{base}", title, ratio_of(runs, way, base))
+
+
+def patent(effort: Placement) -> Iterator[Row]:
+    """Train planner `patent` for one cluster, and compare it there, and where the same slots have other numbers."""
+    bench = _Own(effort)
+    planner = bench.trained(random_s)
+    yield bench.row(
+        "patent/random", f"patent after {effort.seconds * effort.share:g} s over random, {bench.words}", planner
+    )
+    yield bench.row("patent/healthiest", "the same over healthiest", planner, GANGS.build("healthiest"))
+    words = "patent over random, the same slots with other numbers"
+    yield bench.row("patent/permuted/random", words, planner, permuted=True)
+    words = f"healthiest over random, {bench.words}: what there is to learn"
+    yield bench.row("healthiest/random", words, GANGS.build("healthiest"))
+
+
+def ablation(effort: Placement) -> Iterator[Row]:
+    """Train planner `patent` with a constant for T_random, and without a ring."""
+    bench = _Own(effort)
+    constant_s = fmean(random_s(next(bench.batches())) for _ in range(_COUNTED))
+    for name, words, reference, n_kept in (
+        ("t-random", "best of 8 random placements as reference, ring of 20,000", random_s, 20_000),
+        ("constant", "their mean as reference of all batches", lambda batch: constant_s, 20_000),
+        ("no-ring", "samples of the interval alone", random_s, 0),
+    ):
+        planner = bench.trained(reference, n_kept)
+        yield bench.row(f"ablation/{name}/random", f"patent over random: {words}", planner)
+
+
+class _Own:
+    """One cluster: its jobs before and after, and the faults of its slots."""
+
+    def __init__(self, effort: Placement) -> None:
+        regime = REGIMES[_OWN]
+        self.words, self._effort = regime.words, effort
+        self._before, self._after = parts(load_trace(effort.trace or None))
+        conditions = Conditions(checkpoint_s=regime.checkpoint_s, locality_frac=regime.locality_frac)
+        self._site = Site(CLUSTER, regime.model, conditions, effort.seed)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield batches to train on."""
+        return batches_of(self._before, self._site, np.random.default_rng([self._effort.seed, 1]))
+
+    def trained(self, reference: Callable[[Batch], float], n_kept: int = 20_000) -> Patent:
+        """Return the planner after the bench's seconds of training."""
+        seed, progress = self._effort.seed, _processor(self._effort.seconds * self._effort.share)
+        trained = train_patent(self.batches(), CLUSTER.n_slots, seed, progress, n_kept=n_kept, reference=reference)
+        return Patent(network=Policy(trained.weights))
+
+    def row(
+        self,
+        name: str,
+        title: str,
+        planner: Planner[ClusterView, Pick | None],
+        base: Planner[ClusterView, Pick | None] | None = None,
+        *,
+        permuted: bool = False,
+    ) -> Row:
+        """Return the geometric mean of ratios on later jobs, and its 95 % interval over them; random is the base."""
+        rng, logs = np.random.default_rng([self._effort.seed, 2]), list[float]()
+        rates = self._site.model.rates(CLUSTER, seed=self._site.rates_seed)
+        if permuted:
+            rates = tuple(rng.permutation(rates).tolist())
+        windows = self._effort.of("gang").cut(self._after)
+        for k in range(int(_SHOWN * self._effort.share)):
+            path = self._site.model.path(rates, seed=int(rng.integers(2**62)))
+            jobs, conditions = windows[k % len(windows)], self._site.conditions
+            batch = Batch(lambda: play(CLUSTER, jobs, path, conditions), window=False)  # noqa: B023  # played here
+            mine_s, base_s = (makespan_s(batch, each) for each in (planner, base or GANGS.build("random")))
+            logs.append(math.log(mine_s / base_s))
+        error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+        low, high = (math.exp(fmean(logs) + 1.96 * each) for each in (-error, error))
+        return ratio_row(name, title, Ratio(math.exp(fmean(logs)), low, high, len(logs)))
+
+
+def _geometric_mean(values: list[float]) -> float:
+    return math.exp(fmean(map(math.log, values)))
+
+
+def _processor(budget_s: float) -> Progress:
+    """Return the progress of a training of so many processor seconds."""
+    began_s = time.process_time()
+    return lambda: min(1.0, (time.process_time() - began_s) / budget_s)
