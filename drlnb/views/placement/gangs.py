@@ -1,0 +1,253 @@
+"""Draw gangs on slots that fail: where each one is at a moment, and what became of each over time."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+
+import numpy as np
+
+from drlnb.views.drawing import theme, words
+from drlnb.views.drawing.payload import Array, Content
+from drlnb.views.drawing.pictures import RUN_TIME, axis, columns_of, lanes_of, picture, timeline
+from drlnb.views.drawing.theme import Style
+from drlnb.views.drawing.view import Column, View, numbered, table
+
+__all__ = ["Gang", "Placed", "board", "gantt"]
+
+_DAY_S = 86_400.0
+#: States of a slot that has no gang: glyph, colour, name.
+_FREE, *_OUT = theme.lettered("· #DDE5EC free", "✕ #B3261E failed", "= #999999 drained")
+#: How high the strip of a cell is whose slot fails four times as often as the mean one, or more; a share of the cell.
+_STRIP, _HIGHEST = 0.32, 4.0
+_RATE = Style("how often it fails: height of the strip", "r", "#7B2D8E")
+#: Least slots of a gang, and how its bars look.
+_SIZES = (
+    (16, "E #0072B2 16 slots or more"),
+    (8, "D #009E73 8 to 15"),
+    (4, "C #56B4E9 4 to 7"),
+    (2, "B #CC79A7 2 or 3"),
+    (1, "A #BBBBBB one slot"),
+)
+_LOST = Style("lost: to be done again", "L", "#D55E00", "x")
+_FAILED, _SAVED = theme.lettered("f #B3261E failure", "c #777777 checkpoint")
+#: Slots that have a lane with a name each; of more, the first one of a node has its node's.  Pixels of a lane then.
+_NAMED, _LANE = 24, 7.0
+_LOWEST, _TALLEST = 150, 560
+
+BOARD = table(
+    "bars",
+    Column("lane", "node", "where the slot is", kind="lane"),
+    Column("slot", "slot", "its name", kind="name"),
+    Column("series", "state", "free, failed, drained, or the gang that it belongs to", kind="series"),
+    Column("days", "slot-days", "between two failures of it, as planners are told", unit="days"),
+)
+GANTT = table(
+    "bars",
+    Column("lane", "slot", "or the first one of the node, where they are many", kind="lane"),
+    Column("slot", "name", "of the slot", kind="name"),
+    Column("owner", "gang", "job or task", kind="name"),
+    Column("number", "start", "number of this start of the gang, from 1"),
+    Column("series", "what", "computed and kept, by the size of the gang; or lost", kind="series"),
+    Column("start", "from", "when it began", unit="s"),
+    Column("stop", "until", "when it ended; of a gang that goes on, what is known of it", unit="s"),
+    Column("fate", "came to", "done, a member failed, moved, stopped, or it goes on", kind="name"),
+)
+#: Likewise of jobs that take days.
+_HOURS = tuple(replace(column, unit="h") if column.unit == "s" else column for column in GANTT)
+NUMBERS = {
+    "busy": ("busy", "%", "slots that have a gang, of all"),
+    "out": ("out", "", "slots that failed or are drained"),
+    "wide": ("spread", "", "gangs on more nodes than would hold them"),
+    "makespan": ("makespan", "s", "until the last job was over"),
+    "lost": ("lost", "%", "slot-seconds of work that is done again, of all that gangs held"),
+    "failures": ("failures", "", "of members of a gang; each stops all of it"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """One start of a job or task on its slots."""
+
+    owner: str
+    #: Number of this start, from 1.
+    number: int
+    #: Numbers of its slots, the lead first.
+    slots: tuple[int, ...]
+    start: float
+    #: NaN: it goes on.
+    stop: float
+    #: Seconds before its end whose work is to be done again.
+    lost_s: float = 0.0
+    #: Moments of checkpoints.
+    saved: tuple[float, ...] = ()
+    #: ``done``, ``failed``, ``moved``, ``stopped``, or ``goes on``.
+    fate: str = "goes on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Gangs on the slots of a cluster, simulated or measured."""
+
+    #: Names of slots, and the node of each; shape ``(n_slots,)``.
+    slots: tuple[str, ...]
+    nodes: tuple[str, ...]
+    gangs: Sequence[Gang]
+    #: Slot, from when until when it is away (NaN: it still is), and whether it failed or is drained.
+    away: Sequence[tuple[int, float, float, str]]
+    #: Seconds until which anything is known.
+    end_s: float
+    origin: str = "simulated"
+    #: Failures per second, as planners are told; empty: they are not told.
+    rate_hz: tuple[float, ...] = ()
+    #: Owner -> its look, where gangs are told apart by it and not by size.
+    looks: Mapping[str, Style] | None = None
+
+    def at(self, t: float) -> tuple[dict[int, Gang], dict[int, str]]:
+        """Return what each slot has at a moment: a gang, or why it is out of use."""
+        out = {slot: why for slot, start, stop, why in self.away if start <= t and not stop <= t}
+        here = (gang for gang in self.gangs if gang.start <= t and not gang.stop <= t)
+        return {slot: gang for gang in here for slot in gang.slots}, out
+
+    def n_nodes(self, gang: Gang) -> tuple[int, int]:
+        """Return the nodes that a gang is on, and the fewest that could hold it."""
+        sizes, n_least, n = sorted((self.nodes.count(node) for node in set(self.nodes)), reverse=True), 0, 0
+        while n < len(gang.slots) and n_least < len(sizes):
+            n, n_least = n + sizes[n_least], n_least + 1
+        return len({self.nodes[slot] for slot in gang.slots}), n_least
+
+    @property
+    def failures(self) -> list[tuple[int, float]]:
+        """Slot and moment of each failure that has stopped a gang."""
+        failed = {(slot, start) for slot, start, _, why in self.away if why == "failed"}
+        return [
+            (slot, g.stop) for g in self.gangs if g.fate == "failed" for slot in g.slots if (slot, g.stop) in failed
+        ]
+
+
+def board(of: Placed, t: float | None = None) -> View:
+    """Return the slots at a moment, a row of cells per node: whose gang each has, or why none.
+
+    Parameters
+    ----------
+    of
+        The gangs.
+    t
+        The moment; None: the last one of which anything is known.
+    """
+    t = of.end_s if t is None else t
+    gangs, out = of.at(t)
+    # A letter for each gang that there ever was; without hatches, which letters could not be read on.
+    known = of.looks or {look.name: look._replace(hatch="") for look in theme.styles(_owners(of.gangs))}
+    shown = list(dict.fromkeys(gangs[slot].owner for slot in sorted(gangs)))
+    looks = [_FREE, *_OUT, *(known[owner] for owner in shown), *([_RATE] if of.rate_hz else [])]
+    nodes, counts, cells = list(dict.fromkeys(of.nodes)), dict.fromkeys(of.nodes, 0), []
+    mean_hz = sum(of.rate_hz) / max(1, len(of.rate_hz))
+    for slot, node in enumerate(of.nodes):
+        x, counts[node] = counts[node], counts[node] + 1
+        rate = of.rate_hz[slot] if of.rate_hz else 0.0
+        state = ["failed", "drained"].index(out[slot]) + 1 if slot in out else 0
+        if slot in gangs and slot not in out:
+            state = len(_OUT) + 1 + shown.index(gangs[slot].owner)
+        strip = _STRIP * min(1.0, rate / (_HIGHEST * mean_hz)) if rate else 0.0
+        days = 1 / (rate * _DAY_S) if rate else math.nan
+        cells.append([nodes.index(node), x - 0.46, x + 0.46, state, slot, days, strip * 0.92])
+    bars = columns_of("lane start stop series slot days computed", cells)
+    strips: dict[str, Array] = {**bars, "series": np.full(len(cells), len(looks) - 1)}
+    columns = {"bars": bars, **({"work": strips} if of.rate_hz else {})}
+    span = (-0.5, max(counts.values(), default=1) - 0.5)
+    body = timeline(columns, lanes_of("slot", nodes), looks, span, axis("slot of the node"), of.slots)
+    whole = {id(gang): gang for gang in gangs.values()}.values()
+    wide = sum(n > least for n, least in map(of.n_nodes, whole))
+    said = f"{len(gangs)} of {len(of.slots)} slots busy, {len(out)} out; {words.plural(len(whole), 'gang')}"
+    said += f", {wide} on more nodes than needed" if wide else ""
+    numbers = numbered(NUMBERS, busy=len(gangs) / max(1, len(of.slots)), out=float(len(out)), wide=float(wide))
+    when = f"after {words.duration(t)}: " if of.origin == "simulated" else ""
+    return picture("placement.board", of.origin, when + said, BOARD, body, numbers=numbers)
+
+
+def gantt(of: Placed) -> View:
+    """Return gangs on lanes of slots: what was kept, what was lost (hatched), checkpoints, and failures."""
+    order, bars, dots = sorted(range(len(of.slots)), key=lambda slot: of.nodes.index(of.nodes[slot])), [], []
+    lane = {slot: i for i, slot in enumerate(order)}
+    owners, looks = _owners(of.gangs), [Style(*look) for look in _looks(of)]
+    fates = list(dict.fromkeys(gang.fate for gang in of.gangs))
+    for gang in of.gangs:
+        stop = of.end_s if math.isnan(gang.stop) else gang.stop
+        kept_until, series = max(gang.start, stop - gang.lost_s), _series(of, gang, owners)
+        for slot in gang.slots:
+            said = (slot, len(of.slots) + owners.index(gang.owner), gang.number)
+            fate = len(of.slots) + len(owners) + fates.index(gang.fate)
+            for start, end, look in ((gang.start, kept_until, series), (kept_until, stop, len(looks) - 3)):
+                if end > start:
+                    bars.append([lane[slot], look, start, end, *said, fate])
+        dots += [[lane[gang.slots[0]], len(looks) - 1, t, t, 0.55] for t in gang.saved]
+    dots += [[lane[slot], len(looks) - 2, t, t, 1.0] for slot, t in of.failures]
+    away = [
+        [lane[slot], start, of.end_s if math.isnan(stop) else min(stop, of.end_s)] for slot, start, stop, _ in of.away
+    ]
+    columns = {
+        "bars": columns_of("lane series start stop slot owner number fate", bars),
+        "absent": columns_of("lane start stop", [row for row in away if row[2] > row[1]]),
+        "dots": columns_of("lane series start stop share", dots),
+    }
+    x, twin = (axis("time", "h"), _HOURS) if of.origin == "simulated" else (RUN_TIME, GANTT)
+    for of_table in columns.values() if twin is _HOURS else ():
+        of_table |= {key: of_table[key] / 3600 for key in ("start", "stop")}
+    end = max(of.end_s, 1e-9) / (3600 if twin is _HOURS else 1)
+    names = (*of.slots, *owners, *(_FATES.get(fate, fate) for fate in fates))
+    body = timeline(columns, _lanes(of, order), looks, (0.0, end), x, names)
+    many = len(of.slots) > _NAMED
+    facts = {"tall": min(_TALLEST, max(_LOWEST, round(70 + _LANE * len(order))))} if many else {}
+    return picture("placement.gantt", of.origin, _said(of), twin, body, numbers=_sums(of), facts=facts)
+
+
+_FATES = {"failed": "a member failed"}
+
+
+def _said(of: Placed) -> str:
+    """Return what became of the gangs, in words."""
+    if not of.gangs:
+        return "no gang is placed yet"
+    done, n_failed = sum(gang.fate == "done" for gang in of.gangs), sum(gang.fate == "failed" for gang in of.gangs)
+    lost, held = _held(of)
+    ended = f"{words.plural(done, 'job')} over after {words.duration(of.end_s)}, " if done else ""
+    return f"{ended}{words.plural(n_failed, 'gang')} stopped by a failure, {100 * lost / held:.1f} % of their time lost"
+
+
+def _held(of: Placed) -> tuple[float, float]:
+    """Return the slot-seconds that were lost, and all that gangs held."""
+    spans = [((of.end_s if math.isnan(g.stop) else g.stop) - g.start, g) for g in of.gangs]
+    return sum(len(g.slots) * g.lost_s for _, g in spans), sum(len(g.slots) * s for s, g in spans) or 1.0
+
+
+def _sums(of: Placed) -> Mapping[str, tuple[str, float | None, str, str]]:
+    lost, held = _held(of)
+    known = {"lost": lost / held, "failures": float(sum(gang.fate == "failed" for gang in of.gangs))}
+    over = {"makespan": of.end_s} if of.origin == "simulated" else {}
+    return numbered(NUMBERS, **over, **known)
+
+
+def _owners(gangs: Iterable[Gang]) -> list[str]:
+    """Return jobs or tasks in the order of their first starts."""
+    return list(dict.fromkeys(gang.owner for gang in sorted(gangs, key=lambda gang: gang.start)))
+
+
+def _looks(of: Placed) -> Iterable[Style]:
+    """Return the looks of a Gantt: those of its gangs, then what was lost, failures and checkpoints."""
+    own = of.looks.values() if of.looks is not None else theme.lettered(*(look for _, look in _SIZES))
+    return chain(own, (_LOST, _FAILED, _SAVED))
+
+
+def _series(of: Placed, gang: Gang, owners: Sequence[str]) -> int:
+    if of.looks is not None:
+        return list(of.looks).index(gang.owner)
+    return next(i for i, (least, _) in enumerate(_SIZES) if len(gang.slots) >= least)
+
+
+def _lanes(of: Placed, order: Sequence[int]) -> Sequence[Content]:
+    """Return a lane per slot; where they are many, the first one of each node bears its name."""
+    if len(order) <= _NAMED:
+        return lanes_of("slot", (of.slots[slot] for slot in order))
+    runs = [(node, len(list(some))) for node, some in groupby(of.nodes[slot] for slot in order)]
+    return lanes_of("slot", chain.from_iterable((node, *[""] * (n - 1)) for node, n in runs))
