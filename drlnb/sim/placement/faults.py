@@ -1,0 +1,130 @@
+"""Draw how often slots fail, and when: a path of faults is there before any planner is asked."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drlnb.planning.placement.cluster import Cluster
+from drlnb.records.errors import ConfigError
+from drlnb.records.settings import Declared, between, choice, setting
+
+__all__ = ["FaultModel", "FaultPath"]
+
+_DAY_S = 86_400.0
+#: Key of the generator of rates; those of paths have the number of a slot there.
+_RATES = 2**64 - 1
+#: Shape of a Weibull distribution: what was mended fails early more often than late.
+_SHAPE = 0.7
+_MEAN = math.gamma(1.0 + 1.0 / _SHAPE)
+#: Outages of a slot that are drawn at first; later twice as many.
+_FIRST_BLOCK = 4
+
+
+class FaultPath:
+    """When each slot fails and when it is back.
+
+    Each slot has its own stream, which goes on as far as it is looked at: who looks, when and how far changes nothing.
+
+    Parameters
+    ----------
+    outages
+        Of each slot the seconds at which it fails and is back, in their order; once they end it never fails again.
+    rate_hz
+        Failures per second of each slot, as planners are told; shape ``(n_slots,)``.
+    mttr_s
+        Mean seconds of an outage.
+    """
+
+    def __init__(
+        self,
+        outages: Sequence[Iterable[tuple[float, float]]],
+        rate_hz: Sequence[float] | None = None,
+        mttr_s: float = 0.0,
+    ) -> None:
+        self._coming = [iter(some) for some in outages]
+        self._known: list[list[tuple[float, float]]] = [[] for _ in self._coming]
+        self.rate_hz = tuple(rate_hz) if rate_hz is not None else (0.0,) * len(outages)
+        self.mttr_s = mttr_s
+
+    def outage(self, slot: int, k: int) -> tuple[float, float]:
+        """Return when a slot fails for the k-th time, from 0, and when it is back; infinite where it does not."""
+        known = self._known[slot]
+        while len(known) <= k:
+            known.append(next(self._coming[slot], (math.inf, math.inf)))
+        return known[k]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultModel(Declared):
+    """How often slots fail, and how long they stay away; busy or not."""
+
+    #: Mean days between failures of a slot.  337: published failures of jobs on a cluster for research (Kokolis et
+    #: al., arXiv 2410.21680); 20 is 17 times as often.
+    mtbf_days: float = setting(337.0, between(1e-3, 1e6))
+    #: Standard deviation of the logarithm of a slot's rate, of its own and of its node's; the mean rate stays.
+    spread: float = setting(0.9, between(0, 3))
+    node_spread: float = setting(0.45, between(0, 3))
+    #: Share of the slots that fail so many times as often, at least one; 0: none.  The mean rate rises.
+    lemons: float = setting(0.0, between(0, 1))
+    lemon_factor: float = setting(30.0, between(1, 1e4))
+    #: How long slots stay up: ``exp`` without memory; ``weibull``: after an outage they fail early more often.
+    dist: str = setting("exp", choice("exp", "weibull"))
+    #: Mean seconds until a slot is back; drawn without memory.
+    mttr_s: float = setting(7200.0, between(0, 1e9))
+
+    def rates(self, cluster: Cluster, *, seed: int = 0) -> tuple[float, ...]:
+        """Draw the failures per second of each slot.
+
+        Parameters
+        ----------
+        cluster
+            Where the slots are.
+        seed
+            The same seed gives the same rates; another share of lemons leaves all other slots as they were.
+        """
+        rng = _generator(seed, _RATES)
+        logs = [self.spread * z - self.spread**2 / 2 for z in rng.standard_normal(cluster.n_slots).tolist()]
+        nodes = sorted(set(cluster.node_of))
+        drawn = rng.standard_normal(len(nodes)).tolist()
+        of_node = {node: self.node_spread * z - self.node_spread**2 / 2 for node, z in zip(nodes, drawn, strict=True)}
+        lemons = set(rng.permutation(cluster.n_slots)[: self._n_lemons(cluster.n_slots)].tolist())
+        base = 1.0 / (self.mtbf_days * _DAY_S)
+        return tuple(
+            base * math.exp(log + of_node[node]) * (self.lemon_factor if slot in lemons else 1.0)
+            for slot, (log, node) in enumerate(zip(logs, cluster.node_of, strict=True))
+        )
+
+    def path(self, rates: Sequence[float], *, seed: int = 0) -> FaultPath:
+        """Return when slots of such rates fail.
+
+        Parameters
+        ----------
+        rates
+            Failures per second of each slot; shape ``(n_slots,)``.
+        seed
+            The same seed gives each slot the same stream, whatever becomes of the others.
+        """
+        return FaultPath([self._outages(rate, seed, slot) for slot, rate in enumerate(rates)], rates, self.mttr_s)
+
+    def _n_lemons(self, n_slots: int) -> int:
+        return max(1, round(self.lemons * n_slots)) if self.lemons else 0
+
+    def _outages(self, rate_hz: float, seed: int, slot: int) -> Iterator[tuple[float, float]]:
+        """Yield the outages of a slot without end; none of one that never fails."""
+        rng, t, n, n_before = _generator(seed, slot), 0.0, _FIRST_BLOCK, 0
+        while rate_hz:
+            for up, down in rng.standard_exponential((n, 2)).tolist():
+                early = self.dist == "weibull" and n_before
+                fails = t + (up ** (1.0 / _SHAPE) / _MEAN if early else up) / rate_hz
+                t, n_before = fails + down * self.mttr_s, 1
+                yield fails, t
+            n *= 2
+
+
+def _generator(seed: int, stream: int) -> np.random.Generator:
+    """Return the generator of a stream; ConfigError if the seed is none."""
+    if not 0 <= seed < 2**63:
+        raise ConfigError(f"seed must be a whole number in 0..{2**63 - 1}, got {seed!r}")
+    return np.random.Generator(np.random.Philox(key=np.array([seed, stream], dtype=np.uint64)))

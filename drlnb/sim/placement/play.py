@@ -1,0 +1,319 @@
+"""Play the jobs of a window on slots that fail, under any planner: one fast loop over a heap of events.
+
+Slots fail busy or not, by a path that was drawn before; the first failure of a member frees the others, and its job
+waits again at its place in the queue, to go on from its last checkpoint.  All events of an instant are taken in before
+anybody is planned: jobs that end, then slots that fail or are back, then jobs that are submitted.
+"""
+
+import heapq
+from bisect import insort
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import drlnb.learned  # noqa: F401  # its planners have names, too
+from drlnb.planning.placement import GANGS, Cluster, ClusterView, JobView, Pick
+from drlnb.planning.placement.cluster import SlotState
+from drlnb.planning.placement.order import job_window, order_of
+from drlnb.planning.registry import Planner, PlannerFailed
+from drlnb.records.errors import ConfigError
+from drlnb.sim.placement.attempts import Attempt, Conditions, Outcome, attempt_s, kept_s, outcome_of
+from drlnb.sim.placement.faults import FaultPath
+from drlnb.sim.placement.traces import TraceJob
+
+__all__ = ["play", "simulate"]
+
+#: What is taken in first where events fall into one instant.
+_ENDS, _SLOT, _SUBMITTED = range(3)
+_DAY_S = 86_400.0
+#: Seconds of work that a job has at least while it is not over.
+_LEAST_S = 1.0
+
+
+def simulate(
+    cluster: Cluster,
+    jobs: Iterable[TraceJob],
+    planner: str | Planner[ClusterView, Pick | None],
+    path: FaultPath,
+    **how: object,
+) -> Outcome:
+    """Play jobs under a planner, and return what they came to.
+
+    Parameters
+    ----------
+    cluster
+        Slots, and where they are.
+    jobs
+        As of :meth:`~drlnb.sim.placement.traces.Trace.window`.
+    planner
+        A planner, or the name of one of :data:`~drlnb.planning.placement.gangs.GANGS`.
+    path
+        When slots fail; the same one for all who are compared.
+    how
+        Fields of :class:`~drlnb.sim.placement.attempts.Conditions`, such as ``checkpoint_s=None``.
+
+    Raises
+    ------
+    ConfigError
+        If an argument is wrong, or a job needs more slots than there are.
+    ValueError
+        If there is no such planner.
+    PlannerFailed
+        If the planner raises, or returns a plan that does not fit.
+    """
+    asked = GANGS.build(planner) if isinstance(planner, str) else planner
+    shown = {trait: GANGS.trait(asked, trait) for trait in ("window", "history")}
+    game = play(cluster, jobs, path, Conditions.from_mapping(how), **shown)
+    try:
+        view = next(game)
+        while True:
+            view = game.send(GANGS.ask(asked, view))
+    except StopIteration as end:
+        outcome: Outcome = end.value
+        return outcome
+
+
+def play(
+    cluster: Cluster,
+    jobs: Iterable[TraceJob],
+    path: FaultPath,
+    conditions: Conditions | None = None,
+    *,
+    window: bool = False,
+    history: bool = False,
+) -> Generator[ClusterView, Pick | None, Outcome]:
+    """Yield the cluster whenever a job could start, be sent which one does and where, and return what came out.
+
+    None instead of a :class:`~drlnb.planning.placement.cluster.Pick` waits for the next event.
+
+    Parameters
+    ----------
+    cluster, jobs, path
+        As of :func:`simulate`.
+    conditions
+        None: the defaults.
+    window
+        Show several jobs of the queue to choose from; else the next one.
+    history
+        Show what has become of each slot.
+
+    Raises
+    ------
+    ConfigError
+        If there is no job, an id stands twice, or a job needs more slots than there are.
+    PlannerFailed
+        If what is sent does not fit, or waits where nothing can change.
+    """
+    known = sorted(jobs, key=lambda job: job.submitted_s)
+    problems = [
+        f"job {job.job} needs {job.n_slots} slots, the cluster has {cluster.n_slots}"
+        for job in known
+        if job.n_slots > cluster.n_slots
+    ]
+    if not known or len({job.job for job in known}) < len(known):
+        problems.append("jobs must be at least one, each with an id of its own")
+    if len(path.rate_hz) != cluster.n_slots:
+        problems.append(f"path must be of the cluster's {cluster.n_slots} slots, it is of {len(path.rate_hz)}")
+    if problems:
+        raise ConfigError(problems)
+    return _Game(cluster, known, path, conditions or Conditions(), window, history).play()
+
+
+class _Gang(NamedTuple):
+    """A gang that computes."""
+
+    job: JobView
+    slots: tuple[int, ...]
+    slowdown: float
+    started_s: float
+    ends_s: float
+    #: Its nodes, if they are several.
+    wide: frozenset[int]
+
+
+class _Game:
+    """The state of a window that is played."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Sequence[TraceJob],
+        path: FaultPath,
+        conditions: Conditions,
+        window: bool,
+        history: bool,
+    ) -> None:
+        self.cluster, self.jobs, self.path = cluster, jobs, path
+        self.terms, self.reserves = conditions.terms, conditions.backfill == "reserve"
+        self.window, self.history = window, history
+        self.t, self.n_plans = 0.0, 0
+        self.state: list[SlotState] = ["free"] * cluster.n_slots
+        self.n_free = cluster.n_slots
+        #: Gang of each slot, and failures that each has had.
+        self.gang_of: list[_Gang | None] = [None] * cluster.n_slots
+        self.failed_s: list[list[float]] = [[] for _ in self.state]
+        self.n_wide = [0] * (max(cluster.node_of) + 1)
+        self.gangs: dict[str, _Gang] = {}
+        self.attempts: list[Attempt] = []
+        views = [JobView(job=job.job, n_slots=job.n_slots, work_s=job.work_s) for job in jobs]
+        self.ranks = {view.job: rank for rank, view in enumerate(order_of(conditions.order)(views))}
+        #: Jobs that wait, by their ranks.
+        self.queue: list[tuple[int, JobView]] = []
+        #: Time, kind, number of a job or slot, number of a gang; a gang that ends may have been broken before.
+        self.events: list[tuple[float, int, int, int, JobView | _Gang | None]] = [
+            (job.submitted_s, _SUBMITTED, i, 0, view) for i, (job, view) in enumerate(zip(jobs, views, strict=True))
+        ]
+        self.events += [(path.outage(slot, 0)[0], _SLOT, slot, 0, None) for slot in range(cluster.n_slots)]
+        self.n_to_come = len(jobs)
+        heapq.heapify(self.events)
+
+    def play(self) -> Generator[ClusterView, Pick | None, Outcome]:
+        """Yield views and take plans until all jobs are over."""
+        while self.n_to_come or self.queue or self.gangs:
+            self.t = self.events[0][0]
+            while self.events[0][0] == self.t:
+                _, kind, number, _, what = heapq.heappop(self.events)
+                if kind == _SLOT:
+                    self._slot_changes(number)
+                elif isinstance(what, _Gang):
+                    if self.gangs.get(what.job.job) is what:
+                        self._stop(what, what.job.work_s, finished=True)
+                elif what is not None:
+                    self.n_to_come -= 1
+                    self._queue(what)
+            while jobs := self._startable():
+                self.n_plans += 1
+                pick = yield self._view(jobs)
+                if pick is None:
+                    self._check_waits()
+                    break
+                self._start(pick)
+        return outcome_of(self.attempts, self.jobs, self.cluster.n_slots, self.n_plans)
+
+    # -------------------------------------------------------------- events
+    def _slot_changes(self, slot: int) -> None:
+        """Let a slot fail, or come back."""
+        n_failures = len(self.failed_s[slot])
+        if self.state[slot] == "failed":
+            self.state[slot] = "free"
+            self.n_free += 1
+            comes_s = self.path.outage(slot, n_failures)[0]
+        else:
+            if gang := self.gang_of[slot]:
+                self._break(gang)
+            self.state[slot] = "failed"
+            self.n_free -= 1
+            self.failed_s[slot].append(self.t)
+            comes_s = self.path.outage(slot, n_failures)[1]
+        heapq.heappush(self.events, (comes_s, _SLOT, slot, 0, None))
+
+    def _break(self, gang: _Gang) -> None:
+        """Stop a gang of which a member has failed; its job waits again."""
+        job = gang.job
+        kept = kept_s(self.terms, job, gang.slowdown, self.t - gang.started_s)
+        self._stop(gang, kept, finished=False)
+        self._queue(replace(job, work_s=max(_LEAST_S, job.work_s - kept), started=True))
+
+    def _stop(self, gang: _Gang, kept: float, *, finished: bool) -> None:
+        """Free the slots of a gang."""
+        del self.gangs[gang.job.job]
+        self.attempts.append(Attempt(gang.job.job, gang.slots, gang.started_s, self.t, kept, finished))
+        for slot in gang.slots:
+            self.state[slot], self.gang_of[slot] = "free", None
+        self.n_free += len(gang.slots)
+        for node in gang.wide:
+            self.n_wide[node] -= 1
+
+    def _queue(self, job: JobView) -> None:
+        insort(self.queue, (self.ranks[job.job], job))
+
+    # -------------------------------------------------------------- plans
+    def _startable(self) -> tuple[JobView, ...]:
+        """Return the jobs that a planner may start now."""
+        if not self.queue or not self.n_free:
+            return ()
+        fitting = self._unreserved() if self.reserves else (job for _, job in self.queue if job.n_slots <= self.n_free)
+        if self.window:
+            return job_window(list(fitting))
+        first = next(fitting, None)
+        return () if first is None else (first,)
+
+    def _unreserved(self) -> Iterator[JobView]:
+        """Yield the jobs that start now without delaying the next of the queue, as far as nothing fails.
+
+        That one starts, at the latest, when gangs that compute have ended and slots that failed are back.
+        """
+        (_, head), *others = self.queue
+        ends = [(gang.ends_s, len(gang.slots)) for gang in self.gangs.values()]
+        ends += [(self.t + self.path.mttr_s, self.state.count("failed"))]
+        n_free, starts_s = self.n_free, self.t
+        for ends_s, n in sorted(ends):
+            if n_free >= head.n_slots:
+                break
+            n_free, starts_s = n_free + n, ends_s
+        if head.n_slots <= self.n_free:
+            yield head
+        n_nodes, n_spare = len(self.n_wide), n_free - head.n_slots
+        for _, job in others:
+            slowdown = self.terms.slowdown(n_nodes, self.cluster.least_nodes(job.n_slots))
+            in_time = starts_s > self.t and self.t + attempt_s(self.terms, job, slowdown) <= starts_s
+            if job.n_slots <= self.n_free and (in_time or job.n_slots <= n_spare):
+                yield job
+
+    def _view(self, jobs: tuple[JobView, ...]) -> ClusterView:
+        view = ClusterView(
+            cluster=self.cluster,
+            state=tuple(self.state),
+            rate_hz=self.path.rate_hz,
+            window=jobs,
+            terms=self.terms,
+            t=self.t,
+            n_wide=tuple(self.n_wide),
+        )
+        return self._with_history(view) if self.history else view
+
+    def _with_history(self, view: ClusterView) -> ClusterView:
+        """Return a view that says what has become of each slot."""
+        t, mttr_s = self.t, self.path.mttr_s
+        up, busy = list[float](), list[float]()
+        for slot, (state, gang) in enumerate(zip(self.state, self.gang_of, strict=True)):
+            n = len(self.failed_s[slot])
+            back_s = self.path.outage(slot, n - 1)[1] if n else 0.0
+            up.append(max(0.0, t - back_s))
+            busy.append(gang.ends_s - t if gang else mttr_s * (state == "failed"))
+        return replace(
+            view,
+            busy_for_s=tuple(busy),
+            up_for_s=tuple(up),
+            n_failures_24h=tuple(sum(t - at <= _DAY_S for at in some) for some in self.failed_s),
+            n_failures_30d=tuple(sum(t - at <= 30 * _DAY_S for at in some) for some in self.failed_s),
+        )
+
+    def _check_waits(self) -> None:
+        """Raise PlannerFailed if a planner waits while nothing can change but for the worse."""
+        if not self.gangs and not self.n_to_come and "failed" not in self.state:
+            raise PlannerFailed("a planner of gangs waits while all slots are free and no job is to come")
+
+    def _start(self, pick: Pick) -> None:
+        """Start a gang; PlannerFailed if the plan does not fit."""
+        at = next((i for i, (_, job) in enumerate(self.queue) if job.job == pick.job), None)
+        if at is None:
+            raise PlannerFailed(f"job {pick.job!r} does not wait")
+        _, job = self.queue[at]
+        states = [self.state[slot] for slot in pick.slots]
+        if len(set(pick.slots)) != job.n_slots or states != ["free"] * job.n_slots:
+            raise PlannerFailed(
+                f"job {job.job} needs {job.n_slots} different free slots, got {list(pick.slots)}: {', '.join(states)}"
+            )
+        del self.queue[at]
+        nodes = frozenset(self.cluster.node_of[slot] for slot in pick.slots)
+        slowdown = self.terms.slowdown(len(nodes), self.cluster.least_nodes(job.n_slots))
+        ends_s = self.t + attempt_s(self.terms, job, slowdown)
+        gang = _Gang(job, pick.slots, slowdown, self.t, ends_s, nodes if len(nodes) > 1 else frozenset())
+        self.gangs[job.job] = gang
+        for slot in pick.slots:
+            self.state[slot], self.gang_of[slot] = "busy", gang
+        self.n_free -= job.n_slots
+        for node in gang.wide:
+            self.n_wide[node] += 1
+        heapq.heappush(self.events, (ends_s, _ENDS, self.ranks[job.job], self.n_plans, gang))
