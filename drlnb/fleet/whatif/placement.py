@@ -122,7 +122,8 @@ class Case:
 
     def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> "Compared":
         """Play all windows under each planner, and the best of some random placements on the same faults."""
-        played = {name: self._all(name) for name in dict.fromkeys((*planners, against, "random", "healthiest"))}
+        names = dict.fromkeys((*planners, against, "random", "healthiest"))
+        played = {name: self._all(name, _PATHS) for name in names}
         hindsight = f"best of {_HINDSIGHT} random"
         played[hindsight] = [
             [
@@ -146,7 +147,7 @@ class Case:
         awareness = _ratio(played["random"], played["healthiest"])
         return Compared(came=came, awareness=awareness, bound=math.exp(fmean(bounds)))
 
-    def _all(self, planner: str, n_paths: int = _PATHS) -> list[list[Outcome]]:
+    def _all(self, planner: str, n_paths: int) -> list[list[Outcome]]:
         return [[self.play(planner, i, k) for k in range(n_paths)] for i in range(len(self.windows))]
 
     def regimes(self) -> list[Cell]:
@@ -207,7 +208,9 @@ class Case:
     def _named(self, name: str) -> list[int]:
         node, _, numbers = name.partition("/")
         first, _, last = numbers.partition("-")
-        names = [f"{node}/{i}" for i in range(int(first), int(last or first) + 1)] if first.isdigit() else [name]
+        ends = [int(end) for end in (first, last or first) if end.isdecimal()]
+        is_range = len(ends) == 2 and 0 <= ends[1] - ends[0] < len(self.slots)
+        names = [f"{node}/{i}" for i in range(ends[0], ends[1] + 1)] if is_range else [name]
         if unknown := [each for each in names if each not in self.slots]:
             raise ConfigError(f"slots are {self.slots[0]} to {self.slots[-1]}, several as n0/0-3, got {unknown[0]!r}")
         return [self.slots.index(each) for each in names]
@@ -324,6 +327,8 @@ def _outages(path: FaultPath, slot: int, until_s: float) -> Iterator[tuple[float
 def _quantiles(shape: float, at: Sequence[float]) -> list[float]:
     """Return quantiles of a gamma distribution of scale 1, by summing up its density over logarithms."""
     x = np.geomspace(1e-6, 40.0 + 4 * shape, 4000)
-    mass = np.cumsum(np.exp(shape * np.log(x) - x))
+    logs = shape * np.log(x) - x
+    density = np.exp(logs - logs.max())
+    mass = np.cumsum(density) - density / 2
     quantiles: list[float] = np.interp(at, mass / mass[-1], x).tolist()
     return quantiles

@@ -8,7 +8,7 @@ from itertools import chain, groupby
 import numpy as np
 
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.payload import Array, Content
+from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.pictures import RUN_TIME, axis, columns_of, lanes_of, picture, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, table
@@ -18,6 +18,8 @@ __all__ = ["Gang", "Placed", "board", "gantt"]
 _DAY_S = 86_400.0
 #: States of a slot that has no gang: glyph, colour, name.
 _FREE, *_OUT = theme.lettered("· #DDE5EC free", "✕ #B3261E failed", "= #999999 drained")
+#: Hatch of a slot that no lease is of now, and what stands behind its gang's name.
+_HOME = ("/", ", without a lease")
 #: How high the strip of a cell is whose slot fails four times as often as the mean one, or more; a share of the cell.
 _STRIP, _HIGHEST = 0.32, 4.0
 _RATE = Style("how often it fails: height of the strip", "r", "#7B2D8E")
@@ -40,6 +42,7 @@ BOARD = table(
     Column("lane", "node", "where the slot is", kind="lane"),
     Column("slot", "slot", "its name", kind="name"),
     Column("series", "state", "free, failed, drained, or the gang that it belongs to", kind="series"),
+    Column("whose", "gangs", "that it belongs to", kind="name"),
     Column("days", "slot-days", "between two failures of it, as planners are told", unit="days"),
 )
 GANTT = table(
@@ -102,12 +105,17 @@ class Placed:
     rate_hz: tuple[float, ...] = ()
     #: Owner -> its look, where gangs are told apart by it and not by size.
     looks: Mapping[str, Style] | None = None
+    #: Slot -> who holds a lease of it; None: gangs hold theirs all the time.
+    lent: Mapping[int, str] | None = None
 
-    def at(self, t: float) -> tuple[dict[int, Gang], dict[int, str]]:
-        """Return what each slot has at a moment: a gang, or why it is out of use."""
+    def at(self, t: float) -> tuple[dict[int, list[Gang]], dict[int, str]]:
+        """Return what each slot has at a moment: gangs, or why it is out of use."""
         out = {slot: why for slot, start, stop, why in self.away if start <= t and not stop <= t}
-        here = (gang for gang in self.gangs if gang.start <= t and not gang.stop <= t)
-        return {slot: gang for gang in here for slot in gang.slots}, out
+        here = dict[int, list[Gang]]()
+        for gang in self.gangs:
+            for slot in gang.slots if gang.start <= t and not gang.stop <= t else ():
+                here.setdefault(slot, []).append(gang)
+        return here, out
 
     def n_nodes(self, gang: Gang) -> tuple[int, int]:
         """Return the nodes that a gang is on, and the fewest that could hold it."""
@@ -137,33 +145,54 @@ def board(of: Placed, t: float | None = None) -> View:
     """
     t = of.end_s if t is None else t
     gangs, out = of.at(t)
+    states = [_state(of, slot, gangs, out) for slot in range(len(of.slots))]
     # A letter for each gang that there ever was; without hatches, which letters could not be read on.
     known = of.looks or {look.name: look._replace(hatch="") for look in theme.styles(_owners(of.gangs))}
-    shown = list(dict.fromkeys(gangs[slot].owner for slot in sorted(gangs)))
-    looks = [_FREE, *_OUT, *(known[owner] for owner in shown), *([_RATE] if of.rate_hz else [])]
+    looks = {
+        **{(look.name, ""): look for look in (_FREE, *_OUT)},
+        **{
+            (kind, owner): known[owner]._replace(name=f"{owner}{_HOME[1]}", hatch=_HOME[0])
+            if kind == "home"
+            else known[owner]
+            for kind, owner in dict.fromkeys(sorted(states))
+            if owner
+        },
+    }
     nodes, counts, cells = list(dict.fromkeys(of.nodes)), dict.fromkeys(of.nodes, 0), []
     mean_hz = sum(of.rate_hz) / max(1, len(of.rate_hz))
-    for slot, node in enumerate(of.nodes):
+    whose = [", ".join(gang.owner for gang in gangs.get(slot, ())) for slot in range(len(of.slots))]
+    names = (*of.slots, *dict.fromkeys(whose))
+    for slot, (node, rate) in enumerate(zip(of.nodes, of.rate_hz or [0.0] * len(of.nodes), strict=True)):
         x, counts[node] = counts[node], counts[node] + 1
-        rate = of.rate_hz[slot] if of.rate_hz else 0.0
-        state = ["failed", "drained"].index(out[slot]) + 1 if slot in out else 0
-        if slot in gangs and slot not in out:
-            state = len(_OUT) + 1 + shown.index(gangs[slot].owner)
         strip = _STRIP * min(1.0, rate / (_HIGHEST * mean_hz)) if rate else 0.0
-        days = 1 / (rate * _DAY_S) if rate else math.nan
-        cells.append([nodes.index(node), x - 0.46, x + 0.46, state, slot, days, strip * 0.92])
-    bars = columns_of("lane start stop series slot days computed", cells)
-    strips: dict[str, Array] = {**bars, "series": np.full(len(cells), len(looks) - 1)}
-    columns = {"bars": bars, **({"work": strips} if of.rate_hz else {})}
+        where = [nodes.index(node), x - 0.46, x + 0.46, list(looks).index(states[slot]), slot, names.index(whose[slot])]
+        cells.append([*where, 1 / (rate * _DAY_S) if rate else math.nan, strip * 0.92])
+    bars = columns_of("lane start stop series slot whose days computed", cells)
+    columns = {"bars": bars}
+    if of.rate_hz:
+        columns["work"] = {**bars, "series": np.full(len(cells), float(len(looks)))}
+    drawn = [*looks.values(), *([_RATE] if of.rate_hz else [])]
     span = (-0.5, max(counts.values(), default=1) - 0.5)
-    body = timeline(columns, lanes_of("slot", nodes), looks, span, axis("slot of the node"), of.slots)
-    whole = {id(gang): gang for gang in gangs.values()}.values()
+    body = timeline(columns, lanes_of("slot", nodes), drawn, span, axis("slot of the node"), names)
+    whole = {id(gang): gang for some in gangs.values() for gang in some}.values()
+    n_busy = sum(kind == "held" for kind, _ in states)
     wide = sum(n > least for n, least in map(of.n_nodes, whole))
-    said = f"{len(gangs)} of {len(of.slots)} slots busy, {len(out)} out; {words.plural(len(whole), 'gang')}"
+    said = f"{n_busy} of {len(of.slots)} slots busy, {len(out)} out; {words.plural(len(whole), 'gang')}"
     said += f", {wide} on more nodes than needed" if wide else ""
-    numbers = numbered(NUMBERS, busy=len(gangs) / max(1, len(of.slots)), out=float(len(out)), wide=float(wide))
+    numbers = numbered(NUMBERS, busy=n_busy / max(1, len(of.slots)), out=float(len(out)), wide=float(wide))
     when = f"after {words.duration(t)}: " if of.origin == "simulated" else ""
     return picture("placement.board", of.origin, when + said, BOARD, body, numbers=numbers)
+
+
+def _state(of: Placed, slot: int, gangs: Mapping[int, Sequence[Gang]], out: Mapping[int, str]) -> tuple[str, str]:
+    """Return what a slot does, and for whom."""
+    if slot in out:
+        return out[slot], ""
+    if of.lent is not None:
+        if slot in of.lent:
+            return "held", of.lent[slot]
+        return ("home", gangs[slot][0].owner) if slot in gangs else (_FREE.name, "")
+    return ("held", gangs[slot][0].owner) if slot in gangs else (_FREE.name, "")
 
 
 def gantt(of: Placed) -> View:

@@ -143,6 +143,7 @@ def _is_line(value: object) -> bool:
 
 #: Check a span of time above 0, None for all of it.
 seconds = optional(fitting("a number > 0 s", lambda value: is_number(value) and value > 0)).read
-#: A text of one line; and what checks it.
+#: A text of one line.
 TEXT = fitting(f"a text of one line, at most {_LONGEST} letters", _is_line)
+#: Check one.
 text = TEXT.read
