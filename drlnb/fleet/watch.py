@@ -12,6 +12,7 @@ from drlnb.fleet.rows.row_feed import Rows
 from drlnb.fleet.rows.summary import summarise
 from drlnb.planning.settings import owner
 from drlnb.records.columns.leasing import RequestUnmet
+from drlnb.records.columns.placement import PlacementPostponed
 from drlnb.records.columns.swapping import SwapUnavailable
 from drlnb.records.common import Defect, JournalFailed
 from drlnb.records.errors import ConfigError, TrainingFailed
@@ -26,7 +27,8 @@ from drlnb.views.folds.status import TaskStatus
 __all__ = ["Watch", "known", "known_rl", "outcome", "refuse_task", "status_of"]
 
 #: What is told in words.
-_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable, RequestUnmet)
+_OF_POOL = (RequestUnmet, PlacementPostponed)
+_TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable, *_OF_POOL)
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")
 
@@ -119,7 +121,7 @@ class Watch(ABC):
         """Bring tasks and defects up to date; the lock is held."""
         self._board.feed(entries, gap=gap)
         told = [r for _, r in entries if isinstance(r, _TOLD)]
-        said = [r.text for r in told if not isinstance(r, RequestUnmet) or split_pool_task(r.task)[0] == self.run_id]
+        said = [r.text for r in told if not isinstance(r, _OF_POOL) or split_pool_task(r.task)[0] == self.run_id]
         self._defects += [text for text in dict.fromkeys(said) if text and text not in self._defects]
 
 

@@ -16,6 +16,7 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.placement import tasks
 from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
+from drlnb.planning.placement.health import Seen
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Event, Row
 from drlnb.records.columns.leasing import (
@@ -30,6 +31,12 @@ from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 
 __all__ = ["PoolMachine", "PoolState"]
+
+#: Settings that placement keeps.
+_OF_PLACEMENT = (
+    CPU_SLOTS_KEY,
+    *(f"{tasks.PlacementSettings.ROOM}.{name}" for name in tasks.PlacementSettings.declared()),
+)
 
 
 @dataclass(slots=True)
@@ -49,6 +56,21 @@ class PoolState:
     def t(self, now: float) -> None:
         self.leases.t = now
 
+    @property
+    def known(self) -> tasks.Known:
+        """What placement may know of the pool."""
+        books = self.leases.tasks
+        seen = {
+            slot.name: Seen(slot.node, slot.n_failures, slot.under_work_s(self.t))
+            for slot in self.leases.slots.values()
+        }
+        return tasks.Known(
+            planners_of=self.planners_of,
+            t=self.t,
+            seen=seen,
+            round_s=lambda task: books[task].round_s if task in books else 0.0,
+        )
+
 
 # -------------------------------------------------------------------- slots and leases
 def _lease(pool: PoolState, event: Event, out: Out) -> None:
@@ -61,9 +83,9 @@ def _slots(pool: PoolState, event: Event, out: Out) -> None:
 
     def rule(ledger: Ledger, event: Event, out: Out) -> None:
         leasing.RULES[type(event)](ledger, event, out)
-        moved.update(tasks.slots_changed(pool.placement, ledger.lendable, event.t, pool.planners_of, out))
+        moved.update(tasks.slots_changed(pool.placement, ledger.lendable, pool.known, out))
         for task, placed in moved.items():
-            requests.task_moved(ledger, task, placed.home, placed.allowed, placed.refusal, out)
+            requests.task_moved(ledger, task, placed.slots, placed.allowed, placed.refusal, out)
 
     leasing.apply(pool.leases, rule, event, out)
     for lease in pool.leases.open.values():
@@ -82,18 +104,18 @@ def _node_lost(pool: PoolState, event: NodeLost, out: Out) -> None:
 
 
 def _slot_requested(pool: PoolState, event: SlotRequested, out: Out) -> None:
-    """Enter a request with the home and the allowed slots that placement gave to its task."""
+    """Enter a request with the slots, at home and allowed, that placement gave to its task."""
     placed = pool.placement.placed.get(event.task)
     if placed is not None and placed.refusal:
         out.append(RequestRefused(subject=event.request_id, reason=placed.refusal, final=True))
         return
     if placed is not None:
-        event = replace(event, home=event.home or placed.home, allowed=event.allowed or placed.allowed)
+        event = replace(event, home=event.home or placed.slots, allowed=event.allowed or placed.allowed)
     _lease(pool, event, out)
 
 
 def _setting_changed(pool: PoolState, event: SettingChanged, out: Out) -> None:
-    if event.key == CPU_SLOTS_KEY:
+    if event.key in _OF_PLACEMENT:
         tasks.setting_changed(pool.placement, event, out)
     elif event.key == tasks.PLANNER_KEY:
         tasks.planner_chosen(pool.placement, event, pool.planners_of, out)
@@ -103,7 +125,7 @@ def _setting_changed(pool: PoolState, event: SettingChanged, out: Out) -> None:
 
 # -------------------------------------------------------------------- tasks and nodes
 def _node_added(pool: PoolState, event: NodeAdded, out: Out) -> None:
-    tasks.node_added(pool.placement, event, pool.planners_of, out)
+    tasks.node_added(pool.placement, event, pool.known, out)
 
 
 def _placement_asked(pool: PoolState, event: PlacementAsked, out: Out) -> None:
@@ -111,7 +133,7 @@ def _placement_asked(pool: PoolState, event: PlacementAsked, out: Out) -> None:
     if event.attempt > pool.placement.floors.get(event.task, event.attempt):
         # The former attempt's master may still compute: take away what it holds now, not when its lease expires.
         _lease(pool, TaskStopped(t=event.t, task=event.task, attempt=event.attempt - 1, reason="superseded"), out)
-    tasks.placement_asked(pool.placement, event, pool.planners_of, out)
+    tasks.placement_asked(pool.placement, event, pool.known, out)
 
 
 def _task_stopped(pool: PoolState, event: TaskStopped, out: Out) -> None:
@@ -197,3 +219,8 @@ class PoolMachine(Machine[PoolState]):
         yield current, "no attempt that is over is placed"
         yield not (placement.asked and placement.nodes), "a question waits only while no node is up"
         yield placement.slots == self.state.leases.lendable, "placement knows the slots that may be lent"
+        gangs = [(placed.slots, placed.n_learners) for placed in placement.placed.values()]
+        yield (
+            all(len(slots) == len(set(slots)) <= n for slots, n in gangs),
+            "a gang has different slots, no more than it wants",
+        )

@@ -44,6 +44,7 @@ class Recorded(Generic[View, Plan]):
     ) -> None:
         self.name, self._kind, self._answer, self._planner = name, kind, answer, planner
         self.yields = self.replans = True
+        self.mends = getattr(planner, "mends", False)
 
     @property
     def uses_link(self) -> bool:

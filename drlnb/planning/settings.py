@@ -15,6 +15,7 @@ from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.placement import PLACEMENT
 from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
+from drlnb.planning.placement.tasks import PlacementSettings
 from drlnb.planning.registry import AnyKind, planner
 from drlnb.planning.swapping import SWAPPING
 from drlnb.planning.swapping.profile import ACTIONS
@@ -39,7 +40,7 @@ __all__ = [
     "unknown_setting",
 ]
 
-_ROOMS: tuple[type[Declared], ...] = (LeasingSettings, WarmupSettings, Gathering)
+_ROOMS: tuple[type[Declared], ...] = (LeasingSettings, WarmupSettings, Gathering, PlacementSettings)
 #: Rooms whose settings a round machine is configured with by the room's name.
 TASK_ROOMS = ("warmup", "swapping", "batching")
 _UNPLAYED = "no preview plays it"

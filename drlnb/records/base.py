@@ -40,7 +40,7 @@ Row = dict[str, Any]
 NESTED = frozenset({list, dict})
 
 _TYPES: dict[str, type["Record"]] = {}
-#: Tag -> class of the values that a record's field may hold beside plain data: dataclasses of numbers and text.
+#: Tag -> class of the values that a record's field may hold beside plain data: dataclasses of plain data.
 _VALUES: dict[str, type[Any]] = {"fence": Fence}
 _TAGS: dict[type, str] = {Fence: "fence"}
 
@@ -84,7 +84,7 @@ def from_plain(value: object) -> Any:
         if len(value) == 1:
             ((tag, parts),) = value.items()
             if tag in _VALUES:
-                return _VALUES[tag](*parts)
+                return Fence(*parts) if tag == "fence" else _VALUES[tag](*from_plain(parts))
         return {key: from_plain(item) for key, item in value.items()}
     return value
 

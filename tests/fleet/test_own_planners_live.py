@@ -50,7 +50,7 @@ class AtHome:
 
     def plan(self, view):
         slots = tuple(sorted(view.homes))
-        return Placement(home=slots[0], allowed=slots, collector_nodes=(view.node,) * view.n_collectors)
+        return Placement(slots=slots[:1], allowed=slots, collector_nodes=(view.node,) * view.n_collectors)
 
 
 class Away:
@@ -60,7 +60,7 @@ class Away:
 
     def plan(self, view):
         home = min(sorted(view.homes), key=lambda slot: len(view.failures.get(slot, ())))
-        return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+        return Placement(slots=(home,), allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
 
 
 class Loses(Away):
@@ -69,8 +69,8 @@ class Loses(Away):
     name = "loses"
 
     def plan(self, view):
-        if view.home is not None and view.home not in view.homes:
-            raise RuntimeError(f"{view.home} is gone")
+        if view.slots and view.slots[0] not in view.homes:
+            raise RuntimeError(f"{view.slots[0]} is gone")
         return super().plan(view)
 
 
@@ -112,7 +112,7 @@ def _kill_home(fleet, run, task):
     """Kill the executor of a task's home slot once a round is made and both slots are there; return the slot."""
     wait_until(lambda: run.tasks[task].n_timesteps, "a first round")
     wait_until(lambda: run.rows("pool")[-1]["slots"] == 2, "two slots")
-    home = [row["home"] for row in run.rows("placement") if row["task"] == task][-1]
+    home = [row["slots"] for row in run.rows("placement") if row["task"] == task][-1]
     (process,) = titled(f"drlnb executor {home}", fleet.pool.handle.pid)
     process.kill()
     return home
@@ -128,11 +128,11 @@ def test_a_home_moves_away_from_an_executor_that_was_killed(fleet, tmp_path):
     mine = [row for row in run.rows("placement") if row["task"] == "a"]
     before, lost, back = mine[-3:]  # there are more where a slot's executor was still starting as the task was placed
     assert [row["event"] for row in (lost, back)] == ["SlotFailed", "SlotAdded"]
-    assert [row["home"] == home for row in (before, lost, back)] == [True, False, False]
-    assert [row["planner"] for row in run.rows("placement") if row["task"] == "b"] == ["first"]
+    assert [row["slots"] == home for row in (before, lost, back)] == [True, False, False]
+    assert [row["planner"] for row in run.rows("placement") if row["task"] == "b"] == ["ect"]
     leases = [row for row in run.rows("leases") if row["task"] == "a"]
     assert {row["slots"] for row in leases if before["t_s"] < row["granted_s"] < lost["t_s"]} == {home}
-    assert {row["slots"] for row in leases if row["granted_s"] > lost["t_s"]} == {lost["home"]}
+    assert {row["slots"] for row in leases if row["granted_s"] > lost["t_s"]} == {lost["slots"]}
     assert any(row["granted_s"] > back["t_s"] for row in leases)
     assert (run.tasks["a"].state, other.tasks["b"].state) == ("done", "done")
     assert {*_replays(run).values(), *_replays(other).values()} == {None}

@@ -94,8 +94,8 @@ def stopped(task, *, t, attempt=1):
     return TaskStopped(t=t, task=task, attempt=attempt, reason="test")
 
 
-def asked(task, *, t, attempt=1, node="n0", n=2):
-    return PlacementAsked(t=t, task=task, attempt=attempt, node=node, n_collectors=n)
+def asked(task, *, t, attempt=1, node="n0", n=2, **more):
+    return PlacementAsked(t=t, task=task, attempt=attempt, node=node, n_collectors=n, **more)
 
 
 def of(kind, records):

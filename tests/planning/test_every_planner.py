@@ -89,7 +89,9 @@ def versions():
 def pools(draw):
     nodes = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     slots = draw(st.lists(st.sampled_from([f"{node}/gpu{k}" for node in NAMES for k in range(2)]), unique=True))
-    n = draw(st.integers(0, 7))
+    n, n_learners = draw(st.integers(0, 7)), draw(st.integers(1, 5))
+    gone = [f"n9/gpu{k}" for k in range(2)]
+    gang = draw(st.lists(st.sampled_from([*slots, *gone]), max_size=n_learners, unique=True))
     return PlacementView(
         homes={slot: draw(st.integers(0, 3)) for slot in slots},
         free_collectors={node: draw(st.integers(-2, 5)) for node in nodes},
@@ -97,6 +99,12 @@ def pools(draw):
         n_collectors=n,
         failures=dict.fromkeys(nodes, ()),
         before=tuple(draw(st.sampled_from(NAMES)) for _ in range(draw(st.sampled_from([0, n])))),
+        slots=tuple(gang),
+        n_learners=n_learners,
+        round_s=draw(st.sampled_from([0.0, 0.5, 1e7])),
+        rates={slot: draw(st.sampled_from([0.0, 1e-6, 1e-3, 1.0])) for slot in slots},
+        n_wide=draw(st.dictionaries(st.sampled_from(NAMES), st.integers(1, 2))),
+        locality_frac=draw(st.sampled_from([0.0, 0.05, 1.0])),
     )
 
 
@@ -155,7 +163,8 @@ def journalled(kind, view, plan):
         return [DistributionPlanned(**said), command(plan, view, 60.0)]
     if kind is PLACEMENT:
         nodes = plan.collector_nodes
-        planned = PlacementPlanned(task=view.task, attempt=1, planner="p", **shared(plan, PlacementPlanned))
+        about = {"task": view.task, "attempt": 1, "gang_version": 1, "planner": "p", "allowed_by": ""}
+        planned = PlacementPlanned(**about, **shared(plan, PlacementPlanned))
         return [planned, SendPlacement(task=view.task, attempt=1, collector_nodes=nodes)]
     of_plan = shared(plan, WarmupPlanned) | {"filtered": plan.filter_of(0)}
     return [WarmupPlanned(round=1, collector=0, planner="p", **of_plan)]
@@ -242,14 +251,33 @@ def test_each_host_gets_the_whole_version_and_nobody_sends_what_it_has_not(view,
 
 @given(pools(), st.sampled_from(PLACEMENT.names))
 def test_collectors_whose_node_lives_stay_there(view, name):
-    """The others live on live nodes; home is a live slot if there is one, that of the fewest tasks for `first`."""
+    """The others live on live nodes; the lead is a live slot if there is one, that of the fewest tasks for `first`."""
     plan = PLACEMENT.ask(PLACEMENT.build(name), view)
     for before, now in zip(view.before, plan.collector_nodes, strict=False):
         assert now == before or before not in view.free_collectors
-    assert (plan.home is None) == (not view.homes)
-    assert set(plan.allowed) == set(view.homes)
+    assert len(plan.slots) == min(view.n_learners, len(view.homes))
     if name == "first" and view.homes:
-        assert view.homes[plan.home] == min(view.homes.values())
+        assert view.homes[plan.slots[0]] == min(view.homes.values())
+
+
+@given(pools(), st.sampled_from([name for name in PLACEMENT.names if name not in {"first", "pack"}]))
+def test_members_of_a_gang_stay_and_few_share_the_slots_of_those_that_come(view, name):
+    """A lead that lives leads on, else no member is healthier; no slot that nobody took is home to fewer by far."""
+    plan = PLACEMENT.ask(PLACEMENT.build(name), view)
+    kept = [slot for slot in view.slots if slot in view.homes]
+    assert set(kept) <= set(plan.slots)
+    if kept and kept[0] == view.slots[0]:
+        assert plan.slots[0] == kept[0]
+    elif plan.slots:
+        assert view.rates[plan.slots[0]] == min(view.rates[slot] for slot in plan.slots)
+    came = sorted(view.homes[slot] for slot in set(plan.slots) - set(kept))
+    others = sorted(n for slot, n in view.homes.items() if slot not in kept)
+    assert not came or came[-1] <= others[len(came) - 1]
+    for each in plan.candidates:
+        assert set(kept) <= set(each.slots)
+        assert len(each.slots) == len(plan.slots)
+    if name == "ect" and plan.slots:
+        assert plan.expected_s * 0.98 <= min(each.expected_s for each in plan.candidates)
 
 
 @given(pools(), st.sampled_from(PLACEMENT.names))

@@ -36,7 +36,7 @@ def test_every_setting_of_the_rooms_can_be_changed():
     others = {"task.priority", "agent.collector_slots", "slot.drain", "slot.undrain"}
     gathering = ("quorum", "deadline_s", "max_age_s", "late", "steal")
     others |= {f"batching.{name}" for name in ("planner", "collect", *gathering)}
-    others |= {"distribution.plan", "placement.planner"}
+    others |= {"distribution.plan", "placement.planner", "placement.allowed", "placement.locality_frac"}
     others |= {f"swapping.{name}" for name in ("planner", "memory_budget_bytes", "pin")}
     assert set(SETTINGS) == rooms | others
 
@@ -178,7 +178,7 @@ def test_what_a_run_begins_with_has_the_names_of_its_settings():
         ("slot.dran", "did you mean 'slot.drain' or 'slot.undrain'?"),
         (
             "qqq",
-            "; known are leasing.NAME, warmup.NAME, batching.NAME, distribution.NAME, placement.NAME, "
+            "; known are leasing.NAME, warmup.NAME, batching.NAME, placement.NAME, distribution.NAME, "
             "swapping.NAME, task.NAME, agent.NAME, slot.NAME, rl.NAME",
         ),
     ],

@@ -26,7 +26,13 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.replay import replay
 from drlnb.records.columns.leasing import LeaseGranted, LeaseReleased, RequestRefused, RevokeLease, SlotDrained
-from drlnb.records.columns.placement import PlacementPlanned, SendPlacement, TaskRestarted
+from drlnb.records.columns.placement import (
+    Candidate,
+    PlacementPlanned,
+    PlacementPostponed,
+    SendPlacement,
+    TaskRestarted,
+)
 from drlnb.records.common import SettingChanged
 from drlnb.records.errors import InvalidTransition
 from drlnb.records.journal import Stream, StreamOpened
@@ -52,10 +58,14 @@ def test_a_placement_is_planned_and_sent(pool):
         PlacementPlanned(
             task="a",
             attempt=1,
-            planner="first",
-            home="n0/cpu0",
+            gang_version=1,
+            planner="ect",
+            slots=("n0/cpu0",),
             allowed=("n0/cpu0", "n1/cpu0"),
+            allowed_by="any",
             collector_nodes=("n1", "n1", "n0"),
+            expected_s=1.0,
+            candidates=(Candidate("best_fit", ("n0/cpu0",), 1.0, 1),),
         ),
         SendPlacement(task="a", attempt=1, collector_nodes=("n1", "n1", "n0")),
     )
@@ -66,7 +76,7 @@ def test_homes_and_collectors_of_other_tasks_count(pool):
     pool.handle(asked("a", t=1.0, n=2, node="n0"))
     pool.handle(asked("b", t=1.0, n=1, node="n0"))
     out = pool.handle(asked("c", t=1.0, n=1, node="n0"))
-    assert (only(PlacementPlanned, out).home, nodes_of(out)) == ("n0/cpu0", ("n1",))
+    assert (only(PlacementPlanned, out).slots, nodes_of(out)) == (("n0/cpu0",), ("n1",))
 
 
 def test_a_placement_asked_again_moves_only_the_collectors_of_a_lost_node(pool):
@@ -75,7 +85,7 @@ def test_a_placement_asked_again_moves_only_the_collectors_of_a_lost_node(pool):
     pool.handle(node_lost("n0", t=2.0))
     out = pool.handle(asked("a", t=3.0, n=4, node="n1"))
     assert nodes_of(out) == ("n1", "n1", "n1", "n1")
-    assert only(PlacementPlanned, out).home == "n1/cpu0"
+    assert only(PlacementPlanned, out).slots == ("n1/cpu0",)
 
 
 def test_a_lost_node_counts_for_nothing_while_its_tasks_have_not_asked_again(pool):
@@ -102,7 +112,7 @@ def test_a_stopped_task_frees_its_places_and_its_lease(pool):
         SlotDrained.match(slot="n0/cpu0"),
     )
     out = pool.handle(asked("b", t=3.0, n=4))
-    assert (only(PlacementPlanned, out).home, nodes_of(out)) == ("n0/cpu0", ("n0", "n0", "n1", "n1"))
+    assert (only(PlacementPlanned, out).slots, nodes_of(out)) == (("n0/cpu0",), ("n0", "n0", "n1", "n1"))
     assert pool.handle(asked("a", t=4.0)) == (
         RequestRefused(subject="a", reason="attempt 1 is over: 2 or later may ask"),
     )
@@ -182,7 +192,8 @@ def test_questions_wait_for_a_first_node():
     pool.handle(stopped("b", t=1.0))
     pool.handle(node_lost("n9", t=1.0))
     assert pool.handle(node_added("n0", t=2.0)) == (
-        PlacementPlanned.match(task="a", home=None, collector_nodes=("n0", "n0")),
+        PlacementPlanned.match(task="a", slots=(), collector_nodes=("n0", "n0")),
+        PlacementPostponed(task="a", reason="needs 1 slot, 0 alive", n_alive=0),
         SendPlacement.match(task="a"),
     )
 
@@ -241,7 +252,7 @@ def test_each_task_is_placed_by_its_own_planner(pool):
     """The journal names it; both collectors fit on one node."""
     out = pool.handle(replace(asked("a", t=1.0, n=2), planner="pack"))
     assert (only(PlacementPlanned, out).planner, nodes_of(out)) == ("pack", ("n0", "n0"))
-    assert only(PlacementPlanned, pool.handle(asked("b", t=1.0, n=2))).planner == "first"
+    assert only(PlacementPlanned, pool.handle(asked("b", t=1.0, n=2))).planner == "ect"
 
 
 class Own:
@@ -253,7 +264,8 @@ class Own:
         self._node = node
 
     def plan(self, view):
-        return Placement(home=None, allowed=tuple(view.homes), collector_nodes=(self._node,) * view.n_collectors)
+        slots = tuple(view.homes)[: view.n_slots]
+        return Placement(slots=slots, collector_nodes=(self._node,) * view.n_collectors)
 
 
 def test_a_task_whose_planner_fails_is_refused_and_the_others_are_placed():

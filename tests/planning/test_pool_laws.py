@@ -32,9 +32,11 @@ from drlnb.planning.pool import PoolMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.replay import replay
 from drlnb.records.columns.leasing import LeaseExpired, LeaseGranted, LeaseReleased, RequestRefused
-from drlnb.records.columns.placement import PlacementPlanned, SendPlacement, TaskRestarted
+from drlnb.records.columns.placement import PlacementPlanned, PlacementPostponed, SendPlacement, TaskRestarted
 from drlnb.records.journal import Stream, StreamOpened
 
+#: As a task names them; empty: `ect`.
+GANG_PLANNERS = ["", "healthiest", "random:seed=1", "first", "pack"]
 NODES, TASKS = ["n0", "n1", "n2"], ["a", "b", "c"]
 SLOTS = [f"{node}/gpu{k}" for node in NODES for k in range(2)]
 nodes, tasks, slots = st.sampled_from(NODES), st.sampled_from(TASKS), st.sampled_from(SLOTS)
@@ -49,7 +51,7 @@ class Away:
         n_failed = {slot: len(view.failures.get(slot, ())) for slot in sorted(view.homes)}
         allowed = tuple(slot for slot, n in n_failed.items() if n == min(n_failed.values()))
         return Placement(
-            home=next(iter(allowed), None), allowed=allowed, collector_nodes=(view.node,) * view.n_collectors
+            slots=allowed[: view.n_slots], allowed=allowed, collector_nodes=(view.node,) * view.n_collectors
         )
 
 
@@ -66,7 +68,7 @@ class World(RuleBasedStateMachine):
         self.pool = pool_of(CheckedPool, self.settings)
         self.t, self.said, self.rounds = 0.0, [], dict.fromkeys(TASKS, 0)
         self.attempts, self.epochs, self.fences = dict.fromkeys(TASKS, 1), dict.fromkeys(SLOTS, 0), {}
-        self.placed, self.up = {}, set()
+        self.placed, self.up, self.versions, self.short = {}, set(), {}, set()
 
     def tell(self, event):
         """Feed an event to the pool, and to a copy that was restored just before."""
@@ -85,17 +87,29 @@ class World(RuleBasedStateMachine):
                 self.seen = {*getattr(self, "seen", ()), record.fence}
             elif isinstance(record, LeaseReleased | LeaseExpired):
                 assert self.fences.pop(record.fence) == record.slots, "a lease ends once"
+        for plan in of(PlacementPlanned, out):
+            assert plan.gang_version == self.versions.get(plan.task, 0) + 1, "versions rise by one"
+            self.versions[plan.task] = plan.gang_version
         for sent in of(SendPlacement, out):
             self.is_placed(sent, of(PlacementPlanned, out))
+        self.is_said_once(out)
         return out
+
+    def is_said_once(self, out):
+        """Check that each task that lacks slots is named once, as long as it does."""
+        placed, n = self.pool.state.placement.placed, len(self.pool.state.leases.lendable)
+        lacks = {(task, each.attempt) for task, each in placed.items() if each.n_learners > n and not each.refusal}
+        said = [(each.task, placed[each.task].attempt) for each in of(PlacementPostponed, out)]
+        assert sorted(said) == sorted(lacks - self.short), "once, and as long as it does"
+        self.short = lacks
 
     def is_placed(self, sent, planned):
         """Collectors live on nodes that are up, home is a live slot, and the attempt is the newest."""
         assert sent.refusal == ""
         assert set(sent.collector_nodes) <= self.up
         assert sent.attempt >= self.attempts[sent.task]
-        (plan,) = [each for each in planned if each.task == sent.task]
-        assert plan.home is None or plan.home in plan.allowed
+        plan = [each for each in planned if each.task == sent.task][-1]
+        assert set(plan.slots) <= set(plan.allowed)
         self.placed[sent.task] = sent.collector_nodes
 
     def now(self, later):
@@ -143,11 +157,13 @@ class World(RuleBasedStateMachine):
             assert self.pool.state.placement.cpu_slots == (0 if n == "auto" else n)
 
     # -------------------------------------------------------------- tasks
-    @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans())
-    def task_asks_for_its_place(self, task, node, n, again):
+    @rule(task=tasks, node=nodes, n=st.integers(1, 4), again=st.booleans(), planner=st.sampled_from(GANG_PLANNERS))
+    def task_asks_for_its_place(self, task, node, n, again, planner):
         self.attempts[task] += not again
-        node, planner = (node, "") if task != "c" or not self.up else (min(self.up), "own:away")
-        question = asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n)
+        n_learners = 3 if task == "b" else 1
+        if task == "c" and self.up:
+            node, planner = min(self.up), "own:away"
+        question = asked(task, t=self.t, attempt=self.attempts[task], node=node, n=n, n_learners=n_learners)
         out = self.tell(replace(question, planner=planner))
         waits = task in self.pool.state.placement.asked
         refused = any(one.subject == task for one in of(RequestRefused, out))  # not what a former attempt had asked for
@@ -172,6 +188,14 @@ class World(RuleBasedStateMachine):
         attempt = self.attempts[task] - 2
         out = self.tell(asked(task, t=self.t, attempt=attempt)) if attempt > 0 else ()
         assert not of(PlacementPlanned, out) or self.pool.state.placement.floors[task] <= attempt
+
+    @rule(value=st.sampled_from(["any", "nodes", "gang"]))
+    def others_may_serve_a_gang(self, value):
+        assert self.tell(setting("placement.allowed", value, t=self.t)) == ()
+
+    @rule(planner=st.sampled_from(GANG_PLANNERS))
+    def planner_is_chosen(self, planner):
+        assert self.tell(setting("placement.planner", planner or "ect", t=self.t, task="a")) == ()
 
     @rule(task=tasks, node=nodes, n_slots=st.integers(1, 2), yields=st.booleans())
     def task_asks_for_a_slot(self, task, node, n_slots, yields):
@@ -223,7 +247,19 @@ class World(RuleBasedStateMachine):
             if placed.planner == "own:away" and live:
                 least = min(len(state.failures.get(slot, ())) for slot in live)
                 best = [slot for slot in live if len(state.failures.get(slot, ())) == least]
-                assert (placed.home, list(placed.allowed) or list(live)) == (best[0], best)
+                assert (placed.slots, list(placed.allowed) or list(live)) == ((best[0],), best)
+
+    @invariant()
+    def a_gang_that_follows_slots_has_all_that_it_wants_or_all_that_there_are(self):
+        if hasattr(self, "pool") and "b" in self.pool.state.placement.placed:
+            placed, live = self.pool.state.placement.placed["b"], self.pool.state.leases.lendable
+            if placed.planner not in {"first", "pack"}:
+                assert set(placed.slots) <= set(live)
+                assert len(placed.slots) == min(3, len(live))
+                nodes = {slot.partition("/")[0] for slot in placed.slots}
+                allowed = {"gang": placed.slots, "nodes": [slot for slot in live if slot.partition("/")[0] in nodes]}
+                whole = len(live) >= 3
+                assert sorted(placed.allowed) == sorted(allowed.get(placed.allowed_by, ()) if whole else ())
 
     @invariant()
     def nobody_is_placed_on_a_node_that_is_gone_by_a_master_that_is(self):

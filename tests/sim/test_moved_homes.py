@@ -19,15 +19,15 @@ class Away:
 
     def plan(self, view):
         home = min(sorted(view.homes), key=lambda slot: len(view.failures.get(slot, ())))
-        return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+        return Placement(slots=(home,), allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
 
 
 class Loses(Away):
     """Gives up the first time that its slot is gone."""
 
     def plan(self, view):
-        if view.home is not None and view.home not in view.homes:
-            raise RuntimeError(f"{view.home} is gone")
+        if view.slots and view.slots[0] not in view.homes:
+            raise RuntimeError(f"{view.slots[0]} is gone")
         return super().plan(view)
 
 
@@ -53,16 +53,16 @@ def test_the_home_moves_and_every_later_lease_is_there():
     assert {slots for i, slots in leases if i < lost} == {(FIRST,)}
     assert {slots for i, slots in leases if i > lost} == {(OTHER,)}
     assert any(i > back[0] for i, _ in leases)
-    homes = [record.home for record in records if isinstance(record, PlacementPlanned)]
-    assert homes == [FIRST, OTHER, OTHER]
+    homes = [record.slots for record in records if isinstance(record, PlacementPlanned)]
+    assert homes == [(FIRST,), (OTHER,), (OTHER,)]
     assert task.end.state == "done"
 
 
-def test_the_default_stays_as_it_was_placed():
+def test_first_stays_as_it_was_placed():
     """It is asked once, at the start."""
     records, _ = run(Away(), name="first")
     assert any(isinstance(record, SlotFailed) for record in records)
-    assert [record.home for record in records if isinstance(record, PlacementPlanned)] == [FIRST]
+    assert [record.slots for record in records if isinstance(record, PlacementPlanned)] == [(FIRST,)]
 
 
 def test_a_planner_that_raises_fails_its_task_with_one_line():

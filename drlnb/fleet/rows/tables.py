@@ -157,18 +157,37 @@ def _leases(journal: Journal) -> Iterator[Row]:
 def _placements(journal: Journal) -> Iterator[Row]:
     for stream, offset_s in _pools(journal):
         for event, answer in stream.answers():
-            for plan in answer:
-                if isinstance(plan, placement.PlacementPlanned):
+            for record in answer:
+                if isinstance(record, placement.PlacementPlanned | placement.PlacementPostponed):
                     yield {
-                        "task": plan.task.rpartition("/")[2],
-                        "attempt": plan.attempt,
+                        "task": record.task.rpartition("/")[2],
                         "t_s": event.t + offset_s,
                         "event": type(event).__name__,
-                        "planner": plan.planner,
-                        "home": plan.home,
-                        "allowed": " ".join(plan.allowed),
-                        "nodes": " ".join(plan.collector_nodes),
+                        **dict.fromkeys(_OF_PLAN),
+                        **_placement(record),
                     }
+
+
+#: What is said of a plan alone.
+_OF_PLAN = ("attempt", "gang_version", "planner", "slots", "allowed", "nodes", "expected_s", "candidates")
+
+
+def _placement(record: placement.PlacementPlanned | placement.PlacementPostponed) -> Row:
+    if isinstance(record, placement.PlacementPostponed):
+        return {"reason": record.reason}
+    return {
+        "attempt": record.attempt,
+        "gang_version": record.gang_version,
+        "planner": record.planner,
+        "slots": " ".join(record.slots),
+        "allowed": " ".join(record.allowed),
+        "nodes": " ".join(record.collector_nodes),
+        "expected_s": record.expected_s,
+        "candidates": "; ".join(
+            f"{each.rule} {each.expected_s:.4g} s: {' '.join(each.slots)}" for each in record.candidates
+        ),
+        "reason": "",
+    }
 
 
 def pool_rows(stream: Stream, offset_s: float = 0.0) -> Iterator[Row]:

@@ -54,6 +54,11 @@ class Slot:
     state: str = "free"
     #: Event time in seconds at which its last lease ended; -1 if it was never lent.
     used_t: float = -1.0
+    #: Event time in seconds at which it was lent last, and seconds that it was lent in leases that have ended.
+    lent_t: float = 0.0
+    lent_s: float = 0.0
+    #: Deaths of its executor, and losses of its node, so far.
+    n_failures: int = 0
     #: Token of the live lease that holds it; 0 if none does.
     token: int = 0
     #: Token of the lease that drains from it; 0 if none does.
@@ -64,6 +69,10 @@ class Slot:
     closed: str = ""
     #: Its executor is gone: only a new one brings the slot back.
     gone: bool = False
+
+    def under_work_s(self, t: float) -> float:
+        """Return for how many seconds it was lent up to now."""
+        return self.lent_s + (t - self.lent_t if self.state == "granted" else 0.0)
 
     @property
     def lendable(self) -> bool:
@@ -89,7 +98,8 @@ class Lease:
     priority: int = 0
     #: Slots that may serve it; empty: any.
     allowed: tuple[str, ...] = ()
-    home: str | None = None
+    #: Slots that placement gave to its task, the lead first.
+    home: tuple[str, ...] = ()
     #: Its holder gives way when asked to.
     yields: bool = False
     #: Number of its arrival.
@@ -145,9 +155,11 @@ class TaskBook:
     hold_p95_s: float | None = None
     #: Turn at which the slot seconds of its latest lease are paid off (queue ``drr``).
     turn: float = 0.0
-    #: Round of its latest request, and the event time of the round's first one.
+    #: Round of its latest request, the event time of the round's first one, and seconds from that of the round before
+    #: to it; 0: not known.
     round: int = -1
     round_t: float = 0.0
+    round_s: float = 0.0
     #: Seconds computed in it, and waited for slots.
     computed_s: float = 0.0
     waited_s: float = 0.0

@@ -46,6 +46,7 @@ class LoadBook:
         if lease.round == book.round:
             return
         span_s = lease.asked_t - book.round_t - book.waited_s
+        book.round_s = lease.asked_t - book.round_t if 0 <= book.round == lease.round - 1 else 0.0
         if lease.n_slots > 1:
             self.gone(task)
             self.gangs[task] = lease.n_slots

@@ -82,21 +82,20 @@ def _count_lacking(ledger: Ledger, lease: Lease, n_lent: int, out: list[Record])
 
 
 def _choose(ledger: Ledger, lease: Lease, among: Collection[str]) -> tuple[str, ...]:
-    """Return slots for a request, of some: holding its version, its home, on its node, longest unused."""
+    """Return slots for a request, of some: holding its version, its task's own, on its node, longest unused."""
     preferred: list[str] = []
     if ledger.settings.residency:
         preferred = [slot for slot in ledger.tasks[lease.task].resident if slot in among]
         preferred = [slot for slot in preferred if ledger.holds_version(lease, slot)]
-        preferred += [lease.home] if lease.home else []
+        preferred += [slot for slot in lease.home if slot in among and slot not in preferred]
 
-    def rank(name: str) -> tuple[bool, float, str]:
-        """Own node first, then the longest rest."""
-        return ledger.slots[name].node != lease.node, ledger.slots[name].used_t, name
+    def rank(name: str) -> tuple[int, bool, float, str]:
+        """Preferred ones in their order, then the own node, then the longest rest."""
+        place = preferred.index(name) if name in preferred else len(preferred)
+        return place, ledger.slots[name].node != lease.node, ledger.slots[name].used_t, name
 
     usable = [name for name in lease.allowed or among if name in among]
-    first = next((name for name in preferred if name in usable), None) or min(usable, key=rank)
-    rest = sorted(set(usable) - {first}, key=lambda name: (name not in preferred, rank(name)))
-    return (first, *rest[: ledger.n_due(lease.kind) - 1])
+    return tuple(sorted(usable, key=rank)[: ledger.n_due(lease.kind)])
 
 
 # -------------------------------------------------------------------- reservations

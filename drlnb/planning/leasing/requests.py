@@ -120,9 +120,9 @@ def _remember_version(ledger: Ledger, lease: Lease, event: records.LeaseReturned
 
 
 def task_moved(
-    ledger: Ledger, task: str, home: str | None, allowed: tuple[str, ...], refusal: str, out: list[Record]
+    ledger: Ledger, task: str, home: tuple[str, ...], allowed: tuple[str, ...], refusal: str, out: list[Record]
 ) -> None:
-    """Give what waits of a task another home and other slots; end it for a refusal, or if it can never be met."""
+    """Give what waits of a task other slots, at home and allowed; end it for a refusal, or if it can never be met."""
     book = ledger.tasks.get(task, TaskBook())
     for lease in [lease for lease in book.open.values() if lease.state == "pending"]:
         ledger.unindex_waiting(lease)

@@ -71,7 +71,8 @@ def _restarted(ledger: Ledger, slot: Slot, executor_epoch: int, out: list[Record
 
 
 def _count_death(ledger: Ledger, slot: Slot, task: str) -> None:
-    """Remember that an executor died, and under whose lease."""
+    """Remember that an executor died, and under whose lease; of one task's, in a row, the task may be the cause."""
+    slot.n_failures += not task or task not in slot.deaths
     slot.deaths = (*slot.deaths, task)[-ledger.settings.strikes :]
 
 
@@ -108,6 +109,7 @@ def node_lost(ledger: Ledger, event: NodeLost, out: list[Record]) -> None:
     """Count every slot of a node as failed, and end what its masters wanted or held."""
     for slot in ledger.slots.values():
         if slot.node == event.node:
+            slot.n_failures += not slot.gone
             _fail(ledger, slot, "node-lost", out)
             # The node's next agent counts its executors anew: whichever it adds is later than this one.
             slot.executor_epoch, slot.deaths = -1, ()

@@ -20,12 +20,14 @@ def move(ledger: Ledger, slot: Slot, cause: str, token: int = 0) -> None:
     if after is None:
         raise Impossible(f"slot {slot.name} {slot.state}, {cause}")
     if slot.state == "granted":
-        slot.used_t = ledger.t
+        slot.used_t, slot.lent_s = ledger.t, slot.under_work_s(ledger.t)
     slot.drains = slot.token if after == "draining" else 0
     ledger.n_live -= slot.state != "failed"
     ledger.reserved.discard(slot.name)
     ledger.free.pop(slot.name, None)
     slot.state, slot.token = after, token
+    if after == "granted":
+        slot.lent_t = ledger.t
     ledger.index_slot(slot)
 
 

@@ -7,7 +7,13 @@ from drlnb.planning.placement.collectors import spread
 from drlnb.planning.placement.ect import ect
 from drlnb.planning.placement.gangs import GANGS
 from drlnb.planning.placement.pack import Pack
-from drlnb.planning.placement.planner import PLACEMENT, FirstPlacement, Placement, PlacementView
+from drlnb.planning.placement.planner import (
+    PLACEMENT,
+    FirstPlacement,
+    Placement,
+    PlacementView,
+    place_tasks_by,
+)
 from drlnb.planning.placement.rules import (
     Rule,
     best_fit,
@@ -33,9 +39,12 @@ __all__ = [
     "spread",
 ]
 
-PLACEMENT.register("first", FirstPlacement)
-PLACEMENT.register("pack", Pack)
-
 GANGS.register("random", random_rule, {"seed": 0})
 for _choose in (first, best_fit, healthiest, healthiest_packed, interference_aware, ect):
     GANGS.register(_choose.__name__, partial(Rule, _choose.__name__, _choose))
+
+PLACEMENT.register("first", FirstPlacement)
+PLACEMENT.register("pack", Pack)
+for _name in GANGS.names:
+    if _name != "first":  # of tasks it is another rule
+        place_tasks_by(_name)

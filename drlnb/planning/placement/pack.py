@@ -11,8 +11,8 @@ __all__ = ["Pack"]
 class Pack:
     """Fewest nodes: those in use, then those with the most room, last the master's node or the one that fits best.
 
-    Collectors whose node still lives stay there.  Those that fit nowhere are spread over all nodes alike.  Home is the
-    slot that is home to the fewest on these nodes, if any has one; every live slot is allowed.
+    Collectors whose node still lives stay there.  Those that fit nowhere are spread over all nodes alike.  The
+    gang gets the slots of these nodes that are home to the fewest, then others; every live slot is allowed.
     """
 
     name = "pack"

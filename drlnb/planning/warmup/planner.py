@@ -144,5 +144,5 @@ for _name, _rule in (("cold", cold), ("keep", keep)):
 for _name, _rule in (("patent", patent), ("saa", saa)):
     WARMUP.register(_name, partial(_Rule, _name, partial(_informed, _rule)))
 for _name in ("mean", "quantile", "progress"):
-    WARMUP.retire(_name, "saa")
-WARMUP.retire("seed", "patent")
+    WARMUP.refuse(_name, "is gone: use 'saa'")
+WARMUP.refuse("seed", "is gone: use 'patent'")

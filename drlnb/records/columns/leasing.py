@@ -46,8 +46,8 @@ class SlotRequested(Event):
     priority: int = 0
     #: Slots that may serve it; empty: any.
     allowed: tuple[str, ...] = ()
-    #: The slot that placement gave to the task.
-    home: str | None = None
+    #: The slots that placement gave to the task, the lead first.
+    home: tuple[str, ...] = ()
     #: The holder gives way when somebody waits: tell it.
     yields: bool = False
 

@@ -1,6 +1,22 @@
 """Define the records of placement: the slots a task may use, the nodes of its collectors (the placement patent)."""
 
-from drlnb.records.base import Command, Decision, Event
+from dataclasses import dataclass
+
+from drlnb.records.base import Command, Decision, Event, tagged
+
+
+@tagged("candidate")
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Slots that a gang could have, too."""
+
+    #: The rule that chooses them.
+    rule: str
+    slots: tuple[str, ...]
+    #: Seconds that a round is expected to take on them, failures included; as long as no round time is known, those
+    #: that a second of work takes.
+    expected_s: float
+    n_nodes: int
 
 
 class NodeAdded(Event):
@@ -29,6 +45,8 @@ class PlacementAsked(Event):
     n_collectors: int
     #: Name of the planner that places it; empty: the default.
     planner: str = ""
+    #: Slots of its gang.
+    n_learners: int = 1
 
 
 class TaskStopped(Event):
@@ -47,17 +65,40 @@ class TaskRestarted(Event):
 
 
 class PlacementPlanned(Decision):
-    """The home slot of the task, the slots that it may use, and the node of each collector.
+    """The slots of the task's gang, the slots that it may use, and the node of each collector.
 
     Where slots came or went no collector is placed: they stay where they are.
     """
 
     task: str
     attempt: int
+    #: Number of the plan, over all attempts of the task.
+    gang_version: int
     planner: str
-    home: str | None
+    #: The slots that it should get if it can choose, the lead first.
+    slots: tuple[str, ...]
     allowed: tuple[str, ...]
+    #: The value of ``placement.allowed`` by which they are allowed; empty: the planner has named them itself.
+    allowed_by: str
     collector_nodes: tuple[str, ...]
+    #: As of :class:`Candidate`; None: the planner does not say.
+    expected_s: float | None
+    #: What could have been instead.
+    candidates: tuple[Candidate, ...]
+
+
+class PlacementPostponed(Decision):
+    """A task has fewer slots than its gang wants, or none: it goes on with these, or waits; said until it has all."""
+
+    task: str
+    reason: str
+    #: Slots that may be lent.
+    n_alive: int
+
+    @property
+    def text(self) -> str:
+        """What that means, in words for the user; empty where it goes on, of which the lease of its round tells."""
+        return "" if self.n_alive else f"task {self.task} waits: it {self.reason}"
 
 
 class SendPlacement(Command):

@@ -250,7 +250,7 @@ class Master:
     async def place(self, planner: str) -> None:
         """Ask the pool where the collectors live; it tells nothing of a task that is over."""
         asked: Plain = {"task": self.pool_name, "attempt": self.attempt, "node": self.link.node, "planner": planner}
-        asked["n_collectors"] = getattr(self.spec, "n_collectors", 0)
+        asked |= {"n_collectors": getattr(self.spec, "n_collectors", 0), "n_learners": self.spec.n_learners}
         patience_s = self.leases.settings.poll_s + 10.0
         reply = await poll(lambda: self.link.ask_broker("drlnb_place", timeout_s=patience_s, **asked))
         if self.is_over:

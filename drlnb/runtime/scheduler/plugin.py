@@ -201,12 +201,16 @@ class BrokerPlugin(SchedulerPlugin):  # type: ignore[misc]
         self.nodes.unused[address] = why
         self.nodes.wake()
 
-    async def place(self, task: str, attempt: int, node: str, n_collectors: int, planner: str = "") -> Plain:
+    async def place(
+        self, task: str, attempt: int, node: str, n_collectors: int, planner: str = "", n_learners: int = 1
+    ) -> Plain:
         """Return where a task's collectors live."""
         if not await self.nodes.becomes(lambda: self.pool.n_slots > 0, self.pool.settings.poll_s):
             return {"pending": True}
-        asked = {"task": task, "attempt": attempt, "node": node, "n_collectors": n_collectors, "planner": planner}
-        answers = self.host.feed_for(placement.SendPlacement, placement.PlacementAsked, **asked)
+        asked = {"task": task, "attempt": attempt, "node": node, "planner": planner, "n_learners": n_learners}
+        answers = self.host.feed_for(
+            placement.SendPlacement, placement.PlacementAsked, n_collectors=n_collectors, **asked
+        )
         if not answers:  # no node is up, or a later attempt has begun
             await asyncio.sleep(self.pool.settings.poll_s)
             return {"pending": True}

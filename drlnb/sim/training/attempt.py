@@ -63,6 +63,7 @@ class Attempt:
         self.dead = False
         self.name, self.n_collectors = str(config["task"]), int(config["n_collectors"])
         self._placement = str(config.get("planners", {}).get("placement", ""))
+        self._n_learners = int(config.get("n_learners", 1))
         #: The lease that the master holds for its own, and its request that has not been answered.
         self.fence: Fence | None = None
         self._open_request = ""
@@ -221,7 +222,8 @@ class Attempt:
             self._poll_later(request_id, again)
 
     def _ask_placement(self, command: words.AskPlacement) -> None:
-        self._pool.host.feed_after(self._rpc_s, PlacementAsked, **shared(command, PlacementAsked), **self._me)
+        asked = shared(command, PlacementAsked) | self._me | {"n_learners": self._n_learners}
+        self._pool.host.feed_after(self._rpc_s, PlacementAsked, **asked)
 
     def _return(self, command: words.ReturnLease) -> None:
         self._pool.let_go(command.fence)

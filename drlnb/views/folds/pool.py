@@ -127,6 +127,8 @@ class PoolFold:
         self.loads = Grow("number", "stream", "t", "bound", "utilisation", "inflation")
         #: (Stream, request id) -> (task, since).
         self.waiting: dict[tuple[int, str], tuple[int, float]] = {}
+        #: Task -> slots of its gang, by its latest plan.
+        self.gangs: dict[str, tuple[str, ...]] = {}
         #: Changes with their stream and time.
         self.settings: list[tuple[str, float, SettingChanged]] = []
 
@@ -312,6 +314,8 @@ class PoolFold:
 
     def _placed(self, stream: int, record: placement.PlacementAsked | placement.PlacementPlanned, t: float) -> None:
         self._task(record.task)
+        if isinstance(record, placement.PlacementPlanned):
+            self.gangs[record.task] = record.slots
 
     def _load(self, stream: int, load: leasing.LoadEstimated, t: float) -> None:
         expected = (load.bound_frac, load.expected_utilisation_frac, load.expected_inflation)

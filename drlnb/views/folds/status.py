@@ -49,6 +49,8 @@ class TaskStatus:
     #: Seconds until the budget is used: rounds left times the median of the last 10 (of supervised work, whose rounds
     #: differ in size: steps left times the mean); None while that is not known.
     eta_s: float | None = None
+    #: The slots that it was given, the lead of its learners first, by the latest plan; empty before the first.
+    gang: tuple[str, ...] = ()
     #: Collectors, executors and masters of this task that were started again.
     n_restarts: int = 0
     #: Why the latest of these was lost, in a line; empty if nobody was, or it is not known.
@@ -91,8 +93,12 @@ def statuses(
     """
     states = fold.states() if pooled else {name: task.state for name, task in fold.tasks.items()}
     names = dict.fromkeys([*specs, *fold.task_names()])
+    gangs = {fold.pool.short(task): gang for task, gang in fold.pool.gangs.items()}
     return {
-        name: _status(fold, name, states.get(name, "queued"), specs.get(name, {}), (ends or {}).get(name))
+        name: replace(
+            _status(fold, name, states.get(name, "queued"), specs.get(name, {}), (ends or {}).get(name)),
+            gang=gangs.get(name, ()),
+        )
         for name in names
     }
 

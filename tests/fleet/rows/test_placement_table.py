@@ -16,7 +16,7 @@ class Away:
 
     def plan(self, view):
         home = min(sorted(view.homes), key=lambda slot: len(view.failures.get(slot, ())))
-        return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+        return Placement(slots=(home,), allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
 
 
 @pytest.fixture
@@ -36,9 +36,10 @@ def test_each_answer_of_a_planner_is_a_row(journal):
     first, failed, back = table_rows(journal, "placement")
     assert first | {"t_s": None} == {
         "task": "sim0", "attempt": 1, "t_s": None, "event": "PlacementAsked", "planner": "own:away",
-        "home": "n0/slot0", "allowed": "n0/slot0", "nodes": "n0 n0",
+        "gang_version": 1, "slots": "n0/slot0", "allowed": "n0/slot0", "nodes": "n0 n0", "expected_s": None,
+        "candidates": "", "reason": "",
     }  # fmt: skip
-    moved = {"planner": "own:away", "home": "n0/slot1", "allowed": "n0/slot1", "nodes": ""}
+    moved = {"planner": "own:away", "slots": "n0/slot1", "allowed": "n0/slot1", "nodes": ""}
     for row, event in ((failed, "SlotFailed"), (back, "SlotAdded")):
         assert {key: row[key] for key in moved} == moved
         assert row["event"] == event

@@ -152,7 +152,7 @@ def test_planners_default_to_those_that_exist():
         "collect": "equal",
         "swapping": "auto",
         "distribution": "auto",
-        "placement": "first",
+        "placement": "ect",
     }
     assert chosen({"hold": "last"}).names["hold"] == "last"
 

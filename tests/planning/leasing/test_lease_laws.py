@@ -279,7 +279,7 @@ class TableRules(RuleBasedStateMachine):
                     **data.draw(st.sampled_from(SIZES)),
                     priority=data.draw(st.sampled_from([0, 0, 0, 1, -2])),
                     allowed=data.draw(st.sampled_from([(), (), (), SLOTS[:1], SLOTS[1:], ("n9/x", SLOTS[0])])),
-                    home=data.draw(st.sampled_from([None, *SLOTS])),
+                    home=tuple(data.draw(st.lists(st.sampled_from(SLOTS), max_size=2, unique=True))),
                     yields=data.draw(st.booleans()),
                 )
             )

@@ -37,23 +37,23 @@ SLOTS = ["n0/a", "n0/b", "n1/a"]
 def test_the_slot_that_holds_the_version_comes_first(make_table):
     """Before home, node and rest: the slot that made the version; another round's copy is no reason (I11)."""
     table = make_table(SLOTS)
-    first = grant(table, requested("a", t=0.0, home="n1/a"))
+    first = grant(table, requested("a", t=0.0, home=("n1/a",)))
     assert (first.slots, first.resident) == (("n1/a",), False)
     table.handle(returned(first.fence, t=1.0))
-    second = grant(table, requested("a", t=2.0, round=2, home="n0/b"))
+    second = grant(table, requested("a", t=2.0, round=2, home=("n0/b",)))
     assert (second.slots, second.resident) == (("n1/a",), True)
     table.handle(returned(second.fence, t=3.0))
-    skipped = grant(table, requested("a", t=4.0, round=9, home="n0/b"))
+    skipped = grant(table, requested("a", t=4.0, round=9, home=("n0/b",)))
     assert (skipped.slots, skipped.resident) == (("n0/b",), False)
 
 
 def test_after_a_yield_the_slot_holds_the_rounds_own_version(make_table):
     """The same round again: resident where it was; the slot of the round before is, too."""
     table = make_table(SLOTS)
-    made = grant(table, requested("a", t=0.0, home="n0/b"))
+    made = grant(table, requested("a", t=0.0, home=("n0/b",)))
     table.handle(returned(made.fence, t=1.0))
-    blocker = grant(table, requested("x", t=1.0, home="n0/b"))
-    part = grant(table, requested("a", t=2.0, round=2, home="n1/a"))
+    blocker = grant(table, requested("x", t=1.0, home=("n0/b",)))
+    part = grant(table, requested("a", t=2.0, round=2, home=("n1/a",)))
     assert (part.slots, part.resident) == (("n1/a",), False)
     out = table.handle(returned(part.fence, t=3.0, yielded=True))
     assert only(LeaseReleased, out).reason == "yielded"
@@ -117,7 +117,7 @@ def test_a_slot_on_which_executors_die_under_whoever_it_is_strikes_out(make_tabl
     """Three deaths in a row under two tasks close it; a later executor does not open it again."""
     table = make_table(["n0/a", "n0/b"])
     for epoch, task in enumerate(["a", "b", "a"], 1):
-        grant(table, requested(task, t=float(epoch), round=epoch, home="n0/a"))
+        grant(table, requested(task, t=float(epoch), round=epoch, home=("n0/a",)))
         out = table.handle(slot_added("n0/a", t=epoch + 0.5, epoch=epoch))
     assert only(SlotClosed, out) == SlotClosed(slot="n0/a", reason="3 executors in a row died on it")
     assert table.state.lendable == ("n0/b",)
@@ -158,13 +158,13 @@ def test_a_lost_process_takes_nobody_elses_residency(make_table):
     """What b's process holds stays known; a's is gone."""
     table = make_table(["n0/a", "n0/b"])
     for task in ("a", "b"):
-        lease = grant(table, requested(task, t=0.0, home="n0/a"))
+        lease = grant(table, requested(task, t=0.0, home=("n0/a",)))
         table.handle(returned(lease.fence, t=0.0))
     assert table.handle(tenant_lost("n0/a", "a", t=1.0, fence=Fence(epoch=1, token=1))) == ()
-    mine = grant(table, requested("b", t=2.0, round=2, home="n0/b"))
+    mine = grant(table, requested("b", t=2.0, round=2, home=("n0/b",)))
     assert (mine.slots, mine.resident) == (("n0/a",), True)
     table.handle(returned(mine.fence, t=2.0))
-    other = grant(table, requested("a", t=3.0, round=2, home="n0/b"))
+    other = grant(table, requested("a", t=3.0, round=2, home=("n0/b",)))
     assert (other.slots, other.resident) == (("n0/b",), False)
 
 
@@ -251,8 +251,8 @@ def test_a_grant_tells_that_others_wait(make_table):
 def test_a_holder_is_not_asked_for_a_slot_that_would_not_fit(make_table):
     """Only slots that may serve the request count."""
     table = make_table(["n0/a", "n0/b"])
-    a = grant(table, requested("a", t=0.0, yields=True, home="n0/a"))
-    grant(table, requested("b", t=0.0, yields=True, home="n0/b"))
+    a = grant(table, requested("a", t=0.0, yields=True, home=("n0/a",)))
+    grant(table, requested("b", t=0.0, yields=True, home=("n0/b",)))
     out = table.handle(requested("c", t=1.0, allowed=("n0/a",)))
     assert of(AskYield, out) == [AskYield(fence=a.fence, task="a", node="m")]
 

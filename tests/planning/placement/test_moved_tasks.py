@@ -41,11 +41,11 @@ class Away:
 
     def plan(self, view):
         self.views.append(view)
-        if self.fatal and view.home == self.fatal:
-            raise RuntimeError(f"{view.home} was mine")
+        if self.fatal and self.fatal in view.slots:
+            raise RuntimeError(f"{self.fatal} was mine")
         home = min(sorted(view.homes), key=lambda slot: len(view.failures.get(slot, ())))
         allowed = (home,) if self.strict else tuple(view.homes)
-        return Placement(home=home, allowed=allowed, collector_nodes=(view.node,) * view.n_collectors)
+        return Placement(slots=(home,), allowed=allowed, collector_nodes=(view.node,) * view.n_collectors)
 
 
 def pool_of(planner, nodes=("n0", "n1"), **settings):
@@ -62,7 +62,8 @@ def own(task, **more):
 
 
 def home_of(records):
-    return only(PlacementPlanned, records).home
+    (slot,) = only(PlacementPlanned, records).slots
+    return slot
 
 
 def test_a_home_moves_when_its_slot_fails_and_stays_away_when_that_is_back():
@@ -73,8 +74,9 @@ def test_a_home_moves_when_its_slot_fails_and_stays_away_when_that_is_back():
     assert lease.slots == ("n0/cpu0",)
     out = pool.handle(slot_failed("n0/cpu0", t=2.0))
     assert only(PlacementPlanned, out) == PlacementPlanned(
-        task="a", attempt=1, planner="own:away", home="n1/cpu0", allowed=("n1/cpu0",), collector_nodes=()
-    )
+        task="a", attempt=1, gang_version=2, planner="own:away", slots=("n1/cpu0",), allowed=("n1/cpu0",),
+        allowed_by="", collector_nodes=(), expected_s=None, candidates=(),
+    )  # fmt: skip
     assert not of(SendPlacement, out), "its collectors stay where they are"
     assert grant(pool, requested("a", t=2.0, round=2)).slots == ("n1/cpu0",)
     assert home_of(pool.handle(slot_added("n0/cpu0", t=3.0, epoch=1))) == "n1/cpu0"
@@ -84,7 +86,7 @@ def test_a_home_that_moved_is_preferred_to_a_slot_that_rested_for_longer():
     """Both are free, and neither has the parameters: home decides."""
     pool = pool_of(Away())
     pool.handle(own("a", t=1.0))
-    pool.handle(returned(grant(pool, requested("b", t=1.0, home="n1/cpu0")).fence, t=1.5))
+    pool.handle(returned(grant(pool, requested("b", t=1.0, home=("n1/cpu0",))).fence, t=1.5))
     pool.handle(slot_failed("n0/cpu0", t=2.0))
     pool.handle(slot_added("n0/cpu0", t=3.0, epoch=1))
     assert grant(pool, requested("a", t=4.0)).slots == ("n1/cpu0",)
@@ -112,9 +114,9 @@ def test_the_view_has_slots_load_and_the_times_of_failures():
     again.restore(json.loads(json.dumps(pool.snapshot())))
     again.handle(slot_added("n0/cpu0", t=4.0, epoch=1))
     first, second, *_, last_a, last_b = planner.views
-    assert (first.task, first.home, first.before, first.t, first.n_collectors) == ("r/a", None, (), 1.0, 2)
+    assert (first.task, first.slots, first.before, first.t, first.n_collectors) == ("r/a", (), (), 1.0, 2)
     assert second.homes == {"n0/cpu0": 1, "n1/cpu0": 0, "n2/cpu0": 0}
-    assert (last_a.task, last_a.home, last_a.before, last_a.t) == ("r/a", "n1/cpu0", ("n1", "n1"), 4.0)
+    assert (last_a.task, last_a.slots, last_a.before, last_a.t) == ("r/a", ("n1/cpu0",), ("n1", "n1"), 4.0)
     assert (last_a.n_collectors, last_a.node) == (0, "n1")
     assert last_a.homes == last_b.homes == {"n0/cpu0": 0, "n1/cpu0": 1}
     assert last_a.free_collectors == {"n0": 2, "n1": 1}, "its own two do not count there, the other's one does"
@@ -179,7 +181,7 @@ def test_a_request_that_waits_moves_along():
     """It had waited for its one slot, which fails: it is lent the other one at once."""
     pool = pool_of(Away(strict=True))
     pool.handle(own("a", t=1.0))
-    grant(pool, requested("b", t=1.0, home="n0/cpu0"))
+    grant(pool, requested("b", t=1.0, home=("n0/cpu0",)))
     assert not of(LeaseGranted, pool.handle(requested("a", t=2.0)))
     assert only(LeaseGranted, pool.handle(slot_failed("n0/cpu0", t=3.0))).slots == ("n1/cpu0",)
 
@@ -192,7 +194,7 @@ def test_a_slot_that_comes_is_lent_to_whom_its_planner_gives_it():
 
         def plan(self, view):
             slot = sorted(view.homes)[0 if view.task == "a" else -1]
-            return Placement(home=slot, allowed=(slot,), collector_nodes=(view.node,) * view.n_collectors)
+            return Placement(slots=(slot,), allowed=(slot,), collector_nodes=(view.node,) * view.n_collectors)
 
     pool = pool_of(Sorted(), nodes=("n1",))
     for task in "ab":
@@ -212,7 +214,7 @@ def test_slots_that_were_kept_for_a_gang_go_when_it_moves():
 
         def plan(self, view):
             pair = tuple(sorted(view.homes, key=lambda slot: (len(view.failures.get(slot, ())), slot)))[:2]
-            return Placement(home=pair[0], allowed=pair, collector_nodes=(view.node,) * view.n_collectors)
+            return Placement(slots=pair[:1], allowed=pair, collector_nodes=(view.node,) * view.n_collectors)
 
     pool = pool_of(Pair(), nodes=("n0", "n1", "n2", "n3"))
     pool.handle(own("a", t=1.0, node="n3"))
@@ -234,8 +236,8 @@ def test_a_request_that_could_never_be_met_any_more_is_refused_for_good():
         name = "away"
 
         def plan(self, view):
-            allowed = tuple(sorted(view.homes))[: 2 if view.home is None else 1]
-            return Placement(home=allowed[0], allowed=allowed, collector_nodes=(view.node,) * view.n_collectors)
+            allowed = tuple(sorted(view.homes))[: 2 if not view.slots else 1]
+            return Placement(slots=allowed[:1], allowed=allowed, collector_nodes=(view.node,) * view.n_collectors)
 
     pool = pool_of(Fewer(), nodes=("n0", "n1", "n2"))
     pool.handle(SlotsOpened(t=0.5, slots=("n0/cpu0", "n1/cpu0", "n2/cpu0")))
@@ -284,7 +286,7 @@ def test_a_planner_that_is_chosen_while_a_task_trains_is_the_one_that_follows_it
     pool.handle(own("b", t=1.0))
     assert pool.handle(chosen("a", "first", t=2.0)) == ()
     planned = of(PlacementPlanned, pool.handle(slot_failed("n0/cpu0", t=3.0)))
-    assert [(plan.task, plan.home) for plan in planned] == [("b", "n1/cpu0")]
+    assert [(plan.task, plan.slots) for plan in planned] == [("b", ("n1/cpu0",))]
     assert pool.handle(chosen("a", "own:away", t=4.0)) == ()
     planned = of(PlacementPlanned, pool.handle(slot_added("n0/cpu0", t=5.0, epoch=1)))
     assert [(plan.task, plan.planner) for plan in planned] == [("a", "own:away"), ("b", "own:away")]

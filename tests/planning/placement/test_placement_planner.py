@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drlnb.planning.placement import PLACEMENT, Placement, PlacementView
 from drlnb.planning.registry import Answer, PlannerFailed
-from drlnb.records.columns.placement import PlacementPlanned
+from drlnb.records.columns.placement import Candidate, PlacementPlanned
 
 
 def planned(name, view):
@@ -25,14 +25,14 @@ def test_home_is_the_first_slot_that_is_home_to_the_fewest():
     """Fewest homes before name; every live slot is allowed; collectors are spread."""
     seen = view(2, homes={"n1/a": 0, "n0/b": 1, "n0/c": 0}, node="n1", n0=1, n1=1)
     assert planned("first", seen) == Placement(
-        home="n0/c", allowed=("n0/b", "n0/c", "n1/a"), collector_nodes=("n1", "n0")
+        slots=("n0/c",), allowed=("n0/b", "n0/c", "n1/a"), collector_nodes=("n1", "n0")
     )
 
 
 @pytest.mark.parametrize("name", PLACEMENT.names)
 def test_without_a_slot_there_is_no_home(name):
     """Collectors are placed all the same."""
-    assert planned(name, view(1, homes={}, n0=1)) == Placement(home=None, allowed=(), collector_nodes=("n0",))
+    assert planned(name, view(1, homes={}, n0=1)) == Placement(slots=(), allowed=(), collector_nodes=("n0",))
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_pack_uses_the_fewest_nodes(seen, nodes):
 def test_pack_finds_a_home_where_the_collectors_are():
     """Though another slot is home to fewer; any slot if those nodes have none."""
     homes = {"n0/a": 2, "n0/b": 1, "n1/a": 0}
-    assert planned("pack", view(2, homes=homes, n0=2, n1=1)).home == "n0/b"
-    assert planned("pack", view(2, homes={"n1/a": 0}, n0=2, n1=1)).home == "n1/a"
+    assert planned("pack", view(2, homes=homes, n0=2, n1=1)).slots == ("n0/b",)
+    assert planned("pack", view(2, homes={"n1/a": 0}, n0=2, n1=1)).slots == ("n1/a",)
     assert planned("pack", view(2, homes=homes, n0=2, n1=1)).allowed == ("n0/a", "n0/b", "n1/a")
 
 
@@ -88,7 +88,7 @@ def test_without_a_node_nothing_can_be_placed():
             planned(name, view(1))
 
 
-GOOD = {"home": "n0/a", "allowed": ("n0/a",), "collector_nodes": ("n0",)}
+GOOD = {"slots": ("n0/a",), "allowed": ("n0/a",), "collector_nodes": ("n0",)}
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,11 @@ GOOD = {"home": "n0/a", "allowed": ("n0/a",), "collector_nodes": ("n0",)}
     [
         ({"collector_nodes": ()}, "collector_nodes must be 1 nodes, one per collector, got 0"),
         ({"collector_nodes": ("n7",)}, "collector_nodes must be among n0, n1, got 'n7'"),
-        ({"home": "n7/a"}, "home and allowed must be live slots, got 'n7/a'"),
-        ({"allowed": ("n7/a",)}, "home and allowed must be live slots, got 'n7/a'"),
-        ({"allowed": ()}, "allowed must name a slot: the task could never compute"),
+        ({"slots": ("n7/a",)}, "slots and allowed must be live slots, got 'n7/a'"),
+        ({"allowed": ("n7/a",)}, "slots and allowed must be live slots, got 'n7/a'"),
+        ({"allowed": ("n1/a",)}, r"allowed must hold the slots of the gang, 'n0/a' is missing in \['n1/a'\]"),
+        ({"slots": ()}, r"slots must be 1 different ones, one per learner, got \[\]"),
+        ({"slots": ("n0/a",) * 2}, r"slots must be 1 different ones, one per learner, got \['n0/a', 'n0/a'\]"),
     ],
 )
 def test_a_plan_that_does_not_fit_is_refused(changes, problem, monkeypatch):
@@ -119,8 +121,11 @@ def test_a_plan_of_another_type_is_refused(monkeypatch):
 
 def test_a_plan_comes_back_from_the_journal():
     """From the decision's record."""
-    record = PlacementPlanned(task="", attempt=1, planner="own", **GOOD)
-    assert PLACEMENT.recorded(view(1, n0=1), Answer([record])) == Placement(**GOOD)
+    more = {"gang_version": 1, "expected_s": 2.0, "candidates": (Candidate("healthiest", ("n1/a",), 2.5, 1),)}
+    for by in ("", "nodes"):
+        record = PlacementPlanned(task="", attempt=1, planner="own", allowed_by=by, **GOOD, **more)
+        of_planner = {"expected_s": 2.0, "candidates": more["candidates"], **({"allowed": ()} if by else {})}
+        assert PLACEMENT.recorded(view(1, n0=1), Answer([record])) == Placement(**GOOD | of_planner)
     assert PLACEMENT.recorded(view(1, n0=1), Answer()) is None
 
 
@@ -159,7 +164,7 @@ def test_after_a_loss_only_those_move_that_must(rooms, before, n):
 def test_a_home_is_home_to_no_more_tasks_than_any_it_could_have_been(homes, n):
     """With `first` any live slot could; with `pack` one of a node with a collector, if there is one."""
     seen = view(n, homes=homes, n0=2, n1=2, n2=2)
-    assert homes[planned("first", seen).home] == min(homes.values())
+    assert homes[planned("first", seen).slots[0]] == min(homes.values())
     packed = planned("pack", seen)
     near = [count for slot, count in homes.items() if slot.partition("/")[0] in packed.collector_nodes]
-    assert homes[packed.home] == min(near or homes.values())
+    assert homes[packed.slots[0]] == min(near or homes.values())

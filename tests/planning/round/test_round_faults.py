@@ -329,7 +329,7 @@ def test_a_lost_node_moves_only_its_collectors():
     master.at_version_1("n0", "n1")
     assert master.node_lost("n1") == (
         HostDropped(host="n1", reason="killed"),
-        words.AskPlacement(n_collectors=2, planner="first"),
+        words.AskPlacement(n_collectors=2, planner="ect"),
     )
     assert master.placed("n0", "n2") == (
         StartCollector.match(collector=1, node="n2", env_indices=(1,), after_s=0.0),
@@ -372,7 +372,7 @@ def test_a_host_that_cannot_be_reached_is_dropped():
     master.to_commit()
     assert master.unreachable("n1") == (
         HostDropped(host="n1", reason="timed out"),
-        words.AskPlacement(n_collectors=2, planner="first"),
+        words.AskPlacement(n_collectors=2, planner="ect"),
     )
     assert master.unreachable("n1") == ()
     assert master.unreachable("n0", version=1) == ()  # of a former version

@@ -134,7 +134,7 @@ def test_a_planner_of_placement_counts_from_the_next_placement_on():
             "distribution planner must be one of auto, star, tree, binomial, chain, relay, multitree",
         ),
         ("batching.collect", "equal:m=2", "collect planner equal takes no parameter, got 'm'"),
-        ("placement.planner", 7, "placement planner must be one of first, pack, got '7'"),
+        ("placement.planner", 7, "placement planner must be one of first, pack, random, best_fit, healthiest"),
     ],
 )
 def test_an_unknown_planner_is_refused_and_nothing_changes(key, value, reason):

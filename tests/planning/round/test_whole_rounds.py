@@ -320,7 +320,7 @@ def test_defaults():
     assert dict(ROUND_DEFAULTS) == {
         "planners": {
             "hold": "yield", "warmup": "saa", "batching": "jump-reset", "collect": "equal", "swapping": "auto",
-            "distribution": "auto", "placement": "first",
+            "distribution": "auto", "placement": "ect",
         },
         "warmup": {},
         "swapping": {},

@@ -294,10 +294,10 @@ def test_a_drain_is_not_refused_for_a_planner_that_fails_by_it(tmp_path):
         name = "fails"
 
         def plan(self, view):
-            if view.home is not None:
+            if view.slots:
                 raise RuntimeError("no more")
             home = min(view.homes)
-            return Placement(home=home, allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
+            return Placement(slots=(home,), allowed=(home,), collector_nodes=(view.node,) * view.n_collectors)
 
     async def go():
         async with Cluster(tmp_path) as cluster:
