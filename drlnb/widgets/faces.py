@@ -15,6 +15,7 @@ from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
 from drlnb.widgets.panels.placement.gangs import Gangs
+from drlnb.widgets.panels.placement.running import Placing
 from drlnb.widgets.panels.swapping.swapping import Swapping
 from drlnb.widgets.panels.swapping.swaps import Swaps
 from drlnb.widgets.transport.live import live
@@ -27,6 +28,7 @@ PANELS: dict[str, type[Content]] = {
     "distribution": Distribution,
     "fleet": Tasks,
     "leasing": Leasing,
+    "placement": Placing,
     "swapping": Swapping,
 }
 

@@ -33,7 +33,7 @@ _SIZES = (
 )
 _LOST = Style("lost: to be done again", "L", "#D55E00", "x")
 _FAILED, _SAVED = theme.lettered("f #B3261E failure", "c #777777 checkpoint")
-#: Slots that have a lane with a name each; of more, the first one of a node has its node's.  Pixels of a lane then.
+#: Slots that have a lane with a name each; of more, the first one of a node has.  Pixels of a lane then.
 _NAMED, _LANE = 24, 7.0
 _LOWEST, _TALLEST = 150, 560
 
@@ -47,8 +47,7 @@ BOARD = table(
 )
 GANTT = table(
     "bars",
-    Column("lane", "slot", "or the first one of the node, where they are many", kind="lane"),
-    Column("slot", "name", "of the slot", kind="name"),
+    Column("slot", "slot", "its name", kind="name"),
     Column("owner", "gang", "job or task", kind="name"),
     Column("number", "start", "number of this start of the gang, from 1"),
     Column("series", "what", "computed and kept, by the size of the gang; or lost", kind="series"),
@@ -173,14 +172,15 @@ def board(of: Placed, t: float | None = None) -> View:
         columns["work"] = {**bars, "series": np.full(len(cells), float(len(looks)))}
     drawn = [*looks.values(), *([_RATE] if of.rate_hz else [])]
     span = (-0.5, max(counts.values(), default=1) - 0.5)
-    body = timeline(columns, lanes_of("slot", nodes), drawn, span, axis("slot of the node"), names)
+    body = timeline(columns, lanes_of("node", nodes), drawn, span, axis("slot of the node"), names)
     whole = {id(gang): gang for some in gangs.values() for gang in some}.values()
     n_busy = sum(kind == "held" for kind, _ in states)
     wide = sum(n > least for n, least in map(of.n_nodes, whole))
     said = f"{n_busy} of {len(of.slots)} slots busy, {len(out)} out; {words.plural(len(whole), 'gang')}"
     said += f", {wide} on more nodes than needed" if wide else ""
+    said = said if of.slots else "no slots yet"
     numbers = numbered(NUMBERS, busy=n_busy / max(1, len(of.slots)), out=float(len(out)), wide=float(wide))
-    when = f"after {words.duration(t)}: " if of.origin == "simulated" else ""
+    when = "" if of.looks is not None else f"after {words.duration(t)}: "
     return picture("placement.board", of.origin, when + said, BOARD, body, numbers=numbers)
 
 
@@ -220,7 +220,7 @@ def gantt(of: Placed) -> View:
         "absent": columns_of("lane start stop", [row for row in away if row[2] > row[1]]),
         "dots": columns_of("lane series start stop share", dots),
     }
-    x, twin = (axis("time", "h"), _HOURS) if of.origin == "simulated" else (RUN_TIME, GANTT)
+    x, twin = (axis("time", "h"), _HOURS) if of.looks is None else (RUN_TIME, GANTT)
     for of_table in columns.values() if twin is _HOURS else ():
         of_table |= {key: of_table[key] / 3600 for key in ("start", "stop")}
     end = max(of.end_s, 1e-9) / (3600 if twin is _HOURS else 1)
@@ -238,10 +238,11 @@ def _said(of: Placed) -> str:
     """Return what became of the gangs, in words."""
     if not of.gangs:
         return "no gang is placed yet"
-    done, n_failed = sum(gang.fate == "done" for gang in of.gangs), sum(gang.fate == "failed" for gang in of.gangs)
+    n_done, n_failed = (sum(gang.fate == fate for gang in of.gangs) for fate in ("done", "failed"))
     lost, held = _held(of)
-    ended = f"{words.plural(done, 'job')} over after {words.duration(of.end_s)}, " if done else ""
-    return f"{ended}{words.plural(n_failed, 'gang')} stopped by a failure, {100 * lost / held:.1f} % of their time lost"
+    ended = f"{words.plural(n_done, 'job')} over after {words.duration(of.end_s)}, " if of.looks is None else ""
+    failed = f"{words.plural(n_failed, 'gang')} stopped by a failure"
+    return f"{ended}{failed}, {100 * lost / held:.1f} % of the time of all gangs lost"
 
 
 def _held(of: Placed) -> tuple[float, float]:
@@ -253,7 +254,7 @@ def _held(of: Placed) -> tuple[float, float]:
 def _sums(of: Placed) -> Mapping[str, tuple[str, float | None, str, str]]:
     lost, held = _held(of)
     known = {"lost": lost / held, "failures": float(sum(gang.fate == "failed" for gang in of.gangs))}
-    over = {"makespan": of.end_s} if of.origin == "simulated" else {}
+    over = {"makespan": of.end_s} if of.looks is None else {}
     return numbered(NUMBERS, **over, **known)
 
 
@@ -275,8 +276,8 @@ def _series(of: Placed, gang: Gang, owners: Sequence[str]) -> int:
 
 
 def _lanes(of: Placed, order: Sequence[int]) -> Sequence[Content]:
-    """Return a lane per slot; where they are many, the first one of each node bears its name."""
+    """Return a lane per slot; where they are many, the first one of each node alone has its name."""
     if len(order) <= _NAMED:
         return lanes_of("slot", (of.slots[slot] for slot in order))
-    runs = [(node, len(list(some))) for node, some in groupby(of.nodes[slot] for slot in order)]
-    return lanes_of("slot", chain.from_iterable((node, *[""] * (n - 1)) for node, n in runs))
+    runs = [list(some) for _, some in groupby(order, key=of.nodes.__getitem__)]
+    return lanes_of("slot", chain.from_iterable((of.slots[slots[0]], *[""] * (len(slots) - 1)) for slots in runs))

@@ -1,10 +1,18 @@
 """The placement panel: gangs that are played under a planner, and those of a run."""
 
+import os
+
 import pytest
 
+from drlnb.fleet.cluster.breaking import NOT_OWN, break_slot
 from drlnb.fleet.whatif import placement as whatif
+from drlnb.records.errors import ConfigError
+from drlnb.views.placement import measured
 from drlnb.widgets import faces
 from drlnb.widgets.panels.settings import UnknownSetting
+from tests.views.journals import EPOCH
+from tests.views.placement import steps
+from tests.widgets.conftest import until
 from tests.widgets.panels.test_distribution import press
 
 PICTURES = ("", "gantt", "ratios", "regimes", "health", "hand")
@@ -142,3 +150,99 @@ def test_wrong_values_go_back_and_say_why(panel, field, typed, said):
     assert field not in panel.settings or panel.settings[field] == 16
     with pytest.raises(UnknownSetting, match="did you mean 'planner'"):
         faces.placement(planer="ect")
+
+
+# ---------------------------------------------------------------------- of a run
+@pytest.fixture
+def live(run, link):
+    """Return the panel of a run whose pool has told the story of a gang that loses a slot."""
+    panel = run.panel("placement")
+    of = steps.journal(*steps.STORY).streams
+    link.say(*({"s": name, **record.to_row()} for name in of for record in (of[name].header, *of[name].records)))
+    until(lambda: panel.view() and panel.reader.fold.n_rows == 1 + len(steps.STORY))
+    panel.refresh()
+    return panel
+
+
+def reasons(panel):
+    """Return why each button is off, empty where it is on."""
+    return {each["name"]: each["reason"] for each in panel.content.facts()["buttons"]}
+
+
+def test_a_run_shows_its_gangs_and_why_they_are_where_they_are(live):
+    """Board, Gantt, plans and reasons are those of the journal."""
+    assert live.view().digest() == measured.board(live.reader.fold).digest()
+    assert live.view("gantt").value("lost") == pytest.approx(0.3)
+    assert live.content.facts()["notes"][0].startswith("a: n0/cpu0 n1/cpu0 by ect, after n0/cpu1 failed: executor died")
+    assert len(live.view("plans").rows()) == 2
+    live.fields["task"].field.value = "b"
+    assert live.view("why").sentence == "no gang is placed yet"
+
+
+def test_the_planner_of_a_task_is_changed_once_it_is_applied(live, link):
+    """Shown is what the newest plan was by; what waits has a mark, and is dropped when it is in force."""
+    assert live.fields["planner"].field.value == "ect"
+    assert reasons(live)["apply"] == "nothing was moved"
+    live.fields["planner"].field.value = "pack"
+    assert live.content.chosen.waits("planner")
+    assert link.asked == []
+    assert press(live, "apply") == "changed, from the next placement on"
+    assert link.asked == [("set", "placement.planner", "pack", "a")]
+    assert live.code().splitlines()[-1] == "run.set(\"placement.planner\", 'pack', task='a')"
+    plan = steps.planned(3, "n1/cpu0", "n1/cpu1", planner="pack")
+    rows = (steps.added(12.0, "n2/cpu0"), plan)
+    link.say(*({"s": f"broker-e{EPOCH}", **record.to_row()} for record in rows))
+    until(lambda: live.view() and live.content.chosen.in_force("planner") == "pack")
+    assert live.settings == {}
+
+
+def test_a_setting_of_the_pool_is_for_all_tasks(live, link):
+    """Typed as text, applied as a number."""
+    live.fields["locality_frac"].field.value = "0.2"
+    live.fields["allowed"].field.value = "gang"
+    press(live, "apply")
+    assert sorted(link.asked) == [
+        ("set", "placement.allowed", "gang", None),
+        ("set", "placement.locality_frac", 0.2, None),
+    ]
+    live.fields["locality_frac"].field.value = "2"
+    assert live.fields.facts()["refused"] == "locality_frac must be a number from 0 to 1, got '2'"
+
+
+def test_slots_are_taken_out_and_put_back_and_only_own_ones_are_broken(live, link):
+    """Draining asks first; the slot is the one of the field, or of the message; a wrong one is refused by its name."""
+    buttons = {each["name"]: each for each in live.content.facts()["buttons"]}
+    assert buttons["drain"]["label"] == "Drain n0/cpu0"
+    assert buttons["drain"]["confirm"] == "Lend n0/cpu0 no more?"
+    assert buttons["break"]["confirm"]
+    assert not buttons["undrain"]["confirm"]
+    live.fields["slot"].field.value = "n1/cpu1"
+    assert press(live, "drain") == "n1/cpu1 is lent no more"
+    assert press(live, "undrain", slot="n0/cpu1") == "n0/cpu1 is lent again"
+    assert link.asked == [("set", "slot.drain", "n1/cpu1", None), ("set", "slot.undrain", "n0/cpu1", None)]
+    assert "there is no slot 'n1/cpu7'; did you mean 'n1/cpu1'" in press(live, "drain", slot="n1/cpu7")
+    assert reasons(live)["break"] == NOT_OWN
+    assert NOT_OWN in press(live, "break")
+
+
+def test_a_slot_without_a_process_is_not_broken():
+    """Of a cluster of our own below which nobody computes on it."""
+
+    class Handle:
+        pid = os.getpid()
+
+    class Own:
+        handle = Handle()
+
+    with pytest.raises(ConfigError, match="nothing is up on slot n7/cpu7 now"):
+        break_slot(Own(), "n7/cpu7")
+    with pytest.raises(ConfigError, match="only slots of a cluster that this process has started"):
+        break_slot(None, "n7/cpu7")
+
+
+def test_before_there_is_a_slot_the_panel_says_so(run):
+    """Nothing can be taken out then."""
+    panel = run.panel("placement")
+    assert panel.view().sentence == "no slots yet"
+    assert reasons(panel)["drain"] == "there is no slot yet"
+    panel.refresh()
