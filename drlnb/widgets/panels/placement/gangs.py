@@ -208,7 +208,7 @@ class Gangs(Content):
 
     def _notes(self) -> list[str]:
         """Return how the two planners stand, and what is of former settings."""
-        notes = [self.panel.view().sentence]
+        notes, hand = [self.panel.view().sentence], self.panel.view("hand")
         if self.came is not None:
             key, against, came = self.came
             mine = next(each for each in came.came if each.planner == self.case.value("planner"))
@@ -218,4 +218,4 @@ class Gangs(Content):
                 notes.append("compared under former settings: press Run again")
         if self.regimes is not None and self.regimes[0] != self.case.key:
             notes.append("the map of regimes is of former settings: press again")
-        return notes
+        return [*notes, *([hand.sentence] if self.case.value("hand") else []), *hand.notes]
