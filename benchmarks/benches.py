@@ -13,6 +13,7 @@ from benchmarks.efforts import (
     Gpu,
     LeasingLive,
     Peers,
+    Placement,
     Returns,
     Runtime,
     Seats,
@@ -27,6 +28,8 @@ from benchmarks.gpu import device, failures
 from benchmarks.leasing import events as lease_events
 from benchmarks.leasing import live as leasing_live
 from benchmarks.leasing import simulated as leasing
+from benchmarks.placement import exact as placement_exact
+from benchmarks.placement import suite as placement
 from benchmarks.rl import peers, returns
 from benchmarks.runtime import messages, recovery, starts, training
 from benchmarks.seats import sharing
@@ -145,6 +148,17 @@ _ALL = (
         unasked=lambda effort: effort.names,
     ),
     _BATCHING_LIVE,
+    Bench(
+        "placement",
+        "Place the jobs of a trace on slots that fail, by each planner, on the same faults.",
+        {
+            "exact": placement_exact.exact,
+            "baselines": placement.baselines,
+            "null": placement.null,
+            "speed": placement_exact.speed,
+        },
+        Placement,
+    ),
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from benchmarks.frame.bench import option
 from drlnb.records.errors import ConfigError
+from drlnb.sim.placement import Windows
 
 __all__ = [
     "CASES",
@@ -14,6 +15,7 @@ __all__ = [
     "Gpu",
     "LeasingLive",
     "Peers",
+    "Placement",
     "Returns",
     "Runtime",
     "Seats",
@@ -129,6 +131,27 @@ class BatchingLive:
     repeats: int = option(3, "trainings of each way", least=1)
     rounds: int = option(30, "rounds of each that count", least=2)
     steps: int = option(96, "steps of supervised work, of about 100 ms each", least=40)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How much ``python -m benchmarks placement`` simulates."""
+
+    trace: str = option("", "CSV file of jobs (default: the sample that is part of the package)")
+    windows: int = option(60, "windows of 64 jobs, as far as they share none", least=2)
+    paths: int = option(6, "fault paths of each; more where there are fewer windows", least=1)
+    seed: int = option(0, "of rates and faults", least=0, most=2**31)
+    quick: bool = option(False, "12 windows and 2 paths, a tenth of all else")
+
+    @property
+    def share(self) -> float:
+        """Share of the runs that are made."""
+        return 0.1 if self.quick else 1.0
+
+    def of(self, family: str) -> Windows:
+        """Return the windows of a family of jobs."""
+        n_windows, n_paths = (12, 2) if self.quick else (self.windows, self.paths)
+        return Windows(family=family, n_windows=n_windows, n_paths=n_paths, seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ def option(
     ----------
     default
         Its value where it is not given; its type is the option's: False is a flag, None an optional whole number,
-        a tuple numbers by comma.
+        a tuple numbers by comma, a text without `choices` any text.
     help
         Its line of ``--help``; the default of a number is added.
     least, most
@@ -136,6 +136,8 @@ def _add(
     flag = f"--{name.replace('_', '-')}"
     if default is False:
         parser.add_argument(flag, action="store_true", help=help)
+    elif isinstance(default, str) and choices is None:
+        parser.add_argument(flag, metavar="TEXT", default=default, help=help)
     elif choices is not None:
         parser.add_argument(flag, choices=choices, default=default, help=help)
     elif isinstance(default, tuple):

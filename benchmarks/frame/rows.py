@@ -91,12 +91,12 @@ def pair_up(turns: Sequence[float | Sequence[float]], baseline_turns: Sequence[f
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What a row must not exceed, or must reach.
+    """What a row must not exceed, must reach, or both.
 
     Raises
     ------
     ValueError
-        If `on` is unknown, or there is not just one limit.
+        If `on` is unknown, or there is no limit.
     """
 
     #: ``ratio`` (to the baseline), ``value`` (in the row's unit), or ``worst`` (the smallest sample).
@@ -107,19 +107,22 @@ class Bar:
     def __post_init__(self) -> None:
         if self.on not in ("ratio", "value", "worst"):
             raise ValueError(f"on must be 'ratio', 'value' or 'worst', got {self.on!r}")
-        if (self.at_most is None) == (self.at_least is None):
-            raise ValueError(f"a bar has at_most or at_least, got {self.at_most} and {self.at_least}")
+        if self.at_most is None and self.at_least is None:
+            raise ValueError("a bar has at_most, at_least or both, got neither")
 
     def kept_by(self, value: float) -> bool:
         """Return whether a figure keeps the bar."""
-        return value <= self.at_most if self.at_most is not None else value >= (self.at_least or 0.0)
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
 
     def text(self, unit: str) -> str:
         """Return the bar in words: ``ratio <= 1/10``, ``value <= 5 ms``, ``worst >= 475 reward``."""
-        sign, limit = ("<=", self.at_most) if self.at_most is not None else (">=", self.at_least or 0.0)
+        limits = [(sign, limit) for sign, limit in ((">=", self.at_least), ("<=", self.at_most)) if limit is not None]
         if self.on == "ratio":
-            return f"ratio {sign} {_FRACTIONS.get(limit, f'{limit:.3g}')}"
-        return f"{self.on} {sign} {amount(limit, unit)}"
+            words = [f"{sign} {_FRACTIONS.get(limit, f'{limit:.3g}')}" for sign, limit in limits]
+        else:
+            words = [f"{sign} {amount(limit, unit)}" for sign, limit in limits]
+        return f"{self.on} {' and '.join(words)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class Row:
     baseline_samples: Sequence[float] = ()
     #: Ratio of each interleaved pair (of blocks), see :func:`pair_up`.
     pairs: Sequence[float] = ()
+    #: Between what the value lies, where that is not how far samples lie apart.
+    interval: Spread | None = None
     bar: Bar | None = None
     #: Whether a missed bar fails ``--strict``.
     binding: bool = True
@@ -176,7 +181,8 @@ class Row:
     def spread(self) -> dict[str, Spread | None]:
         """Spread of the value, of the baseline, and of the ratio over pairs; each ``None`` without samples."""
         samples = {"value": self.samples, "baseline": self.baseline_samples, "ratio": self.pairs}
-        return {name: spread_of(values) for name, values in samples.items()}
+        spreads = {name: spread_of(values) for name, values in samples.items()}
+        return spreads if self.interval is None else spreads | {"value": self.interval}
 
     @property
     def holds(self) -> bool | None:

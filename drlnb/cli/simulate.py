@@ -6,7 +6,7 @@ from functools import partial
 from importlib import import_module
 
 from drlnb.cli.parser import Command, Option, either, option, reading, seed_list, taking
-from drlnb.records.settings import count, parse_text, size
+from drlnb.records.settings import between, count, parse_text, size
 
 __all__ = ["COMMAND"]
 
@@ -145,6 +145,40 @@ _BATCHING = (
     option("--seeds", **_SEEDS, default=[0], help="of the speeds: 0-4 or 1,5 (default 0)"),
     _JSON,
 )
+_PLACEMENT = (
+    option(
+        "--trace",
+        metavar="FILE",
+        help="CSV of jobs: job_id,submit_time_s,n_gpus,duration_s[,tenant] (default: a sample)",
+    ),
+    option("--planner", nargs="+", default=[], metavar="NAME", help="planners of gangs (default: all)"),
+    option("--order", default="fifo", metavar="NAME", help="whose turn it is: fifo (default) or largest"),
+    option(
+        "--backfill", default="greedy", metavar="NAME", help="who may go ahead: greedy (default: all that fit), reserve"
+    ),
+    _number("--mtbf-days", "X", 337.0, "days between failures of a slot"),
+    _number("--lemons", "X", 0.0, "share of slots that fail 30 times as often"),
+    option(
+        "--checkpoint",
+        type=reading(between(1, 1e9), "none"),
+        default=3600.0,
+        metavar="S",
+        dest="checkpoint_s",
+        help="seconds of work between checkpoints (default 3600), or none",
+    ),
+    _number("--locality", "X", 0.0, "share by which a gang is slower per node too many", dest="locality_frac"),
+    option("--family", default="gang", metavar="NAME", help="of jobs: gang (default), mixed, all"),
+    _number("--jobs", "N", 64, "jobs of a window", dest="n_jobs"),
+    _number("--windows", "N", 20, "windows, as far as they share no job", dest="n_windows"),
+    _number("--paths", "N", 2, "fault paths of each", dest="n_paths"),
+    option("--arrivals", action="store_true", help="jobs are submitted when they were; else all at once"),
+    _number("--cap", "S", 86_400.0, "longer jobs are cut to so many seconds", dest="cap_s"),
+    _number("--max-gpus", "N", 32, "larger gangs are cut to so many slots"),
+    _number("--nodes", "N", 8, "nodes of the cluster", most=1000, dest="n_nodes"),
+    _number("--slots", "N", 8, "slots of each", most=1000, dest="slots_per_node"),
+    _number("--seed", "S", 0, "of rates and faults", least=0),
+    _JSON,
+)
 
 
 def _run(module: str, args: argparse.Namespace) -> int:
@@ -159,6 +193,7 @@ _KINDS = {
     "distribution": ("which way parameters take to hosts", "distribution", _DISTRIBUTION),
     "swapping": ("what leaves the device's memory during a training step", "swapping", _SWAPPING),
     "warmup": ("when collectors start", "warmup", _WARMUP),
+    "placement": ("which slots of a cluster that fails jobs run on", "placement", _PLACEMENT),
     "batching": ("how many samples each member takes", "batching", _BATCHING),
 }
 #: How ``drlnb simulate`` is called.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 from distributed import Client
 
-from drlnb.distribution.cluster import PLUGIN_S, TopicClient, close_idle, install, uninstall, usable
+from drlnb.distribution.cluster import TopicClient, close_idle, install
 from drlnb.distribution.flat import pack
 from drlnb.distribution.publication import Publication, PublishReport
 from drlnb.planning.distribution import DISTRIBUTION, PRESETS, Link
@@ -25,6 +25,7 @@ from drlnb.records.attributes import fixed
 from drlnb.records.base import Record
 from drlnb.records.columns import distribution as words
 from drlnb.records.errors import ConfigError, PeerError
+from drlnb.runtime.client.plugins import PLUGIN_S, uninstall, usable
 from drlnb.runtime.distribution.probe import WITHIN_S
 from drlnb.runtime.distribution.relay import HostRelay
 from drlnb.runtime.distribution.sender import Sender
@@ -96,7 +97,7 @@ class Publisher:
         link: Link | None = None,
         confirm: str = "hosts",
     ) -> None:
-        self._client = usable(client)
+        self._client = usable(client, "Publisher(distributed.Client(...))")
         if not isinstance(task, str) or not task or "/" in task:
             raise ConfigError(f"task must be a name without '/', got {task!r}")
         if deadline_s is not None and not (isinstance(deadline_s, (int, float)) and 0.0 < deadline_s < math.inf):

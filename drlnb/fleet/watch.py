@@ -26,8 +26,9 @@ from drlnb.views.folds.status import TaskStatus
 
 __all__ = ["Watch", "known", "known_rl", "outcome", "refuse_task", "status_of"]
 
-#: What is told in words.
+#: What pools say of the tasks of all runs.
 _OF_POOL = (RequestUnmet, PlacementPostponed)
+#: What is told in words.
 _TOLD = (Defect, JournalFailed, EpisodesLost, CheckpointWritten, RoundUnfinished, SwapUnavailable, *_OF_POOL)
 #: States of tasks, the one that is shown for the whole run first.
 _STATES = ("running", "paused", "failed", "stopped", "done")

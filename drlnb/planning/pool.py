@@ -16,7 +16,7 @@ from drlnb.planning.leasing.settings import LeasingSettings
 from drlnb.planning.machine import Machine, Out, Rules
 from drlnb.planning.placement import tasks
 from drlnb.planning.placement.cpu_slots import CPU_SLOTS_KEY
-from drlnb.planning.placement.health import Seen
+from drlnb.planning.placement.health import rates_hz
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Event, Row
 from drlnb.records.columns.leasing import (
@@ -60,14 +60,17 @@ class PoolState:
     def known(self) -> tasks.Known:
         """What placement may know of the pool."""
         books = self.leases.tasks
-        seen = {
-            slot.name: Seen(slot.node, slot.n_failures, slot.under_work_s(self.t))
-            for slot in self.leases.slots.values()
-        }
+        slots = self.leases.slots.values()
+        number = {node: i for i, node in enumerate(dict.fromkeys(slot.node for slot in slots))}
+        rates = rates_hz(
+            [slot.n_failures for slot in slots],
+            [slot.under_work_s(self.t) for slot in slots],
+            [number[slot.node] for slot in slots],
+        )
         return tasks.Known(
             planners_of=self.planners_of,
             t=self.t,
-            seen=seen,
+            rates=dict(zip(self.leases.slots, rates, strict=True)),
             round_s=lambda task: books[task].round_s if task in books else 0.0,
         )
 

@@ -45,6 +45,8 @@ class Recorded(Generic[View, Plan]):
         self.name, self._kind, self._answer, self._planner = name, kind, answer, planner
         self.yields = self.replans = True
         self.mends = getattr(planner, "mends", False)
+        #: The window of one job is the beginning of the other one.
+        self.window = True
 
     @property
     def uses_link(self) -> bool:

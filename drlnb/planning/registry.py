@@ -308,6 +308,7 @@ class _Own(Generic[View, Plan]):
         self.name, self._planner = name, planner
         self.yields = self.replans = True
         self.uses_link = getattr(planner, "uses_link", True)
+        self.window, self.history = getattr(planner, "window", False), getattr(planner, "history", False)
 
     def plan(self, view: View) -> Plan:
         return self._planner.plan(view)

@@ -8,6 +8,7 @@ from itertools import tee, zip_longest
 from drlnb.planning.distribution import DistributionMachine
 from drlnb.planning.leasing import LeasingSettings
 from drlnb.planning.machine import AnyMachine
+from drlnb.planning.placement.jobs.machine import PlacementMachine
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.recorded import RecordedPlanners
 from drlnb.planning.registry import Answer, Planners
@@ -49,6 +50,8 @@ def fresh_machine(header: StreamOpened, planners: Planners | None = None) -> Any
             machine = PoolMachine(settings, header.config["epoch"], lambda task: planners or Planners())
         elif header.machine == "distribution":
             machine = DistributionMachine(header.config, planners)
+        elif header.machine == "placement":
+            machine = PlacementMachine(header.config, planners)
         elif header.machine == "swapping":
             machine = SwapMachine(header.config)
         else:

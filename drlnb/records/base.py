@@ -40,7 +40,7 @@ Row = dict[str, Any]
 NESTED = frozenset({list, dict})
 
 _TYPES: dict[str, type["Record"]] = {}
-#: Tag -> class of the values that a record's field may hold beside plain data: dataclasses of plain data.
+#: Tag -> class of the values that a record's field may hold beside plain data: dataclasses of numbers and text.
 _VALUES: dict[str, type[Any]] = {"fence": Fence}
 _TAGS: dict[type, str] = {Fence: "fence"}
 
@@ -68,7 +68,7 @@ def record_types() -> Mapping[str, type["Record"]]:
 def to_plain(value: object) -> object:
     """Turn a field's value into what JSON holds: fences become ``{"fence": [epoch, token]}``, tuples lists."""
     if tag := _TAGS.get(type(value)):
-        return {tag: [getattr(value, each.name) for each in fields(cast("Any", value))]}
+        return {tag: [to_plain(getattr(value, each.name)) for each in fields(cast("Any", value))]}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def from_plain(value: object) -> Any:
         if len(value) == 1:
             ((tag, parts),) = value.items()
             if tag in _VALUES:
-                return Fence(*parts) if tag == "fence" else _VALUES[tag](*from_plain(parts))
+                return _VALUES[tag](*(map(from_plain, parts) if list in map(type, parts) else parts))
         return {key: from_plain(item) for key, item in value.items()}
     return value
 

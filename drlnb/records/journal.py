@@ -54,7 +54,7 @@ class StreamOpened(Record):
     letter: ClassVar[str] = "h"
 
     stream: str
-    #: ``round``, ``pool``, ``distribution`` or ``swapping``.
+    #: ``round``, ``pool``, ``distribution``, ``placement`` or ``swapping``.
     machine: str
     #: Constructor arguments of the machine, plain data.
     config: Facts

@@ -57,6 +57,8 @@ def nothing_measured(monkeypatch):
         ("batching", ["--rows", "gang"], "unknown row 'gang'"),
         ("batching", ["--live-repeats", "2"], "--live-repeats needs --live"),
         ("batching-live", ["--rounds", "1"], "--rounds must be >= 2, got 1"),
+        ("placement", ["--rows", "baseline"], "did you mean 'baselines'"),
+        ("placement", ["--paths", "0"], "--paths must be >= 1, got 0"),
         ("batching", ["--rows", "burst"], r"unknown row 'burst'; did you mean 'bursts'\?"),
         ("gpu", ["--seconds", "0.5"], ">= 1, got 0.5"),
         ("swapping", ["--phase", "2"], "--phase and --mode need --device cuda"),
@@ -78,7 +80,7 @@ def test_every_group_leads_to_a_function():
         assert all(map(callable, bench.groups.values()))
     assert list(BENCHES) == [
         "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
-        "batching-live", "distribution", "swapping", "gpu",
+        "batching-live", "placement", "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
     groups = {"static", "bursts", "harm", "foreseen", "unseen", "steal", "patent", "trained", "ablation", "plan"}

@@ -171,6 +171,16 @@ def test_a_task_that_waits_for_more_slots_than_there_are_is_told_once(training, 
     assert training.notices == ("task r1/a waits: it wants 2 slots at once, and 1 may serve it now",)
 
 
+def test_a_task_for_which_no_slot_is_left_is_told_once(training, link):
+    """Not one that goes on with fewer: its lease tells of that; nor another run's."""
+    row = {"s": "broker-e1", "k": "d", "r": "PlacementPostponed"}
+    none = {**row, "task": "r1/a", "reason": "needs 2 slots, 0 alive", "n_alive": 0}
+    fewer = {**row, "task": "r1/b", "reason": "needs 2 slots, 1 alive", "n_alive": 1}
+    link.say(none, none, fewer, none | {"task": "r2/a"}, ended("a"), ended("b"))
+    training.wait(5)
+    assert training.notices == ("task r1/a waits: it needs 2 slots, 0 alive",)
+
+
 def test_a_model_needs_a_checkpoint(training):
     """Before the first one the task is named; a run of two tasks asks which."""
     with pytest.raises(CheckpointError, match="task a has no checkpoint"):

@@ -14,6 +14,8 @@ from drlnb.planning.distribution.machine import RULES as DISTRIBUTION
 from drlnb.planning.leasing import LeasingSettings
 from drlnb.planning.leasing.machine import RULES as LEASING
 from drlnb.planning.machine import Machine, ignore
+from drlnb.planning.placement.jobs.machine import RULES as PLACEMENT
+from drlnb.planning.placement.jobs.machine import PlacementMachine
 from drlnb.planning.pool import PoolMachine
 from drlnb.planning.round.machine import RULES as ROUND
 from drlnb.planning.swapping.machine import RULES as SWAPPING
@@ -21,6 +23,8 @@ from drlnb.planning.swapping.machine import SwapMachine
 from drlnb.planning.warmup.machine import RULES as WARMUP
 from drlnb.records import round as words
 from drlnb.records.base import Event, from_plain, record_types
+from drlnb.records.columns import placement
+from drlnb.records.columns.leasing import SlotAdded, SlotFailed
 from drlnb.records.common import ClockRelated, DeadlinePassed, LoopLagged
 from drlnb.records.errors import InvalidTransition
 from tests.planning.swapping.swap_task import Task
@@ -173,7 +177,20 @@ def a_swapper():
     return task.machine, lambda: SwapMachine(task.config)
 
 
+def a_placement():
+    config = {"planner": "ect", "order": "fifo", "backfill": "reserve", "hold_s": 30.0, "rate_hz": [1e-6, 2e-6]}
+    machine = PlacementMachine(config)
+    for slot in "xy":
+        machine.handle(SlotAdded(t=0.0, slot=slot, node="n", device="cpu", executor_epoch=0))
+    machine.handle(placement.JobSubmitted(t=0.0, job="a", n_slots=2, work_s=9.0))
+    machine.handle(DeadlinePassed(t=0.0, name="instant"))
+    machine.handle(placement.JobStarted(t=1.0, job="a", gang_version=1, slots=("x",)))
+    machine.handle(SlotFailed(t=2.0, slot="x", reason="gone"))
+    return machine, lambda: PlacementMachine(config)
+
+
 MACHINES = {
+    "placement": a_placement,
     "swapper": a_swapper,
     "lease table": a_table,
     "pool": a_pool,
@@ -245,7 +262,7 @@ def test_what_no_table_knows_is_a_defect_but_for_warm_up(pair):
             machine.handle(event)
 
 
-@pytest.mark.parametrize("rules", [LEASING, ROUND, SWAPPING, WARMUP])
+@pytest.mark.parametrize("rules", [LEASING, PLACEMENT, ROUND, SWAPPING, WARMUP])
 def test_a_table_holds_a_rule_for_each_of_its_events(rules):
     """Keys are classes of events; each rule says what it does."""
     for kind, rule in rules.items():
@@ -256,7 +273,7 @@ def test_a_table_holds_a_rule_for_each_of_its_events(rules):
 def test_every_event_has_a_machine():
     """An event that no machine knows could be journalled and never replayed."""
     pool = PoolMachine(LeasingSettings(), 1)._rules
-    known = {*LEASING, *ROUND, *WARMUP, *DISTRIBUTION, *SWAPPING, *pool}
+    known = {*LEASING, *PLACEMENT, *ROUND, *WARMUP, *DISTRIBUTION, *SWAPPING, *pool}
     events = {
         kind
         for kind in record_types().values()

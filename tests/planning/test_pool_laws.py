@@ -68,7 +68,7 @@ class World(RuleBasedStateMachine):
         self.pool = pool_of(CheckedPool, self.settings)
         self.t, self.said, self.rounds = 0.0, [], dict.fromkeys(TASKS, 0)
         self.attempts, self.epochs, self.fences = dict.fromkeys(TASKS, 1), dict.fromkeys(SLOTS, 0), {}
-        self.placed, self.up, self.versions, self.short = {}, set(), {}, set()
+        self.placed, self.up, self.versions, self.short = {}, set(), {}, {}
 
     def tell(self, event):
         """Feed an event to the pool, and to a copy that was restored just before."""
@@ -98,10 +98,12 @@ class World(RuleBasedStateMachine):
     def is_said_once(self, out):
         """Check that each task that lacks slots is named once, as long as it does."""
         placed, n = self.pool.state.placement.placed, len(self.pool.state.leases.lendable)
-        lacks = {(task, each.attempt) for task, each in placed.items() if each.n_learners > n and not each.refusal}
+        lacks = {(task, each.attempt): n == 0 for task, each in placed.items() if each.n_learners > n}
+        lacks = {key: none for key, none in lacks.items() if not placed[key[0]].refusal}
         said = [(each.task, placed[each.task].attempt) for each in of(PlacementPostponed, out)]
-        assert sorted(said) == sorted(lacks - self.short), "once, and as long as it does"
-        self.short = lacks
+        news = [key for key, none in lacks.items() if key not in self.short or none > self.short[key]]
+        assert sorted(said) == sorted(news), "once that there are too few, and once that there is none"
+        self.short = {key: none or self.short.get(key, False) for key, none in lacks.items()}
 
     def is_placed(self, sent, planned):
         """Collectors live on nodes that are up, home is a live slot, and the attempt is the newest."""

@@ -1,10 +1,13 @@
 """A test package's placement planner moves homes after slots failed, in simulated runs, which replay without it."""
 
-from drlnb.planning.placement import Placement
+import pytest
+
+from drlnb.planning.placement import Placement, tasks
 from drlnb.planning.registry import Planners
 from drlnb.planning.replay import replay
 from drlnb.records.columns.leasing import LeaseGranted, SlotAdded, SlotFailed
 from drlnb.records.columns.placement import PlacementPlanned
+from drlnb.records.round import ParametersCommitted
 from drlnb.sim.costs import Costs
 from drlnb.sim.faults import Fault
 from drlnb.sim.training.fleet import run_tasks
@@ -70,3 +73,37 @@ def test_a_planner_that_raises_fails_its_task_with_one_line():
     _, task = run(Loses())
     assert task.end.state == "failed"
     assert task.end.reason == f"placement planner own:away raised RuntimeError: {FIRST} is gone"
+
+
+@pytest.mark.parametrize("allowed", ["any", "gang"])
+@pytest.mark.parametrize("planner", ["ect", "healthiest_packed", "random:seed=3", "first"])
+def test_a_gang_whose_slot_fails_computes_its_rounds_all_the_same(planner, allowed, monkeypatch):
+    """Whoever plans it: every round is made once, and with a planner that follows slots no lease has fewer than two."""
+    monkeypatch.setattr(tasks.Placements, "__init__", with_allowed(allowed))
+    pool, (task,) = run_tasks(
+        (0,), n_slots=3, n_rounds=8, n_collectors=2, hold="round", seed=1, costs=Costs(), n_nodes=2,
+        faults=(Fault(t=5.0, kind="slot", index=0, down_s=9.0), Fault(t=9.0, kind="executor", index=1)), validate=True,
+        config={"planners": {"hold": "round", "placement": planner}, "n_learners": 2, "streams": True},
+    )  # fmt: skip
+    for stream in (pool.host.stream, *task.streams):
+        assert replay(stream).difference is None
+    assert task.end.state == "done"
+    (versions,) = [[record.version for record in stream.of(ParametersCommitted)] for stream in task.streams]
+    assert versions == list(range(1, 10))
+    plans = list(pool.host.stream.of(PlacementPlanned))
+    assert [plan.gang_version for plan in plans] == list(range(1, len(plans) + 1))
+    assert len(plans) == 1 if planner == "first" else len(plans) >= 3
+    if allowed == "gang" and planner != "first":
+        whole = [plan.slots for plan in plans if len(plan.slots) == 2]
+        lent = {lease.slots for lease in pool.host.stream.of(LeaseGranted) if len(lease.slots) == 2}
+        assert {frozenset(slots) for slots in lent} <= {frozenset(slots) for slots in whole}
+
+
+def with_allowed(value):
+    """Return the constructor of placements whose pool has another setting."""
+    begin = tasks.Placements.__init__
+
+    def init(self, settings=None, **more):
+        begin(self, settings=settings or tasks.PlacementSettings(allowed=value), **more)
+
+    return init

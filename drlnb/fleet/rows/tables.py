@@ -161,6 +161,7 @@ def _placements(journal: Journal) -> Iterator[Row]:
                 if isinstance(record, placement.PlacementPlanned | placement.PlacementPostponed):
                     yield {
                         "task": record.task.rpartition("/")[2],
+                        "attempt": getattr(record, "attempt", None),
                         "t_s": event.t + offset_s,
                         "event": type(event).__name__,
                         **dict.fromkeys(_OF_PLAN),
@@ -169,14 +170,13 @@ def _placements(journal: Journal) -> Iterator[Row]:
 
 
 #: What is said of a plan alone.
-_OF_PLAN = ("attempt", "gang_version", "planner", "slots", "allowed", "nodes", "expected_s", "candidates")
+_OF_PLAN = ("gang_version", "planner", "slots", "allowed", "nodes", "expected_s", "candidates")
 
 
 def _placement(record: placement.PlacementPlanned | placement.PlacementPostponed) -> Row:
     if isinstance(record, placement.PlacementPostponed):
         return {"reason": record.reason}
     return {
-        "attempt": record.attempt,
         "gang_version": record.gang_version,
         "planner": record.planner,
         "slots": " ".join(record.slots),

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-__all__ = ["Cluster", "ClusterView", "JobView", "Pick", "SlotState", "Terms"]
+from drlnb.planning.placement.closed_form import n_checkpoints
+
+__all__ = ["Cluster", "ClusterView", "JobView", "Pick", "SlotState", "Terms", "attempt_s"]
 
 #: ``stopping``: its job is over, but something of it may still run there; ``masked``: kept out of use.
 SlotState = Literal["free", "busy", "stopping", "failed", "masked"]
@@ -88,6 +90,18 @@ class JobView:
     kept: tuple[int, ...] = ()
 
 
+def attempt_s(terms: Terms, job: JobView, slowdown: float) -> float:
+    """Return the seconds that a job takes from a start to its end, if nothing fails.
+
+    Examples
+    --------
+    >>> attempt_s(Terms(checkpoint_s=3600.0), JobView(job="a", n_slots=1, work_s=7200.0, started=True), 1.5)
+    11410.0
+    """
+    restart_s = terms.restart_s if job.started else 0.0
+    return restart_s + slowdown * job.work_s + terms.checkpoint_cost_s * n_checkpoints(job.work_s, terms.checkpoint_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
     """The cluster as it is while jobs wait; sequences have shape ``(n_slots,)``."""
@@ -109,6 +123,8 @@ class ClusterView:
     n_failures_24h: tuple[int, ...] = ()
     n_failures_30d: tuple[int, ...] = ()
     up_for_s: tuple[float, ...] = ()
+    #: What the journal calls each slot; empty where there is none.
+    names: tuple[str, ...] = ()
 
     def free(self) -> list[int]:
         """Return the slots that may be used, in their order."""

@@ -1,14 +1,19 @@
 """The decision which job starts next, and on which slots: its planners, and what a plan must be."""
 
 from drlnb.planning.placement.cluster import ClusterView, Pick
-from drlnb.planning.registry import PlannerKind
+from drlnb.planning.registry import Answer, FailedBefore, PlannerKind
+from drlnb.records.base import Decision
+from drlnb.records.columns.placement import GangPlanned, JobFailed
 
-__all__ = ["GANGS"]
+__all__ = ["GANGS", "WAIT"]
+
+#: As None, a plan that waits.
+WAIT = Pick("", ())
 
 
 def _problem(view: ClusterView, plan: object) -> str:
     """Return why a plan does not fit to its view; empty if it does."""
-    if plan is None:
+    if plan is None or plan == WAIT:
         return ""
     if not isinstance(plan, Pick):
         return f"a plan must be a Pick, or None to wait, got {plan!r}"
@@ -27,8 +32,18 @@ def _problem(view: ClusterView, plan: object) -> str:
     return ""
 
 
+def _recorded(view: ClusterView, answer: Answer) -> Pick | None:
+    """Return the plan that a journal holds: what was decided next."""
+    decided = answer.next(Decision)
+    if isinstance(decided, GangPlanned):
+        return Pick(decided.job, tuple([view.names.index(slot) for slot in decided.slots]))
+    if isinstance(decided, JobFailed):
+        raise FailedBefore(decided.reason)
+    return None if decided is None else WAIT
+
+
 #: The decision which of the jobs that wait starts next, and on which slots.  A planner with `window` chooses among
 #: several jobs, one without is shown the next; one with `history` is shown what has become of each slot.
 GANGS: PlannerKind[ClusterView, Pick | None] = PlannerKind(
-    "gangs", "ect", problem=_problem, recorded=lambda view, answer: None, traits={"window": False, "history": False}
+    "gangs", "ect", problem=_problem, recorded=_recorded, traits={"window": False, "history": False}
 )

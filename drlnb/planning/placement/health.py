@@ -1,65 +1,64 @@
-"""Estimate how often each slot fails, from what was seen of it and of its node (ours)."""
+"""Estimate how often slots fail from what was seen of them, and how long one that failed is out of use (ours)."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-__all__ = ["Seen", "failure_rates"]
+__all__ = ["DAY_S", "hold_s", "n_since", "rates_hz"]
 
-#: Failures that the mean of all slots weighs as much as: rates of slots scatter by 1.12 times their mean, as those of
-#: Titan's graphics cards did.
-_PRIOR = 0.8
-#: Share of a node's estimate in those of its slots: what ails one slot often ails its neighbours.
-_OF_NODE = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of a slot."""
-
-    node: str
-    n_failures: int
-    #: Seconds for which it was under work: an idle slot shows nothing, however ill it is.
-    exposure_s: float
+#: Seconds of a day.
+DAY_S = 86_400.0
+#: Failures that the belief before any is worth: slots' rates then vary by 1.12 times their mean, as published ones do.
+_K = 0.8
+#: Failures per second that a slot is expected to have before anything was seen: once in 337 days, as published.
+_BEFORE_HZ = 1.0 / (337 * DAY_S)
+#: Share of its node's rate in a slot's: failures of a node's slots have causes in common.
+_NODE = 0.7
+_MOST_HOLD_S = 7200.0
 
 
-def failure_rates(seen: Mapping[str, Seen]) -> dict[str, float]:
-    """Return the failures per second of work to expect of each slot.
-
-    The posterior mean of a gamma prior around the mean of all slots, 0.7 of the node's and 0.3 of the slot's own; 0
-    for all as long as none has failed under work.
+def rates_hz(n_failures: Sequence[int], seen_s: Sequence[float], node_of: Sequence[int]) -> tuple[float, ...]:
+    """Return the failures per second that each slot is expected to have.
 
     Parameters
     ----------
-    seen
-        Slot -> what was seen of it.
+    n_failures
+        Failures of each slot that were seen; shape ``(n_slots,)``.
+    seen_s
+        Seconds in which one would have been seen; shape ``(n_slots,)``.  Where a slot is watched only while it is busy,
+        that is its busy time: else those that idle would look healthy.
+    node_of
+        Number of each slot's node; shape ``(n_slots,)``.
+
+    Returns
+    -------
+    tuple of float
+        Mean of a gamma posterior around the mean of all slots; most of it is the node's.
+    """
+    mean_hz = (_K + sum(n_failures)) / (_K / _BEFORE_HZ + sum(seen_s))
+    nodes = {node: [0.0, 0.0] for node in node_of}
+    for node, n, s in zip(node_of, n_failures, seen_s, strict=True):
+        nodes[node][0] += n
+        nodes[node][1] += s
+
+    def posterior(n: float, s: float) -> float:
+        return (_K + n) / (_K / mean_hz + s)
+
+    return tuple([
+        _NODE * posterior(*nodes[node]) + (1 - _NODE) * posterior(n, s)
+        for node, n, s in zip(node_of, n_failures, seen_s, strict=True)
+    ])
+
+
+def n_since(failed_t: Sequence[float], t: float) -> int:
+    """Return the failures at or after a time."""
+    return sum(failed >= t for failed in failed_t)
+
+
+def hold_s(first_s: float, n_failures: int) -> float:
+    """Return how long a slot stays out of use after its n-th failure of a day: each doubles it, up to two hours.
 
     Examples
     --------
-    Two slots of a node worked for 100 s each, and the first failed once, so that the mean is one in 200 s:
-
-    >>> rates = failure_rates({"n0/a": Seen("n0", 1, 100.0), "n0/b": Seen("n0", 0, 100.0)})
-    >>> [round(rate * 1000, 3) for rate in rates.values()]
-    [5.577, 4.423]
+    >>> hold_s(30.0, 1), hold_s(30.0, 3), hold_s(30.0, 9)
+    (30.0, 120.0, 7200.0)
     """
-    n_failures, exposure_s = sum(each.n_failures for each in seen.values()), _exposure_s(seen.values())
-    if not n_failures or not exposure_s:
-        return dict.fromkeys(seen, 0.0)
-    mean_s = exposure_s / n_failures
-    on_node: dict[str, list[Seen]] = {}
-    for each in seen.values():
-        on_node.setdefault(each.node, []).append(each)
-    of_node = {node: _posterior(slots, mean_s) for node, slots in on_node.items()}
-    return {
-        slot: _OF_NODE * of_node[each.node] + (1.0 - _OF_NODE) * _posterior([each], mean_s)
-        for slot, each in seen.items()
-    }
-
-
-def _posterior(seen: Sequence[Seen], mean_s: float) -> float:
-    """Return the rate of one slot of some that are taken to be alike; `mean_s`: seconds per failure of all slots."""
-    n_failures = sum(each.n_failures for each in seen)
-    return (_PRIOR + n_failures) / (_PRIOR * mean_s + _exposure_s(seen))
-
-
-def _exposure_s(seen: Iterable[Seen]) -> float:
-    return sum(each.exposure_s for each in seen)
+    return float(min(_MOST_HOLD_S, first_s * 2 ** (n_failures - 1)))

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick, SlotState, Terms
 from drlnb.planning.placement.collectors import spread
 from drlnb.planning.placement.ect import candidates, log_completion_on
-from drlnb.planning.placement.gangs import GANGS
+from drlnb.planning.placement.gangs import GANGS, WAIT
+from drlnb.planning.placement.health import DAY_S, n_since
 from drlnb.planning.registry import Answer, FailedBefore, Named, Planner, PlannerKind
 from drlnb.records.base import shared
 from drlnb.records.columns.leasing import RequestRefused
@@ -142,11 +143,13 @@ class GangPlacement:
         if not view.homes:
             return Placement(slots=(), collector_nodes=nodes)
         seen = _cluster_view(view)
+        if GANGS.trait(self._planner, "history"):
+            seen = _with_history(view, seen)
         (job,) = seen.window
         chosen: Sequence[int] = job.kept
         if len(job.kept) < job.n_slots:
             pick = GANGS.ask(self._planner, seen)
-            if pick is None:
+            if pick is None or pick == WAIT:
                 raise ValueError("it waits: a task is placed at once")
             chosen = pick.slots
         names = sorted(view.homes)
@@ -195,7 +198,20 @@ def _cluster_view(view: PlacementView) -> ClusterView:
         # The host store holds each round's parameters: no more than a round is ever lost.
         terms=Terms(checkpoint_s=None, restart_s=_RESTART_S, locality_frac=view.locality_frac),
         t=view.t,
+        names=tuple(names),
         n_wide=tuple([view.n_wide.get(node, 0) for node in nodes]) if view.n_wide else (),
+    )
+
+
+def _with_history(view: PlacementView, seen: ClusterView) -> ClusterView:
+    """Add what has become of each slot, as far as it is remembered; none is busy for long: gangs share them."""
+    failed = [(*view.failures.get(name, ()), *view.failures.get(node_of(name), ())) for name in seen.names]
+    return replace(
+        seen,
+        busy_for_s=(0.0,) * len(failed),
+        n_failures_24h=tuple([n_since(times, view.t - DAY_S) for times in failed]),
+        n_failures_30d=tuple([n_since(times, view.t - 30 * DAY_S) for times in failed]),
+        up_for_s=tuple([view.t - max(times, default=0.0) for times in failed]),
     )
 
 

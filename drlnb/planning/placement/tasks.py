@@ -12,7 +12,6 @@ from typing import ClassVar
 
 from drlnb.planning.machine import Out
 from drlnb.planning.placement.cpu_slots import AUTO, CPU_SLOTS, CPU_SLOTS_KEY
-from drlnb.planning.placement.health import Seen, failure_rates
 from drlnb.planning.placement.planner import PLACEMENT, Placement, PlacementView, node_of
 from drlnb.planning.registry import Planner, PlannerFailed, Planners
 from drlnb.records.base import shared
@@ -73,8 +72,8 @@ class Placed:
     allowed_by: str = ""
     #: Why it gets no slot any more: its planner has failed.
     refusal: str = ""
-    #: That slots are missing has been said.
-    postponed: bool = False
+    #: What has been said of slots that are missing: nothing (0), that there are too few (1), that there are none (2).
+    postponed: int = 0
 
 
 @dataclass(slots=True)
@@ -116,8 +115,8 @@ class Known:
 
     planners_of: PlannersOf
     t: float
-    #: What was seen of each slot.
-    seen: Mapping[str, Seen]
+    #: Slot -> failures per second of work to expect of it.
+    rates: Mapping[str, float]
     #: Returns the seconds that a task's latest round took; 0: that is not known.
     round_s: Callable[[str], float]
 
@@ -234,13 +233,13 @@ def _even_out(state: Placements, known: Known, out: Out) -> None:
 
 
 def _say_postponed(state: Placements, task: str, out: Out) -> None:
-    """Say that a task's gang lacks slots, once until it has them."""
+    """Say that a task's gang lacks slots, or has none, once each until it has all."""
     placed, n = state.placed[task], len(state.slots)
-    lacks = n < placed.n_learners and not placed.refusal
-    if lacks and not placed.postponed:
+    lacks = 0 if n >= placed.n_learners or placed.refusal else 1 if n else 2
+    if lacks > placed.postponed:
         reason = f"needs {placed.n_learners} slot{'s' * (placed.n_learners > 1)}, {n} alive"
         out.append(records.PlacementPostponed(task=task, reason=reason, n_alive=n))
-    if lacks != placed.postponed:
+    if lacks > placed.postponed or not lacks:
         state.placed[task] = replace(placed, postponed=lacks)
 
 
@@ -297,7 +296,7 @@ def _place(state: Placements, asked: records.PlacementAsked, known: Known, out: 
         slots=() if former is None else former.slots,
         n_learners=asked.n_learners,
         collector_nodes=() if former is None else former.collector_nodes,
-        postponed=former is not None and former.postponed,
+        postponed=0 if former is None else former.postponed,
     )
     task, attempt = asked.task, asked.attempt
     try:
@@ -359,7 +358,7 @@ def _view(state: Placements, task: str, placed: Placed, known: Known, n_collecto
         slots=placed.slots,
         n_learners=placed.n_learners,
         round_s=known.round_s(task),
-        rates=failure_rates(known.seen),
+        rates=known.rates,
         n_wide=_n_wide(others),
         locality_frac=state.settings.locality_frac,
         task=task,

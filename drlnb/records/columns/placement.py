@@ -88,7 +88,10 @@ class PlacementPlanned(Decision):
 
 
 class PlacementPostponed(Decision):
-    """A task has fewer slots than its gang wants, or none: it goes on with these, or waits; said until it has all."""
+    """A task has fewer slots than its gang wants, or none: it goes on with these, or waits.
+
+    Each of the two is said once until it has all.
+    """
 
     task: str
     reason: str
@@ -109,3 +112,131 @@ class SendPlacement(Command):
     collector_nodes: tuple[str, ...]
     #: Empty if it is placed.
     refusal: str = ""
+
+
+# ------------------------------------------------------------------ events of jobs that are placed alone
+# They have a stream of their own; its slots come and go by the records of leasing.
+class JobSubmitted(Event):
+    """A job waits for its slots."""
+
+    job: str
+    #: Slots that it needs at once.
+    n_slots: int
+    #: Its work, in seconds on the fewest nodes and without a failure.
+    work_s: float
+
+
+class JobStopped(Event):
+    """The user wants no more of a job."""
+
+    job: str
+    reason: str
+
+
+class JobStarted(Event):
+    """Members of a gang run; the others of its slots are to follow."""
+
+    job: str
+    gang_version: int
+    slots: tuple[str, ...]
+
+
+class CheckpointSaved(Event):
+    """All members of a gang have saved a step from which the job can go on."""
+
+    job: str
+    gang_version: int
+    #: Work of this gang that is kept, in seconds.
+    kept_s: float
+
+
+class GangMemberLost(Event):
+    """A member of a gang has raised: the job's fault, not its slot's."""
+
+    job: str
+    gang_version: int
+    slot: str
+    reason: str
+
+
+class GangStopped(Event):
+    """Nothing of a gang that was to stop runs any more."""
+
+    job: str
+    gang_version: int
+    #: Seconds since its start, and work that is kept of them.
+    ran_s: float
+    kept_s: float
+
+
+class JobFinished(Event):
+    """All members of a gang have returned, and their results are here."""
+
+    job: str
+    gang_version: int
+    #: Seconds since its start.
+    ran_s: float
+
+
+# ------------------------------------------------------------------ decisions and commands of jobs
+class GangPlanned(Decision):
+    """The slots of a job's next gang."""
+
+    job: str
+    #: Grows with every gang of the job; what comes of an older one counts no more.
+    gang_version: int
+    #: The first one leads.
+    slots: tuple[str, ...]
+    planner: str
+    #: Seconds that the job is expected to take on these slots, failures included.
+    expected_s: float
+    #: What could have been instead; the job's seconds there.
+    candidates: tuple[Candidate, ...]
+
+
+class JobPostponed(Decision):
+    """A job waits though it could be its turn: too few slots are alive, said once; or its planner has it wait."""
+
+    job: str
+    reason: str
+
+
+class GangBroken(Decision):
+    """A gang cannot go on: its members are stopped, and the job waits again or has failed."""
+
+    job: str
+    gang_version: int
+    reason: str
+
+
+class JobFailed(Decision):
+    """A job is over without results."""
+
+    job: str
+    reason: str
+
+
+class SlotMasked(Decision):
+    """A slot is kept out of use until the user clears it."""
+
+    slot: str
+    reason: str
+
+
+class StartGang(Command):
+    """Start a job's members, one on each slot, all of them or none."""
+
+    job: str
+    gang_version: int
+    #: Of each member, by its rank.
+    slots: tuple[str, ...]
+    #: What is left of the job's work, in seconds.
+    work_s: float
+
+
+class StopGang(Command):
+    """Stop the members of a gang that still run; `kill`: they did not stop when they were told to."""
+
+    job: str
+    gang_version: int
+    kill: bool = False

@@ -8,16 +8,13 @@ import numpy as np
 
 from drlnb.planning.placement.cluster import Cluster
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import Declared, between, choice, setting
+from drlnb.records.settings import Declared, between, setting
 
 __all__ = ["FaultModel", "FaultPath"]
 
 _DAY_S = 86_400.0
 #: Key of the generator of rates; those of paths have the number of a slot there.
 _RATES = 2**64 - 1
-#: Shape of a Weibull distribution: what was mended fails early more often than late.
-_SHAPE = 0.7
-_MEAN = math.gamma(1.0 + 1.0 / _SHAPE)
 #: Outages of a slot that are drawn at first; later twice as many.
 _FIRST_BLOCK = 4
 
@@ -69,9 +66,7 @@ class FaultModel(Declared):
     #: Share of the slots that fail so many times as often, at least one; 0: none.  The mean rate rises.
     lemons: float = setting(0.0, between(0, 1))
     lemon_factor: float = setting(30.0, between(1, 1e4))
-    #: How long slots stay up: ``exp`` without memory; ``weibull``: after an outage they fail early more often.
-    dist: str = setting("exp", choice("exp", "weibull"))
-    #: Mean seconds until a slot is back; drawn without memory.
+    #: Mean seconds until a slot is back.
     mttr_s: float = setting(7200.0, between(0, 1e9))
 
     def rates(self, cluster: Cluster, *, seed: int = 0) -> tuple[float, ...]:
@@ -89,7 +84,8 @@ class FaultModel(Declared):
         nodes = sorted(set(cluster.node_of))
         drawn = rng.standard_normal(len(nodes)).tolist()
         of_node = {node: self.node_spread * z - self.node_spread**2 / 2 for node, z in zip(nodes, drawn, strict=True)}
-        lemons = set(rng.permutation(cluster.n_slots)[: self._n_lemons(cluster.n_slots)].tolist())
+        n_lemons = max(1, round(self.lemons * cluster.n_slots)) if self.lemons else 0
+        lemons = set(rng.permutation(cluster.n_slots)[:n_lemons].tolist())
         base = 1.0 / (self.mtbf_days * _DAY_S)
         return tuple(
             base * math.exp(log + of_node[node]) * (self.lemon_factor if slot in lemons else 1.0)
@@ -108,17 +104,13 @@ class FaultModel(Declared):
         """
         return FaultPath([self._outages(rate, seed, slot) for slot, rate in enumerate(rates)], rates, self.mttr_s)
 
-    def _n_lemons(self, n_slots: int) -> int:
-        return max(1, round(self.lemons * n_slots)) if self.lemons else 0
-
     def _outages(self, rate_hz: float, seed: int, slot: int) -> Iterator[tuple[float, float]]:
-        """Yield the outages of a slot without end; none of one that never fails."""
-        rng, t, n, n_before = _generator(seed, slot), 0.0, _FIRST_BLOCK, 0
+        """Yield the outages of a slot without end, none of one that never fails; nothing has a memory."""
+        rng, t, n = _generator(seed, slot), 0.0, _FIRST_BLOCK
         while rate_hz:
             for up, down in rng.standard_exponential((n, 2)).tolist():
-                early = self.dist == "weibull" and n_before
-                fails = t + (up ** (1.0 / _SHAPE) / _MEAN if early else up) / rate_hz
-                t, n_before = fails + down * self.mttr_s, 1
+                fails = t + up / rate_hz
+                t = fails + down * self.mttr_s
                 yield fails, t
             n *= 2
 

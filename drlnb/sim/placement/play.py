@@ -28,6 +28,8 @@ _ENDS, _SLOT, _SUBMITTED = range(3)
 _DAY_S = 86_400.0
 #: Seconds of work that a job has at least while it is not over.
 _LEAST_S = 1.0
+#: Broken attempts of a window, beside so many of each job, after which one more job is held not to end at all.
+_MOST_BROKEN = 5_000
 
 
 def simulate(
@@ -105,13 +107,11 @@ def play(
         If what is sent does not fit, or waits where nothing can change.
     """
     known = sorted(jobs, key=lambda job: job.submitted_s)
-    problems = [
-        f"job {job.job} needs {job.n_slots} slots, the cluster has {cluster.n_slots}"
-        for job in known
-        if job.n_slots > cluster.n_slots
-    ]
+    problems = []
     if not known or len({job.job for job in known}) < len(known):
         problems.append("jobs must be at least one, each with an id of its own")
+    elif (widest := max(known, key=lambda job: job.n_slots)).n_slots > cluster.n_slots:
+        problems.append(f"job {widest.job} needs {widest.n_slots} slots, the cluster has {cluster.n_slots}")
     if len(path.rate_hz) != cluster.n_slots:
         problems.append(f"path must be of the cluster's {cluster.n_slots} slots, it is of {len(path.rate_hz)}")
     if problems:
@@ -185,7 +185,8 @@ class _Game:
                 self.n_plans += 1
                 pick = yield self._view(jobs)
                 if pick is None:
-                    self._check_waits()
+                    if not self.gangs and not self.n_to_come and "failed" not in self.state:
+                        raise PlannerFailed("a planner of gangs waits while all slots are free and no job is to come")
                     break
                 self._start(pick)
         return outcome_of(self.attempts, self.jobs, self.cluster.n_slots, self.n_plans)
@@ -212,6 +213,12 @@ class _Game:
         job = gang.job
         kept = kept_s(self.terms, job, gang.slowdown, self.t - gang.started_s)
         self._stop(gang, kept, finished=False)
+        if len(self.attempts) > _MOST_BROKEN + 100 * len(self.jobs):
+            n = sum(each.job == job.job for each in self.attempts)
+            raise ConfigError(
+                f"job {job.job} was broken {n} times and would hardly ever end: {job.n_slots} slots fail too often for "
+                f"{job.work_s:g} s of work with checkpoint_s={self.terms.checkpoint_s}"
+            )
         self._queue(replace(job, work_s=max(_LEAST_S, job.work_s - kept), started=True))
 
     def _stop(self, gang: _Gang, kept: float, *, finished: bool) -> None:
@@ -256,7 +263,7 @@ class _Game:
         n_nodes, n_spare = len(self.n_wide), n_free - head.n_slots
         for _, job in others:
             slowdown = self.terms.slowdown(n_nodes, self.cluster.least_nodes(job.n_slots))
-            in_time = starts_s > self.t and self.t + attempt_s(self.terms, job, slowdown) <= starts_s
+            in_time = self.t + attempt_s(self.terms, job, slowdown) <= starts_s
             if job.n_slots <= self.n_free and (in_time or job.n_slots <= n_spare):
                 yield job
 
@@ -288,11 +295,6 @@ class _Game:
             n_failures_24h=tuple(sum(t - at <= _DAY_S for at in some) for some in self.failed_s),
             n_failures_30d=tuple(sum(t - at <= 30 * _DAY_S for at in some) for some in self.failed_s),
         )
-
-    def _check_waits(self) -> None:
-        """Raise PlannerFailed if a planner waits while nothing can change but for the worse."""
-        if not self.gangs and not self.n_to_come and "failed" not in self.state:
-            raise PlannerFailed("a planner of gangs waits while all slots are free and no job is to come")
 
     def _start(self, pick: Pick) -> None:
         """Start a gang; PlannerFailed if the plan does not fit."""

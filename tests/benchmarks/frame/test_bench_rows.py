@@ -170,8 +170,17 @@ def test_the_worst_seed_decides():
     assert Row("x", "x", (475.0,), bar=Bar("worst", at_least=475)).holds is True
 
 
-@pytest.mark.parametrize("limits", [{}, {"at_most": 1.0, "at_least": 0.0}])
-def test_a_bar_has_one_limit(limits):
-    """Neither none nor two."""
-    with pytest.raises(ValueError, match="at_most or at_least"):
-        Bar("value", **limits)
+def test_a_bar_has_a_limit_or_two():
+    """Both are told and both count; a bar without one is none."""
+    bar = Bar("value", at_least=1.04, at_most=1.1)
+    assert [timed(value, unit="x", bar=bar).holds for value in (1.03, 1.04, 1.1, 1.11)] == [False, True, True, False]
+    assert bar.text("x") == "value >= 1.04 x and <= 1.1 x"
+    with pytest.raises(ValueError, match="at_most, at_least or both"):
+        Bar("value")
+
+
+def test_an_interval_of_the_value_stands_for_how_far_samples_lie_apart():
+    """In words and as JSON."""
+    row = Row("x", "x", (2.0,), "x", interval={"kind": "95 %", "low": 1.9, "high": 2.2, "n": 27})
+    assert row.to_plain()["spread"]["value"] == {"kind": "95 %", "low": 1.9, "high": 2.2, "n": 27}
+    assert row.lines()[1] == "    2 x (95 % 1.9 x .. 2.2 x, n=27)"

@@ -1,13 +1,16 @@
 """Members of a gang that die in the midst of a round, and a gang that goes on with fewer slots, on real processes."""
 
+import os
 import signal
 from collections import Counter
 
 import pytest
 
 import drlnb
+from drlnb.planning.replay import replay
 from drlnb.records import round as words
 from drlnb.records.columns import leasing
+from drlnb.records.columns.placement import PlacementPlanned, PlacementPostponed
 from tests.runtime.laws import check_laws
 from tests.runtime.live import titled, wait_until
 
@@ -90,3 +93,103 @@ def test_members_that_die_cost_their_own_part_and_a_resume_needs_fewer_slots(tmp
     assert [computed.count((one.round, one.collector)) for one in of_member] == [1, 1]
     assert not any(one.key for one in parts[1]), "of the lead nothing is sent to the master: it is computed again"
     assert {computed.count((one.round, one.collector)) for one in parts[1]} == {2}
+
+
+# -------------------------------------------------------------------- where a gang computes
+@pytest.fixture
+def four_cores(tmp_path_factory, monkeypatch):
+    """Have the workers of a cluster count four cores: there may be more virtual slots than this machine has."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "sitecustomize.py").write_text("import os\nos.sched_getaffinity = lambda pid: {0, 1, 2, 3}\n")
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
+
+
+def plans(run, task="a"):
+    return [plan for plan in run.journal().of(PlacementPlanned) if plan.task.rpartition("/")[2] == task]
+
+
+def kill(fleet, slot):
+    (process,) = titled(f"drlnb executor {slot}", fleet.pool.handle.pid)
+    process.kill()
+
+
+def whole(run, n_slots):
+    """Return the latest plan once a round is made, and the pool and the gang have all their slots."""
+    wait_until(lambda: run.tasks["a"].n_timesteps, "a first round")
+    wait_until(lambda: run.rows("pool")[-1]["slots"] == n_slots, "all slots")
+    return wait_until(lambda: len(run.tasks["a"].gang) == 2 and plans(run)[-1], "a whole gang")
+
+
+def replays(run):
+    assert {name: replay(stream).difference for name, stream in run.journal().streams.items()} == dict.fromkeys(
+        run.journal().streams
+    )
+
+
+@pytest.mark.cluster
+def test_a_gang_whose_member_is_killed_gets_another_slot_and_keeps_its_lead(four_cores, tmp_path):
+    """Two slots of the first node; one is killed: the second node's is taken, by another plan, and the round goes on.
+
+    Parameters are bit by bit those of one learner that nobody disturbed, and the journal replays.
+    """
+    long = TASK | {"total_timesteps": 150 * 4 * 16}
+    with drlnb.Fleet(slots=3, n_workers=2) as fleet:
+        run = fleet.train(
+            drlnb.Task("CartPole-v1", name="a", n_learners=2, eval_episodes=0, **long), out=tmp_path / "g"
+        )
+        before = whole(run, 3)
+        lead, member = before.slots
+        kill(fleet, member)
+        after = wait_until(lambda: plans(run)[-1] != before and plans(run)[-1], "another plan")
+        assert run.wait(timeout_s=60)["a"].state == "done"
+        fleet.train(drlnb.Task("CartPole-v1", name="a", eval_episodes=0, **long), out=tmp_path / "alone").wait(60)
+    assert (after.planner, after.gang_version, after.attempt) == ("ect", before.gang_version + 1, before.attempt)
+    assert after.slots[0] == lead
+    assert after.slots[1] not in {lead, member}
+    assert after.candidates
+    assert all(lead in each.slots and member not in each.slots for each in after.candidates)
+    assert run.tasks["a"].gang == plans(run)[-1].slots
+    lent = [lease for lease in run.journal().of(leasing.LeaseGranted) if lease.slots == after.slots]
+    assert lent, "its rounds are computed there"
+    assert not [said for said in run.journal().of(PlacementPostponed) if said.reason != "needs 2 slots, 1 alive"]
+    assert parameters(tmp_path / "g") == parameters(tmp_path / "alone")
+    check_laws(tmp_path / "g")
+    replays(run)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_a_gang_outlives_its_node_all_its_slots_and_another_planner(four_cores, tmp_path):
+    """The lead's node is killed; the planner is changed while the rest drains; then every executor is killed at once.
+
+    It waits, says so once, and goes on; parameters are bit by bit those of one learner that nobody disturbed.
+    """
+    long = TASK | {"total_timesteps": 300 * 4 * 16}
+    with drlnb.Fleet(slots=4, n_workers=2) as fleet:
+        run = fleet.train(
+            drlnb.Task("CartPole-v1", name="a", n_learners=2, eval_episodes=0, **long), out=tmp_path / "g"
+        )
+        before = whole(run, 4)
+        node = before.slots[0].partition("/")[0]
+        pids = dict(fleet.pool.link.client.run(lambda dask_worker: (str(dask_worker.name), os.getpid())).values())
+        (worker,) = (each for each in titled("drlnb worker", fleet.pool.handle.pid) if each.pid == pids[node])
+        worker.kill()
+        run.set("placement.planner", "healthiest", task="a")
+        after = wait_until(lambda: plans(run)[-1] != before and plans(run)[-1], "another plan", 30.0)
+        assert node not in {slot.partition("/")[0] for slot in after.slots}
+        assert after.gang_version > before.gang_version
+        run.pause()
+        whole(run, 4)
+        for process in titled("drlnb executor", fleet.pool.handle.pid):
+            process.kill()
+        wait_until(lambda: any("needs 2 slots, 0 alive" in text for text in run.notices), "that none is left")
+        run.resume()
+        assert run.wait(timeout_s=120)["a"].state == "done"
+        fleet.train(drlnb.Task("CartPole-v1", name="a", eval_episodes=0, **long), out=tmp_path / "alone").wait(60)
+    assert [said.reason for said in run.journal().of(PlacementPostponed) if not said.n_alive] == [
+        "needs 2 slots, 0 alive"
+    ]
+    assert plans(run)[-1].planner == "healthiest"
+    assert parameters(tmp_path / "g") == parameters(tmp_path / "alone")
+    check_laws(tmp_path / "g")
+    replays(run)

@@ -1,121 +1,41 @@
-"""How often each slot is expected to fail, by what was seen of it under work."""
+"""Rates that are believed of slots, by hand; how long one that failed is out of use."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from lease_indices import CheckedPool
-from pool_words import (
-    cancelled,
-    grant,
-    idled,
-    node_lost,
-    requested,
-    returned,
-    setting,
-    slot_added,
-    slot_failed,
-    tenant_lost,
-)
 
-from drlnb.planning.leasing.settings import LeasingSettings
-from drlnb.planning.placement.health import Seen, failure_rates
+from drlnb.planning.placement.health import hold_s, n_since, rates_hz
 
 DAY_S = 86_400.0
+#: 0.8 failures in 0.8 times 337 days: before anything was seen.
+K, BEFORE_S = 0.8, 0.8 * 337 * DAY_S
 
 
-def test_without_a_failure_nothing_is_expected_of_any_slot():
-    """Nor before anything was seen under work."""
-    assert failure_rates({"a": Seen("n0", 0, DAY_S), "b": Seen("n1", 0, 0.0)}) == {"a": 0.0, "b": 0.0}
-    assert failure_rates({"a": Seen("n0", 3, 0.0)}) == {"a": 0.0}
-    assert failure_rates({}) == {}
+def test_before_anything_was_seen_every_slot_fails_once_in_337_days():
+    """Wherever it is."""
+    assert rates_hz([0, 0, 0], [0.0] * 3, [0, 1, 1]) == pytest.approx([1 / (337 * DAY_S)] * 3)
 
 
-def test_rates_by_hand():
-    """One failure in 3 days of three slots: the prior is .8 failures in 2.4 days."""
-    seen = {"n0/a": Seen("n0", 1, DAY_S), "n0/b": Seen("n0", 0, DAY_S), "n1/a": Seen("n1", 0, DAY_S)}
-    rates = {slot: rate * DAY_S for slot, rate in failure_rates(seen).items()}
-    of_n0, of_n1 = 1.8 / (2.4 + 2.0), 0.8 / (2.4 + 1.0)
-    assert rates["n0/a"] == pytest.approx(0.7 * of_n0 + 0.3 * 1.8 / 3.4)
-    assert rates["n0/b"] == pytest.approx(0.7 * of_n0 + 0.3 * 0.8 / 3.4)
-    assert rates["n1/a"] == pytest.approx(0.7 * of_n1 + 0.3 * 0.8 / 3.4)
+def test_a_slot_is_believed_between_what_was_seen_of_it_of_its_node_and_of_all():
+    """Two slots of one node, seen for ten days each, of which one failed twice; one of another that never did."""
+    seen_s = [10 * DAY_S] * 3
+    mean = (K + 2) / (BEFORE_S + 30 * DAY_S)
+    node = (K + 2) / (K / mean + 20 * DAY_S)
+    other = K / (K / mean + 10 * DAY_S)
+    ill = (K + 2) / (K / mean + 10 * DAY_S)
+    expected = [0.7 * node + 0.3 * ill, 0.7 * node + 0.3 * other, other]
+    assert rates_hz([2, 0, 0], seen_s, [0, 0, 1]) == pytest.approx(expected)
 
 
-slots = st.builds(Seen, st.sampled_from(["n0", "n1"]), st.integers(0, 5), st.floats(1.0, 1e7))
+def test_a_slot_that_was_not_watched_is_not_healthier_for_it():
+    """The time in which nothing could have been seen counts for nothing: only seen seconds lower a rate."""
+    idle, busy = rates_hz([0, 0], [0.0, 30 * DAY_S], [0, 1])
+    assert idle > busy
 
 
-@given(st.lists(slots, min_size=2, max_size=6), st.floats(1.1, 10.0))
-def test_more_failures_are_worse_and_more_time_is_better(seen, more):
-    """Of two slots of a node, and of all of them if all had more time; everything in other units is the same."""
-    seen = {str(i): each for i, each in enumerate(seen)}
-    rates = failure_rates(seen)
-    for slot, each in seen.items():
-        for other, rate in ((seen[name], rates[name]) for name in seen):
-            if other.node == each.node and other.n_failures > each.n_failures and other.exposure_s <= each.exposure_s:
-                assert rate > rates[slot]
-    longer = failure_rates({slot: Seen(s.node, s.n_failures, s.exposure_s * more) for slot, s in seen.items()})
-    assert longer == pytest.approx({slot: rate / more for slot, rate in rates.items()})
+def test_failures_are_counted_from_a_time_on():
+    """The time itself counts."""
+    assert [n_since([1.0, 5.0, 9.0], t) for t in (0.0, 5.0, 9.5)] == [3, 2, 0]
 
 
-# -------------------------------------------------------------------- what a pool has seen
-@pytest.fixture
-def pool():
-    """Return a pool of two slots on a node."""
-    pool = CheckedPool(LeasingSettings(), 1)
-    for slot in ("n0/a", "n0/b"):
-        pool.handle(slot_added(slot))
-    return pool
-
-
-def seen(pool, slot="n0/a"):
-    return pool.state.known.seen[slot]
-
-
-def test_an_idle_slot_shows_nothing(pool):
-    """Seconds count while it is lent, in a lease that goes on, too; an expired one's drain does not."""
-    lease = grant(pool, requested("a", t=10.0, home=("n0/a",)))
-    pool.handle(slot_added("n9/a", t=13.0))
-    assert seen(pool) == Seen("n0", 0, 3.0)
-    pool.handle(returned(lease.fence, t=15.0, clean=False))
-    pool.handle(idled("n0/a", t=17.0))
-    pool.handle(cancelled("none", t=100.0))
-    assert seen(pool) == Seen("n0", 0, 5.0)
-    assert seen(pool, "n0/b") == Seen("n0", 0, 0.0)
-
-
-def test_the_death_of_its_executor_blames_a_slot(pool):
-    """Whoever held it, or nobody; said twice it is one."""
-    pool.handle(slot_failed("n0/a", t=1.0))
-    pool.handle(slot_failed("n0/a", t=2.0))
-    pool.handle(slot_added("n0/a", t=3.0, epoch=1))
-    grant(pool, requested("a", t=4.0, home=("n0/a",)))
-    pool.handle(slot_added("n0/a", t=5.0, epoch=2))  # it died, and a new one is there
-    assert seen(pool) == Seen("n0", 2, 1.0)
-    assert seen(pool, "n0/b").n_failures == 0
-
-
-def test_deaths_in_a_row_under_one_task_count_once(pool):
-    """It may be the task that kills them: another one's death counts."""
-    for k, task in enumerate("aaab", 1):
-        lease = grant(pool, requested(task, t=float(k), round=k, home=("n0/a",), allowed=("n0/a",)))
-        pool.handle(tenant_lost("n0/a", task, t=k + 0.5, fence=lease.fence))
-        if k == 3:
-            assert seen(pool).n_failures == 1
-    assert seen(pool).n_failures == 2
-
-
-def test_the_loss_of_a_node_blames_its_slots(pool):
-    """But for one whose executor had died before."""
-    pool.handle(slot_failed("n0/a", t=1.0))
-    pool.handle(node_lost("n0", t=2.0))
-    assert (seen(pool).n_failures, seen(pool, "n0/b").n_failures) == (1, 1)
-
-
-def test_who_returns_a_lease_or_drains_a_slot_blames_nobody(pool):
-    """A user's exception ends the work, not the executor: its lease is returned, with work in flight or not."""
-    for k, clean in enumerate((True, False), 1):
-        lease = grant(pool, requested("a", t=float(k), round=k, home=("n0/a",), allowed=("n0/a",)))
-        pool.handle(returned(lease.fence, t=k + 0.5, clean=clean))
-    pool.handle(idled("n0/a", t=3.0))
-    pool.handle(setting("slot.drain", "n0/a", t=4.0))
-    pool.handle(setting("slot.undrain", "n0/a", t=5.0))
-    assert seen(pool) == Seen("n0", 0, 1.0)
+def test_each_failure_doubles_a_hold_up_to_two_hours():
+    """30 s, 60 s, 120 s ... 7,200 s."""
+    assert [hold_s(30.0, n) for n in (1, 2, 3, 8, 9, 60)] == [30.0, 60.0, 120.0, 3840.0, 7200.0, 7200.0]

@@ -9,7 +9,7 @@ from drlnb.planning.placement import Placement
 from drlnb.planning.registry import Planners
 from drlnb.planning.warmup import WarmupSettings
 from drlnb.records.columns.leasing import RequestRefused, SlotAdded, SlotClosed, SlotFreed
-from drlnb.records.columns.placement import NodeAdded
+from drlnb.records.columns.placement import NodeAdded, PlacementPlanned
 from drlnb.records.common import LoopLagged, SettingChanged
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import FitWork, RlWork
@@ -283,6 +283,26 @@ def test_a_slot_is_drained_and_taken_back(tmp_path):
             assert cluster.broker.pool.n_slots == 1
             await cluster.broker.nodes.slot_up("0", "0/cpu1", "cpu", "virtual", 2)
             assert cluster.broker.pool.n_slots == 2
+
+    asyncio.run(go())
+
+
+def test_what_may_serve_gangs_is_the_pools_to_say(tmp_path):
+    """A wrong word changes nothing, in one line; a right one is in the journal and counts from the next plan on."""
+
+    async def go():
+        async with Cluster(tmp_path) as cluster:
+            wrong = "placement.allowed: allowed must be one of any, nodes, gang, got 'all'"
+            assert await cluster.pool("placement.allowed", "all") == wrong
+            assert await cluster.pool("placement.locality_frac", 2.0) != ""
+            assert await cluster.pool("placement.allowed", "gang") == ""
+            assert [(each.key, each.value, each.counts) for each in cluster.of(SettingChanged)] == [
+                ("placement.allowed", "gang", "from the next placement on")
+            ]
+            cluster.broker.host.feed(NodeAdded, node="0", host="h", n_collector_slots=2)
+            await cluster.broker.place("r/x", 1, "0", 1, n_learners=1)
+            plan = cluster.of(PlacementPlanned)[-1]
+            assert (plan.slots, plan.allowed) == (("0/cpu0",), ("0/cpu0",))
 
     asyncio.run(go())
 

@@ -5,7 +5,7 @@ import pytest
 from drlnb.planning.placement import Cluster, Pick
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.errors import ConfigError
-from drlnb.sim.placement import Conditions, FaultPath, TraceJob, play, simulate
+from drlnb.sim.placement import Conditions, FaultModel, FaultPath, TraceJob, play, simulate
 
 #: Slots 0 and 1 on a node, 2 and 3 on another.
 FOUR = Cluster.uniform(n_nodes=2, slots_per_node=2)
@@ -62,27 +62,27 @@ def test_a_gang_dies_with_a_member_and_begins_again_elsewhere():
 
 
 def test_work_is_kept_up_to_the_last_checkpoint():
-    """A slowdown of 1.5 and checkpoints of 1 s every 20 s of work: in 70 s two intervals of 31 s, 40 s of work."""
+    """A slowdown of 1.5 and checkpoints of 1 s every 20 s of work: in 61 s one interval of 31 s, not two of 30 s."""
     given = Given(Pick("a", (0, 2)), Pick("a", (0, 2)))
     terms = {"checkpoint_s": 20.0, "checkpoint_cost_s": 1.0, "restart_s": 10.0, "locality_frac": 0.5}
-    outcome = simulate(FOUR, [job("a", 2, 100.0)], given, path(s0=[(70.0, 70.0)]), **terms)
+    outcome = simulate(FOUR, [job("a", 2, 100.0)], given, path(s0=[(61.0, 61.0)]), **terms)
     first, second = outcome.attempts
-    assert (first.ended_s, first.kept_s, first.finished) == (70.0, 40.0, False)
-    assert second.ended_s == 70.0 + 10.0 + 60.0 * 1.5 + 2.0
-    assert (second.kept_s, second.finished) == (60.0, True)
-    assert outcome.lost_gpu_s == 2 * (70.0 - 40.0)
-    assert (given.views[1].window[0].work_s, given.views[1].window[0].started) == (60.0, True)
+    assert (first.ended_s, first.kept_s, first.finished) == (61.0, 20.0, False)
+    assert second.ended_s == 61.0 + 10.0 + 80.0 * 1.5 + 3.0
+    assert (second.kept_s, second.finished) == (80.0, True)
+    assert outcome.lost_gpu_s == 2 * (61.0 - 20.0)
+    assert (given.views[1].window[0].work_s, given.views[1].window[0].started) == (80.0, True)
 
 
 def test_a_failure_before_work_goes_on_keeps_nothing():
-    """Within the restart of the second attempt nothing new is kept, and what was kept stays."""
-    two = path(s0=[(25.0, 25.0), (30.0, 30.0)])
+    """The second attempt works 15 s of its 25 s: no interval of 20 s; what was kept before stays."""
+    two = path(s0=[(25.0, 25.0), (50.0, 50.0)])
     outcome = simulate(
         FOUR, [job("a", 1, 40.0)], "first", two, checkpoint_s=20.0, checkpoint_cost_s=0.0, restart_s=10.0
     )
     assert [each.kept_s for each in outcome.attempts] == [20.0, 0.0, 20.0]
-    assert outcome.makespan_s == 30.0 + 10.0 + 20.0
-    assert outcome.lost_gpu_s == 5.0 + 5.0
+    assert outcome.makespan_s == 50.0 + 10.0 + 20.0
+    assert outcome.lost_gpu_s == 5.0 + 25.0
 
 
 def test_a_job_has_a_second_of_work_left_while_it_is_not_over():
@@ -268,6 +268,16 @@ def test_jobs_that_can_never_start_are_refused():
         simulate(FOUR, [], "first", path())
     with pytest.raises(ConfigError, match="path must be of the cluster's 4 slots, it is of 2"):
         simulate(FOUR, [job("a", 1, 1.0)], "first", path(Cluster((0, 0))))
+
+
+def test_a_gang_that_would_never_end_is_told():
+    """Four slots that fail each 10 s never make 1,000 s without checkpoints; with some they do."""
+    model = FaultModel(mtbf_days=0.001, spread=0.0, node_spread=0.0, mttr_s=1.0)
+    never = model.path(model.rates(FOUR))
+    with pytest.raises(ConfigError, match=r"job a was broken \d+ times .* 4 slots .* checkpoint_s=None"):
+        simulate(FOUR, [job("a", 4, 1000.0)], "first", never, **PLAIN)
+    saved = {"checkpoint_s": 10.0, "checkpoint_cost_s": 0.0, "restart_s": 0.0}
+    assert simulate(FOUR, [job("a", 4, 1000.0)], "first", model.path(model.rates(FOUR)), **saved).n_restarts > 10
 
 
 def test_conditions_are_checked_by_name():

@@ -1,0 +1,1 @@
+"""Place jobs, gangs of functions that are placed without a training around them."""

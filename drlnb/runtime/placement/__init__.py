@@ -1,0 +1,1 @@
+"""Run gangs of functions on the workers of any Dask cluster."""

@@ -1,0 +1,104 @@
+"""Make a Dask worker a slot: the plugin that says that it is up, and which of its members are to stop."""
+
+import contextlib
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from distributed.comm import get_address_host
+from distributed.diagnostics.plugin import WorkerPlugin
+
+if TYPE_CHECKING:
+    from distributed import Worker
+
+__all__ = ["SlotAgent", "end_worker", "resource", "stop_gang"]
+
+#: Seconds that a worker which is to end has for its answer.
+_ANSWER_S = 0.01
+
+
+def resource(slot: str) -> str:
+    """Return the name of the abstract resource that a slot's worker alone has."""
+    return f"drlnb-slot-{slot}"
+
+
+class SlotAgent(WorkerPlugin):  # type: ignore[misc]
+    """Speaks for one worker.
+
+    Parameters
+    ----------
+    topic
+        Topic of Dask's events that hears it.
+    owner
+        Who places, in words.
+    """
+
+    def __init__(self, topic: str, owner: str) -> None:
+        self._topic, self.owner = topic, owner
+        #: Names this process: a worker that is restarted has another one.
+        self.life = uuid.uuid4().hex
+        self.slot = ""
+        self.gangs = set[str]()
+        self._stops = set[str]()
+
+    async def setup(self, worker: "Worker") -> None:
+        """Offer the worker as a slot; called by the worker.
+
+        Raises
+        ------
+        RuntimeError
+            If another placement computes here.
+        """
+        self._worker = worker
+        for other in worker.plugins.values():
+            if isinstance(other, SlotAgent) and other.gangs:
+                raise RuntimeError(f"{other.owner} computes there: wait for it, or stop it")
+            if isinstance(other, SlotAgent):
+                other.say("slot_taken", slot=other.slot, by=self.owner)
+        # A nanny's address stays when its worker begins anew; a name that was not given is the worker's address.
+        self.slot = str(worker.name if worker.name != worker.address else worker.nanny or worker.address)
+        await worker.set_resources(**{resource(self.slot): 1})
+        self.say(
+            "slot_up",
+            slot=self.slot,
+            node=get_address_host(worker.address),
+            address=worker.address,
+            life=self.life,
+            nanny=bool(worker.nanny),
+        )
+
+    def say(self, op: str, **fields: object) -> None:
+        """Send something to whoever places; from any thread."""
+        self._worker.log_event(self._topic, {"op": op, "fields": fields})
+
+    @contextlib.contextmanager
+    def running(self, gang: str, rank: int) -> Iterator[None]:
+        """Say that a member runs, and know of it until it does no more."""
+        self.gangs.add(gang)
+        self.say("member_started", gang=gang, rank=rank)
+        try:
+            yield
+        finally:
+            self.gangs.discard(gang)
+
+    def stop(self, gang: str) -> None:
+        """Have the members of a gang stop, those that begin later, too."""
+        self._stops.add(gang)
+
+    def stops(self, gang: str) -> bool:
+        """Return whether the members of a gang are to stop."""
+        return gang in self._stops
+
+
+def stop_gang(plugin: str, gang: str, dask_worker: "Worker") -> None:
+    """Have a worker's members of a gang stop."""
+    if agent := dask_worker.plugins.get(plugin):
+        agent.stop(gang)
+
+
+def end_worker(plugin: str, life: str, dask_worker: "Worker") -> None:
+    """Kill the process of a worker, if it is the one that is meant and its nanny starts another one."""
+    if getattr(dask_worker.plugins.get(plugin), "life", "") == life and dask_worker.nanny:
+        dask_worker.loop.call_later(_ANSWER_S, os.kill, os.getpid(), signal.SIGKILL)

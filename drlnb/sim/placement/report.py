@@ -1,0 +1,123 @@
+"""Run ``drlnb simulate placement``: planners of gangs side by side on the same jobs of a trace and the same faults."""
+
+import argparse
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from drlnb.planning.placement import GANGS, Cluster
+from drlnb.planning.registry import PlannerFailed
+from drlnb.records.base import shared
+from drlnb.records.errors import ConfigError
+from drlnb.sim.placement.attempts import Conditions
+from drlnb.sim.placement.compare import NULL, Played, Ratio, Windows, ratio_of, side_by_side
+from drlnb.sim.placement.faults import FaultModel
+from drlnb.sim.placement.traces import Window, load_trace
+from drlnb.sim.report import figure_row, print_report, table_lines
+
+__all__ = ["main"]
+
+#: What others are compared with, and what knows nothing of failures.
+_BASE, _BLIND = "healthiest", "random"
+_FIGURES = ("bound_s", "jct_s", "lost_gpu_s", "utilisation", "ettr", "n_restarts")
+#: Column of the table -> how a row's figures are written there.
+_COLUMNS = {
+    "makespan h": "{value:.1f}",
+    f"v {_BASE}": "{shown}",
+    "bound h": "{bound_s:.1f}",
+    "JCT h": "{jct_s:.1f}",
+    "lost GPU-h": "{lost_gpu_s:.1f}",
+    "utilisation": "{utilisation:.1%}",
+    "restarts": "{n_restarts:.1f}",
+}
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run ``drlnb simulate placement``, print what came out and return 0; ConfigError if an option is wrong.
+
+    The arguments are ``trace`` (None: the sample), ``planner`` (names; empty: all), ``n_nodes``, ``slots_per_node``,
+    fields of :class:`Windows`, :class:`Conditions` and :class:`FaultModel`, and ``json``.
+    """
+    given = {kind: shared(arguments, kind) for kind in (Windows, Conditions, FaultModel)}
+    if problems := [text for kind, values in given.items() for text in kind.problems(values)]:
+        raise ConfigError(problems)
+    trace, windows = load_trace(arguments.trace), Windows(**given[Windows])
+    names = arguments.planner or GANGS.names
+    ways = {name: (name, given[Conditions]) for name in dict.fromkeys([*names, _BASE, _BLIND])}
+    cluster = Cluster.uniform(arguments.n_nodes, arguments.slots_per_node)
+    try:
+        played = side_by_side(trace, cluster, FaultModel(**given[FaultModel]), windows, ways)
+    except (ValueError, PlannerFailed) as error:
+        raise error if isinstance(error, ConfigError) else ConfigError(f"--planner: {error}") from None
+    rows = [_row(played, name) for name in dict.fromkeys(names)]
+    worth = ratio_of(played, _BLIND, _BASE)
+    facts = {"trace": trace.name, "sha256": trace.sha256, "n_dropped": trace.n_dropped}
+    settings = {name: value for values in given.values() for name, value in values.items()}
+    print_report(
+        [*_title(windows, windows.cut(trace), arguments), *table_lines(_table(rows)), _verdict(worth)],
+        "simulate-placement",
+        rows,
+        json_to=arguments.json,
+        **{**settings, **facts},
+        awareness={"ratio": worth.mean, "spread": _spread(worth)},
+        null=_is_null(worth),
+        baseline=_BASE,
+    )
+    return 0
+
+
+def _title(windows: Windows, cut: Sequence[Window], how: argparse.Namespace) -> tuple[str, str]:
+    """Return which jobs were played, and on what."""
+    family = cut[0].family if cut[0].family == windows.family else f"all, for want of {windows.family}"
+    checkpoints = "no checkpoints" if how.checkpoint_s is None else f"checkpoints each {how.checkpoint_s:g} s"
+    return (
+        f"{len(cut)} windows of {windows.n_jobs} jobs, family {family}; {sum(each.n_cut_s for each in cut)} jobs cut "
+        f"to {windows.cap_s:g} s and {sum(each.n_cut_slots for each in cut)} to {windows.max_gpus} slots",
+        f"{how.n_nodes} x {how.slots_per_node} slots, {how.mtbf_days:g} days between failures of each, {checkpoints}, "
+        f"locality {how.locality_frac:g}, lemons {how.lemons:g}, {how.order}, {how.backfill} (simulated)",
+    )
+
+
+def _row(played: Played, name: str) -> dict[str, Any]:
+    """Return what came out under one planner: means over all runs, and the mean of the runs' ratios."""
+
+    def mean(figure: str, way: str = name) -> float:
+        return fmean(getattr(outcome, figure) for window in played for outcome in window[way])
+
+    ratio = ratio_of(played, name, _BASE)
+    row = figure_row(
+        name,
+        "mean makespan, s; ratio: geometric mean over runs, 95 % interval over windows",
+        mean("makespan_s"),
+        _BASE,
+        mean("makespan_s", _BASE),
+        _spread(ratio),
+        **{figure: mean(figure) for figure in _FIGURES},
+    )
+    return row | {"ratio": ratio.mean}
+
+
+def _spread(ratio: Ratio) -> dict[str, Any] | None:
+    """Return the interval as rows have it; None of one window."""
+    return {"kind": "95 %", "low": ratio.low, "high": ratio.high, "n": ratio.n} if ratio.n > 1 else None
+
+
+def _table(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """Return the rows as they are printed."""
+    hours = [row | {name: value / 3600 for name, value in row.items() if name.endswith("_s")} for row in rows]
+    for row in hours:
+        low_high = " ({low:.3f}..{high:.3f})".format(**row["spread"]) if row["spread"] else ""
+        row |= {"shown": f"{row['ratio']:.3f}{low_high}", "value": row["value"] / 3600}
+    return [{"planner": row["id"]} | {name: form.format(**row) for name, form in _COLUMNS.items()} for row in hours]
+
+
+def _is_null(worth: Ratio) -> bool:
+    """Return whether it makes no difference which slots fail; one window alone does not tell."""
+    return worth.n > 1 and NULL[0] <= worth.mean <= NULL[1]
+
+
+def _verdict(worth: Ratio) -> str:
+    """Return what knowing the slots' health is worth, in a sentence."""
+    interval = f" ({worth.low - 1:.1%} .. {worth.high - 1:.1%})" if worth.n > 1 else " in this window"
+    null = "null regime: " if _is_null(worth) else ""
+    return f"{null}at these settings failure awareness is worth {worth.mean - 1:.1%}{interval}: {_BLIND} v {_BASE}"
