@@ -102,12 +102,10 @@ def healthiest_packed(view: ClusterView, job: JobView, among: Collection[int] | 
         Nodes that may be used; None: all of them.
     """
 
-    def rate(slots: list[int]) -> float:
-        return sum(view.rate_hz[slot] for slot in sorted(slots))
+    def best(free: _ByNode, n: int) -> int:
+        return min(free, key=lambda node: (_rate(view, free[node][:n]), node))
 
-    return _by_nodes(
-        view, job, lambda free, n: min(free, key=lambda node: (rate(free[node][:n]), node)), by_health=True, among=among
-    )
+    return _by_nodes(view, job, best, by_health=True, among=among)
 
 
 def interference_aware(view: ClusterView, job: JobView) -> list[int]:
@@ -137,7 +135,8 @@ def _by_nodes(
 ) -> list[int]:
     """Return slots node by node: where one holds what is missing the best such one, else all of the emptiest node.
 
-    Nodes of slots that the job holds come before others.
+    Of several that are as empty it is the healthiest: else gangs of more than a node fill the first ones, lemons and
+    all.  Nodes of slots that the job holds come before others.
     """
     node_of, free = view.cluster.node_of, _ByNode()
     slots: Iterable[int] = view.free()
@@ -145,12 +144,21 @@ def _by_nodes(
         if among is None or node_of[slot] in among:
             free.setdefault(node_of[slot], []).append(slot)
     used, chosen = {node_of[slot] for slot in job.kept}, list[int]()
+
+    def emptiest(node: int) -> tuple[int, float, int]:
+        return -len(free[node]), _rate(view, free[node]) if by_health else 0.0, node
+
     while (n := job.n_slots - len(job.kept) - len(chosen)) > 0:
         near = {node: slots for node, slots in free.items() if node in used} or free
         holding = {node: slots for node, slots in near.items() if len(slots) >= n}
-        node = best(holding, n) if holding else min(near, key=lambda node: (-len(near[node]), node))
+        node = best(holding, n) if holding else min(near, key=emptiest)
         chosen += free.pop(node)[:n]
     return sorted(chosen)
+
+
+def _rate(view: ClusterView, slots: Iterable[int]) -> float:
+    """Return the failures per second of some slots, summed in their order: another one gives other last bits."""
+    return sum(view.rate_hz[slot] for slot in sorted(slots))
 
 
 def hash_of(*parts: object) -> int:

@@ -1,7 +1,6 @@
 """Run ``drlnb simulate placement``: planners of gangs side by side on the same jobs of a trace and the same faults."""
 
 import argparse
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -12,7 +11,7 @@ from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions
 from drlnb.sim.placement.compare import NULL, Played, Ratio, Windows, ratio_of, side_by_side
 from drlnb.sim.placement.faults import FaultModel
-from drlnb.sim.placement.traces import Window, load_trace
+from drlnb.sim.placement.traces import Trace, load_trace
 from drlnb.sim.report import figure_row, print_report, table_lines
 
 __all__ = ["main"]
@@ -54,7 +53,7 @@ def main(arguments: argparse.Namespace) -> int:
     facts = {"trace": trace.name, "sha256": trace.sha256, "n_dropped": trace.n_dropped}
     settings = {name: value for values in given.values() for name, value in values.items()}
     print_report(
-        [*_title(windows, windows.cut(trace), arguments), *table_lines(_table(rows)), _verdict(worth)],
+        [*_title(trace, windows, arguments), *table_lines(_table(rows)), _verdict(worth)],
         "simulate-placement",
         rows,
         json_to=arguments.json,
@@ -66,13 +65,15 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _title(windows: Windows, cut: Sequence[Window], how: argparse.Namespace) -> tuple[str, str]:
+def _title(trace: Trace, windows: Windows, how: argparse.Namespace) -> tuple[str, str]:
     """Return which jobs were played, and on what."""
+    cut = windows.cut(trace)
     family = cut[0].family if cut[0].family == windows.family else f"all, for want of {windows.family}"
     checkpoints = "no checkpoints" if how.checkpoint_s is None else f"checkpoints each {how.checkpoint_s:g} s"
     return (
-        f"{len(cut)} windows of {windows.n_jobs} jobs, family {family}; {sum(each.n_cut_s for each in cut)} jobs cut "
-        f"to {windows.cap_s:g} s and {sum(each.n_cut_slots for each in cut)} to {windows.max_gpus} slots",
+        f"{trace.name}: {len(cut)} windows of {windows.n_jobs} jobs, family {family}; "
+        f"{sum(each.n_cut_s for each in cut)} jobs cut to {windows.cap_s:g} s and "
+        f"{sum(each.n_cut_slots for each in cut)} to {windows.max_gpus} slots",
         f"{how.n_nodes} x {how.slots_per_node} slots, {how.mtbf_days:g} days between failures of each, {checkpoints}, "
         f"locality {how.locality_frac:g}, lemons {how.lemons:g}, {how.order}, {how.backfill} (simulated)",
     )
@@ -112,8 +113,8 @@ def _table(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def _is_null(worth: Ratio) -> bool:
-    """Return whether it makes no difference which slots fail; one window alone does not tell."""
-    return worth.n > 1 and NULL[0] <= worth.mean <= NULL[1]
+    """Return whether it makes no difference which slots fail, as far as windows tell: within 2 % for certain."""
+    return NULL[0] <= worth.mean <= NULL[1] and worth.low >= 0.98 and worth.high <= 1.02
 
 
 def _verdict(worth: Ratio) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drlnb.records.errors import ConfigError, nearest
+from drlnb.records.settings import quoted
 
 __all__ = ["FAMILIES", "Trace", "TraceJob", "Window", "load_trace"]
 
@@ -189,14 +190,14 @@ def _reader(header: Sequence[str], file: str) -> Callable[[Sequence[str]], Trace
     columns = ("job_id", "submit_time_s", "n_gpus", "duration_s")
     if missing := [name for name in columns if name not in header]:
         raise ConfigError(
-            f"{file} has no column {', '.join(missing)}; its header is {','.join(header)!r}, "
+            f"{file} has no column {', '.join(missing)}; its header is {quoted(','.join(header))}, "
             f"and a trace has {','.join(columns)}[,tenant]"
         )
     places = [header.index(name) for name in columns]
-    tenant = next((header.index(name) for name in ("tenant", "vc") if name in header), len(header))
+    tenant = next((header.index(name) for name in ("tenant", "vc") if name in header), -1)
 
     def read(row: Sequence[str]) -> TraceJob:
-        cells = (*row, *[""] * (len(header) + 1 - len(row)))
+        cells = (*row, *[""] * (len(header) - len(row)), "")
         job, submitted, n_slots, work = (cells[place].strip() for place in places)
         if not job:
             raise ValueError("job_id is empty")
@@ -217,7 +218,7 @@ def _number(column: str, text: str, words: str, least: float, *, whole: bool = F
     except ValueError:
         value = math.nan
     if not least <= value < math.inf or (whole and value % 1):
-        raise ValueError(f"{column} must be {words}, got {text!r}")
+        raise ValueError(f"{column} must be {words}, got {quoted(text)}")
     return value
 
 
@@ -233,6 +234,6 @@ def _jobs(rows: Iterator[list[str]], read: Callable[[Sequence[str]], TraceJob]) 
             problems.append(f"row {line}: {error}")
             continue
         if (known := lines.setdefault(job.job, line)) != line:
-            problems.append(f"row {line}: job_id {job.job!r} stands in row {known} already")
+            problems.append(f"row {line}: job_id {quoted(job.job)} stands in row {known} already")
         jobs.append(job)
     return jobs, problems

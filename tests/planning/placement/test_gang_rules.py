@@ -54,6 +54,15 @@ def test_by_hand(rule, n_slots, busy, expected):
     assert slots(rule, seen(job(n_slots), busy=busy)) == expected
 
 
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [("best_fit", (0, 1, 2, 3, 4, 5)), ("healthiest_packed", (0, 1, 4, 5, 6, 7)), ("ect", (0, 1, 4, 5, 6, 7))],
+)
+def test_of_two_empty_nodes_the_healthier_one_is_filled(rule, expected):
+    """A gang of six fills one of two nodes of four: 1 + 2 + 2 + 9 against 0.5 + 0.5 + 8 + 8; who is blind the first."""
+    assert slots(rule, seen(job(6), rates=(*RATES[4:], *RATES[:4]))) == expected
+
+
 def test_quiet_nodes_before_healthy_ones():
     """A gang on more than one node talks on its nodes: the others are taken while they hold the gang."""
     assert slots("interference_aware", seen(job(2), n_wide=(0, 1))) == (0, 1)

@@ -56,6 +56,7 @@ def test_tenant_is_read_before_vc(written):
     """Either column names the tenant."""
     assert load_trace(written(f"vc,{HEAD},tenant\nv,a,1,2,3,t\n")).jobs[0].tenant == "t"
     assert load_trace(written(f"vc,{HEAD}\nv,a,1,2,3\n")).jobs[0].tenant == "v"
+    assert load_trace(written(f"{HEAD}\na,1,2,3,more\n")).jobs[0].tenant == ""
 
 
 # ------------------------------------------------------------------ what is refused
@@ -66,6 +67,7 @@ def test_all_missing_columns_are_listed(written):
     assert "'id;submit;gpus'" in text
     assert "no column submit_time_s;" in refusal(written("job_id,n_gpus,duration_s\n1,2,3\n"))
     assert "no column job_id" in refusal(written(""))
+    assert len(refusal(written("x" * 100_000))) < 600
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from drlnb.cli.main import main
 from drlnb.planning.placement import Cluster
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement import FaultModel, Trace, TraceJob
-from drlnb.sim.placement.compare import Windows, ratio_of, side_by_side
+from drlnb.sim.placement.compare import Ratio, Windows, ratio_of, side_by_side
+from drlnb.sim.placement.report import _is_null
 
 WORDS = ["simulate", "placement", "--planner", "ect", "first", "--windows", "3", "--paths", "1", "--jobs", "20"]
 AWARE = ["--mtbf-days", "2", "--checkpoint", "none", "--locality", "0.05"]
@@ -22,7 +23,7 @@ def test_a_table(capsys):
     out, err = capsys.readouterr()
     assert err == ""
     jobs, slots, columns, ect, first, verdict = out.splitlines()
-    assert jobs.startswith("3 windows of 20 jobs, family gang; ")
+    assert jobs.startswith("philly_sample.csv: 3 windows of 20 jobs, family gang; ")
     assert slots == (
         "8 x 8 slots, 2 days between failures of each, no checkpoints, locality 0.05, lemons 0.05, largest, greedy "
         "(simulated)"
@@ -81,7 +82,9 @@ def test_a_trace_of_ones_own(tmp_path, capsys):
     (tmp_path / "own.csv").write_text("\n".join(["job_id,submit_time_s,n_gpus,duration_s", *rows]))
     assert main([*WORDS, "--trace", str(tmp_path / "own.csv"), "--max-gpus", "2", "--nodes", "1", "--slots", "2"]) == 0
     head = capsys.readouterr().out.splitlines()[0]
-    assert head == ("1 windows of 20 jobs, family all, for want of gang; 1 jobs cut to 86400 s and 10 to 2 slots")
+    assert head == (
+        "own.csv: 1 windows of 20 jobs, family all, for want of gang; 1 jobs cut to 86400 s and 10 to 2 slots"
+    )
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,14 @@ def test_what_is_wrong_is_told_in_a_line(capsys, words, said):
     assert out == ""
     assert said in err
     assert err.count("\n") == 1
+
+
+def test_what_few_windows_leave_open_is_no_null_regime():
+    """A mean of no difference is none while the interval reaches beyond 2 %."""
+    assert _is_null(Ratio(1.001, 0.99, 1.015, 9))
+    assert not _is_null(Ratio(1.001, 0.95, 1.05, 3))
+    assert not _is_null(Ratio(1.006, 1.0, 1.01, 9))
+    assert not _is_null(Ratio(1.0, math.nan, math.nan, 1))
 
 
 # ------------------------------------------------------------------ windows and intervals
