@@ -5,7 +5,7 @@ import pytest
 from drlnb.records.columns import leasing
 from drlnb.records.columns import placement as words
 from drlnb.records.common import SettingChanged
-from drlnb.views.folds.entries import entries_of
+from drlnb.views.folds.entries import decoded, entries_of
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.views.placement import measured
 from tests.views.placement import steps
@@ -131,3 +131,15 @@ def test_in_pieces_is_the_same_as_at_once():
         grown.feed([entry])
     for draw in (measured.board, measured.gantt, measured.plans, measured.why):
         assert draw(grown).digest() == draw(fold_of(of)).digest()
+
+
+def test_rows_that_came_over_a_wire_are_the_records_that_were_sent():
+    """A wire makes tuples of lists: what is within them is decoded all the same."""
+
+    def wired(value):
+        if isinstance(value, list):
+            return tuple(map(wired, value))
+        return {key: wired(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    rows = [{"s": "broker-e1", **record.to_row()} for record in STORY]
+    assert [record for _, record in decoded(map(wired, rows))] == list(STORY)
