@@ -1,9 +1,8 @@
 """Compare planners of gangs on the same jobs and faults, and say what failure awareness is worth."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from statistics import fmean
 
@@ -14,61 +13,64 @@ from drlnb.planning.placement.closed_form import n_checkpoints
 from drlnb.planning.placement.order import ORDERS
 from drlnb.planning.registry import Planner
 from drlnb.records.errors import ConfigError
-from drlnb.sim.placement import Conditions, FaultModel, FaultPath, Outcome, Trace, Window, load_trace, simulate
-from drlnb.sim.placement.traces import FAMILIES
+from drlnb.sim.placement.attempts import Conditions, Outcome
+from drlnb.sim.placement.compare import Played, Windows, ratio_of, side_by_side
+from drlnb.sim.placement.faults import FaultModel, FaultPath
+from drlnb.sim.placement.play import simulate
+from drlnb.sim.placement.traces import FAMILIES, TraceJob, load_trace
 from drlnb.views.drawing import words
 from drlnb.views.placement.compared import Came, Cell, Health, Interval, Scored
 from drlnb.views.placement.gangs import Gang, Placed
 
-__all__ = [
-    "CHECKPOINTS",
-    "FAMILIES",
-    "ORDERS",
-    "PLANNERS",
-    "Case",
-    "Compared",
-    "Conditions",
-    "FaultModel",
-    "case_of",
-]
+__all__ = ["CHECKPOINTS", "FAMILIES", "ORDERS", "PLANNERS", "Case", "Conditions", "FaultModel", "Windows"]
 
+_BLIND, _BASE = "random", "healthiest"
 #: Planners that are compared, the one that knows nothing first.
-PLANNERS = ("random", *(name for name in GANGS.names if name != "random"))
+PLANNERS = (_BLIND, *(name for name in GANGS.names if name != _BLIND))
 #: Name of an interval between checkpoints -> seconds of work.
 CHECKPOINTS: Mapping[str, float | None] = {"none": None, "4 h": 4 * 3600.0, "1 h": 3600.0}
 #: Days between failures of a slot in the map of regimes; the last one was published.
 _DAYS = (7.0, 20.0, 60.0, 337.0)
-#: Least and most disjoint windows that are played; paths of faults of each, and in the map of regimes.
-_FEWEST, _MOST, _PATHS, _IN_MAP = 2, 24, 3, 2
-#: Random placements whose best one is known only afterwards; means over so many samples of windows.
-_HINDSIGHT, _SAMPLES = 8, 2000
+#: Random placements whose best one is known only afterwards.
+_HINDSIGHT = 8
 #: Strength of the prior of a slot's rate: that of a coefficient of variation of 1.12, as Titan's cards had.
 _PRIOR = 0.8
 #: Jobs that a user places.
 _BY_HAND = 4
 _DAY_S = 86_400.0
 
+load = lru_cache(maxsize=2)(load_trace)
 
-@dataclass(frozen=True, kw_only=True)  # no slots: its paths are kept
+
+@dataclass(frozen=True, kw_only=True)  # no slots: its jobs and faults are kept
 class Case:
-    """Jobs on a cluster whose slots fail."""
+    """Jobs of a trace on 8 nodes of 8 slots that fail.
 
-    windows: tuple[Window, ...]
-    model: FaultModel
-    conditions: Conditions
-    cluster: Cluster
-    seed: int = 0
+    Raises
+    ------
+    ConfigError
+        Where its jobs are asked for, if the trace cannot be read or has no such window.
+    """
+
+    #: A CSV file; None: the sample that is part of the package.
+    trace: str | None = None
+    windows: Windows = field(default_factory=Windows)
+    model: FaultModel = field(default_factory=FaultModel)
+    conditions: Conditions = field(default_factory=Conditions)
+    #: Number of the window that is drawn, and placed by hand.
+    number: int = 0
+    cluster: Cluster = field(default_factory=lambda: Cluster.uniform(8, 8))
 
     @cached_property
-    def paths(self) -> list[list[FaultPath]]:
-        """Paths of faults, some for each window; nobody who plays them changes them."""
-        return [
-            [
-                self.model.path(self.model.rates(self.cluster, seed=seed), seed=seed)
-                for seed in range(first, first + _PATHS)
-            ]
-            for first in range(self.seed, self.seed + _PATHS * len(self.windows), _PATHS)
-        ]
+    def jobs(self) -> tuple[TraceJob, ...]:
+        """Jobs of the window that is drawn."""
+        windows = self.windows
+        return load(self.trace).window(self.number * windows.n_jobs, windows.n_jobs, windows.family).jobs
+
+    @cached_property
+    def path(self) -> FaultPath:
+        """Faults of the window that is drawn; whoever plays them changes nothing."""
+        return self.model.path(self.model.rates(self.cluster, seed=self.number), seed=self.number)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -76,28 +78,26 @@ class Case:
         nodes = self.cluster.node_of
         return tuple(f"n{node}/{nodes[:slot].count(node)}" for slot, node in enumerate(nodes))
 
-    def play(self, planner: str | Planner[ClusterView, Pick | None], window: int = 0, path: int = 0) -> Outcome:
-        """Play a window on a path of its faults."""
-        how = {name: getattr(self.conditions, name) for name in Conditions.declared()}
-        return simulate(self.cluster, self.windows[window], planner, self.paths[window][path], **how)
+    def play(self, planner: str | Planner[ClusterView, Pick | None], n_jobs: int | None = None) -> Outcome:
+        """Play the window that is drawn, or its first jobs."""
+        return simulate(self.cluster, self.jobs[:n_jobs], planner, self.path, **asdict(self.conditions))
 
     def placed(self, planner: str | Planner[ClusterView, Pick | None]) -> Placed:
-        """Return what became of the first window's gangs."""
-        outcome, path = self.play(planner), self.paths[0][0]
+        """Return what became of the window's gangs."""
+        outcome = self.play(planner)
+        end_s = outcome.makespan_s
         return Placed(
             slots=self.slots,
             nodes=tuple(f"n{node}" for node in self.cluster.node_of),
             gangs=list(self._gangs(outcome)),
-            away=[
-                (i, *span, "failed") for i, _ in enumerate(self.slots) for span in _outages(path, i, outcome.makespan_s)
-            ],
-            end_s=outcome.makespan_s,
-            rate_hz=path.rate_hz,
+            away=[(i, *span, "failed") for i in range(len(self.slots)) for span in _outages(self.path, i, end_s)],
+            end_s=end_s,
+            rate_hz=self.path.rate_hz,
         )
 
     def _gangs(self, outcome: Outcome) -> Iterator[Gang]:
         """Yield the attempts of all jobs, with their checkpoints and what was lost."""
-        terms, left_s = self.conditions.terms, {job.job: job.work_s for job in self.windows[0]}
+        terms, left_s = self.conditions.terms, {job.job: job.work_s for job in self.jobs}
         starts = defaultdict[str, int](int)
         for each in outcome.attempts:
             job, nodes = each.job, len({self.cluster.node_of[slot] for slot in each.slots})
@@ -120,53 +120,50 @@ class Case:
                 fate="done" if each.finished else "failed",
             )
 
-    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> "Compared":
-        """Play all windows under each planner, and the best of some random placements on the same faults."""
-        names = dict.fromkeys((*planners, against, "random", "healthiest"))
-        played = {name: self._all(name, _PATHS) for name in names}
-        hindsight = f"best of {_HINDSIGHT} random"
-        played[hindsight] = [
-            [
-                min((self.play(f"random:seed={seed}", i, k) for seed in range(_HINDSIGHT)), key=_makespan_s)
-                for k in range(_PATHS)
-            ]
-            for i in range(len(self.windows))
+    def _played(self, planners: Sequence[str]) -> Played:
+        """Return what all windows come to under planners."""
+        ways = {name: (name, asdict(self.conditions)) for name in planners}
+        return side_by_side(load(self.trace), self.cluster, self.model, self.windows, ways)
+
+    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[Came], Interval, float]:
+        """Play all windows under planners.
+
+        Returns
+        -------
+        list of Came
+            What each came to beside `against`; last the best of some random placements on the same faults.
+        Interval
+            Random beside healthiest: what failure awareness is worth.
+        float
+            Beside `against`, too: what no planner could have been below, whatever fails.
+        """
+        names, drawn = [*dict.fromkeys((*planners, against, _BLIND, _BASE))], f"best of {_HINDSIGHT} random"
+        chances = [f"{_BLIND}:seed={seed}" for seed in range(_HINDSIGHT)]
+        played = [
+            {**of, drawn: [min(some, key=_makespan_s) for some in zip(*(of[name] for name in chances), strict=True)]}
+            for of in self._played([*names, *chances])
         ]
-        base = played[against]
+        bounds = [{"bound": [replace(each, makespan_s=each.bound_s) for each in of[against]], **of} for of in played]
         came = [
             Came(
                 planner=name,
-                ratio=_ratio(outcomes, base),
-                makespan_s=_mean(outcomes, "makespan_s"),
-                lost_slot_s=_mean(outcomes, "lost_gpu_s"),
-                hindsight=name == hindsight,
+                ratio=_interval(played, name, against),
+                makespan_s=fmean(each.makespan_s for of in played for each in of[name]),
+                lost_slot_s=fmean(each.lost_gpu_s for of in played for each in of[name]),
+                hindsight=name == drawn,
             )
-            for name, outcomes in played.items()
+            for name in (*names, drawn)
         ]
-        bounds = [fmean(math.log(each.bound_s / each.makespan_s) for each in some) for some in base]
-        awareness = _ratio(played["random"], played["healthiest"])
-        return Compared(came=came, awareness=awareness, bound=math.exp(fmean(bounds)))
-
-    def _all(self, planner: str, n_paths: int) -> list[list[Outcome]]:
-        return [[self.play(planner, i, k) for k in range(n_paths)] for i in range(len(self.windows))]
+        return came, _interval(played, _BLIND, _BASE), ratio_of(bounds, "bound", against).mean
 
     def regimes(self) -> list[Cell]:
         """Return what failure awareness is worth by the days between failures and the interval of checkpoints."""
         return [
-            Cell(
-                mtbf_days=days,
-                checkpoint=name,
-                ratio=_ratio(case._all("random", _IN_MAP), case._all("healthiest", _IN_MAP)),
-            )
+            Cell(mtbf_days=days, checkpoint=name, ratio=_interval(case._played([_BLIND, _BASE]), _BLIND, _BASE))
             for name, seconds in CHECKPOINTS.items()
+            for terms in [replace(self.conditions, checkpoint_s=seconds)]
             for days in _DAYS
-            for case in [
-                replace(
-                    self,
-                    model=replace(self.model, mtbf_days=days),
-                    conditions=replace(self.conditions, checkpoint_s=seconds),
-                )
-            ]
+            for case in [replace(self, conditions=terms, model=replace(self.model, mtbf_days=days))]
         ]
 
     def by_hand(self, slots: str, planner: str) -> tuple[list[Scored], list[str]]:
@@ -181,14 +178,14 @@ class Case:
         planner
             Name of the planner.
         """
-        jobs = self.windows[0].jobs[:_BY_HAND]
-        case = replace(self, windows=(replace(self.windows[0], jobs=jobs),))
+        jobs = self.jobs[:_BY_HAND]
         chosen = dict(zip((job.job for job in jobs), self._read(slots, [job.n_slots for job in jobs]), strict=False))
-        drawn = min((case.play(f"random:seed={seed}") for seed in range(_HINDSIGHT)), key=_makespan_s)
-        played = {"by hand": case.play(_ByHand(chosen, GANGS.build(planner))), planner: case.play(planner)}
+        best = min((self.play(f"{_BLIND}:seed={seed}", _BY_HAND) for seed in range(_HINDSIGHT)), key=_makespan_s)
+        hand = self.play(_ByHand(chosen, GANGS.build(planner)), _BY_HAND)
+        played = {"by hand": hand, planner: self.play(planner, _BY_HAND), f"best of {_HINDSIGHT} random": best}
         scored = [
-            Scored(who=who, makespan_s=of.makespan_s, ratio=of.makespan_s / drawn.makespan_s, n_restarts=of.n_restarts)
-            for who, of in {**played, f"best of {_HINDSIGHT} random": drawn}.items()
+            Scored(who=who, makespan_s=of.makespan_s, ratio=of.makespan_s / best.makespan_s, n_restarts=of.n_restarts)
+            for who, of in played.items()
         ]
         return scored, [f"{words.plural(job.n_slots, 'slot')} for {words.duration(job.work_s)}" for job in jobs]
 
@@ -217,7 +214,7 @@ class Case:
 
     def health(self, days: float) -> list[Health]:
         """Return what is known of each slot's rate once it was watched for so long: a posterior of gammas."""
-        path, until_s = self.paths[0][0], days * _DAY_S
+        path, until_s = self.path, days * _DAY_S
         seen = [list(_outages(path, slot, until_s)) for slot in range(self.cluster.n_slots)]
         up_s = [until_s - sum(min(back, until_s) - fails for fails, back in some) for some in seen]
         usual_hz = max(1, sum(map(len, seen))) / sum(up_s)
@@ -246,75 +243,12 @@ class _ByHand:
         return self._other.plan(view)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What planners came to on the same jobs and faults."""
-
-    came: list[Came]
-    #: Random to healthiest.
-    awareness: Interval
-    #: Below which no planner could have been, whatever fails.
-    bound: float
-
-
-def case_of(
-    trace: str | None,
-    family: str,
-    n_jobs: int,
-    start: int,
-    model: FaultModel,
-    conditions: Conditions,
-    cluster: Cluster | None = None,
-) -> Case:
-    """Return the disjoint windows of a trace from a job on, at most some, on a cluster of 8 nodes with 8 slots.
-
-    Parameters
-    ----------
-    trace
-        A CSV file; None: the sample that is part of the package.
-    family, n_jobs, start
-        As of :meth:`~drlnb.sim.placement.traces.Trace.window`.
-    model, conditions
-        How slots fail, and what holds for all jobs.
-    cluster
-        Another one.
-
-    Raises
-    ------
-    ConfigError
-        If the trace cannot be read, or has fewer than two windows from there.
-    """
-    of = _trace(trace)
-    first = of.window(start, n_jobs, family)
-    starts = range(start, len(of.families[family]) - n_jobs + 1, n_jobs)[:_MOST]
-    if len(starts) < _FEWEST:
-        raise ConfigError(f"{of.name} must have two windows of {n_jobs} jobs of family {family} from job {start} on")
-    windows = (first, *(of.window(at, n_jobs, family) for at in starts[1:]))
-    return Case(windows=windows, model=model, conditions=conditions, cluster=cluster or Cluster.uniform(8, 8))
-
-
-@lru_cache(maxsize=2)
-def _trace(path: str | None) -> Trace:
-    return load_trace(path)
-
-
 def _makespan_s(outcome: Outcome) -> float:
     return outcome.makespan_s
 
 
-def _mean(outcomes: Sequence[Sequence[Outcome]], name: str) -> float:
-    return fmean(getattr(each, name) for some in outcomes for each in some)
-
-
-def _ratio(of: Sequence[Sequence[Outcome]], to: Sequence[Sequence[Outcome]]) -> Interval:
-    """Return the geometric mean of makespans beside others', and its 95 % interval over windows (bootstrap)."""
-    logs = np.array([
-        fmean(math.log(a.makespan_s / b.makespan_s) for a, b in zip(mine, others, strict=True))
-        for mine, others in zip(of, to, strict=True)
-    ])
-    drawn = np.random.default_rng(0).choice(logs, (_SAMPLES, len(logs))).mean(axis=1)
-    ratio, low, high = np.exp([logs.mean(), *np.quantile(drawn, (0.025, 0.975))]).tolist()
-    return Interval(ratio, low, high)
+def _interval(played: Played, name: str, base: str) -> Interval:
+    return Interval(*ratio_of(played, name, base)[:3])
 
 
 def _outages(path: FaultPath, slot: int, until_s: float) -> Iterator[tuple[float, float]]:

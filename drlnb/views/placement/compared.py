@@ -22,8 +22,8 @@ __all__ = [
     "worth",
 ]
 
-#: What a regime is called in which failure awareness is worth nothing, and how far from 1 nothing goes.
-NULL, _NOTHING = "null regime", 0.005
+#: What a regime is called in which failure awareness is worth nothing, how far from 1 nothing goes, and its interval.
+NULL, _NOTHING, _CERTAIN = "null regime", 0.005, 0.02
 _DAY_S = 86_400.0
 #: Slots that are drawn one by one, those that fail most.
 _ILLEST = 16
@@ -72,9 +72,9 @@ _LESS, _MORE, _HINDSIGHT, _RANGE = (
     Style("95 % interval", "I", "#777777"),
 )
 _USUAL, _LEMON, _TRUE = theme.lettered("s #56B4E9 slot", "! #D55E00 lemon", "t #7B2D8E as drawn")
-#: Least worth of a level, and its look; below the first, or where nothing is told apart from it: null.
+#: Least worth of a level, and its look; below the first, or not told apart from it: null, or open.
 _LEVELS = ((0.1, "3 #D55E00 10 % or more"), (0.03, "2 #E69F00 3 to 10 %"), (0.0, "1 #F0E442 less than 3 %"))
-_NULL = Style(NULL, "0", "#BBBBBB", "/")
+_NULL, _OPEN = Style(NULL, "0", "#BBBBBB", "/"), Style("too few windows to tell", "?", "#DDDDDD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,13 @@ class Interval:
 
     @property
     def null(self) -> bool:
-        """Whether it cannot be told from 1, within half a percent."""
-        return self.low - _NOTHING <= 1.0 <= self.high + _NOTHING
+        """Whether it is 1, but for half a percent, and for certain but for two; NaN: nobody knows."""
+        return abs(self.ratio - 1.0) <= _NOTHING and self.low >= 1.0 - _CERTAIN and self.high <= 1.0 + _CERTAIN
+
+    @property
+    def open(self) -> bool:
+        """Whether it cannot be told from 1, and may be far from it."""
+        return not self.null and not (self.low > 1.0 or self.high < 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +228,16 @@ def regimes(of: Sequence[Cell]) -> View:
     """Return where failure awareness matters: a cell per interval between checkpoints and between failures."""
     lanes = list(dict.fromkeys(each.checkpoint for each in of))
     days = sorted({each.mtbf_days for each in of})
-    looks = [*theme.lettered(*(look for _, look in _LEVELS)), _NULL]
+    looks = [*theme.lettered(*(look for _, look in _LEVELS)), _NULL, _OPEN]
     rows = []
     for each in of:
         at, r = days.index(each.mtbf_days), each.ratio
-        level = len(_LEVELS) if r.null else next((i for i, (least, _) in enumerate(_LEVELS) if r.ratio - 1 >= least), 2)
+        told = len(_LEVELS) + r.open if r.null or r.open else None
+        level = (
+            next(i for i, (least, _) in enumerate(_LEVELS) if r.ratio - 1 >= least or not least)
+            if told is None
+            else told
+        )
         rows.append([lanes.index(each.checkpoint), at - 0.48, at + 0.48, level, each.mtbf_days, r.ratio, r.low, r.high])
     columns = {"bars": columns_of("lane start stop series days ratio from to", rows)}
     x = {**axis("mean days between failures of a slot"), "words": [f"{each:g}" for each in days]}

@@ -1,6 +1,5 @@
 """Planners of gangs that are compared have the same jobs and faults; by hand and in the pictures likewise."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -9,28 +8,29 @@ from drlnb.fleet.whatif import placement as whatif
 from drlnb.planning.placement import Cluster
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement import FaultPath, simulate
-from drlnb.sim.placement.traces import TraceJob, Window
+from drlnb.sim.placement.traces import TraceJob
 
 HOUR = 3600.0
 
 
 def case(n_jobs=16, **model):
-    """Return small windows of the sample on slots that fail often, without checkpoints."""
+    """Return two small windows of the sample on slots that fail often, without checkpoints."""
     given = {"mtbf_days": 5.0, "node_spread": 0.0, **model}
-    how = whatif.Conditions(checkpoint_s=None)
-    of = whatif.case_of(None, "gang", n_jobs, 0, whatif.FaultModel(**given), how)
-    return replace(of, windows=of.windows[:2])
+    return whatif.Case(
+        windows=whatif.Windows(n_jobs=n_jobs, n_windows=2, n_paths=3),
+        model=whatif.FaultModel(**given),
+        conditions=whatif.Conditions(checkpoint_s=None),
+    )
 
 
-def test_windows_are_disjoint_and_follow_each_other():
-    """From the job that is named on; as many as there are, at most 24."""
-    of = whatif.case_of(None, "gang", 64, 100, whatif.FaultModel(), whatif.Conditions())
-    jobs = [job.job for window in of.windows for job in window]
-    assert len(jobs) == len(set(jobs)) == 24 * 64
-    trace = whatif.load_trace()
-    assert jobs[:64] == [job.job for job in trace.window(100, 64, "gang")]
-    with pytest.raises(ConfigError, match="two windows of 64 jobs of family gang from job 1670 on"):
-        whatif.case_of(None, "gang", 64, 1670, whatif.FaultModel(), whatif.Conditions())
+def test_the_window_that_is_drawn_is_the_one_of_its_number():
+    """Windows follow each other, and share no job."""
+    of, trace = case(), whatif.load(None)
+    assert of.jobs == trace.window(0, 16, "gang").jobs
+    assert replace(of, number=3).jobs == trace.window(48, 16, "gang").jobs
+    assert replace(of, number=3).path.outage(0, 0) != of.path.outage(0, 0)
+    with pytest.raises(ConfigError, match="no window of 16 from 160000"):
+        _ = replace(of, number=10_000).jobs
 
 
 def test_the_pictures_are_of_what_the_simulator_played():
@@ -40,7 +40,7 @@ def test_the_pictures_are_of_what_the_simulator_played():
     assert placed.end_s == outcome.makespan_s
     assert sum(gang.fate == "failed" for gang in placed.gangs) == outcome.n_restarts > 0
     held = sum(len(gang.slots) * (gang.stop - gang.start) for gang in placed.gangs)
-    work = sum(job.n_slots * job.work_s for job in of.windows[0])
+    work = sum(job.n_slots * job.work_s for job in of.jobs)
     assert outcome.ettr == pytest.approx(work / held)
     lost = sum(len(gang.slots) * gang.lost_s for gang in placed.gangs)
     assert lost == pytest.approx(outcome.lost_gpu_s), "without checkpoints all of an attempt is lost"
@@ -51,12 +51,10 @@ def test_the_pictures_are_of_what_the_simulator_played():
 
 def test_checkpoints_stand_where_the_work_was_saved():
     """A job of 5 h that saves each 2 h fails after 5 h 30 min: once saved twice, then once more after a restart."""
-    jobs = Window((TraceJob("a", 0.0, 1, 5 * HOUR),), "all", 0, 0)
     how = whatif.Conditions(checkpoint_s=2 * HOUR, checkpoint_cost_s=HOUR, restart_s=HOUR / 2)
-    of = whatif.Case(
-        windows=(jobs,), model=whatif.FaultModel(), conditions=how, cluster=Cluster.uniform(n_nodes=1, slots_per_node=1)
-    )
-    of.__dict__["paths"] = [[FaultPath([[(5.5 * HOUR, 6 * HOUR)]], [1e-5])]]
+    of = whatif.Case(conditions=how, cluster=Cluster.uniform(n_nodes=1, slots_per_node=1))
+    of.__dict__["jobs"] = (TraceJob("a", 0.0, 1, 5 * HOUR),)
+    of.__dict__["path"] = FaultPath([[(5.5 * HOUR, 6 * HOUR)]], [1e-5])
     first, second = of.placed("first").gangs
     # 0..2 work, ..3 saved, 3..5 work, then it fails while it saves.
     assert [t / HOUR for t in first.saved] == [3.0]
@@ -69,26 +67,22 @@ def test_checkpoints_stand_where_the_work_was_saved():
 def test_all_planners_are_played_on_the_same_paths():
     """A planner beside itself is 1 without any spread; the hindsight of some is at most one of them."""
     of = case()
-    came = of.compare("ect", ("ect", "random"))
-    rows = {each.planner: each for each in came.came}
+    came, awareness, bound = of.compare("ect", ("ect", "random"))
+    rows = {each.planner: each for each in came}
     assert list(rows) == ["ect", "random", "healthiest", "best of 8 random"]
     assert (rows["ect"].ratio.ratio, rows["ect"].ratio.low, rows["ect"].ratio.high) == (1.0, 1.0, 1.0)
     assert rows["best of 8 random"].ratio.ratio <= rows["random"].ratio.ratio
-    assert rows["best of 8 random"].hindsight
-    assert not rows["random"].hindsight
-    logs = [
-        math.log(of.play("random", i, k).makespan_s / of.play("ect", i, k).makespan_s)
-        for i in range(2)
-        for k in range(3)
-    ]
-    assert rows["random"].ratio.ratio == pytest.approx(math.exp(sum(logs) / 6))
-    assert came.bound < min(each.ratio.ratio for each in came.came)
+    assert [each.planner for each in came if each.hindsight] == ["best of 8 random"]
+    random, healthiest = (rows[name].ratio.ratio for name in ("random", "healthiest"))
+    assert awareness.ratio == pytest.approx(random / healthiest)
+    assert 0 < bound < min(each.ratio.ratio for each in came)
 
 
 def test_slots_that_never_fail_are_a_null_regime():
     """All planners that ignore nodes come to the same; the badge is due."""
     of = case(mtbf_days=1e6)
-    assert of.compare("healthiest", ()).awareness.null
+    _, awareness, _ = of.compare("healthiest", ())
+    assert awareness.null
 
 
 def test_what_is_seen_of_a_slot_is_near_its_rate():
@@ -107,9 +101,8 @@ def test_what_is_seen_of_a_slot_is_near_its_rate():
 def test_four_jobs_by_hand_are_played_on_the_faults_of_the_planner():
     """As the planner placed them they take as long; slots that fail often cost restarts; typed in any form."""
     of = case(mtbf_days=20.0)
-    jobs = of.windows[0].jobs[:4]
-    four = replace(of, windows=(replace(of.windows[0], jobs=jobs),))
-    first = {each.job: each.slots for each in reversed(four.play("ect").attempts)}
+    jobs = of.jobs[:4]
+    first = {each.job: each.slots for each in reversed(of.play("ect", 4).attempts)}
     typed = ", ".join(" ".join(of.slots[slot] for slot in first[job.job]) for job in jobs)
     (hand, ect, best), listed = of.by_hand(typed, "ect")
     assert hand.makespan_s == ect.makespan_s
@@ -117,7 +110,7 @@ def test_four_jobs_by_hand_are_played_on_the_faults_of_the_planner():
     assert len(listed) == 4
     assert of.by_hand("", "ect")[0][0].makespan_s == ect.makespan_s
     direct = min(
-        simulate(of.cluster, jobs, f"random:seed={k}", of.paths[0][0], checkpoint_s=None).makespan_s for k in range(8)
+        simulate(of.cluster, jobs, f"random:seed={k}", of.path, checkpoint_s=None).makespan_s for k in range(8)
     )
     assert best.makespan_s == direct
 

@@ -72,19 +72,20 @@ class Case(Values):
         return repr([self.value(name) for name in Tried.declared() if name not in _SHOWN])
 
     @property
-    def jobs(self) -> tuple[str | None, str, int, int]:
-        """The trace, the family of its jobs, how many a window has, and the first one."""
-        return self.value("trace") or None, self.value("family"), self.value("n_jobs"), self.value("window")
-
-    @property
     def tried(self) -> whatif.Case:
         """The jobs and faults that the fields say; InputError if there are none such."""
         if self._made is None or self._made[0] != self.key:
-            model = {name: self.value(name) for name in ("mtbf_days", "spread", "lemons")}
-            terms = {name: self.value(name) for name in ("order", "locality_frac")}
-            terms["checkpoint_s"] = whatif.CHECKPOINTS[self.value("checkpoint")]
-            how = whatif.FaultModel(**model, node_spread=0.0), whatif.Conditions(**terms)
-            self._made = self.key, whatif.case_of(*self.jobs, *how)
+            of = {name: self.value(name) for name in Tried.declared()}
+            model = {name: of[name] for name in ("mtbf_days", "spread", "lemons")}
+            terms = {name: of[name] for name in ("order", "locality_frac")}
+            case = whatif.Case(
+                trace=of["trace"] or None,
+                windows=whatif.Windows(family=of["family"], n_jobs=of["n_jobs"]),
+                number=of["window"],
+                model=whatif.FaultModel(**model, node_spread=0.0),
+                conditions=whatif.Conditions(**terms, checkpoint_s=whatif.CHECKPOINTS[of["checkpoint"]]),
+            )
+            self._made = self.key, case
         return self._made[1]
 
     @property
@@ -111,7 +112,7 @@ class Gangs(Content):
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     case: Case
     #: What was computed at a click, of which settings: planners, and regimes.
-    came: tuple[object, str, whatif.Compared] | None = None
+    came: tuple[object, str, tuple[list[compared.Came], compared.Interval, float]] | None = None
     regimes: tuple[object, View] | None = None
 
     def controls(self) -> list[ipywidgets.Widget]:
@@ -136,7 +137,7 @@ class Gangs(Content):
             add("order", few, "order", "130px", options=list(whatif.ORDERS)),
             add("trace", label="trace (CSV file)", placeholder="the sample", **line),
             add("family", few, "jobs of", "130px", options=whatif.FAMILIES),
-            add("window", ipywidgets.IntText, "from job", "150px"),
+            add("window", ipywidgets.IntText, "window", "150px"),
             add("n_jobs", ipywidgets.IntSlider, "load, jobs on 64 slots", "400px", min=8, max=256, step=8),
             add("mtbf_days", ipywidgets.SelectionSlider, "slot-days", "330px", options=self._stops()),
             add("spread", share, "spread", "330px", min=0, max=3, step=0.1),
@@ -191,8 +192,8 @@ class Gangs(Content):
     def _ratios(self) -> View | None:
         if self.came is None:
             return None
-        _, against, came = self.came
-        return compared.ratios(came.came, against, came.awareness, came.bound)
+        _, against, (came, awareness, bound) = self.came
+        return compared.ratios(came, against, awareness, bound)
 
     def facts(self) -> dict[str, object]:
         """Return the buttons and, once planners were compared, what failure awareness is worth."""
@@ -202,16 +203,17 @@ class Gangs(Content):
             "origin": "simulated",
         }
         if self.came is not None and self.came[0] == self.case.key:
-            awareness = self.came[2].awareness
+            _, awareness, _ = self.came[2]
             facts |= {"sentence": compared.worth(awareness), "chips": [compared.NULL] if awareness.null else []}
         return facts
 
     def _notes(self) -> list[str]:
         """Return how the two planners stand, and what is of former settings."""
-        notes, hand = [self.panel.view().sentence], self.panel.view("hand")
+        notes, hand = list[str](), self.panel.view("hand")
         if self.came is not None:
-            key, against, came = self.came
-            mine = next(each for each in came.came if each.planner == self.case.value("planner"))
+            key, against, (came, _, _) = self.came
+            notes += [self.panel.view().sentence] if key == self.case.key else []
+            mine = next(each for each in came if each.planner == self.case.value("planner"))
             low, high = mine.ratio.low, mine.ratio.high
             notes.append(f"{mine.planner} takes {mine.ratio.ratio:.3f} ({low:.3f}..{high:.3f}) x the time of {against}")
             if key != self.case.key or against != self.case.value("against"):
