@@ -19,7 +19,7 @@ from drlnb.sim.placement.faults import FaultModel, FaultPath
 from drlnb.sim.placement.play import simulate
 from drlnb.sim.placement.traces import FAMILIES, TraceJob, load_trace
 from drlnb.views.drawing import words
-from drlnb.views.placement.compared import Came, Cell, Health, Interval, Scored
+from drlnb.views.placement.compared import Cell, Health, Interval, PlannerRatio, Scored
 from drlnb.views.placement.gangs import Gang, Placed
 
 __all__ = ["CHECKPOINTS", "FAMILIES", "ORDERS", "PLANNERS", "Case", "Conditions", "FaultModel", "Windows"]
@@ -125,12 +125,12 @@ class Case:
         ways = {name: (name, asdict(self.conditions)) for name in planners}
         return side_by_side(load(self.trace), self.cluster, self.model, self.windows, ways)
 
-    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[Came], Interval, float]:
+    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[PlannerRatio], Interval, float]:
         """Play all windows under planners.
 
         Returns
         -------
-        list of Came
+        list of PlannerRatio
             What each came to beside `against`; last the best of some random placements on the same faults.
         Interval
             Random beside healthiest: what failure awareness is worth.
@@ -145,7 +145,7 @@ class Case:
         ]
         bounds = [{"bound": [replace(each, makespan_s=each.bound_s) for each in of[against]], **of} for of in played]
         came = [
-            Came(
+            PlannerRatio(
                 planner=name,
                 ratio=_interval(played, name, against),
                 makespan_s=fmean(each.makespan_s for of in played for each in of[name]),

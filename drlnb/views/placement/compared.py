@@ -10,10 +10,10 @@ from drlnb.views.drawing.view import Column, View, table
 
 __all__ = [
     "NULL",
-    "Came",
     "Cell",
     "Health",
     "Interval",
+    "PlannerRatio",
     "Scored",
     "by_hand",
     "health",
@@ -97,7 +97,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Came:
+class PlannerRatio:
     """What a planner came to."""
 
     planner: str
@@ -152,7 +152,9 @@ def worth(of: Interval) -> str:
     return f"at these settings failure awareness is worth {ratio} % ({low}..{high}){f': {NULL}' if of.null else ''}"
 
 
-def ratios(of: Sequence[Came], against: str, awareness: Interval, bound: float, notes: Sequence[str] = ()) -> View:
+def ratios(
+    of: Sequence[PlannerRatio], against: str, awareness: Interval, bound: float, notes: Sequence[str] = ()
+) -> View:
     """Return a bar per planner from 1, its time beside that of another one, with its interval.
 
     Parameters

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from drlnb.views.placement import compared
-from drlnb.views.placement.compared import Came, Cell, Health, Interval, Scored
+from drlnb.views.placement.compared import PlannerRatio, Cell, Health, Interval, Scored
 
 PER_100_DAYS = 1 / (100 * 86_400)
 
@@ -30,7 +30,7 @@ def test_failure_awareness_is_worth_what_its_interval_says(interval, said, told)
 
 def came(planner, ratio, low, high, hindsight=False):
     """Return what a planner came to."""
-    return Came(
+    return PlannerRatio(
         planner=planner,
         ratio=Interval(ratio, low, high),
         makespan_s=7200 * ratio,

@@ -112,7 +112,7 @@ class Gangs(Content):
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     case: Case
     #: What was computed at a click, of which settings: planners, and regimes.
-    came: tuple[object, str, tuple[list[compared.Came], compared.Interval, float]] | None = None
+    came: tuple[object, str, tuple[list[compared.PlannerRatio], compared.Interval, float]] | None = None
     regimes: tuple[object, View] | None = None
 
     def controls(self) -> list[ipywidgets.Widget]:
