@@ -11,34 +11,25 @@ if TYPE_CHECKING:
     from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick
     from drlnb.runtime.placement.member import Member
     from drlnb.runtime.placement.placing import Job, Placing, place
+    from drlnb.sim.placement import FaultModel, load_trace, simulate
 
 __all__ = [
-    "Cluster",
-    "ClusterView",
-    "Job",
-    "JobView",
-    "Member",
-    "Pick",
-    "Placing",
-    "expected_completion_s",
-    "place",
-]
+    "Cluster", "ClusterView", "FaultModel", "Job", "JobView", "Member", "Pick", "Placing", "expected_completion_s",
+    "load_trace", "place", "simulate",
+]  # fmt: skip
 
 _HOMES = {
-    "Cluster": "drlnb.planning.placement.cluster",
-    "ClusterView": "drlnb.planning.placement.cluster",
-    "Job": "drlnb.runtime.placement.placing",
-    "JobView": "drlnb.planning.placement.cluster",
-    "Member": "drlnb.runtime.placement.member",
-    "Pick": "drlnb.planning.placement.cluster",
-    "Placing": "drlnb.runtime.placement.placing",
-    "expected_completion_s": "drlnb.planning.placement.closed_form",
-    "place": "drlnb.runtime.placement.placing",
+    "drlnb.planning.placement.closed_form": ("expected_completion_s",),
+    "drlnb.planning.placement.cluster": ("Cluster", "ClusterView", "JobView", "Pick"),
+    "drlnb.runtime.placement.member": ("Member",),
+    "drlnb.runtime.placement.placing": ("Job", "Placing", "place"),
+    "drlnb.sim.placement": ("FaultModel", "load_trace", "simulate"),
 }
 
 
 def __getattr__(name: str) -> object:
     """Load a public name on first use (PEP 562)."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
     raise AttributeError(f"module 'drlnb.placement' has no attribute {name!r}")

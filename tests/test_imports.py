@@ -95,6 +95,7 @@ def test_the_nodes_and_the_door_load_neither_torch_nor_gymnasium():
     light = [
         "drlnb.rl.checkpoints.files", "drlnb.rl.acting.actors", "drlnb.runtime.node.plugin",
         "drlnb.runtime.scheduler.plugin", "drlnb:Fleet", "drlnb:resume", "drlnb:play",
+        "drlnb.runtime.placement.agent", "drlnb.placement:place",
     ]  # fmt: skip
     names = [*light, *modules_of("sim"), *modules_of("fleet")]
     loaded = loaded_by(*names, of={"torch", "gymnasium", *_DRAWS})

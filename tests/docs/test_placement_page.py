@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs/placement.md").read_text(encoding="utf
 
 def test_the_example_gives_the_ratio_that_it_names():
     """As it stands there, and its last line is the figure in its comment."""
-    (example,) = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
+    example, _ = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)
     *lines, last = example.strip().splitlines()
     names = {}
     exec("\n".join(lines), names)

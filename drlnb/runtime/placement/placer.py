@@ -100,10 +100,11 @@ class DaskPlacer:
 
     def __init__(self, client: Client, machine: AnyMachine, listen: Callable[[Record], None]) -> None:
         self.client = client
-        #: Job -> what it runs; of those that are over, the results of its members, or its error if it raised.
+        #: Job -> what it runs; of those that are over, the results of its members.
         self.jobs: dict[str, Packed] = {}
         self.results: dict[str, list[object]] = {}
-        self.errors: dict[str, Exception] = {}
+        #: Job, and what a member raised in words -> the error.
+        self.errors: dict[tuple[str, str], Exception] = {}
         #: Slot -> its worker, as long as that lives.
         self.workers: dict[str, _Worker] = {}
         #: Slots that have ever been up.
@@ -112,13 +113,15 @@ class DaskPlacer:
         self.away: dict[str, float] = {}
         self.name = f"drlnb-placement-{uuid.uuid4().hex}"
         self._unused: dict[str, str] = {}
+        #: Addresses of workers that live, those that stay away for a while, too.
+        self._alive: set[str] = set()
         self._gangs: dict[str, _Gang] = {}
         self._steps: dict[str, int] = {}
         effects = by_class({words.StartGang: self._start, words.StopGang: self._stop})
         self.host = MachineHost(machine, effects, [listen])
         self.host.on_defect = _LOG.error
         self._says: Mapping[str, Callable[..., None]] = {
-            "slot_up": self._up,
+            "slot_up": self._said_up,
             "slot_taken": lambda slot, by: self._lost(slot, f"{by} has taken it"),
             "drlnb_down": self._down,
             "drlnb_worker_unused": self._not_used,
@@ -152,18 +155,22 @@ class DaskPlacer:
         op, fields, *_ = event[1].values()  # and a worker's address
         self._says[op](**fields)
 
-    def _up(self, **about: object) -> None:
-        """Add a slot; where its worker is another process than before, the former one is gone."""
+    def _said_up(self, **about: object) -> None:
         worker = _Worker(**about)  # type: ignore[arg-type]  # the agent sends its fields
+        self._alive.add(worker.address)
+        self._up(worker)
+
+    def _up(self, worker: _Worker) -> None:
+        """Add a slot; where its worker is another process than before, the former one is gone."""
         former = self.workers.get(worker.slot)
         loop = asyncio.get_running_loop()
-        if former is not None and former.life == worker.life:
+        if worker.address not in self._alive or (former is not None and former.life == worker.life):
             return
         if former is not None:
             self._lost(worker.slot, "its worker began anew")
         wait_s = self.away.get(worker.slot, 0.0) - loop.time()
         if wait_s > 0.0:
-            loop.call_later(wait_s, lambda: self._up(**about))
+            loop.call_later(wait_s, self._up, worker)
             return
         self.workers[worker.slot] = worker
         if worker.slot not in self.known:
@@ -172,6 +179,7 @@ class DaskPlacer:
 
     def _down(self, address: str) -> None:
         self._unused.pop(address, None)
+        self._alive.discard(address)
         for worker in [worker for worker in self.workers.values() if worker.address == address]:
             self._lost(worker.slot, "its worker is gone")
 
@@ -263,8 +271,8 @@ class DaskPlacer:
         if gang.stopping:
             self._over(gang)
         elif outcome == RAISED and isinstance(value, Exception):
-            self.errors.setdefault(gang.job, value)
             reason = " ".join(f"rank {rank}: {type(value).__name__}: {value}".split())
+            self.errors[gang.job, reason] = value
             self.host.feed(words.GangMemberLost, **about, slot=gang.workers[rank].slot, reason=reason)
         elif [kind for kind, _ in gang.ended.values()] == [RETURNED] * len(gang.workers):
             del self._gangs[gang.name]
@@ -296,7 +304,8 @@ class DaskPlacer:
                 _LOG.warning(
                     "job %s: its member on slot %s does not stop, its worker is restarted", gang.job, worker.slot
                 )
-                await self.client.restart_workers([worker.address], timeout=_RESTART_S, raise_for_error=False)
+                with contextlib.suppress(KeyError, OSError, TimeoutError):  # it is gone meanwhile, or will be
+                    await self.client.restart_workers([worker.address], timeout=_RESTART_S, raise_for_error=False)
             else:
                 self._lost(worker.slot, "its member does not stop, and no nanny can restart its worker: restart it")
 

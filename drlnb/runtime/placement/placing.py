@@ -75,6 +75,8 @@ class Job:
             problems.append(f"n_slots must be a whole number above 0, got {self.n_slots!r}")
         if not isinstance(self.work_s, (int, float)) or not 0.0 < self.work_s < math.inf:
             problems.append(f"work_s must be seconds above 0, got {self.work_s!r}")
+        if not isinstance(self.name, str):
+            problems.append(f"name must be text, got {self.name!r}")
         if problems:
             raise ConfigError(problems)
 
@@ -97,6 +99,8 @@ class Placing:
         )
         self._records: list[Record] = []
         self._open: set[str] = set()
+        #: Job -> what was said of it last.
+        self._said: dict[str, str] = {}
         self._changed = threading.Condition()
         self._n_submitted, self._is_closed = 0, False
         self.failures: dict[str, Exception] = {}
@@ -125,7 +129,7 @@ class Placing:
         Raises
         ------
         ConfigError
-            If its function cannot travel, its name is taken, or it needs more slots than there are.
+            If its function cannot travel, its name or folder is taken, or it needs more slots than there ever were.
         """
         return self._submit([job])[0]
 
@@ -134,13 +138,17 @@ class Placing:
         packed: dict[str, tuple[Job, Packed]] = {}
         problems = []
         for i, job in enumerate(jobs, self._n_submitted):
-            name, n = job.name or f"job-{i}", len(self.slots)
+            name, n = job.name or f"job-{i}", len(self._placer.known)
             if name in packed or name in self._placer.jobs:
                 problems.append(f"job {name}: another one has this name")
             if job.n_slots > n:
                 problems.append(f"job {name} needs {job.n_slots} slots, the cluster has {n}")
+            folder = None if job.checkpoint is None else Path(job.checkpoint).resolve()
+            taken = {each.checkpoint: other for other, each in self._placer.jobs.items()}
+            taken |= {each.checkpoint: other for other, (_, each) in packed.items()}
+            if folder is not None and folder in taken:
+                problems.append(f"job {name}: its folder {folder} is that of job {taken[folder]}")
             try:
-                folder = None if job.checkpoint is None else Path(job.checkpoint).absolute()
                 packed[name] = job, Packed(pack_call(job.fn, (), {}), folder)
             except ConfigError as error:
                 problems.append(f"job {name}: {error}")
@@ -183,9 +191,12 @@ class Placing:
         """Keep a record; say what a user would not see otherwise, and note jobs that are over."""
         self._records.append(record)
         if isinstance(record, words.JobFailed):
-            self.failures[record.job] = self._placer.errors.get(record.job) or JobFailed(record.reason)
+            self.failures[record.job] = self._placer.errors.get((record.job, record.reason)) or JobFailed(record.reason)
         if isinstance(record, (words.GangBroken, words.JobFailed, words.JobPostponed)):
-            _LOG.warning("job %s %s: %s", record.job, _WORDS[type(record)], record.reason)
+            said = f"job {record.job} {_WORDS[type(record)]}: {record.reason}"
+            if said != self._said.get(record.job):  # a planner may have a job wait time and again
+                _LOG.warning("%s", said)
+            self._said[record.job] = said
         elif isinstance(record, words.SlotMasked):
             _LOG.warning("slot %s is out of use until undrain(%r): %s", record.slot, record.slot, record.reason)
         if isinstance(record, (words.JobFailed, words.JobFinished)):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from drlnb.planning.placement import JobView, Terms
-from drlnb.planning.placement.closed_form import least_makespan_s, n_checkpoints
-from drlnb.planning.placement.order import ORDERS
+from drlnb.planning.placement.closed_form import least_makespan_s
+from drlnb.planning.placement.order import BACKFILLS, ORDERS
 from drlnb.records.base import shared
 from drlnb.records.settings import NOT_NEGATIVE, Declared, between, choice, optional, setting
 from drlnb.sim.placement.traces import TraceJob
 
-__all__ = ["Attempt", "Conditions", "Outcome", "attempt_s", "kept_s", "outcome_of"]
+__all__ = ["Attempt", "Conditions", "Outcome", "kept_s", "outcome_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Conditions(Declared):
     #: Whose turn it is: ``fifo``, or ``largest`` number of slots times seconds first.
     order: str = setting("fifo", choice(*ORDERS))
     #: Whether any later job that fits may start (``greedy``), or one that does not delay the next of the queue.
-    backfill: str = setting("greedy", choice("greedy", "reserve"))
+    backfill: str = setting("greedy", choice(*BACKFILLS))
     #: Seconds of work between checkpoints, None: none; seconds of one; seconds of every start but the first.
     checkpoint_s: float | None = setting(3600.0, optional(between(1, 1e9)))
     checkpoint_cost_s: float = setting(10.0, NOT_NEGATIVE)
@@ -69,18 +69,6 @@ class Outcome:
     attempts: tuple[Attempt, ...]
 
 
-def attempt_s(terms: Terms, job: JobView, slowdown: float) -> float:
-    """Return the seconds that a job takes from a start to its end, if nothing fails.
-
-    Examples
-    --------
-    >>> attempt_s(Terms(checkpoint_s=3600.0), JobView(job="a", n_slots=1, work_s=7200.0, started=True), 1.5)
-    11410.0
-    """
-    n_saved = n_checkpoints(job.work_s, terms.checkpoint_s)
-    return _lead_s(terms, job) + slowdown * job.work_s + terms.checkpoint_cost_s * n_saved
-
-
 def kept_s(terms: Terms, job: JobView, slowdown: float, ran_s: float) -> float:
     """Return the seconds of work that checkpoints have kept of an attempt.
 
@@ -92,11 +80,8 @@ def kept_s(terms: Terms, job: JobView, slowdown: float, ran_s: float) -> float:
     if terms.checkpoint_s is None:
         return 0.0
     each_s = terms.checkpoint_s * slowdown + terms.checkpoint_cost_s
-    return terms.checkpoint_s * (max(0.0, ran_s - _lead_s(terms, job)) // each_s)
-
-
-def _lead_s(terms: Terms, job: JobView) -> float:
-    return terms.restart_s if job.started else 0.0
+    lead_s = terms.restart_s if job.started else 0.0
+    return terms.checkpoint_s * (max(0.0, ran_s - lead_s) // each_s)
 
 
 def outcome_of(attempts: Sequence[Attempt], jobs: Sequence[TraceJob], n_slots: int, n_plans: int) -> Outcome:

@@ -42,7 +42,7 @@ class Windows(Declared):
     #: Jobs are submitted when they were; else all at once.
     arrivals: bool = setting(False, FLAG)
     #: Of rates and faults.
-    seed: int = setting(0, count(0, 2**31))
+    seed: int = setting(0, count(0, 2**31 - 1))
 
     def cut(self, trace: Trace) -> list[Window]:
         """Return the windows, evenly spread over the trace; ConfigError if there is none."""

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, JobView, Pick
-from drlnb.planning.placement.cluster import SlotState
-from drlnb.planning.placement.order import job_window, order_of
+from drlnb.planning.placement.cluster import SlotState, attempt_s
+from drlnb.planning.placement.order import job_window, order_of, unreserved
 from drlnb.planning.registry import Planner, PlannerFailed
 from drlnb.records.errors import ConfigError
-from drlnb.sim.placement.attempts import Attempt, Conditions, Outcome, attempt_s, kept_s, outcome_of
+from drlnb.sim.placement.attempts import Attempt, Conditions, Outcome, kept_s, outcome_of
 from drlnb.sim.placement.faults import FaultPath
 from drlnb.sim.placement.traces import TraceJob
 
@@ -250,22 +250,14 @@ class _Game:
 
         That one starts, at the latest, when gangs that compute have ended and slots that failed are back.
         """
-        (_, head), *others = self.queue
         ends = [(gang.ends_s, len(gang.slots)) for gang in self.gangs.values()]
         ends += [(self.t + self.path.mttr_s, self.state.count("failed"))]
-        n_free, starts_s = self.n_free, self.t
-        for ends_s, n in sorted(ends):
-            if n_free >= head.n_slots:
-                break
-            n_free, starts_s = n_free + n, ends_s
-        if head.n_slots <= self.n_free:
-            yield head
-        n_nodes, n_spare = len(self.n_wide), n_free - head.n_slots
-        for _, job in others:
-            slowdown = self.terms.slowdown(n_nodes, self.cluster.least_nodes(job.n_slots))
-            in_time = self.t + attempt_s(self.terms, job, slowdown) <= starts_s
-            if job.n_slots <= self.n_free and (in_time or job.n_slots <= n_spare):
-                yield job
+        return unreserved([job for _, job in self.queue], self.n_free, self.t, ends, self._most_s)
+
+    def _most_s(self, job: JobView) -> float:
+        """Return how long a job takes on as many nodes as there are."""
+        slowdown = self.terms.slowdown(len(self.n_wide), self.cluster.least_nodes(job.n_slots))
+        return attempt_s(self.terms, job, slowdown)
 
     def _view(self, jobs: tuple[JobView, ...]) -> ClusterView:
         view = ClusterView(

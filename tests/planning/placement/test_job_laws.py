@@ -37,6 +37,8 @@ class Laws(RuleBasedStateMachine):
         #: What the model knows: slots out of use and why; job -> slots it wants; job -> (version, slots, stops).
         self.down, self.held, self.masked = set(), set(), set()
         self.waiting, self.gangs, self.over = {}, {}, set()
+        #: Jobs of which a member raised and it is open why, and those of them whose gang has stopped.
+        self.doubted, self.stopped = set(), set()
         self.versions, self.left_s = {}, {}
         self.n_submitted = 0
 
@@ -149,14 +151,30 @@ class Laws(RuleBasedStateMachine):
     def function_raises(self, data):
         job = self.one(data, stops=False)
         version, slots, _ = self.gangs[job]
+        self.doubted.add(job)
         self.tell(raised(job, version, slots[-1]))
+
+    @precondition(lambda self: self.doubted)
+    @rule(data=st.data())
+    def doubt_ends(self, data):
+        """Let a gang end whose member raised: it may have stopped before."""
+        job = data.draw(st.sampled_from(sorted(self.doubted)))
+        self.doubted.discard(job)
+        if job in self.stopped:
+            self.stopped.discard(job)
+            self.waiting[job] = len(self.gangs.pop(job)[1])
+        self.tell(passed(f"blame:{job}"))
 
     @precondition(stops)
     @rule(data=st.data(), kept_s=st.floats(0.0, 1e6))
     def gang_has_stopped(self, data, kept_s):
         job = self.one(data, stops=True)
-        version, slots, _ = self.gangs.pop(job)
-        self.waiting[job] = len(slots)
+        version, slots, _ = self.gangs[job]
+        if job in self.doubted:
+            self.stopped.add(job)
+        else:
+            del self.gangs[job]
+            self.waiting[job] = len(slots)
         self.tell(stopped(job, version, kept_s))
 
     @precondition(lambda self: self.versions)

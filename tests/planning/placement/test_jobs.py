@@ -167,6 +167,13 @@ def test_a_slot_that_failed_is_out_of_use_for_a_while_even_if_it_is_back():
     assert only(jobs.at(500.0, drain("s0", back_again=True)), StartGang)[0].job == "b"
 
 
+def test_a_slot_that_is_gone_cannot_fail_again():
+    """Two who tell of one loss count it once."""
+    jobs = Jobs()
+    assert jobs.at(1.0, fails("s0"), fails("s0", "again")) == []
+    assert jobs.machine.state.slots["s0"].failed_t == [1.0]
+
+
 def test_without_holds_a_slot_is_back_as_soon_as_it_is_up():
     """However often it fails."""
     jobs = Jobs(n_nodes=1, slots_per_node=1, hold_s=0.0)
@@ -198,14 +205,32 @@ def test_too_few_slots_are_said_once_and_the_job_goes_on_when_they_are_back():
 
 
 def test_a_job_whose_function_raises_is_over_and_its_slots_are_fine():
-    """The others of its gang stop; nothing is held, and whoever waits goes on."""
+    """The others of its gang stop; nothing is held, and whoever waits goes on, once no slot turned out to be lost."""
     jobs = Jobs(n_nodes=1, slots_per_node=2)
     jobs.at(0.0, submit("a", 2), submit("b", 2))
     heard = jobs.at(1.0, raised("a", 1, "s1"))
     assert [type(each) for each in heard] == [GangBroken, StopGang]
-    heard = jobs.at(2.0, stopped("a", 1))
+    assert jobs.at(2.0, stopped("a", 1)) == []
+    heard = jobs.at(3.0, passed("blame:a"))
     assert only(heard, JobFailed) == [JobFailed(job="a", reason="ValueError: no")]
     assert only(heard, StartGang)[0].job == "b"
+
+
+def test_a_member_that_raises_since_another_one_was_lost_fails_no_job():
+    """Whether the gang has stopped before or after it is known; the job goes on from what it had saved."""
+    for after in (False, True):
+        jobs = Jobs(n_nodes=1, slots_per_node=3)
+        jobs.at(0.0, submit("a", 2))
+        jobs.at(1.0, raised("a", 1, "s1", "ConnectionError: peer"), *([] if after else [stopped("a", 1, 30.0)]))
+        jobs.at(1.0, *([] if after else [stopped("a", 1, 30.0)]))
+        jobs.at(1.5, fails("s0"))
+        heard = jobs.at(3.0, passed("blame:a"))
+        heard += jobs.at(4.0, stopped("a", 1, 30.0), passed("blame:a")) if after else []
+        assert not only(heard, JobFailed)
+        assert only(heard, StartGang) == [StartGang(job="a", gang_version=2, slots=("s1", "s2"), work_s=70.0)]
+    # One that raises after the slot is known to be lost says nothing new.
+    jobs.at(5.0, fails("s1"), raised("a", 2, "s2"))
+    assert not only(jobs.at(6.0, stopped("a", 2), passed("blame:a")), JobFailed)
 
 
 def test_the_user_ends_a_job_that_waits_at_once_and_one_that_runs_when_it_has_stopped():
@@ -217,7 +242,7 @@ def test_the_user_ends_a_job_that_waits_at_once_and_one_that_runs_when_it_has_st
         GangBroken(job="a", gang_version=1, reason="stopped by the user"),
         StopGang(job="a", gang_version=1),
     ]
-    assert jobs.at(1.5, raised("a", 1, "s0")) == []
+    assert jobs.at(1.5, raised("a", 1, "s0"), passed("blame:a")) == []
     assert jobs.at(2.0, stopped("a", 1)) == [JobFailed(job="a", reason="stopped by the user")]
 
 

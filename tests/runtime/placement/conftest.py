@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import Client, get_worker
 
@@ -85,7 +86,7 @@ class Places:
         self.client, self.opened = client, list[Placing]()
 
     def __call__(self, *jobs, hold_s=0.0, **more):
-        wait_until(lambda: len(self.client.scheduler_info()["workers"]) == N_WORKERS, "four workers")
+        wait_until(lambda: len(self.client.nthreads()) == N_WORKERS, "four workers")
         placing = placement.place(jobs, self.client, hold_s=hold_s, **more)
         self.opened.append(placing)
         wait_until(lambda: len(placing.slots) == N_WORKERS, "four slots")
@@ -108,7 +109,9 @@ def four_workers(folder):
     foreign = ForeignCluster(folder, ())
     try:
         foreign.add_workers(N_WORKERS)
-        with Client(scheduler_file=str(foreign.file)) as client:
+        # It would open connections of its own, now and then.
+        quiet = {"distributed.client.scheduler-info-interval": "1h", "distributed.client.heartbeat": "1h"}
+        with dask.config.set(quiet), Client(scheduler_file=str(foreign.file)) as client:
             client.wait_for_workers(N_WORKERS, 60)
             yield client
     finally:

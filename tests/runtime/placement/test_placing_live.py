@@ -1,6 +1,10 @@
 """Gangs of functions on real Dask workers: where members run, whose fault is what, who else places there."""
 
+import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -52,15 +56,18 @@ def test_a_member_that_raises_ends_its_job_and_no_slot(placing):
     assert not records(jobs, SlotFailed)
 
 
-def test_a_function_that_cannot_travel_is_refused_with_its_name(placing):
+def test_a_function_that_cannot_travel_is_refused_with_its_name(placing, tmp_path):
     """Before anything runs, together with all else that is wrong."""
     lock = threading.Lock()
     with pytest.raises(ConfigError) as caught:
         placing(Job(lambda m: lock, name="a"), Job(where, 9, name="b"), Job(where, name="c"), Job(where, name="c"))
     text = str(caught.value)
-    assert "job a: lambda cannot travel to a slot: variable 'lock'" in text
+    assert "job a: lambda cannot travel to a slot: " in text
+    assert "variable 'lock'" in text
     assert "job b needs 9 slots, the cluster has 4" in text
     assert "job c: another one has this name" in text
+    with pytest.raises(ConfigError, match=r"job y: its folder .*/a is that of job x"):
+        placing(Job(where, checkpoint=tmp_path / "a", name="x"), Job(where, checkpoint=tmp_path / "a", name="y"))
 
 
 class Odd:
@@ -124,3 +131,13 @@ def test_another_placement_takes_idle_workers_over_and_leaves_busy_ones(placing,
         assert len(third.slots) == N_WORKERS - 1
         assert busy not in third.slots
     heard(second, SlotFailed, n=N_WORKERS - 1)
+
+
+def test_the_example_of_the_page_prints_what_it_says(tmp_path):
+    """As it stands there, in a process of its own."""
+    page = Path(__file__).parents[3] / "docs/placement.md"
+    _, example = re.findall(r"```python\n(.+?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "example.py").write_text(example)
+    run = subprocess.run([sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert f"# {run.stdout.strip()}\n" in example

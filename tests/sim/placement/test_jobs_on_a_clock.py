@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from drlnb.planning.placement import Cluster, Pick
-from drlnb.planning.placement.cluster import JobView
+from drlnb.planning.placement.cluster import JobView, attempt_s
 from drlnb.planning.placement.jobs.machine import PlacementMachine
 from drlnb.planning.registry import Planners
 from drlnb.planning.replay import replay
@@ -17,7 +17,7 @@ from drlnb.records.columns.leasing import SlotAdded, SlotFailed
 from drlnb.records.common import DeadlinePassed, SetDeadline
 from drlnb.records.journal import Stream, StreamOpened
 from drlnb.sim.placement import Conditions, FaultModel, TraceJob, simulate
-from drlnb.sim.placement.attempts import Attempt, attempt_s, kept_s, outcome_of
+from drlnb.sim.placement.attempts import Attempt, kept_s, outcome_of
 
 PLANNERS = ("ect", "first", "best_fit", "healthiest", "healthiest_packed", "interference_aware", "random:seed=3")
 

@@ -146,6 +146,14 @@ def test_fewer_windows_have_more_paths_and_all_ways_the_same_faults():
     assert len({outcome.lost_gpu_s for window in played for outcome in window["a"]}) == 10
 
 
+def test_every_seed_that_is_taken_can_be_played():
+    """The largest one, too."""
+    ways, windows = {"a": ("first", {})}, Windows(family="all", n_jobs=10, n_windows=2, n_paths=2, seed=2**31 - 1)
+    assert len(side_by_side(trace(20), Cluster.uniform(1, 4), FaultModel(), windows, ways)) == 2
+    with pytest.raises(ConfigError, match="seed must be"):
+        Windows(seed=2**31)
+
+
 class Figure:
     def __init__(self, makespan_s):
         self.makespan_s = makespan_s

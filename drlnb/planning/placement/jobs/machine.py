@@ -10,8 +10,8 @@ from drlnb.planning.machine import Impossible, Machine, Out, Rules
 from drlnb.planning.placement.cluster import Terms
 from drlnb.planning.placement.gangs import GANGS
 from drlnb.planning.placement.health import DAY_S, hold_s, n_since
-from drlnb.planning.placement.jobs.plans import START, START_S, plan
-from drlnb.planning.placement.jobs.state import INSTANT, Job, Placing, Slot
+from drlnb.planning.placement.jobs.plans import START_S, plan
+from drlnb.planning.placement.jobs.state import BLAME, HOLD, INSTANT, START, STOP, Job, Placing, Slot
 from drlnb.planning.placement.order import BACKFILLS, order_of
 from drlnb.planning.registry import Planners
 from drlnb.records.base import Facts
@@ -33,10 +33,10 @@ from drlnb.records.errors import ConfigError
 
 __all__ = ["RULES", "PlacementMachine"]
 
-#: What the names of other deadlines begin with, before a colon and that of a slot or a job.
-_HOLD, _STOP = "hold", "stop"
 #: Seconds that members have to stop once they are told to.
 _STOP_S = 30.0
+#: Seconds in which a slot may still turn out to be lost, of which a member has heard first: it raised.
+_BLAME_S = 2.0
 #: Failures in a day after which a slot is kept out of use.
 _MOST_FAILURES = 3
 #: Gangs of a job in a row that may be lost with nothing kept: then it may be the job that ends its workers.
@@ -129,14 +129,14 @@ def _fail(state: Placing, name: str, reason: str, out: Out) -> None:
     slot = state.slots[name]
     job = state.jobs.get(slot.job)
     if job is not None:
-        job.broken = job.broken or f"slot {name} failed: {reason}"
+        job.broken, job.lost = job.broken or f"slot {name} failed: {reason}", True
         if job.killed:
             return
     slot.failed_t = [*slot.failed_t, state.t]
     if state.hold_s:
         slot.held = True
         n = n_since(slot.failed_t, state.t - DAY_S)
-        out.append(SetDeadline(name=f"{_HOLD}:{name}", after_s=hold_s(state.hold_s, n)))
+        out.append(SetDeadline(name=f"{HOLD}:{name}", after_s=hold_s(state.hold_s, n)))
         if n >= _MOST_FAILURES:
             _mask(state, name, f"it failed {n} times in 24 h, the last time: {reason}", out)
 
@@ -202,10 +202,11 @@ def _saved(state: Placing, event: CheckpointSaved, out: Out) -> None:
 
 
 def _member_lost(state: Placing, event: GangMemberLost, out: Out) -> None:
-    """Let a job fail whose function raised; its slots are fine."""
-    if job := _of_gang(state, event.job, event.gang_version):
-        job.failed = job.failed or event.reason
-        job.broken = job.broken or event.reason
+    """Break a gang of which a member raised; the job has failed, unless the loss of another member made it do so."""
+    job = _of_gang(state, event.job, event.gang_version)
+    if job is not None and not job.broken:
+        job.raised = job.broken = event.reason
+        out.append(SetDeadline(name=f"{BLAME}:{event.job}", after_s=_BLAME_S))
         state.wake(out)
 
 
@@ -221,20 +222,25 @@ def _finished(state: Placing, event: JobFinished, out: Out) -> None:
 def _gang_stopped(state: Placing, event: GangStopped, out: Out) -> None:
     """Queue the job of a gang that has stopped, with the work that is left; or end it."""
     job = _of_gang(state, event.job, event.gang_version)
-    if job is None or job.phase != "stopping":
-        return
-    kept_s = max(job.kept_s, event.kept_s)
-    job.left_s = max(_LEAST_S, job.left_s - kept_s)
-    if kept_s:
+    if job is not None and job.phase == "stopping":
+        job.kept_s, job.stopped = max(job.kept_s, event.kept_s), True
+        if not job.raised:
+            _end_gang(state, event.job, job, out)
+
+
+def _end_gang(state: Placing, name: str, job: Job, out: Out) -> None:
+    """Queue a job anew, or end it."""
+    job.left_s = max(_LEAST_S, job.left_s - job.kept_s)
+    if job.kept_s:
         job.n_in_vain = 0
     elif state.hold_s and job.n_in_vain >= _MOST_IN_VAIN:
         job.failed = job.failed or (
             f"{job.n_in_vain} gangs in a row were lost and kept no work: does the job end its workers itself? "
             f"({job.broken})"
         )
-    _release(state, event.job, job)
+    _release(state, name, job)
     if job.failed:
-        state.over(event.job, out)
+        state.over(name, out)
     state.wake(out)
 
 
@@ -244,30 +250,40 @@ def _release(state: Placing, name: str, job: Job) -> None:
             slot.job = ""
     job.phase, job.slots, job.started = "waiting", (), set()
     job.broken, job.killed, job.kept_s = "", False, 0.0
+    job.raised, job.lost, job.stopped = "", False, False
 
 
 # ---------------------------------------------------------------------- deadlines
 def _deadline_passed(state: Placing, event: DeadlinePassed, out: Out) -> None:
-    """End an instant, a hold, or the patience with members that do not start or stop."""
+    """End an instant, a hold, a doubt, or the patience with members that do not start or stop."""
     kind, _, name = event.name.partition(":")
     if event.name == INSTANT:
         state.waking = False
         if not _break_gangs(state, out):
             plan(state, out)
-    elif kind == _HOLD:
+    elif kind == HOLD:
         state.slots[name].held = False
         state.wake(out)
     elif (job := state.jobs.get(name)) is None:
         return
     elif kind == START and job.phase == "running":
-        names = list(state.slots)
-        for i in job.slots:
-            if i not in job.started:
-                _fail(state, names[i], f"a member did not start there within {START_S:g} s", out)
-                state.wake(out)
-    elif kind == _STOP and job.phase == "stopping" and not job.killed:
+        _miss(state, job, out)
+    elif kind == BLAME and job.raised:
+        job.failed = job.failed or ("" if job.lost else job.raised)
+        job.raised = ""
+        if job.stopped:
+            _end_gang(state, name, job, out)
+    elif kind == STOP and job.phase == "stopping" and not job.killed:
         job.killed = True
         out.append(StopGang(job=name, gang_version=job.version, kill=True))
+
+
+def _miss(state: Placing, job: Job, out: Out) -> None:
+    """Blame the slots where members of a gang have not started."""
+    names = list(state.slots)
+    for i in sorted(set(job.slots) - job.started):
+        _fail(state, names[i], f"a member did not start there within {START_S:g} s", out)
+        state.wake(out)
 
 
 def _break_gangs(state: Placing, out: Out) -> bool:
@@ -278,7 +294,7 @@ def _break_gangs(state: Placing, out: Out) -> bool:
         job.n_in_vain += 1
         out.append(GangBroken(job=name, gang_version=job.version, reason=job.broken))
         out.append(StopGang(job=name, gang_version=job.version))
-        out.append(SetDeadline(name=f"{_STOP}:{name}", after_s=_STOP_S))
+        out.append(SetDeadline(name=f"{STOP}:{name}", after_s=_STOP_S))
     if broken:
         state.wake(out)
     return bool(broken)

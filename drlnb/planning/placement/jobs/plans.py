@@ -9,16 +9,16 @@ from drlnb.planning.placement.cluster import Cluster, ClusterView, JobView, Pick
 from drlnb.planning.placement.ect import candidates, log_completion_on
 from drlnb.planning.placement.gangs import GANGS, WAIT
 from drlnb.planning.placement.health import DAY_S, n_since, rates_hz
-from drlnb.planning.placement.jobs.state import Placing
+from drlnb.planning.placement.jobs.state import START, Placing
 from drlnb.planning.placement.order import job_window, order_of, unreserved
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.columns import placement as words
 from drlnb.records.common import SetDeadline
 
-__all__ = ["START", "START_S", "plan"]
+__all__ = ["START_S", "plan"]
 
-#: What the name of the deadline of members to start begins with, before a colon and the job; their seconds.
-START, START_S = "start", 30.0
+#: Seconds that members have to start.
+START_S = 30.0
 #: An expectation in seconds is at most the exponential of it.
 _MOST_LOG = 700.0
 

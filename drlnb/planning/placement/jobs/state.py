@@ -10,10 +10,10 @@ from drlnb.planning.registry import Planners
 from drlnb.records.columns.placement import JobFailed
 from drlnb.records.common import SetDeadline
 
-__all__ = ["INSTANT", "Job", "Placing", "Slot"]
+__all__ = ["BLAME", "HOLD", "INSTANT", "START", "STOP", "Job", "Placing", "Slot"]
 
-#: Name of the deadline that ends an instant.
-INSTANT = "instant"
+#: Name of the deadline that ends an instant; what those of others begin with, before a colon and a slot or job.
+INSTANT, BLAME, HOLD, START, STOP = "instant", "blame", "hold", "start", "stop"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +53,10 @@ class Job:
     #: Why its gang cannot go on, and why the job itself is over with it; empty: it can, it is not.
     broken: str = ""
     failed: str = ""
+    #: What a member raised, as long as it is open whether a lost slot made it do so; a slot was lost; all has stopped.
+    raised: str = ""
+    lost: bool = False
+    stopped: bool = False
     #: Its members did not stop: what becomes of their slots now is not their fault.
     killed: bool = False
     #: Gangs in a row that were lost and kept nothing.
