@@ -359,7 +359,8 @@ class Training:
         Parameters
         ----------
         name
-            ``fleet`` (the tasks), ``leasing``, ``batching``, ``distribution``, ``swapping``; twice, it is the same.
+            ``fleet`` (the tasks), ``leasing``, ``placement``, ``batching``, ``distribution``, ``swapping``; twice,
+            it is the same.
         **settings
             As its :meth:`code` writes them.
 

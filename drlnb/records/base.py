@@ -36,8 +36,8 @@ Facts = Mapping[str, Any]
 #: A record, or the state of a machine, as plain data.
 Row = dict[str, Any]
 
-#: What JSON's lists and objects are read as.
-NESTED = frozenset({list, dict})
+#: What JSON's lists and objects are read as; a wire may make tuples of lists.
+NESTED = frozenset({list, tuple, dict})
 
 _TYPES: dict[str, type["Record"]] = {}
 #: Tag -> class of the values that a record's field may hold beside plain data: dataclasses of numbers and text.
@@ -77,14 +77,14 @@ def to_plain(value: object) -> object:
 
 
 def from_plain(value: object) -> Any:
-    """Turn what JSON held back into a field's value (lists become tuples)."""
-    if isinstance(value, list):
+    """Turn what JSON held, or a wire brought, back into a field's value (lists become tuples)."""
+    if isinstance(value, list | tuple):
         return tuple([from_plain(item) if type(item) in NESTED else item for item in value])
     if isinstance(value, dict):
         if len(value) == 1:
             ((tag, parts),) = value.items()
             if tag in _VALUES:
-                return _VALUES[tag](*(map(from_plain, parts) if list in map(type, parts) else parts))
+                return _VALUES[tag](*(map(from_plain, parts) if NESTED & {*map(type, parts)} else parts))
         return {key: from_plain(item) for key, item in value.items()}
     return value
 

@@ -11,6 +11,7 @@ from drlnb.views.drawing.payload import Plain
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold
 from drlnb.views.leasing import gantt
+from drlnb.views.placement import measured as placement
 from drlnb.views.swapping import computed, measured
 from drlnb.views.warmup import waterfall
 from drlnb.views.warmup.lines import tasks_with_starts
@@ -54,7 +55,22 @@ def pictures(
     of = spread(fold)
     if of and len(of.hosts) > 1:
         views["topology"] = ("How the newest version reached the hosts", topology(of))
-    return {**views, **_warmup(fold), **_batching(fold), **_swapping(fold)}
+    return {**views, **_placement(fold), **_warmup(fold), **_batching(fold), **_swapping(fold)}
+
+
+def _placement(fold: Fold) -> dict[str, tuple[str, View]]:
+    """Return what there is to see of placement: nothing where each task was planned once, on one slot."""
+    plans = fold.placement.plans
+    if len(plans) == len({plan.of.task for plan in plans}) and all(len(plan.of.slots) < 2 for plan in plans):
+        return {}
+    views = {
+        "gangs": ("Which slots each task had", placement.gantt(fold)),
+        "plans": ("Plans of placement, and what each came after", placement.plans(fold)),
+    }
+    several = list(dict.fromkeys(plan.of.task for plan in plans if len(plan.of.candidates) > 1))
+    for i, name in enumerate(map(fold.pool.short, several[:MAX_TASKS])):
+        views[f"why{i}"] = f"{name}: what its newest plan was weighed against", placement.why(fold, name)
+    return views
 
 
 def _evaluated(fold: Fold, n_columns: int | None) -> dict[str, tuple[str, View]]:

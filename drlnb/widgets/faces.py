@@ -14,11 +14,13 @@ from drlnb.widgets.panels.fleet import Tasks
 from drlnb.widgets.panels.frame import Content, Panel
 from drlnb.widgets.panels.launcher import Launcher
 from drlnb.widgets.panels.leasing import Leasing
+from drlnb.widgets.panels.placement.gangs import Gangs
+from drlnb.widgets.panels.placement.running import Placing
 from drlnb.widgets.panels.swapping.swapping import Swapping
 from drlnb.widgets.panels.swapping.swaps import Swaps
 from drlnb.widgets.transport.live import live
 
-__all__ = ["PANELS", "batching", "desk", "distribution", "launcher", "panel", "swapping"]
+__all__ = ["PANELS", "batching", "desk", "distribution", "launcher", "panel", "placement", "swapping"]
 
 #: Name of a panel -> what it shows.
 PANELS: dict[str, type[Content]] = {
@@ -26,6 +28,7 @@ PANELS: dict[str, type[Content]] = {
     "distribution": Distribution,
     "fleet": Tasks,
     "leasing": Leasing,
+    "placement": Placing,
     "swapping": Swapping,
 }
 
@@ -126,6 +129,24 @@ def batching(**settings: object) -> Panel:
         If a value is out of range.
     """
     return _without_run(Splits(), settings)
+
+
+def placement(**settings: object) -> Panel:
+    """Return the placement panel without a run: gangs of a trace on slots that fail, under any planner.
+
+    Parameters
+    ----------
+    **settings
+        As of :class:`~drlnb.widgets.panels.placement.gangs.Tried`.
+
+    Raises
+    ------
+    UnknownSetting
+        If there is no such setting.
+    ConfigError
+        If a value is out of range.
+    """
+    return _without_run(Gangs(), settings)
 
 
 def _without_run(content: Content, settings: Mapping[str, object], owner: object = None) -> Panel:

@@ -1,5 +1,6 @@
 """Which pictures a report has, and in which order."""
 
+from drlnb.report.build import build
 from drlnb.report.parts import MAX_TASKS, pictures
 from drlnb.views.folds.entries import entries_of
 from drlnb.views.folds.fold import Fold
@@ -8,6 +9,7 @@ from tests.views.batching.steps import FAST, STORY
 from tests.views.batching.steps import planned as planned_split
 from tests.views.distribution.test_measured import version
 from tests.views.journals import Run, two_tasks
+from tests.views.placement import steps as placement
 from tests.views.swapping.steps import planned, profiled, step
 
 
@@ -77,3 +79,27 @@ def test_splits_are_drawn_of_tasks_with_several_members():
     assert "shares1" not in views
     assert views["ledger0"][0] == "a, learners: what was used, and what was not"
     assert views["ledger0"][1].value("lost") == 60
+
+
+def test_gangs_are_drawn_where_there_is_anything_to_place():
+    """Of a gang of two that lost a slot; tasks of one slot each that were planned once are no picture."""
+    run = Run()
+    run.say(run.pool, *placement.STORY)
+    views = views_of(run)
+    assert {name: views[name][0] for name in ("gangs", "plans", "why0")} == {
+        "gangs": "Which slots each task had",
+        "plans": "Plans of placement, and what each came after",
+        "why0": "a: what its newest plan was weighed against",
+    }
+    alone = Run()
+    alone.say(alone.pool, *placement.STORY[:5], placement.planned(1, "n0/cpu0"))
+    assert "gangs" not in views_of(alone)
+
+
+def test_pictures_of_placement_name_no_machine(tmp_path):
+    """Slots are called after machines: in the page they have numbers."""
+    run = Run()
+    run.say(run.pool, *placement.story("gpubox17", "gpubox18"))
+    report = build(run.journal(), tmp_path / "page.html")
+    assert "gpubox" not in report.path.read_text(encoding="utf-8")
+    assert "node1 cpu0" in report.path.read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from drlnb.views.distribution.topology import topology
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.folds.fold import fold_of
 from drlnb.views.leasing import gantt
+from drlnb.views.placement import measured as placement
 from drlnb.views.warmup import waterfall
 from tests.streams import stream_of
 
@@ -43,6 +44,7 @@ VIEWS = {
     "rounds": waterfall.rounds, "starts": waterfall.starts, "versions": measured.versions, "hosts": measured.hosts,
     "topology": spread, "splits": lambda source: batching.shares(source, batching.LATEST), "sizes": batching.sizes,
     "speeds": batching.speeds, "ledger": batching.ledger,
+    "board": placement.board, "gangs": placement.gantt, "plans": placement.plans, "why": placement.why,
 }  # fmt: skip
 
 #: The golden journals, and a task's warm-up alone.

@@ -1,14 +1,14 @@
 """Draw the splits of a task: who took how much and was done when, how fast everybody was, and what was not used."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from drlnb.records.journal import Journal
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.payload import Floats
-from drlnb.views.drawing.pictures import Body, Lines, axis, lanes_of, listing, picture, shown, timeline
+from drlnb.views.drawing.pictures import Body, Lines, axis, columns_of, lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, points, table
 from drlnb.views.folds.batching import BatchFold, Share, Split, Splits
@@ -208,11 +208,11 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
             if not math.isnan(share.planned_s):
                 planned_s = began_s + share.planned_s
                 dots.append([lane, len(of.looks), planned_s, planned_s, 1.0])
-    keys = ("split", "lane", "series", "start", "stop", *_OF_SHARE, "fate")
+    keys = " ".join(("split lane series start stop", *_OF_SHARE, "fate"))
     columns = {
-        "bars": _columns(keys, bars),
-        "waits": _columns(("lane", "series", "start", "stop"), waits),
-        "dots": _columns(("lane", "series", "start", "stop", "share"), dots),
+        "bars": columns_of(keys, bars),
+        "waits": columns_of("lane series start stop", waits),
+        "dots": columns_of("lane series start stop share", dots),
     }
     ends = [columns["bars"]["stop"], columns["waits"]["stop"], columns["dots"]["start"]]
     end = float(np.max(np.concatenate(ends), initial=1e-9))
@@ -221,10 +221,6 @@ def shares(journal: Journal | Fold, n: int = 1, task: str | None = None, role: s
     time = axis(f"time since the {'split' if n == 1 else 'first of these splits'} began", "s", "clock")
     body = timeline(columns, of.lanes, looks, (0.0, end), time, names)
     return of.view("shares" if n == 1 else "splits", SHARES, body, marks=marks)
-
-
-def _columns(keys: Sequence[str], rows: Sequence[Sequence[float]]) -> dict[str, Floats]:
-    return dict(zip(keys, np.array(rows, dtype=np.float64).reshape(-1, len(keys)).T, strict=True))
 
 
 def _span(share: Share, split: Split) -> tuple[float, float]:
@@ -267,7 +263,7 @@ def speeds(journal: Journal | Fold, task: str | None = None, role: str | None = 
             if not math.isnan(hz):
                 level = next(k for k, (least, _) in enumerate(_LEVELS) if hz >= least * usual)
                 rows.append([lane, i, level, hz / usual, hz, i - 0.5, i + 0.5])
-    bars = _columns(("lane", "split", "series", "ratio", "hz", "start", "stop"), rows)
+    bars = columns_of("lane split series ratio hz start stop", rows)
     span = (kept[0][0] - 0.5, kept[-1][0] + 0.5) if kept else (0.0, 1.0)
     return of.view("speeds", SPEEDS, timeline({"bars": bars}, of.lanes, looks, span, _SPLITS), marks=of.marks)
 

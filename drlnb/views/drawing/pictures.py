@@ -12,7 +12,19 @@ from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, Numbers, View
 from drlnb.views.folds.fold import Fold
 
-__all__ = ["RUN_TIME", "Body", "Lines", "axis", "lanes_of", "listing", "nothing", "picture", "shown", "timeline"]
+__all__ = [
+    "RUN_TIME",
+    "Body",
+    "Lines",
+    "axis",
+    "columns_of",
+    "lanes_of",
+    "listing",
+    "nothing",
+    "picture",
+    "shown",
+    "timeline",
+]
 
 
 class Body(NamedTuple):
@@ -64,7 +76,7 @@ def picture(
 
 
 def axis(label: str, unit: str = "", kind: str = "number") -> Content:
-    """Return what stands at an axis of kind ``number`` or ``clock``."""
+    """Return what stands at an axis of kind ``number`` or ``clock``; ``words`` may be put instead of 0, 1, 2 ..."""
     return {"label": label, "unit": unit, "kind": kind}
 
 
@@ -145,6 +157,18 @@ def timeline(
     facts: Content = {"x": x, "span": list(span), "thin": False, "lanes": list(lanes), "marks": []}
     facts["series"] = theme.plain(series)
     return Body("timeline", columns, facts, tuple(names))
+
+
+def columns_of(keys: str, rows: Sequence[Sequence[float]]) -> dict[str, Floats]:
+    """Return rows of numbers as columns, whose names stand in a line.
+
+    Examples
+    --------
+    >>> columns_of("start stop", [[0, 1], [1, 3]])["stop"].tolist()
+    [1.0, 3.0]
+    """
+    names = keys.split()
+    return dict(zip(names, np.array(rows, dtype=np.float64).reshape(-1, len(names)).T, strict=True))
 
 
 def lanes_of(kind: str, labels: Iterable[str]) -> list[Content]:

@@ -78,6 +78,9 @@ def _timeline(fig: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
                 below, held, _ = decimate.heights(of)
                 edges, how = ("low", "high"), {"width": plain(width * held), "offset": plain(width * (below - 0.5))}
             start, stop = (of[edge] for edge in edges)
+            if name == "work" and "computed" in of:  # as in the SVG twin
+                share = np.minimum(1.0, of["computed"] / (stop - start))
+                how = {"width": plain(width * share), "offset": plain(np.full(len(share), -0.5 * width))}
             where = {"base": plain(start), "x": plain(stop - start), "y": [labels[int(k)] for k in of["lane"]]}
             look = _named(series, pattern={"shape": series["hatch"]}) | {"opacity": opacity, "meta": name}
             fig.add_bar(orientation="h", legendgroup=str(i), showlegend=name == "bars", **where, **how, **look)
@@ -85,7 +88,9 @@ def _timeline(fig: Plotly, header: Plain, tables: Tables, rows: Rows) -> None:
     for _, series, mine in _of_series(header, dots):  # points in time, such as planned starts
         look = _named(series, symbol="line-ns-open", size=14, line={"width": 2}) | {"mode": "markers", "meta": "dots"}
         fig.add_scatter(x=plain(dots["start"][mine]), y=[labels[int(k)] for k in dots["lane"][mine]], **look)
-    fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"])})
+    worded = header["x"].get("words", ())
+    ticks = {"tickvals": list(range(len(worded))), "ticktext": list(map(_safe, worded))} if worded else {}
+    fig.update_layout(barmode="overlay", xaxis={"title": _title(header["x"]), **ticks})
     fig.update_yaxes(categoryorder="array", categoryarray=labels[::-1])
     if header.get("tall"):  # room for two lanes per host, and for each label
         fig.update_layout(height=header["tall"] + 150, yaxis={"dtick": 1})

@@ -84,8 +84,10 @@ def _line(points: Sequence[tuple[float, float]], colour: str, width: float = 1.0
     return f'<path d="{path}" fill="none" stroke="{html.escape(colour)}" stroke-width="{_n(width)}"{dashed}/>'
 
 
-def _tick_text(value: float, step: float, kind: str) -> str:
-    if kind == "clock":
+def _tick_text(value: float, step: float, axis: Plain) -> str:
+    if "words" in axis:
+        return str(axis["words"][int(value)]) if value in range(len(axis["words"])) else ""
+    if axis.get("kind") == "clock":
         return words.axis_seconds(value, step)
     if abs(value) >= 1e6:
         return f"{words.number(value / 1e6)}M"
@@ -120,7 +122,7 @@ class _Frame:
         body = []
         for x, value in ((self.x(value), value) for value in at):
             body += [_line([(x, _TOP), (x, self.bottom)], _LINE)] if rules else []
-            body.append(_text(x, self.bottom + 10, _tick_text(value, step, axis["kind"]), _DIM, "middle"))
+            body.append(_text(x, self.bottom + 10, _tick_text(value, step, axis), _DIM, "middle"))
         label = words.titled(axis["label"], axis["unit"])
         return [*body, _text((self.left + self.right) / 2, self.bottom + 26, label, _DIM, "middle")]
 
@@ -201,6 +203,9 @@ def _blocks(frame: _Frame, tables: Tables, at: Sequence[tuple[float, float]]) ->
             decimate.heights(columns) if "low" in columns else np.tile([[0.0], [1.0], [0.0]], len(a))
         )
         boxes = np.stack([a, top + h * (1 - share) / 2 + h * share * (1 - below - held), b - a, h * share * held])
+        if name == "work" and "computed" in columns:  # of work with idle time in it, only so much of the height
+            share = np.minimum(1.0, columns["computed"] / (columns["stop"] - columns["start"]))
+            boxes = np.stack([a, top + h * (1 - share), b - a, h * share])
         if name == "dots" and "share" in columns:  # points in time, unless there are so many that they merge
             boxes = np.stack([a - 1, top, np.full(len(a), 2.0), h * columns["share"]])
         work = np.stack([a, top + h * (1 - below - computed), b - a, h * computed])[:, computed > 0]
@@ -245,7 +250,7 @@ def _chart(header: Plain, tables: Tables, width: int) -> tuple[list[str], int]:
     body = [_text(left, 8, words.titled(header["y"]["label"], header["y"]["unit"]), _DIM)]
     for value in at:
         body.append(_line([(left, y(value)), (frame.right, y(value))], _LINE))
-        body.append(_text(left - 6, y(value), _tick_text(value, step, ""), _DIM, "end"))
+        body.append(_text(left - 6, y(value), _tick_text(value, step, {}), _DIM, "end"))
     body += frame.axis(rules=False)
     for i, line in enumerate(header["lines"]):
         mine = points["line"] == i

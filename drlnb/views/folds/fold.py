@@ -19,6 +19,7 @@ from drlnb.views.folds.batching import BatchFold
 from drlnb.views.folds.clocks import Clock, Clocks
 from drlnb.views.folds.distribution import DistributionFold
 from drlnb.views.folds.entries import Entry, Rules, entries_of, folds, handlers_of, split_stream
+from drlnb.views.folds.placement import PlacementFold
 from drlnb.views.folds.pool import PoolFold
 from drlnb.views.folds.swapping import SwapFold
 from drlnb.views.folds.task import TaskFold
@@ -88,6 +89,8 @@ class Fold:
         self.swappings: dict[str, SwapFold] = {}
         #: Splits among learners and among collectors, likewise.
         self.batchings: dict[str, BatchFold] = {}
+        #: Which slots gangs had, and why.
+        self.placement = PlacementFold()
         self.n_rows = 0
         #: Lines of the journal that could not be read, as far as it says so.
         self.defects: list[str] = []
@@ -133,7 +136,7 @@ class Fold:
                 rules += self._warmup(*named, stream)
         else:
             self.clocks.pool(stream)
-            rules += self.pool.stream(stream)
+            rules += [*self.pool.stream(stream), *handlers_of(self.placement, stream)]
         handlers: dict[type[Record], list[Callable[..., object]]] = defaultdict(list)
         for kind, handler in rules:
             handlers[kind].append(handler)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from drlnb.widgets.panels.frame import Panel
 
 __all__ = [
+    "TEXT",
     "Checks",
     "Steering",
     "UnknownSetting",
@@ -149,5 +150,7 @@ def _is_line(value: object) -> bool:
 
 #: Check a span of time above 0, None for all of it.
 seconds = optional(fitting("a number > 0 s", lambda value: is_number(value) and value > 0)).read
-#: Check a text of one line.
-text = fitting(f"a text of one line, at most {_LONGEST} letters", _is_line).read
+#: A text of one line.
+TEXT = fitting(f"a text of one line, at most {_LONGEST} letters", _is_line)
+#: Check one.
+text = TEXT.read

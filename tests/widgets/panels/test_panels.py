@@ -97,7 +97,7 @@ def test_a_model_that_the_user_closed_closes_the_panel(run):
     ("name", "settings", "text"),
     [
         ("leases", {}, "there is no panel 'leases'; did you mean 'leasing'?; there are "
-         "batching, distribution, fleet, leasing, swapping"),
+         "batching, distribution, fleet, leasing, placement, swapping"),
         ("leasing", {"window": 3}, "panel leasing has no setting 'window'; did you mean 'window_s'?; "
          "there are window_s"),
         ("leasing", {"window_s": -3}, "window_s must be a number > 0 s, or none, got -3"),

@@ -43,6 +43,9 @@ function render(/** @type {Rendered} */ rendered) {
     if (whole[1] <= whole[0]) whole[1] = whole[0] + 1;
     return s.zoom || whole;
   }
+  // A place on the axis in words: a moment, or a number.
+  const say = (/** @type {number} */ v) =>
+    s.state.header.x?.kind === "clock" ? duration(v) : number(v, 4);
   const weight = (/** @type {Lane} */ lane) => (lane.kind === "wait" ? 0.55 : 1);
   const units = () => lanes().reduce((sum, lane) => sum + weight(lane), 0);
   /** @param {number} width @param {number} height @returns {Places} */
@@ -83,7 +86,8 @@ function render(/** @type {Rendered} */ rendered) {
     const scale = ticks(low, high, (right - left) / 90, axis?.kind === "clock");
     for (const t of scale.at) {
       pen.line(segment(x(t), TOP, x(t), bottom), ink.line);
-      pen.text(tickText(t, scale.step, axis?.kind), x(t), bottom + 10, ink.dim, "center");
+      const text = axis?.words ? axis.words[t] || "" : tickText(t, scale.step, axis?.kind);
+      pen.text(text, x(t), bottom + 10, ink.dim, "center");
     }
     pen.text(titled(axis), (left + right) / 2, height - 8, ink.dim, "center");
     pen.text(origin || "", width - 10, height - 8, ink.dim, "right");
@@ -198,7 +202,7 @@ function render(/** @type {Rendered} */ rendered) {
       const row = at.rows[t.drains.lane[i]];
       if (row) hatch(pen, x(a), row.y, Math.max(1, x(b) - x(a)), row.h, "x", ink.dim);
     });
-    s.groups = groupMarks(marksIn(s.state.header, span), x, at.right);
+    s.groups = groupMarks(marksIn(s.state.header, span), x, at.right, say);
     strokeMarks(pen, s.groups, TOP - 6, at.bottom, ink.fg);
     if (s.state.dataAt && known(known_s) && now() <= span[1])
       pen.line(segment(x(now()), TOP, x(now()), at.bottom), ink.accent, 1.5);
@@ -429,7 +433,7 @@ function render(/** @type {Rendered} */ rendered) {
   }
   /** @param {number} by */
   function stepMark(by) {
-    const list = groupMarks(s.state.header.marks || [], s.geometry ? s.geometry.x : (t) => t),
+    const list = groupMarks(s.state.header.marks || [], s.geometry?.x || ((t) => t), Infinity, say),
       end = by > 0 ? -1 : list.length,
       i = marked === null ? end : list.findIndex((group) => group.t === marked),
       next = list[i + by];

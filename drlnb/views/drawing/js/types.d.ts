@@ -70,6 +70,8 @@ interface Axis {
   label: string;
   unit: string;
   kind: string;
+  /** What stands at 0, 1, 2 ... instead of the numbers. */
+  words?: string[];
 }
 /** A row of a timeline. */
 interface Lane {

@@ -1,0 +1,1 @@
+"""Show on which slots gangs are and why: of a run, and tried out."""
