@@ -359,8 +359,7 @@ class Training:
         Parameters
         ----------
         name
-            ``fleet`` (the tasks), ``leasing``, ``placement``, ``batching``, ``distribution``, ``swapping``; twice,
-            it is the same.
+            ``fleet`` (the tasks), ``leasing``, ``placement``, ``batching``, ``distribution``, ``swapping``.
         **settings
             As its :meth:`code` writes them.
 
@@ -392,7 +391,7 @@ class Training:
 
 @contextlib.contextmanager
 def _interruptible(run: Training) -> Iterator[None]:
-    """Write in a notebook that an interrupted cell has ended its waiting, and nothing else."""
+    """Write in a notebook that an interrupted cell has ended its waiting."""
     try:
         yield
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -259,7 +259,7 @@ class BatchFold:
             share.elapsed_s = share.finish_s
 
     def _collected(self, decision: words.RoundClosed, t: float) -> None:
-        self._whole(self.roles["collect"], t)
+        _whole(self.roles["collect"], t)
 
     # -- learners
     def _planned(self, decision: words.SplitPlanned, t: float) -> None:
@@ -295,7 +295,7 @@ class BatchFold:
         share.finish_s = share.elapsed_s = event.t - split.began_t
         share.fate = "used" if share.n_done == share.n_planned else "open"
         if all(each.n_done == each.n_planned for each in split.shares.values()):
-            self._whole(of, t)
+            _whole(of, t)
 
     def _finishing(self, command: FinishRound, t: float) -> None:
         if self._is_lost:
@@ -306,34 +306,25 @@ class BatchFold:
 
     def _joined(self, event: words.RoundJoined, t: float) -> None:
         if split := self._together(event.round, event.fence):
-            self._part(split, event.slot, event.compute_s, event.elapsed_s, event.t)
+            _part(self.roles["update"], split, event.slot, event.compute_s, event.elapsed_s, event.t)
 
     def _made(self, event: ParametersReady, t: float) -> None:
         # The lead is the first slot of a lease; nobody else had a part where it has measured none of its own.
         if split := self._together(event.round, event.fence):
-            self._part(split, next(iter(split.shares)), event.compute_s or event.elapsed_s, event.elapsed_s, event.t)
+            _part(
+                self.roles["update"],
+                split,
+                next(iter(split.shares)),
+                event.compute_s or event.elapsed_s,
+                event.elapsed_s,
+                event.t,
+            )
 
     def _together(self, round_: int, fence: Fence) -> Split | None:
         """Return the split of a round whose minibatches are shared, while it is open: its shares count together."""
         split = self.roles["update"].newest
         is_open = split and not (split.cause or split.number) and split.round == round_
         return split if is_open and fence == self._fence else None
-
-    def _part(self, split: Split, slot: str, compute_s: float, elapsed_s: float, t: float) -> None:
-        if share := split.shares.get(slot):
-            share.compute_s, share.elapsed_s, share.finish_s = compute_s, elapsed_s, t - split.began_t
-        parts = [each for each in split.shares.values() if each.n_planned]
-        if any(math.isnan(each.finish_s) for each in parts):
-            return
-        for each in parts:
-            each.n_done, each.fate = each.n_planned, "used"
-        self._whole(self.roles["update"], t)
-
-    @staticmethod
-    def _whole(of: Splits, t: float) -> None:
-        if of.newest and not of.newest.cause:
-            of.newest.complete(t)
-            of.count(of.newest)
 
     def _share(self, event: words.ShareComputed, t: float) -> None:
         split = self._numbered(event.split)
@@ -389,3 +380,22 @@ class BatchFold:
     def _numbered(self, number: int) -> Split | None:
         """Return one of the newest splits of learners by its number."""
         return next((split for split in reversed(self.roles["update"].kept) if split.number == number), None)
+
+
+def _part(of: Splits, split: Split, slot: str, compute_s: float, elapsed_s: float, t: float) -> None:
+    """Count a member's part of minibatches, and all of them once the last one is there."""
+    if share := split.shares.get(slot):
+        share.compute_s, share.elapsed_s, share.finish_s = compute_s, elapsed_s, t - split.began_t
+    parts = [each for each in split.shares.values() if each.n_planned]
+    if any(math.isnan(each.finish_s) for each in parts):
+        return
+    for each in parts:
+        each.n_done, each.fate = each.n_planned, "used"
+    _whole(of, t)
+
+
+def _whole(of: Splits, t: float) -> None:
+    """Count the newest split, which is all there."""
+    if of.newest and not of.newest.cause:
+        of.newest.complete(t)
+        of.count(of.newest)
