@@ -311,14 +311,8 @@ class BatchFold:
     def _made(self, event: ParametersReady, t: float) -> None:
         # The lead is the first slot of a lease; nobody else had a part where it has measured none of its own.
         if split := self._together(event.round, event.fence):
-            _part(
-                self.roles["update"],
-                split,
-                next(iter(split.shares)),
-                event.compute_s or event.elapsed_s,
-                event.elapsed_s,
-                event.t,
-            )
+            lead, elapsed_s = next(iter(split.shares)), event.elapsed_s
+            _part(self.roles["update"], split, lead, event.compute_s or elapsed_s, elapsed_s, event.t)
 
     def _together(self, round_: int, fence: Fence) -> Split | None:
         """Return the split of a round whose minibatches are shared, while it is open: its shares count together."""
