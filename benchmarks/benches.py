@@ -159,6 +159,7 @@ _ALL = (
             "baselines": placement.baselines,
             "null": placement.null,
             "learner": placement_learner.learner,
+            "small": placement_learner.small,
             "patent": placement_learner.patent,
             "ablation": placement_learner.ablation,
             "transfer": placement_learner.transfer,

@@ -146,8 +146,8 @@ class Placement:
 
     @property
     def names(self) -> Sequence[str]:
-        """The groups that train no network."""
-        return ("exact", "baselines", "null", "learner", "speed")
+        """The groups that train no network for long."""
+        return ("exact", "baselines", "null", "learner", "small", "speed")
 
     @property
     def share(self) -> float:

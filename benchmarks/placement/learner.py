@@ -4,10 +4,12 @@ Where the trace is the one that the shipped weights were trained on, jobs are of
 Planner `patent` is trained here, each time for one cluster.
 """
 
+import itertools
 import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import fmean
 
 import numpy as np
@@ -22,10 +24,10 @@ from drlnb.learned.placement.patent import train_patent
 from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
 from drlnb.planning.registry import Planner
-from drlnb.sim.placement import Conditions, Ratio, Trace, load_trace, play, ratio_of, side_by_side
+from drlnb.sim.placement import Conditions, FaultModel, Ratio, Trace, TraceJob, load_trace, play, ratio_of, side_by_side
 from drlnb.sim.placement.training import Site, batches_of
 
-__all__ = ["ablation", "learner", "patent", "transfer"]
+__all__ = ["ablation", "learner", "patent", "small", "transfer"]
 
 #: Way to place -> planner and order; `learned` chooses slots alone, `learned+window` jobs, too.
 _WAYS = {
@@ -48,6 +50,8 @@ _SIZES = (16, 32, 128, 256)
 #: Batches of jobs on which planner `patent` is compared, and the constant in place of a reference is counted.
 _SHOWN, _COUNTED = 60, 16
 _OWN = "r3"
+#: A cluster that is easy to learn: which slots fail each hour, which ones when they have other numbers, and intervals.
+_EIGHT, _ILL, _OTHERS_ILL, _ILL_HZ, _ROUNDS = Cluster.uniform(1, 8), (1, 4, 6), (0, 2, 3), 1 / 3600, 40
 
 
 def _later(trace: Trace) -> Trace:
@@ -104,6 +108,30 @@ def patent(effort: Placement) -> Iterator[Row]:
     yield bench.row("healthiest/random", words, GANGS.build("healthiest"))
 
 
+def small(effort: Placement) -> Iterator[Row]:
+    """Show what planner `patent` learns where it is easy: three of eight slots fail each hour, the others never."""
+    trained, others = (_batches(ill, effort.seed) for ill in (_ILL, _OTHERS_ILL))
+    rounds = iter(np.linspace(0, 1, _ROUNDS).tolist())
+    weights = train_patent(trained, _EIGHT.n_slots, effort.seed, lambda: next(rounds)).weights
+    planner, base = Patent(network=Policy(weights)), GANGS.build("random")
+    for name, words, batches in (("own", "slots that it knows", trained), ("permuted", "other slots ill", others)):
+        shown = [next(batches) for _ in range(int(_SHOWN * effort.share))]
+        for way, each in (("patent", planner), ("healthiest", GANGS.build("healthiest"))):
+            logs = [math.log(makespan_s(batch, each) / makespan_s(batch, base)) for batch in shown]
+            title = f"{way} over random, three of eight slots ill, {words}"
+            yield ratio_row(f"small/{name}/{way}/random", title, _mean_of(logs))
+
+
+def _batches(ill: tuple[int, ...], seed: int) -> Iterator[Batch]:
+    """Yield four jobs of an hour on eight slots, some of which fail each hour."""
+    rates = tuple([_ILL_HZ if slot in ill else 0.0 for slot in range(_EIGHT.n_slots)])
+    jobs = [TraceJob(f"j{i}", 0.0, 1, 3600.0) for i in range(4)]
+    model, conditions = FaultModel(mttr_s=600.0), Conditions(checkpoint_s=None, restart_s=60.0)
+    for k in itertools.count(seed << 32):
+        path = model.path(rates, seed=k)
+        yield Batch(partial(play, _EIGHT, jobs, path, conditions), window=False)
+
+
 def ablation(effort: Placement) -> Iterator[Row]:
     """Train planner `patent` with a constant for T_random, and without a ring."""
     bench = _Own(effort)
@@ -158,9 +186,14 @@ class _Own:
             batch = Batch(lambda: play(CLUSTER, jobs, path, conditions), window=False)  # noqa: B023  # played here
             mine_s, base_s = (makespan_s(batch, each) for each in (planner, base or GANGS.build("random")))
             logs.append(math.log(mine_s / base_s))
-        error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
-        low, high = (math.exp(fmean(logs) + 1.96 * each) for each in (-error, error))
-        return ratio_row(name, title, Ratio(math.exp(fmean(logs)), low, high, len(logs)))
+        return ratio_row(name, title, _mean_of(logs))
+
+
+def _mean_of(logs: list[float]) -> Ratio:
+    """Return the geometric mean of ratios whose logarithms these are, and its 95 % interval."""
+    error = float(np.std(logs, ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else math.inf
+    mean, low, high = (math.exp(fmean(logs) + 1.96 * each) for each in (0.0, -error, error))
+    return Ratio(mean, low, high, len(logs))
 
 
 def _geometric_mean(values: list[float]) -> float:

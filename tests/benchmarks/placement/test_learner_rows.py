@@ -87,6 +87,16 @@ def test_other_sizes_have_as_many_jobs_as_slots(known):
 
 
 @pytest.mark.slow
+def test_the_patents_network_learns_which_numbers_of_slots_fail_and_nothing_else():
+    """Where three of eight slots fail each hour it is near the healthiest; where others do it is worse than chance."""
+    rows = {row.id: row.value for row in learner.small(Placement())}
+    assert rows["small/own/patent/random"] < 0.85
+    assert rows["small/own/patent/random"] < rows["small/own/healthiest/random"] + 0.05
+    assert rows["small/permuted/healthiest/random"] < 0.85
+    assert rows["small/permuted/patent/random"] > 0.95
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["patent", "ablation"])
 def test_the_patents_rows_are_of_networks_that_are_trained_here(group):
     """A second each, two plays: all rows are there, and none is compared with itself."""

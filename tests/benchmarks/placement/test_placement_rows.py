@@ -150,8 +150,8 @@ def test_the_bench_is_declared():
     """Any text names a trace; numbers have their limits."""
     bench = BENCHES["placement"]
     trained = ["patent", "ablation", "transfer"]
-    assert list(bench.groups) == ["exact", "baselines", "null", "learner", *trained, "speed"]
-    assert list(Placement().names) == ["exact", "baselines", "null", "learner", "speed"]
+    assert list(bench.groups) == ["exact", "baselines", "null", "learner", "small", *trained, "speed"]
+    assert [name for name in bench.groups if name not in Placement().names] == trained
     with pytest.raises(ConfigError, match="--windows must be >= 2, got 1"):
         bench.main(["--windows", "1"])
 
