@@ -5,7 +5,7 @@ import math
 import pytest
 
 from drlnb.views.placement import compared
-from drlnb.views.placement.compared import PlannerRatio, Cell, Health, Interval, Scored
+from drlnb.views.placement.compared import Cell, Health, Interval, PlannerRatio, Scored
 
 PER_100_DAYS = 1 / (100 * 86_400)
 
