@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drlnb.records.columns import leasing
 from drlnb.records.columns import placement as words
@@ -17,8 +18,7 @@ __all__ = ["Held", "PlacementFold", "Plan"]
 _MOST = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """A plan with its moment, on the clock of its stream."""
 
     stream: str

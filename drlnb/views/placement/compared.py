@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, listing, picture, shown, timeline
@@ -28,12 +29,15 @@ _DAY_S = 86_400.0
 #: Slots that are drawn one by one, those that fail most.
 _ILLEST = 16
 
+_WINDOWS = (
+    Column("from", "from", "95 % interval over disjoint windows of jobs", unit="x"),
+    Column("to", "to", "likewise", unit="x"),
+)
 RATIOS = table(
     "bars",
     Column("lane", "planner", "who chooses the slots", kind="lane"),
     Column("ratio", "ratio", "of its makespan to the other's, on the same jobs and faults; geometric mean", unit="x"),
-    Column("from", "from", "95 % interval over disjoint windows of jobs", unit="x"),
-    Column("to", "to", "likewise", unit="x"),
+    *_WINDOWS,
     Column("makespan", "makespan", "until the last job of a window was over, on average", unit="h"),
     Column("lost", "lost", "slot-hours per window whose work was done again, restarts with them"),
     Column("series", "is", "whether it takes less time; hindsight: nobody can know it before", kind="series"),
@@ -53,8 +57,7 @@ REGIMES = table(
     Column("lane", "checkpoints", "work between two of them", kind="lane"),
     Column("days", "slot-days", "between two failures of a slot, on average", unit="days"),
     Column("ratio", "random / healthiest", "makespans on the same jobs and faults; geometric mean", unit="x"),
-    Column("from", "from", "95 % interval over disjoint windows of jobs", unit="x"),
-    Column("to", "to", "likewise", unit="x"),
+    *_WINDOWS,
     Column("series", "awareness is worth", "how much longer who knows no rates takes", kind="series"),
 )
 BY_HAND = table(
@@ -77,8 +80,7 @@ _LEVELS = ((0.1, "3 #D55E00 10 % or more"), (0.03, "2 #E69F00 3 to 10 %"), (0.0,
 _NULL, _OPEN = Style(NULL, "0", "#BBBBBB", "/"), Style("too few windows to tell", "?", "#DDDDDD")
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """A ratio, and where it lies with 95 %."""
 
     ratio: float

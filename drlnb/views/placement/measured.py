@@ -18,34 +18,30 @@ __all__ = ["board", "gantt", "placed", "plans", "why"]
 #: Newest plans that are listed.
 _NEWEST = 40
 
+_SLOTS = (
+    Column("slots", "slots", "of the gang, the lead first", kind="name"),
+    Column("nodes", "nodes", "on which they are"),
+    Column(
+        "expected",
+        "expected",
+        "time of a round there, failures included; of a second's work before one was timed",
+        unit="s",
+    ),
+)
 PLANS = table(
     "rows",
     Column("row", "task", "whose slots these are", kind="series"),
     Column("t", "when", "since the run began", unit="s"),
     Column("version", "plan", "number of the plan, over all attempts of the task"),
     Column("planner", "by", "the planner", kind="name"),
-    Column("slots", "slots", "of the gang, the lead first", kind="name"),
-    Column("nodes", "nodes", "on which they are"),
+    *_SLOTS,
     Column("cause", "after", "what came just before it", kind="name"),
-    Column(
-        "expected",
-        "expected",
-        "time of a round there, failures included; of a second's work before one was timed",
-        unit="s",
-    ),
     Column("candidates", "weighed", "sets of slots that were"),
 )
 WHY = table(
     "rows",
     Column("row", "rule", "that chooses these slots; the first line is the plan", kind="series"),
-    Column("slots", "slots", "of the gang, the lead first", kind="name"),
-    Column("nodes", "nodes", "on which they are"),
-    Column(
-        "expected",
-        "expected",
-        "time of a round there, failures included; of a second's work before one was timed",
-        unit="s",
-    ),
+    *_SLOTS,
     Column("beside", "beside the plan", "how much longer than on the slots of the plan", unit="%"),
 )
 

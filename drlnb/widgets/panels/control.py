@@ -17,7 +17,7 @@ from drlnb.widgets.transport.messages import MessageArea, sentence_of
 if TYPE_CHECKING:
     from drlnb.widgets.panels.frame import Panel
 
-__all__ = ["ALL", "Control", "Fields", "Values", "row"]
+__all__ = ["ALL", "Control", "Fields", "Values", "row", "side_by_side"]
 
 #: What a field of tasks shows where all are meant.
 ALL = "all tasks"
@@ -194,3 +194,10 @@ class Fields:
 def row(*fields: ipywidgets.Widget) -> ipywidgets.HBox:
     """Return controls side by side, in as many lines as they need."""
     return ipywidgets.HBox(list(fields), layout={"flex_flow": "row wrap", "grid_gap": "0 12px"})
+
+
+def side_by_side(*pictures: ipywidgets.Widget) -> ipywidgets.HBox:
+    """Return pictures of equal width beside each other, or one below the other where there is little room."""
+    for widget in pictures:
+        widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
+    return row(*pictures)

@@ -60,8 +60,8 @@ def test_a_plan_says_why_and_what_else_was_weighed():
     ]
     plans = measured.plans(of).rows()
     assert [row[2:8] for row in plans] == [
-        [2, "ect", "n0/cpu0 n1/cpu0", 2, "n0/cpu1 failed: executor died", 5.0],
-        [1, "ect", "n0/cpu0 n0/cpu1", 1, "asked", 1.0],
+        [2, "ect", "n0/cpu0 n1/cpu0", 2, 5.0, "n0/cpu1 failed: executor died"],
+        [1, "ect", "n0/cpu0 n0/cpu1", 1, 1.0, "asked"],
     ]
     assert measured.why(of, "b").sentence == "no gang is placed yet"
 
@@ -111,7 +111,7 @@ def test_why_a_task_waits_is_said_until_it_is_placed():
     waits = words.PlacementPostponed(task=TASK, reason="needs 2 slots, 1 alive", n_alive=1)
     of = [*STORY[:6], change, steps.planned(2, "n1/cpu0", planner="pack"), waits]
     assert measured.plans(steps.journal(*of)).sentence == "2 plans of placement; a: needs 2 slots, 1 alive"
-    assert measured.plans(steps.journal(*of)).rows()[0][6] == "placement.planner: pack"
+    assert measured.plans(steps.journal(*of)).rows()[0][7] == "placement.planner: pack"
     assert measured.plans(steps.journal(*of, steps.planned(3, "n1/cpu0", "n1/cpu1"))).sentence == "3 plans of placement"
 
 

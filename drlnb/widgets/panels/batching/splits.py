@@ -16,7 +16,7 @@ from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.views.folds.fold import Fold, fold_of
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, button
 from drlnb.widgets.transport.commands import Command
 
@@ -154,10 +154,11 @@ class Splits(Content):
         for name, run in self.commands().items():
             self.panel.commands.add(name, run)
         fields, pictures = self.fields(), {name: of.widget for name, of in self.panel.pictures.items()}
-        above = [pictures[""], pictures["sizes"]]
-        for widget in above:
-            widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
-        return [row(*fields), row(*above), ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()])]
+        return [
+            row(*fields),
+            side_by_side(pictures[""], pictures["sizes"]),
+            ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()]),
+        ]
 
     def fields(self) -> list[ipywidgets.Widget]:
         """Make the fields."""

@@ -17,7 +17,7 @@ from drlnb.views.distribution import computed, simulated
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.distribution.publishing import Publishing
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
@@ -308,11 +308,8 @@ class Timings(Content):
         self.case.n_shards = lambda: self.publishing.n_shards
         fields = self.case.make()
         pictures = {name: picture.widget for name, picture in self.panel.pictures.items()}
-        above = [pictures[""], pictures["egress"]]
-        for widget in above:
-            widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
         self.tabs = ipywidgets.Tab([pictures[name] for name in self.TABS], titles=tuple(self.TABS.values()))
-        return [row(*fields), row(*above), self.tabs]
+        return [row(*fields), side_by_side(pictures[""], pictures["egress"]), self.tabs]
 
     def changed(self, new: Args) -> None:
         """Show what code has set."""

@@ -13,7 +13,7 @@ from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
 from drlnb.views.placement import compared, gangs
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, button
 from drlnb.widgets.transport.commands import Command
 
@@ -121,11 +121,8 @@ class Gangs(Content):
         self.panel.commands.add("run", Command(label="compare planners", run=self._run))
         self.panel.commands.add("map", Command(label="map regimes", run=self._map))
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
-        above = [pictures[""], pictures["gantt"]]
-        for widget in above:
-            widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
         tabs = ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()])
-        return [row(*self.fields()), row(*above), tabs]
+        return [row(*self.fields()), side_by_side(pictures[""], pictures["gantt"]), tabs]
 
     def fields(self) -> list[ipywidgets.Widget]:
         """Make the fields."""

@@ -14,7 +14,7 @@ from drlnb.records.errors import ConfigError, nearest
 from drlnb.views.drawing.view import View
 from drlnb.views.placement import measured
 from drlnb.widgets.panels import settings
-from drlnb.widgets.panels.control import Values, row
+from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
 from drlnb.widgets.transport.commands import Args, Command
 
@@ -112,10 +112,11 @@ class Placing(Content):
             panel.commands.add(name, Command(label=f"{name} slot", run=run, check=check))
         panel.commands.add("break", Command(label="break slot", run=self._break, check=partial(_known, panel)))
         pictures = {name: of.widget for name, of in panel.pictures.items()}
-        above = [pictures[""], pictures["gantt"]]
-        for widget in above:
-            widget.layout.flex, widget.layout.min_width = "1 1 380px", "0"
-        return [row(*fields), row(*above), ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()])]
+        return [
+            row(*fields),
+            side_by_side(pictures[""], pictures["gantt"]),
+            ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()]),
+        ]
 
     def draw(self, name: str = "") -> View:
         """Return the slots as they are now, or one of the other pictures."""
