@@ -1,7 +1,7 @@
 """Fold the plans of placement: which slots each task's gang had, why it got others, and what failures cost it."""
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from drlnb.records.columns import placement as words
 from drlnb.records.common import SettingChanged
 from drlnb.records.ids import Fence
 from drlnb.views.folds.entries import folds
+from drlnb.views.folds.grow import Spans, begin_span, end_span
 
 __all__ = ["Held", "PlacementFold", "Plan"]
 
@@ -56,6 +57,8 @@ class PlacementFold:
         self._now: dict[tuple[str, str], Held] = {}
         #: Stream -> leases that go on: fence -> (task, slots, since).
         self._leases: dict[str, dict[Fence, tuple[str, tuple[str, ...], float]]] = {}
+        #: (Stream, slot) -> when it was lent to nobody, by a user's wish or since executors died on it.
+        self.closed: defaultdict[tuple[str, str], Spans] = defaultdict(list)
         self._cause = ""
 
     def lent(self, stream: str) -> dict[str, str]:
@@ -72,6 +75,14 @@ class PlacementFold:
 
     def _set(self, stream: str, event: SettingChanged, t: float) -> None:
         self._cause = f"{event.key}: {event.value}"
+        if event.key == "slot.undrain":
+            end_span(self.closed[stream, str(event.value)], t)
+
+    def _closed(self, stream: str, decision: leasing.SlotClosed, t: float) -> None:
+        begin_span(self.closed[stream, decision.slot], t)
+
+    def _freed(self, stream: str, decision: leasing.SlotFreed, t: float) -> None:
+        end_span(self.closed[stream, decision.slot], t)
 
     def _failed(self, stream: str, event: leasing.SlotFailed, t: float) -> None:
         self._cause = f"{event.slot} failed: {event.reason}"

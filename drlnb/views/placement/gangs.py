@@ -162,17 +162,25 @@ def board(of: Placed, t: float | None = None) -> View:
     whose = [", ".join(gang.owner for gang in gangs.get(slot, ())) for slot in range(len(of.slots))]
     names = (*of.slots, *dict.fromkeys(whose))
     for slot, (node, rate) in enumerate(zip(of.nodes, of.rate_hz or [0.0] * len(of.nodes), strict=True)):
-        x, counts[node] = counts[node], counts[node] + 1
+        at, counts[node] = counts[node], counts[node] + 1
         strip = _STRIP * min(1.0, rate / (_HIGHEST * mean_hz)) if rate else 0.0
-        where = [nodes.index(node), x - 0.46, x + 0.46, list(looks).index(states[slot]), slot, names.index(whose[slot])]
+        where = [
+            nodes.index(node),
+            at - 0.46,
+            at + 0.46,
+            list(looks).index(states[slot]),
+            slot,
+            names.index(whose[slot]),
+        ]
         cells.append([*where, 1 / (rate * _DAY_S) if rate else math.nan, strip * 0.92])
     bars = columns_of("lane start stop series slot whose days computed", cells)
     columns = {"bars": bars}
     if of.rate_hz:
         columns["work"] = {**bars, "series": np.full(len(cells), float(len(looks)))}
     drawn = [*looks.values(), *([_RATE] if of.rate_hz else [])]
-    span = (-0.5, max(counts.values(), default=1) - 0.5)
-    body = timeline(columns, lanes_of("node", nodes), drawn, span, axis("slot of the node"), names)
+    most = max(counts.values(), default=1)
+    x = {**axis("slot of the node"), "words": [str(i) for i in range(most)]}
+    body = timeline(columns, lanes_of("node", nodes), drawn, (-0.5, most - 0.5), x, names)
     whole = {id(gang): gang for some in gangs.values() for gang in some}.values()
     n_busy = sum(kind == "held" for kind, _ in states)
     wide = sum(n > least for n, least in map(of.n_nodes, whole))

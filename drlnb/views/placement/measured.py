@@ -82,7 +82,7 @@ def _away(fold: Fold, life: SlotLife) -> Iterator[tuple[float, float, str]]:
     ends = [stop for _, stop in life.up if not math.isnan(stop)]
     for stop, again in zip(ends, [*(start for start, _ in life.up[1:]), math.nan], strict=False):
         yield stop + offset_s, again + offset_s, "failed"
-    for start, stop in life.draining:
+    for start, stop in (*life.draining, *fold.placement.closed.get((life.stream, life.name), ())):
         yield start + offset_s, stop + offset_s, "drained"
 
 

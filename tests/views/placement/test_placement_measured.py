@@ -103,6 +103,17 @@ def test_a_slot_that_is_drained_is_marked_until_it_is_free():
     assert measured.board(steps.journal(*freed)).rows()[3][2] == "free"
 
 
+def test_a_slot_that_is_closed_is_drained_until_it_is_lent_again():
+    """By the user's hand, also while its lease goes on: then nothing but the wish says that it may be lent again."""
+    wish = {key: SettingChanged(t=t, key=f"slot.{key}", value="n1/cpu1", task=None, counts="at once")
+            for t, key in ((3.0, "drain"), (5.0, "undrain"))}  # fmt: skip
+    closed = (*STORY[:6], wish["drain"], leasing.SlotClosed(slot="n1/cpu1", reason="drained by hand"))
+    assert measured.board(steps.journal(*closed)).rows()[3][2] == "drained"
+    assert measured.board(steps.journal(*closed, wish["undrain"])).rows()[3][2] == "free"
+    freed = (*closed, steps.requested(5.0, 10), leasing.SlotFreed(slot="n1/cpu1"))
+    assert measured.board(steps.journal(*freed)).rows()[3][2] == "free"
+
+
 def test_why_a_task_waits_is_said_until_it_is_placed():
     """Once, beside the plans."""
     change = SettingChanged(
