@@ -24,6 +24,7 @@ _SETS: Mapping[str, dict[str, str]] = {
         "batching": "patent",
         "distribution": "relay",
         "swapping": "qtable",
+        "placement": f"{OWN}patent",
     },
 }
 #: Planner of placement that is trained for the slots of its run: an own one, see :func:`trained_for`.

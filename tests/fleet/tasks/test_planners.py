@@ -188,3 +188,17 @@ def test_the_placement_patent_is_trained_for_the_slots_of_a_run(monkeypatch, cap
     assert sorted(plan.slots) == ["n0/cpu0", "n0/cpu1"]
     assert trained_for(lambda: ["n0/cpu0"], rules.names, own) is own
     assert trained_for(lambda: ["n0/cpu0"], chosen().names, {}) == {}
+
+
+def test_the_patents_rules_are_all_of_them():
+    """Of each decision that a patent is about; placement's is trained for the pool before the run."""
+    names = chosen("patent").names
+    assert names | {"collect": ""} == {
+        "hold": "round",
+        "warmup": "patent",
+        "batching": "patent",
+        "collect": "",
+        "distribution": "relay",
+        "swapping": "qtable",
+        "placement": "own:patent",
+    }
