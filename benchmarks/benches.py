@@ -14,6 +14,7 @@ from benchmarks.efforts import (
     LeasingLive,
     Peers,
     Placement,
+    PlacementLive,
     Returns,
     Runtime,
     Seats,
@@ -30,6 +31,7 @@ from benchmarks.leasing import live as leasing_live
 from benchmarks.leasing import simulated as leasing
 from benchmarks.placement import exact as placement_exact
 from benchmarks.placement import learner as placement_learner
+from benchmarks.placement import live as placement_live
 from benchmarks.placement import suite as placement
 from benchmarks.rl import first, peers, returns
 from benchmarks.runtime import messages, recovery, starts, training
@@ -65,6 +67,12 @@ _BATCHING_LIVE = Bench(
         "fit-killed": shared.fit_killed,
     },
     BatchingLive,
+)
+_PLACEMENT_LIVE = Bench(
+    "placement-live",
+    "Kill workers under gangs of jobs, and executors under a task's gang, in real processes.",
+    {"kills": placement_live.kills, "gang": placement_live.gang},
+    PlacementLive,
 )
 _ALL = (
     Bench(
@@ -167,7 +175,9 @@ _ALL = (
         },
         Placement,
         unasked=lambda effort: effort.names,
+        live=_PLACEMENT_LIVE,
     ),
+    _PLACEMENT_LIVE,
     Bench(
         "distribution",
         "Publish versions over shaped links by each plan, against each other and against what was computed.",

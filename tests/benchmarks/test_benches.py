@@ -80,7 +80,7 @@ def test_every_group_leads_to_a_function():
         assert all(map(callable, bench.groups.values()))
     assert list(BENCHES) == [
         "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
-        "batching-live", "placement", "distribution", "swapping", "gpu",
+        "batching-live", "placement", "placement-live", "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}
     groups = {"static", "bursts", "harm", "foreseen", "unseen", "steal", "patent", "trained", "ablation", "plan"}

@@ -4,6 +4,7 @@ import sys
 
 import cloudpickle
 import pytest
+import torch
 
 from drlnb.records import round as words
 from drlnb.records.columns.distribution import HostCompleted
@@ -15,6 +16,7 @@ from drlnb.sim.training.fleet import run_tasks
 from drlnb.sim.training.nodes import NodesSide
 from tests.runtime import contract, swapped_net
 from tests.runtime.contract import GONE, JoinsRound, RelayDies, Scripted, SharesSteps, answers, reached
+from tests.runtime.fit.shared import written
 
 
 def _play(monkeypatch, script, **more):
@@ -102,6 +104,27 @@ def test_the_scripts_of_gangs_in_the_simulator(gangs):
         ("0", "False"), ("0", "True"), ("1", "True"), ("2", "True"),
     ]  # fmt: skip
     assert [row for row in joined if row[0] == "RoundJoined"] == [("RoundJoined", "1")]
+
+
+@pytest.mark.cluster
+def test_both_drivers_answer_gangs_alike(make_bench, gangs, tmp_path):
+    """Shares, a cut of one that is done, steps, a lead that goes on or cannot; and a round that two slots make."""
+    cloudpickle.register_pickle_by_value(contract)
+    torch.manual_seed(1)
+    module, data = torch.nn.Linear(4, 1), torch.utils.data.TensorDataset(torch.randn(48, 4), torch.randn(48, 1))
+    (tmp_path / "files").mkdir()
+    loss = torch.nn.functional.mse_loss
+    fit = written(tmp_path / "files", module, data, loss, batch_size=16, total_timesteps=3).to_plain()
+    bench = make_bench(n_slots=2)
+    shape = {"n_envs": 3, "n_collectors": 3, "n_steps": 32, "batch_size": 48, "n_epochs": 1, "steps": 96}
+    joins = {**bench.spec("a", **shape), "n_learners": 2, "deterministic": False}
+    for script, spec, simulated in ((SharesSteps, fit, gangs[0]), (JoinsRound, joins, gangs[1])):
+        bench.client.run(contract.install, script)
+        run = bench.start([spec], run=script.__name__)
+        assert run.end()[spec["name"]]["state"] == "done"
+        stream = Journal.read(run.out).streams[f"task-{spec['name']}-a1"]
+        (node,) = {event.slots[0].rpartition("/")[0] for event in stream.of(words.LeaseReceived)}
+        assert answers(stream, (node,)) == answers(simulated, ("n0",))
 
 
 #: A host that dies with the bytes in its hands is named; the one behind it is reported as cut off by it.
