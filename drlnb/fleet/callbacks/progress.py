@@ -96,12 +96,12 @@ def table(scalars: Mapping[str, float]) -> str:
     Examples
     --------
     >>> print(table({"time/fps": 1016.0, "train/loss": 0.01234}))
-    -----------------------
-    | time/    |          |
-    |    fps   | 1016     |
-    | train/   |          |
-    |    loss  | 0.0123   |
-    -----------------------
+    --------------------
+    | time/   |        |
+    |    fps  | 1016   |
+    | train/  |        |
+    |    loss | 0.0123 |
+    --------------------
     """
     rows: list[tuple[str, str]] = []
     part = ""
