@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import gymnasium
 import numpy as np
 
 from drlnb.records.spec import RlWork
-from drlnb.rl.envs.make import make_env
 from drlnb.rl.rows import scalar
+
+if TYPE_CHECKING:
+    import gymnasium
 
 __all__ = ["VecEnv"]
 
@@ -31,8 +33,10 @@ class VecEnv:
     """
 
     def __init__(
-        self, spec: RlWork, envs: Sequence[gymnasium.Env] | None = None, *, render_mode: str | None = None
+        self, spec: RlWork, envs: "Sequence[gymnasium.Env] | None" = None, *, render_mode: str | None = None
     ) -> None:
+        from drlnb.rl.envs.make import make_env  # loads gymnasium, for which nobody waits who only starts a fleet
+
         made = [make_env(spec, index=i, render_mode=render_mode) for i in range(spec.n_envs)] if envs is None else envs
         #: The environments.
         self.envs: list[gymnasium.Env] = list(made)
@@ -100,7 +104,7 @@ class VecEnv:
             infos.append(info)
         return np.stack(seen), np.array(rewards, np.float32), np.array(ended), infos
 
-    def _of(self, indices: _Indices) -> list[gymnasium.Env]:
+    def _of(self, indices: _Indices) -> "list[gymnasium.Env]":
         chosen = range(self.num_envs) if indices is None else [indices] if isinstance(indices, int) else indices
         return [self.envs[i] for i in chosen]
 
@@ -120,6 +124,7 @@ class VecEnv:
 
     def env_is_wrapped(self, wrapper_class: type, indices: _Indices = None) -> list[bool]:
         """Return whether a wrapper of a class is around some environments."""
+        import gymnasium
 
         def around(env: gymnasium.Env) -> bool:
             while isinstance(env, gymnasium.Wrapper):

@@ -210,7 +210,7 @@ MATTERS = {
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "key",
-    sorted({key for key in PREVIEWED if not key.startswith(("warmup.", "swapping."))}),
+    sorted({key for key in PREVIEWED if not key.startswith(("warmup.", "swapping.", "batching."))}),
 )
 def test_every_key_that_is_played_can_matter(key):
     """Each of them changes the figures of some run; none is taken and forgotten."""

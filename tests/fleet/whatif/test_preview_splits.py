@@ -56,6 +56,15 @@ def test_whom_a_step_waits_for_is_tried_out_beside_what_is_in_force():
     assert row["lost_frac then"] == 0.0
 
 
+def test_quorum_and_age_change_what_is_used():
+    """Who is not waited for is cut, by 35 of 100 samples; whose samples are too old has computed for nothing."""
+    (row,) = tried("batching.quorum", 0.5, deadline_s=0.1).rows()
+    assert (row["split_s now"], row["split_s then"]) == (pytest.approx(2.0), pytest.approx(0.6))
+    assert (row["lost_frac now"], row["lost_frac then"]) == (0.0, pytest.approx(0.35))
+    (row,) = tried("batching.max_age_s", 0.7, quorum=0.5, deadline_s=1.7).rows()
+    assert (row["lost_frac now"], row["lost_frac then"]) == (0.0, pytest.approx(0.5))
+
+
 def test_emulated_speeds_are_called_that():
     """All ten splits whose speeds are played."""
     text = repr(tried("batching.planner", "jump-reset", slowed=4.0))
