@@ -39,7 +39,7 @@ __all__ = [
 Kind = TypeVar("Kind", bound=Record)
 
 #: Version of the records and of what they mean; a reader refuses every other one.
-JOURNAL_FORMAT = 6
+JOURNAL_FORMAT = 7
 #: The columns whose records a journal may hold: what is imported here can be read back.
 COLUMNS = (batching, common, distribution, leasing, placement, replay, rounds, swapping, warmup)
 #: Bytes at the end of a stream that are read for its last records.

@@ -88,6 +88,15 @@ def test_2_10_late_members_are_cut_and_what_they_return_is_used_once():
     assert (gather.late, gather.n_used) == ({}, 0)
 
 
+def test_members_that_stop_for_others_are_waited_for():
+    """With `steal` nothing is lost: they stop at a chunk, and the wait for cuts ends nothing."""
+    gather = begun(steal=True)
+    answer(gather, "a", 103.0)
+    assert gather.deadline_passed(1) == ("b", "c", "d")
+    assert gather.deadline_passed(1, cut=True) == ()
+    assert (gather.cause, set(gather.open)) == ("", {"b", "c", "d"})
+
+
 def test_the_lead_is_cut_where_others_are_dropped():
     """Nobody else makes the step: it is waited for, as long as for those that are cut."""
     gather = Gather(gathering=Gathering(quorum=2, deadline_s=1.0, late="drop"))
