@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-import signal
 import time
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from setproctitle import getproctitle
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -88,58 +86,46 @@ def slow(outputs, targets):
     return nn.functional.mse_loss(outputs, targets)
 
 
-class Told:
-    """A loss that from the eighth step on waits to be told which slot's executor ends by SIGKILL, until one did.
-
-    A slot may have no share of a step, so what it is told goes by the step's number, and the newest counts.
-    """
-
-    def __init__(self, folder):
-        self.folder, self.n_shares, self.heard = folder, 0, 0
-
-    def __call__(self, outputs, targets):
-        self.n_shares += 1
-        over = self.folder / "over"
-        while self.n_shares >= 7 and not over.exists():
-            newest = max((int(each.name) for each in self.folder.glob("[0-9]*")), default=0)
-            told = (self.folder / str(newest)).read_text() if newest else ""
-            if told and f"executor {told} " in f"{getproctitle()} ":
-                over.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-            if not told and newest > self.heard:
-                self.heard = newest
-                break
-            time.sleep(0.01)
-        return nn.functional.mse_loss(outputs, targets)
+def slower(outputs, targets):
+    """Take so long that a step is still under way when somebody who has seen it begin kills a member of it."""
+    time.sleep(0.3)
+    return nn.functional.mse_loss(outputs, targets)
 
 
-def tell(run, folder, who):
-    """Have the lead or another member die in the midst of a step that is not its round's first; return its number."""
-    folder.mkdir()
-    for split in range(7, 20):
-        run.until(lambda row, split=split: row["r"] == "SplitPlanned" and row["split"] == split, f"step {split}")
+def kill_in_a_later_step(run, bench, who):
+    """Kill the lead or another member in the midst of a step that is not its round's first."""
+
+    def begun():
         kinds = [row["r"] for row in run.rows]
         at = len(kinds) - 1 - kinds[::-1].index("LeaseReceived")
-        is_first = kinds[at:].count("SplitPlanned") == 1
-        (folder / "telling").write_text("" if is_first else run.rows[at]["slots"][who == "member"])
-        (folder / "telling").rename(folder / str(split))
-        if not is_first:
-            return split - 1
-    raise AssertionError("each round had one step")
+        planned = [row for row in run.rows[at:] if row["r"] == "SplitPlanned"]
+        if (
+            len(planned) > 1
+            and len(planned[-1]["sizes"]) == 2
+            and min(planned[-1]["sizes"])
+            and planned[-1]["split"] > 4
+        ):
+            return run.rows[at]["slots"][who == "member"]
+        return None
+
+    run.until(lambda row: row["r"] == "SplitPlanned" and begun(), "a later step of two")
+    titled(f"drlnb executor {begun()} ", bench.handle.pid)[0].kill()
 
 
 @pytest.mark.parametrize("who", ["member", pytest.param("lead", marks=pytest.mark.slow)])
 def test_who_dies_in_the_midst_of_a_step_changes_no_parameter(make_bench, tmp_path, who):
     """The step that was under way is made anew under the next lease, on what is there; if the lead died, its round."""
-    module, data, spec = task(tmp_path / "files", loss=Told(tmp_path / "told"))
+    module, data, spec = task(tmp_path / "files", loss=slower)
     bench = make_bench(n_slots=2)
-    run = bench.start([spec.to_plain()])
-    step = tell(run, tmp_path / "told", who)
+    run = bench.start([spec.to_plain()], planners={"batching": "equal"})
+    kill_in_a_later_step(run, bench, who)
     ended = run.end()["fit"]
     assert ended["state"] == "done", ended["reason"]
     assert_plain(run, module, data, 20, 1e-9)
     stream = check_laws(run.out).streams["task-fit-a1"]
     assert len(stream.of(words.ExecutorDied)) == 1
+    kinds = [type(record) for record in stream.records]
+    step = kinds[: kinds.index(words.ExecutorDied)].count(batching.SplitPlanned) - 1
     steps = [order.step for order in stream.of(batching.ApplyGradients) if order.split]
     asked = [order.step for order in stream.of(batching.ApplyGradients) if not order.split]
     again = [work.after_timesteps for work in stream.of(words.ComputeGradient) if work.after_timesteps > step]
