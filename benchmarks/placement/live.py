@@ -105,7 +105,7 @@ def _kill_one(placing: Placing, client: Client, draw: Random) -> float | None:
     deadline = time.monotonic() + _UP_S
     while time.monotonic() < deadline and not placing.wait(0.0):
         state = placing._placer.host.machine.state
-        busy = sorted(slot for slot, of in state.slots.items() if of.state == "busy" and slot in placing.slots)
+        busy = sorted(slot for slot, of in state.slots.items() if of.job and of.up and slot in placing.slots)
         if len(busy) >= _GANG:
             time.sleep(draw.uniform(0.4, 1.2))
             slot = draw.choice(busy)
@@ -131,7 +131,11 @@ def _n_failed(placing: Placing) -> int:
 
 
 def _redone(folders: list[Path]) -> list[float]:
-    """Return the steps that each new attempt of a job made again, in intervals between checkpoints."""
+    """Return the steps that each new attempt made again, in intervals between checkpoints.
+
+    Members count each for themselves, and the slowest one's steps are the gang's: what others are ahead of it is no
+    work that a gang which waits for all would have had.
+    """
     redone = []
     for folder in folders:
         attempts: dict[int, list[list[int]]] = {}
@@ -139,7 +143,7 @@ def _redone(folders: list[Path]) -> list[float]:
             attempt = int(log.name.partition("-")[0])
             attempts.setdefault(attempt, []).append([int(line) for line in log.read_text().split()])
         for before, after in itertools.pairwise(sorted(attempts)):
-            furthest = max(steps[-1] for steps in attempts[before] if steps)
+            furthest = min(steps[-1] for steps in attempts[before] if steps)
             begun = min(steps[0] for steps in attempts[after] if steps)
             redone.append((furthest - begun) / _EVERY)
     return redone
