@@ -129,6 +129,8 @@ class WatchedSheet(Sheet):
             self.external.append(url)
 
     def _console(self, message: Any) -> None:
+        if "Could not restore the debugger state: Canceled future" in message.text:
+            return  # JupyterLab's own question to a kernel that is restarted, or ended, meanwhile
         if message.type == "error" and not (self.expected and re.search(self.expected, message.text)):
             self.page_errors.append(f"{message.text} ({message.location.get('url', '')})")
 
