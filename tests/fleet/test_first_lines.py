@@ -12,6 +12,7 @@ import torch
 import drlnb
 from drlnb.fleet import learning
 from drlnb.records.errors import ConfigError
+from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.networks.activations import NUMPY
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "seed": 0, "policy_kwargs": {"net_arch": [8]}}
@@ -245,6 +246,15 @@ def test_statistics_of_theirs_can_be_taken_over():
         ConfigError, match="statistics must be a VecNormalize, with obs_rms and ret_rms of arrays, got 3"
     ):
         model.set_statistics(3)
+
+
+def test_a_dqns_target_network_is_set_with_it():
+    """Else it would learn towards another network's values until the next update of the target."""
+    one, other = dqn(seed=1).learn(40, local=True), dqn(seed=2).learn(40, local=True)
+    other.set_parameters(one.get_parameters())
+    learner = make_learner(other.spec)
+    learner.restore(other.trained.state.facts, other.trained.state.buffer)
+    assert torch.equal(learner.adam.flat, learner.target)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,10 @@ class _Locals(dict[str, object]):
 
     def __missing__(self, name: str) -> object:
         here = ", ".join(map(str, self)) or "nothing"
+        if name == "metrics":
+            raise ConfigError(
+                "locals has no 'metrics' before a first round has ended: on_round_end(metrics) is told them"
+            )
         raise ConfigError(
             f"locals has no {name!r}: it holds {here}; with local=True also infos, rewards, dones, new_obs of each step"
         )

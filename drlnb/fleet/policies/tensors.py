@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from drlnb.records.errors import ConfigError, nearest
 from drlnb.records.spec import RlWork
-from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.algorithms.registry import make_actor, make_learner, off_policy
 from drlnb.rl.checkpoints.trained import Trained
 from drlnb.rl.fragments import Fragment
 from drlnb.rl.networks.same_bits import one_thread
@@ -37,7 +37,7 @@ def tensors_of(spec: RlWork, trained: Trained) -> "dict[str, torch.Tensor]":
 
 
 def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) -> Trained:
-    """Return a state with some tensors changed, or with `exact` all; the optimiser's stay.
+    """Return a state with some tensors changed, or with `exact` all, a target network's too; the optimiser's stay.
 
     Raises
     ------
@@ -48,7 +48,8 @@ def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) 
     if not isinstance(inner, Mapping):
         raise ConfigError(f"parameters must be what get_parameters() returns, got {type(given).__name__}")
     buffer, layout = np.array(trained.state.buffer), make_actor(spec).layout
-    flat = buffer[: 4 * layout.n_total].view(np.float32)
+    n_rows = 4 if off_policy(spec.algo) else 1  # two rows of moments between the parameters and the target network's
+    rows = buffer[: 4 * n_rows * layout.n_total].view(np.float32).reshape(n_rows, -1)
     wanted = {entry.name: entry for entry in layout.entries}
     if unknown := [str(name) for name in inner if name not in wanted]:
         raise ConfigError(f"parameters hold an unknown tensor {unknown[0]!r}{nearest(unknown[0], wanted)}")
@@ -58,7 +59,7 @@ def with_tensors(spec: RlWork, trained: Trained, given: object, *, exact: bool) 
         array, entry = np.asarray(value, np.float32), wanted[name]
         if array.shape != entry.shape:
             raise ConfigError(f"parameter {name} must have the shape {entry.shape}, got {array.shape}")
-        flat[entry.start : entry.stop] = array.ravel()
+        rows[:: max(n_rows - 1, 1), entry.start : entry.stop] = array.ravel()
     return republished(spec, replace(trained, state=replace(trained.state, buffer=buffer)))
 
 

@@ -79,7 +79,7 @@ class Outputs(nn.Module):
 class Policy(nn.Module):
     """A trained policy's most likely actions, as :meth:`drlnb.PPO.predict` gives them with ``deterministic=True``.
 
-    It is a copy: what is changed in it does not change the model.
+    It is a copy: what is changed in it does not change the model.  It knows no action masks.
 
     Parameters
     ----------
