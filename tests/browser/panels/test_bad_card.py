@@ -11,7 +11,7 @@ TRAIN = """
 import drlnb
 fleet = drlnb.Fleet(slots=2, n_workers=2)
 run = fleet.train(drlnb.Task(
-    "CartPole-v1", name="pair", n_learners=2, n_envs=2, n_collectors=2, n_steps=64, n_epochs=1, batch_size=128,
+    "CartPole-v1", name="pair", n_learners=2, n_envs=2, n_collectors=2, n_steps=64, n_epochs=100, batch_size=128, deterministic=False,
     total_timesteps=10**7,
     eval_episodes=0))
 run.panel("placement")
@@ -40,6 +40,11 @@ def rows(page, panel, number):
         .map(row => [...row.cells].map(cell => cell.innerText))""")
 
 
+def failed(page, panel):
+    """Return the rows of gangs that a failure has ended."""
+    return [row for row in rows(page, panel, 1) if row[6] == "a member failed"]
+
+
 def test_a_bad_card_loses_its_gang_and_another_plan_follows(notebook, page, tmp_path):
     """The lane ends with lost work, the reasons are those of the record; simulated gangs are placed by keyboard."""
     page.set_viewport_size({"width": 1400, "height": 1500})
@@ -65,15 +70,18 @@ def test_a_bad_card_loses_its_gang_and_another_plan_follows(notebook, page, tmp_
 
     # -- 9: measured
     assert until(lambda: re.search(r"[12] of 2 slots busy", words(live, "sentence")), 60), words(live, "sentence")
-    assert until(lambda: notebook.kernel_eval(f"{STEPS} if len(run.tasks['pair'].gang) == 2 else 0") > 1_000, 60)
+    assert until(lambda: notebook.kernel_eval(f"{STEPS} if len(run.tasks['pair'].gang) == 2 else 0") > 500, 60)
     notebook.screenshot(tmp_path / "before.png")
-    confirmed(live, "break")
-    assert until(lambda: any(row[3].startswith("lost") for row in rows(page, live, 1)), SOON_MS / 1e3)
-    ended = [row for row in rows(page, live, 1) if row[6] == "a member failed"]
-    assert {row[0].partition("/")[0] for row in ended} == {"0", "1"}, "all of the gang is stopped"
+    n_ended, lost = 0, []
+    while not lost and n_ended < 8:
+        confirmed(live, "break")
+        assert until(lambda n=n_ended: len(failed(page, live)) > n, SOON_MS / 1e3)
+        ended, n_steps = failed(page, live), notebook.kernel_eval(STEPS)
+        assert {row[0].partition("/")[0] for row in ended} == {"0", "1"}, "all of the gang is stopped"
+        n_ended, lost = len(ended), [row for row in ended if row[3].startswith("lost")]
+        assert until(lambda n=n_steps: notebook.kernel_eval(STEPS) > n + 200, 60), "it goes on"
+    assert lost, "four failures, each between two leases"
     assert until(lambda: "failed: " in words(live, "notes"), SOON_MS / 1e3) or "added" in words(live, "notes")
-    n_steps = notebook.kernel_eval(STEPS)
-    assert until(lambda: notebook.kernel_eval(STEPS) > n_steps + 1_000, 60), "it goes on"
     live.get_by_role("tab", name="Plans").click()
     notebook.screenshot(tmp_path / "after.png")
     confirmed(live, "drain")
