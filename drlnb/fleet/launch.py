@@ -159,9 +159,11 @@ def patent_limits(spec: RunSpec) -> list[str]:
             f"gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
             "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"
         )
-    for task in spec.tasks:
-        if why := _waits_for_all(spec, task):
-            said.append(f"{task.name} waits for all {task.n_learners} learners, and leaves no sample out: {why}")
+    said += [
+        f"{task.name} waits for all {task.n_learners} learners, and leaves no sample out: {why}"
+        for task in spec.tasks
+        if (why := _waits_for_all(spec, task))
+    ]
     parked = [task.name for task in spec.with_envs if not task.can_snapshot]
     if parked and "collector_mode" not in spec.settings.get("warmup", {}):
         said.append(
