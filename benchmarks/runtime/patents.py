@@ -9,6 +9,7 @@ from typing import TypedDict
 from benchmarks.efforts import Patents
 from benchmarks.frame.processes import drlnb_train
 from benchmarks.frame.rows import Bar, Row
+from benchmarks.frame.stage import parameters
 from drlnb.fleet.rows.tables import table_rows
 from drlnb.planning.replay import replay
 from drlnb.records.columns.distribution import SendParameters
@@ -48,6 +49,8 @@ class _Came(TypedDict):
     counted: dict[str, float]
     #: Share of the streams that replay to the same decisions.
     replayed: float
+    #: Of each task.
+    parameters: dict[str, bytes]
 
 
 def patents(effort: Patents) -> Iterator[Row]:
@@ -72,6 +75,9 @@ def patents(effort: Patents) -> Iterator[Row]:
             others,
             pairs=[a / b for a, b in zip(samples, others, strict=True) if b],
         )
+    same = [a["parameters"][env] == b["parameters"][env] for a, b in zip(mine, theirs, strict=True) for env in _RETURNS]
+    title = "tasks whose parameters are the same, bit by bit, by both sets of rules"
+    yield Row("same", title, [float(each) for each in same], "of all", bar=Bar("worst", at_least=1.0))
     shares = [each["replayed"] for each in (*mine, *theirs)]
     title = "streams whose replay decides the same, of all, a sample per training"
     yield Row("replayed", title, shares, "of all", bar=Bar("worst", at_least=1.0))
@@ -99,6 +105,7 @@ def _train(rules: str, seed: int, n_steps: int) -> _Came:
             "returns": _returns(journal),
             "counted": counted,
             "replayed": differences.count(None) / len(differences),
+            "parameters": {env: parameters(out, env) for env in _RETURNS},
         }
 
 

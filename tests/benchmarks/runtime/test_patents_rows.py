@@ -9,11 +9,12 @@ from drlnb.records.errors import TrainingFailed
 from drlnb.records.journal import Journal
 
 
-def came(cartpole, acrobot, counted, replayed=1.0):
+def came(cartpole, acrobot, counted, replayed=1.0, parameters=b"p"):
     return {
         "returns": {"CartPole-v1": cartpole, "Acrobot-v1": acrobot},
         "counted": dict.fromkeys(patents._COUNTED, counted),
         "replayed": replayed,
+        "parameters": {"CartPole-v1": b"q", "Acrobot-v1": parameters},
     }
 
 
@@ -37,18 +38,20 @@ def test_rows_of_two_seeds(monkeypatch):
         "return-Acrobot-v1-auto": ([-90.0, -101.0], False),
     }
     assert rows["replayed"].holds
+    assert (list(rows["same"].samples), rows["same"].holds) == ([1.0] * 4, True)
     assert [(rows[name].value, rows[name].baseline, list(rows[name].pairs)) for name in patents._COUNTED] == [
         (7.5, 2.5, [3.0, 3.0])
     ] * len(patents._COUNTED)
 
 
 def test_nothing_swapped_has_no_ratio(monkeypatch):
-    """None is no part of none; and a stream whose replay differs is told."""
-    trained = iter([came(500.0, -80.0, 0.0, replayed=2 / 3), came(500.0, -80.0, 0.0)])
+    """None is no part of none; a stream whose replay differs is told, and parameters that do."""
+    trained = iter([came(500.0, -80.0, 0.0, replayed=2 / 3, parameters=b"r"), came(500.0, -80.0, 0.0)])
     monkeypatch.setattr(patents, "_train", lambda *how: next(trained))
     rows = {row.id: row for row in patents.patents(Patents())}
     assert (rows["swapped"].value, rows["swapped"].ratio, list(rows["swapped"].pairs)) == (0.0, None, [])
     assert not rows["replayed"].holds
+    assert (list(rows["same"].samples), rows["same"].holds) == ([1.0, 0.0], False)
 
 
 def test_bytes_are_sent_over_each_hop():
