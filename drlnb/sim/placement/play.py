@@ -32,6 +32,8 @@ _DAY_S = 86_400.0
 _LEAST_S = 1.0
 #: Broken attempts of a window, beside so many of each job, after which one more job is held not to end at all.
 _MOST_BROKEN = 5_000
+#: Moments at which slots went or came while jobs waited and none ran, after which they are held not to start at all.
+_MOST_IDLE = 100_000
 
 
 def simulate(
@@ -181,18 +183,12 @@ class _Game:
 
     def play(self) -> Generator[ClusterView, Pick | None, Outcome]:
         """Yield views and take plans until all jobs are over."""
+        n_idle = 0
         while self.n_to_come or self.queue or self.gangs:
-            self.t = self.events[0][0]
-            while self.events[0][0] == self.t:
-                _, kind, number, _, what = heapq.heappop(self.events)
-                if kind == _SLOT:
-                    self._slot_changes(number)
-                elif isinstance(what, _Gang):
-                    if self.gangs.get(what.job.job) is what:
-                        self._stop(what, what.job.work_s, finished=True)
-                elif what is not None:
-                    self.n_to_come -= 1
-                    self._queue(what)
+            n_idle = 0 if self.gangs or self.n_to_come else n_idle + 1
+            if n_idle > _MOST_IDLE:
+                raise ConfigError(self._never())
+            self._take_in()
             while jobs := self._startable():
                 self.n_plans += 1
                 pick = yield self._view(jobs)
@@ -202,6 +198,30 @@ class _Game:
                     break
                 self._start(pick)
         return outcome_of(self.attempts, self.jobs, self.cluster.n_slots, self.n_plans)
+
+    def _take_in(self) -> None:
+        """Go on to the next instant at which anything happens, and take in all of it."""
+        self.t = self.events[0][0]
+        while self.events[0][0] == self.t:
+            _, kind, number, _, what = heapq.heappop(self.events)
+            if kind == _SLOT:
+                self._slot_changes(number)
+            elif isinstance(what, _Gang):
+                if self.gangs.get(what.job.job) is what:
+                    self._stop(what, what.job.work_s, finished=True)
+            elif what is not None:
+                self.n_to_come -= 1
+                self._queue(what)
+
+    def _never(self) -> str:
+        """Say that the next job of the queue hardly ever starts."""
+        _, job = self.queue[0]
+        since_s = max((each.ended_s for each in self.attempts), default=0.0)
+        days = (self.t - since_s) / _DAY_S
+        return (
+            f"job {job.job} of {job.n_slots} slots did not start in {days:.0f} days in which nothing ran: "
+            "slots fail too often, or stay away too long"
+        )
 
     # -------------------------------------------------------------- events
     def _slot_changes(self, slot: int) -> None:
