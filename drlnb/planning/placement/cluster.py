@@ -70,7 +70,7 @@ class Terms:
     restart_s: float = 600.0
     #: Share by which a gang is slower for each node beyond the fewest that could hold it.
     locality_frac: float = 0.0
-    #: Each gang makes checkpoints as often as costs it least.
+    #: Each gang makes checkpoints as often as costs it least, whatever `checkpoint_s` is: :meth:`of` says how often.
     young: bool = False
 
     def of(self, rate_hz: float) -> "Terms":
