@@ -12,6 +12,7 @@ from benchmarks.efforts import (
     Distribution,
     Gpu,
     LeasingLive,
+    Patents,
     Peers,
     Placement,
     PlacementLive,
@@ -34,7 +35,7 @@ from benchmarks.placement import learner as placement_learner
 from benchmarks.placement import live as placement_live
 from benchmarks.placement import suite as placement
 from benchmarks.rl import first, peers, returns
-from benchmarks.runtime import messages, recovery, starts, training
+from benchmarks.runtime import messages, patents, recovery, starts, training
 from benchmarks.seats import sharing
 from benchmarks.swapping import contest, cpu, cuda, subset
 from benchmarks.swapping import training as swapped_training
@@ -110,6 +111,12 @@ _ALL = (
         {name: partial(returns.returns, name=name) for name in CASES},
         Returns,
         unasked=lambda effort: effort.names,
+    ),
+    Bench(
+        "patents",
+        "Train two tasks by all of the patents' own rules, and by drlnb's, to their returns.",
+        {"patents": patents.patents},
+        Patents,
     ),
     Bench(
         "leasing",

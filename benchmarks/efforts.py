@@ -14,6 +14,7 @@ __all__ = [
     "Distribution",
     "Gpu",
     "LeasingLive",
+    "Patents",
     "Peers",
     "Placement",
     "Returns",
@@ -170,6 +171,15 @@ class PlacementLive:
     every_s: float = option(30.0, "seconds between these", least=1)
     rounds: int = option(900, "rounds of that task", least=10)
     seed: int = option(0, "of who is killed, and when", least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patents:
+    """How much ``python -m benchmarks patents`` measures."""
+
+    steps: int = option(200_000, "environment steps of each task", least=512)
+    seeds: int = option(1, "seeds; each is trained by both sets of rules", least=1)
+    seed: int = option(0, "the first seed", least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from drlnb.runtime.master.checkpoint_effects import write_trained
 if TYPE_CHECKING:
     from drlnb.runtime.client.link import Link
 
-__all__ = ["Files", "States", "known_run", "launch", "same_work"]
+__all__ = ["Files", "States", "known_run", "launch", "patent_limits", "same_work"]
 
 #: Task -> state.
 States: TypeAlias = Mapping[str, Trained]
@@ -149,25 +149,36 @@ def _with_spaces(link: "Link", tasks: Iterable[WorkSpec], timeout_s: float | Non
     return tuple(probed)
 
 
-def _of_patent(spec: RunSpec) -> dict[str, dict[str, object]]:
-    """Return what each task has of the patent's rules beside its planners; say what it cannot have, and the way out."""
+def patent_limits(spec: RunSpec) -> list[str]:
+    """Return what tasks cannot have of the patents' rules, if those were chosen, and the way out; in sentences."""
     if not spec.patent:
-        return {}
+        return []
+    said = []
     if swept := [task.name for task in spec.with_envs if not settings_of(task).streams(task.n_envs)]:
-        say(
-            f"patent: gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
+        said.append(
+            f"gradients of {', '.join(swept)} are not computed worker by worker as experience arrives: the "
             "algorithm sweeps the whole round. n_epochs=1 with batch_size=n_steps * n_envs computes them at arrival"
         )
-    for task in spec.tasks:
-        if why := _waits_for_all(spec, task):
-            say(f"patent: {task.name} waits for all {task.n_learners} learners, and leaves no sample out: {why}")
-    if "collector_mode" in spec.settings.get("warmup", {}):
-        return {}
-    if parked := [task.name for task in spec.with_envs if not task.can_snapshot]:
-        say(
-            f"patent: collectors of {', '.join(parked)} are parked between rounds, not ended: their environments "
+    said += [
+        f"{task.name} waits for all {task.n_learners} learners, and leaves no sample out: {why}"
+        for task in spec.tasks
+        if (why := _waits_for_all(spec, task))
+    ]
+    parked = [task.name for task in spec.with_envs if not task.can_snapshot]
+    if parked and "collector_mode" not in spec.settings.get("warmup", {}):
+        said.append(
+            f"collectors of {', '.join(parked)} are parked between rounds, not ended: their environments "
             "cannot be frozen and thawed exactly"
         )
+    return said
+
+
+def _of_patent(spec: RunSpec) -> dict[str, dict[str, object]]:
+    """Return what each task has of the patents' rules beside its planners; say what it cannot have."""
+    for text in patent_limits(spec):
+        say(f"patent: {text}")
+    if not spec.patent or "collector_mode" in spec.settings.get("warmup", {}):
+        return {}
     return {task.name: {"warmup.collector_mode": "respawn"} for task in spec.with_envs if task.can_snapshot}
 
 

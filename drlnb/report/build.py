@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from drlnb.fleet.launch import patent_limits
 from drlnb.fleet.tasks.run_spec import RunSpec
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal
@@ -90,7 +91,8 @@ def _read(source: Journal | Path | str) -> tuple[Journal, Content]:
         raise JournalError(f"{directory}: no such directory")
     run: Content = {}
     with contextlib.suppress(OSError, ValueError):  # a journal without run.json still makes a report
-        run = RunSpec.read(RunDir(directory)).to_plain()
+        spec = RunSpec.read(RunDir(directory))
+        run = {**spec.to_plain(), "limits": patent_limits(spec)}
     return Journal.read(directory), run
 
 
@@ -133,6 +135,8 @@ def _sections(
     specs: list[Content] = list(run.get("tasks") or [])
     views = pictures(fold, specs, max_bars=max_bars, n_columns=n_columns)
     summary = _summary(journal, fold, {name: view for name, (_, view) in views.items()})
+    if limits := run.get("limits"):
+        summary["patents' rules"] = scrub("; ".join(limits))
     return [
         Section(name="summary", heading="Summary", body=f"{paragraphs(notes)}{facts_table(summary)}"),
         *(Section(name=name, heading=head, view=_scrubbed(view, names)) for name, (head, view) in views.items()),
@@ -157,6 +161,10 @@ def _summary(journal: Journal, fold: Fold, views: Mapping[str, View]) -> dict[st
         facts["warm-up"] = views["warmup"].sentence
     elif any(len(attempt.rests) for attempts in fold.warmups.values() for attempt in attempts.values()):
         facts["warm-up"] = waterfall.waterfall(fold).sentence
+    unswapped = [(of.unavailable, name) for name, of in fold.swappings.items() if of.unavailable and not of.active]
+    if unswapped:
+        tasks = {why: ", ".join(name for other, name in unswapped if other == why) for why, _ in unswapped}
+        facts["swapping"] = "; ".join(f"{names}: {why}" for why, names in tasks.items())
     if n_torn := sum(stream.torn for stream in journal.streams.values()):
         facts["torn"] = f"the last line of {words.plural(n_torn, 'stream')} was cut off and is left out"
     return facts

@@ -79,7 +79,7 @@ def test_every_group_leads_to_a_function():
     for bench in BENCHES.values():
         assert all(map(callable, bench.groups.values()))
     assert list(BENCHES) == [
-        "runtime", "rl", "returns", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
+        "runtime", "rl", "returns", "patents", "leasing", "leasing-live", "seats", "warmup", "warmup-live", "batching",
         "batching-live", "placement", "placement-live", "distribution", "swapping", "gpu",
     ]  # fmt: skip
     assert set(BENCHES["leasing"].groups) == {"utilisation", "throughput", "fairness", "events"}

@@ -16,13 +16,16 @@ from pathlib import Path
 import pytest
 
 from drlnb.cli import report as command
+from drlnb.fleet.tasks.planners import chosen
+from drlnb.fleet.tasks.run_spec import run_spec
 from drlnb.records import round
-from drlnb.records.columns import leasing, warmup
+from drlnb.records.columns import leasing, swapping, warmup
 from drlnb.records.errors import ConfigError, InputError, JournalError
 from drlnb.records.journal import Anew, Journal, line_of
 from drlnb.report import build, download
 from drlnb.report.download import scrub
 from drlnb.report.page import CSP
+from tests.fleet.conftest import small_task
 from tests.report.verify import verify
 from tests.views.journals import Run, two_tasks
 
@@ -303,3 +306,21 @@ def test_no_journal_is_the_callers_fault(tmp_path, name):
     with pytest.raises(JournalError) as caught:
         build(tmp_path / name, tmp_path / "out.html")
     assert isinstance(caught.value, InputError)
+
+
+def test_what_rules_cannot_do_is_said(tmp_path):
+    """Where it was said as the run began nobody may have looked: patents' rules, and a budget that moves nothing."""
+    spec = run_spec([replace(small_task(), name="a", n_learners=2, n_collectors=2, n_envs=2)], chosen("patent"))
+    run = two_tasks()
+    for name in "ab":
+        run.say(f"task-{name}-a1", swapping.SwapUnavailable(reason="its gradient is written out"))
+    build(write_run(tmp_path, run, spec.to_plain()), tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert '<th scope="row">swapping</th><td>a, b: its gradient is written out</td>' in text
+    said = "a waits for all 2 learners, and leaves no sample out: the shares of a round stay whole"
+    assert text.count(said) == 1
+    assert "a are parked between rounds, not ended" in text
+    plain = replace(spec, patent=False).to_plain()
+    (tmp_path / "run.json").write_text(json.dumps(plain), encoding="utf-8")
+    build(tmp_path, tmp_path / "out.html")
+    assert said not in (tmp_path / "out.html").read_text(encoding="utf-8")

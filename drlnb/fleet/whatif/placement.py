@@ -12,6 +12,7 @@ from drlnb.learned.placement import Patent
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
 from drlnb.planning.placement.closed_form import n_checkpoints
 from drlnb.planning.placement.order import ORDERS
+from drlnb.planning.placement.rules import rate_of
 from drlnb.planning.registry import Planner
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions, Outcome
@@ -71,7 +72,8 @@ class Case:
     @cached_property
     def path(self) -> FaultPath:
         """Faults of the window that is drawn; whoever plays them changes nothing."""
-        return self.model.path(self.model.rates(self.cluster, seed=self.number), seed=self.number)
+        rates = self.model.rates(self.cluster, seed=self.number)
+        return self.model.path(rates, seed=self.number, cluster=self.cluster)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -98,9 +100,11 @@ class Case:
 
     def _gangs(self, outcome: Outcome) -> Iterator[Gang]:
         """Yield the attempts of all jobs, with their checkpoints and what was lost."""
-        terms, left_s = self.conditions.terms, {job.job: job.work_s for job in self.jobs}
-        starts = defaultdict[str, int](int)
+        if self.conditions.interference_frac:
+            raise ConfigError("gangs are drawn as if each had one speed: interference_frac must be 0")
+        left_s, starts = {job.job: job.work_s for job in self.jobs}, defaultdict[str, int](int)
         for each in outcome.attempts:
+            terms = self.conditions.terms.of(rate_of(self.path.rate_hz, each.slots))
             job, nodes = each.job, len({self.cluster.node_of[slot] for slot in each.slots})
             slowdown = terms.slowdown(nodes, self.cluster.least_nodes(len(each.slots)))
             begun_s = each.started_s + (terms.restart_s if starts[job] else 0.0)

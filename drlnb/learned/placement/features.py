@@ -41,7 +41,7 @@ class Seen:
         self.health: Array = log_hz - log_hz[used].mean()
         self.mean_hz = math.exp(log_hz[used].mean())
         self.n_free_of = np.bincount(self.node_of[self.free], minlength=int(self.node_of.max()) + 1)
-        n_used, terms = int(used.sum()), view.terms
+        n_used, terms = int(used.sum()), view.terms.of(self.mean_hz)
         self.common = (
             math.log(n_used) / 4,
             len(self.free) / n_used,
@@ -54,7 +54,8 @@ class Seen:
 
     def log_risk(self, job: JobView) -> float:
         """Return log(failures that the gang is expected to have per interval whose work they cost)."""
-        interval_s = min(job.work_s, self.view.terms.checkpoint_s or math.inf)
+        terms = self.view.terms.of(job.n_slots * self.mean_hz)
+        interval_s = min(job.work_s, terms.checkpoint_s or math.inf)
         return math.log(job.n_slots * self.mean_hz * max(interval_s, 1.0))
 
 
@@ -77,7 +78,7 @@ def job_rows(seen: Seen, *, waits: bool) -> Array:
         the fewest where slots are taken from the emptiest; log risk, and log of the time that failures cost on slots
         of mean health; whether the row is waiting; then the cluster's.
     """
-    window, terms = seen.view.window, seen.view.terms
+    window = seen.view.window
     n, work_s = (np.array([getattr(job, name) for job in window], dtype=float) for name in ("n_slots", "work_s"))
     place = np.argsort(np.argsort(-n * work_s, kind="stable"), kind="stable")
     rows = np.zeros((len(window) + waits, N_JOB))
@@ -86,6 +87,7 @@ def job_rows(seen: Seen, *, waits: bool) -> Array:
     most_free = np.cumsum(np.sort(seen.n_free_of)[::-1])
     for i, job in enumerate(window):
         n_nodes = int(np.searchsorted(most_free, job.n_slots)) + 1
+        terms = seen.view.terms.of(job.n_slots * seen.mean_hz)
         log_s = log_completion(
             job.work_s,
             job.n_slots * seen.mean_hz,

@@ -1,11 +1,12 @@
 """Describe a cluster of slots and the jobs that wait for it, as a planner of gangs sees them."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from drlnb.planning.placement.closed_form import n_checkpoints
+from drlnb.planning.placement.closed_form import best_checkpoint_s, n_checkpoints
 
 __all__ = ["Cluster", "ClusterView", "JobView", "Pick", "SlotState", "Terms", "attempt_s"]
 
@@ -69,6 +70,15 @@ class Terms:
     restart_s: float = 600.0
     #: Share by which a gang is slower for each node beyond the fewest that could hold it.
     locality_frac: float = 0.0
+    #: Each gang makes checkpoints as often as costs it least, whatever `checkpoint_s` is: :meth:`of` says how often.
+    young: bool = False
+
+    def of(self, rate_hz: float) -> "Terms":
+        """Return the terms of a gang whose slots fail so often together: with its own checkpoints, if each has them."""
+        if not self.young:
+            return self
+        checkpoint_s = best_checkpoint_s(self.checkpoint_cost_s, rate_hz)
+        return replace(self, checkpoint_s=checkpoint_s if checkpoint_s < math.inf else None, young=False)
 
     def slowdown(self, n_nodes: int, n_least: int) -> float:
         """Return how many times as long a gang takes on so many nodes as on the fewest."""

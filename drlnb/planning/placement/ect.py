@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from drlnb.planning.placement.closed_form import log_completion
 from drlnb.planning.placement.cluster import ClusterView, JobView
-from drlnb.planning.placement.rules import best_fit, healthiest, healthiest_packed
+from drlnb.planning.placement.rules import best_fit, healthiest, healthiest_packed, rate_of
 
 __all__ = ["best_of", "candidates", "ect", "log_completion_on"]
 
@@ -44,11 +44,13 @@ def candidates(view: ClusterView, job: JobView) -> list[tuple[str, list[int]]]:
 
 def log_completion_on(view: ClusterView, job: JobView, slots: Sequence[int]) -> float:
     """Return the logarithm of the seconds that a job is expected to take on some slots."""
+    rate_hz = rate_of(view.rate_hz, slots)
+    terms = view.terms.of(rate_hz)
     return log_completion(
         job.work_s,
-        sum(view.rate_hz[slot] for slot in sorted(slots)),
-        checkpoint_s=view.terms.checkpoint_s,
-        checkpoint_cost_s=view.terms.checkpoint_cost_s,
-        restart_s=view.terms.restart_s,
+        rate_hz,
+        checkpoint_s=terms.checkpoint_s,
+        checkpoint_cost_s=terms.checkpoint_cost_s,
+        restart_s=terms.restart_s,
         slowdown=view.slowdown(slots, job.n_slots),
     )

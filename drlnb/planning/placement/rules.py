@@ -15,6 +15,7 @@ __all__ = [
     "healthiest_packed",
     "interference_aware",
     "random_rule",
+    "rate_of",
 ]
 
 _MASK = (1 << 64) - 1
@@ -103,7 +104,7 @@ def healthiest_packed(view: ClusterView, job: JobView, among: Collection[int] | 
     """
 
     def best(free: _ByNode, n: int) -> int:
-        return min(free, key=lambda node: (_rate(view, free[node][:n]), node))
+        return min(free, key=lambda node: (rate_of(view.rate_hz, free[node][:n]), node))
 
     return _by_nodes(view, job, best, by_health=True, among=among)
 
@@ -146,7 +147,7 @@ def _by_nodes(
     used, chosen = {node_of[slot] for slot in job.kept}, list[int]()
 
     def emptiest(node: int) -> tuple[int, float, int]:
-        return -len(free[node]), _rate(view, free[node]) if by_health else 0.0, node
+        return -len(free[node]), rate_of(view.rate_hz, free[node]) if by_health else 0.0, node
 
     while (n := job.n_slots - len(job.kept) - len(chosen)) > 0:
         near = {node: slots for node, slots in free.items() if node in used} or free
@@ -156,9 +157,9 @@ def _by_nodes(
     return sorted(chosen)
 
 
-def _rate(view: ClusterView, slots: Iterable[int]) -> float:
+def rate_of(rate_hz: Sequence[float], slots: Iterable[int]) -> float:
     """Return the failures per second of some slots, summed in their order: another one gives other last bits."""
-    return sum(view.rate_hz[slot] for slot in sorted(slots))
+    return sum(rate_hz[slot] for slot in sorted(slots))
 
 
 def hash_of(*parts: object) -> int:

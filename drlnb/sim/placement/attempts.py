@@ -1,17 +1,23 @@
 """Say what an attempt of a job takes and keeps, and what all attempts of a window came to."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from drlnb.planning.placement import JobView, Terms
 from drlnb.planning.placement.closed_form import least_makespan_s
 from drlnb.planning.placement.order import BACKFILLS, ORDERS
-from drlnb.records.base import shared
-from drlnb.records.settings import NOT_NEGATIVE, Declared, between, choice, optional, setting
+from drlnb.records.base import Facts, shared
+from drlnb.records.settings import NOT_NEGATIVE, Declared, between, choice, fitting, is_number, setting
 from drlnb.sim.placement.traces import TraceJob
 
-__all__ = ["Attempt", "Conditions", "Outcome", "kept_s", "outcome_of"]
+__all__ = ["Attempt", "Conditions", "Outcome", "kept_s", "outcome_of", "paced_s"]
+
+_INTERVAL = fitting(
+    "a number from 1 to 1e9, none or young",
+    lambda value: value is None or value == "young" or (is_number(value) and 1 <= value <= 1e9),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,17 +28,27 @@ class Conditions(Declared):
     order: str = setting("fifo", choice(*ORDERS))
     #: Whether any later job that fits may start (``greedy``), or one that does not delay the next of the queue.
     backfill: str = setting("greedy", choice(*BACKFILLS))
-    #: Seconds of work between checkpoints, None: none; seconds of one; seconds of every start but the first.
-    checkpoint_s: float | None = setting(3600.0, optional(between(1, 1e9)))
+    #: Seconds of work between checkpoints; None: none; ``young``: as many for each gang as cost it least (Young's
+    #: formula).  Seconds of one; seconds of every start but the first.
+    checkpoint_s: float | Literal["young"] | None = setting(3600.0, _INTERVAL)
     checkpoint_cost_s: float = setting(10.0, NOT_NEGATIVE)
     restart_s: float = setting(600.0, NOT_NEGATIVE)
     #: Share by which a gang is slower for each node, up to four, beyond the fewest that could hold it.
     locality_frac: float = setting(0.0, between(0, 10))
+    #: Share by which a gang is slower for each other gang on its nodes that is on several nodes.
+    interference_frac: float = setting(0.0, between(0, 10))
+
+    @classmethod
+    def together(cls, values: Facts, wrong: Collection[str]) -> list[str]:
+        """Refuse checkpoints that cost nothing where each gang has as many as cost it least: they would never end."""
+        free = values["checkpoint_s"] == "young" and values["checkpoint_cost_s"] == 0
+        return ["checkpoint_s=young needs a checkpoint_cost_s above 0"] * free
 
     @property
     def terms(self) -> Terms:
         """What a planner is told of them."""
-        return Terms(**shared(self, Terms))
+        each = shared(self, Terms)
+        return Terms(**each | {"checkpoint_s": None}, young=True) if self.checkpoint_s == "young" else Terms(**each)
 
 
 class Attempt(NamedTuple):
@@ -82,6 +98,25 @@ def kept_s(terms: Terms, job: JobView, slowdown: float, ran_s: float) -> float:
     each_s = terms.checkpoint_s * slowdown + terms.checkpoint_cost_s
     lead_s = terms.restart_s if job.started else 0.0
     return terms.checkpoint_s * (max(0.0, ran_s - lead_s) // each_s)
+
+
+def paced_s(terms: Terms, job: JobView, slowdown: float, ran_s: float, new: float) -> float:
+    """Return after how many seconds at another slowdown an attempt would be where it is: only work takes longer.
+
+    Examples
+    --------
+    Of 60 seconds 10 were the restart; of the others a checkpoint took 1, and 49 were work:
+
+    >>> terms = Terms(checkpoint_s=20.0, checkpoint_cost_s=1.0, restart_s=10.0)
+    >>> paced_s(terms, JobView(job="a", n_slots=1, work_s=30.0, started=True), 1.5, 60.0, 3.0)
+    109.0
+    """
+    lead_s = min(ran_s, terms.restart_s if job.started else 0.0)
+    every_s, cost_s = (terms.checkpoint_s, terms.checkpoint_cost_s) if terms.checkpoint_s else (math.inf, 0.0)
+    n, rest_s = divmod(ran_s - lead_s, every_s * slowdown + cost_s)
+    work_s = min(rest_s, every_s * slowdown)
+    begun_s = n * (every_s * new + cost_s) if n else 0.0
+    return lead_s + begun_s + work_s * new / slowdown + rest_s - work_s
 
 
 def outcome_of(attempts: Sequence[Attempt], jobs: Sequence[TraceJob], n_slots: int, n_plans: int) -> Outcome:

@@ -93,7 +93,7 @@ def side_by_side(
         outcomes: dict[str, list[Outcome]] = {name: [] for name in ways}
         for k in range(n_paths):
             seed = (windows.seed << 32) + number * n_paths + k
-            path = model.path(model.rates(cluster, seed=seed), seed=seed)
+            path = model.path(model.rates(cluster, seed=seed), seed=seed, cluster=cluster)
             for name, (planner, how) in ways.items():
                 outcomes[name].append(replace(simulate(cluster, window, planner, path, **how), attempts=()))
         played.append(outcomes)

@@ -1,5 +1,6 @@
 """Draw how often slots fail, and when: a path of faults is there before any planner is asked."""
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,13 +9,13 @@ import numpy as np
 
 from drlnb.planning.placement.cluster import Cluster
 from drlnb.records.errors import ConfigError
-from drlnb.records.settings import Declared, between, setting
+from drlnb.records.settings import Declared, between, optional, setting
 
 __all__ = ["FaultModel", "FaultPath"]
 
 _DAY_S = 86_400.0
-#: Key of the generator of rates; those of paths have the number of a slot there.
-_RATES = 2**64 - 1
+#: Key of the generator of rates; those of paths have the number of a slot there, or so much more than that of a node.
+_RATES, _NODES = 2**64 - 1, 2**63
 #: Outages of a slot that are drawn at first; later twice as many.
 _FIRST_BLOCK = 4
 
@@ -68,6 +69,11 @@ class FaultModel(Declared):
     lemon_factor: float = setting(30.0, between(1, 1e4))
     #: Mean seconds until a slot is back.
     mttr_s: float = setting(7200.0, between(0, 1e9))
+    #: Shape of the distribution (Weibull) of the time from a repair to the next failure.  Below 1, such as 0.7, slots
+    #: that have just been mended fail most; 1: a failure has no memory.  The mean rate stays.
+    weibull_shape: float = setting(1.0, between(0.2, 10))
+    #: Mean days between outages of a node, each of all its slots; None: there are none.
+    node_mtbf_days: float | None = setting(None, optional(between(1e-3, 1e6)))
 
     def rates(self, cluster: Cluster, *, seed: int = 0) -> tuple[float, ...]:
         """Draw the failures per second of each slot.
@@ -92,27 +98,61 @@ class FaultModel(Declared):
             for slot, (log, node) in enumerate(zip(logs, cluster.node_of, strict=True))
         )
 
-    def path(self, rates: Sequence[float], *, seed: int = 0) -> FaultPath:
+    def path(self, rates: Sequence[float], *, seed: int = 0, cluster: Cluster | None = None) -> FaultPath:
         """Return when slots of such rates fail.
 
         Parameters
         ----------
         rates
-            Failures per second of each slot; shape ``(n_slots,)``.
+            Failures per second of each slot, but for outages of its node; shape ``(n_slots,)``.
         seed
             The same seed gives each slot the same stream, whatever becomes of the others.
-        """
-        return FaultPath([self._outages(rate, seed, slot) for slot, rate in enumerate(rates)], rates, self.mttr_s)
+        cluster
+            Where the slots are, which outages of nodes ask for.
 
-    def _outages(self, rate_hz: float, seed: int, slot: int) -> Iterator[tuple[float, float]]:
-        """Yield the outages of a slot without end, none of one that never fails; nothing has a memory."""
-        rng, t, n = _generator(seed, slot), 0.0, _FIRST_BLOCK
+        Raises
+        ------
+        ConfigError
+            If nodes have outages, and where the slots are is not told.
+        """
+        own = [self._outages(rate, seed, slot) for slot, rate in enumerate(rates)]
+        if self.node_mtbf_days is None:
+            return FaultPath(own, rates, self.mttr_s)
+        if cluster is None or cluster.n_slots != len(rates):
+            raise ConfigError(f"node_mtbf_days needs path(rates, cluster=...) with the cluster of {len(rates)} slots")
+        node_hz = 1.0 / (self.node_mtbf_days * _DAY_S)
+        nodes = [self._outages(node_hz, seed, _NODES + node) for node in cluster.node_of]
+        return FaultPath(list(map(_either, own, nodes)), [rate + node_hz for rate in rates], self.mttr_s)
+
+    def _outages(self, rate_hz: float, seed: int, stream: int) -> Iterator[tuple[float, float]]:
+        """Yield the outages of a slot or node without end, none of one that never fails.
+
+        Nobody saw the last repair before the beginning: the first failure is expected as at any other moment.
+        """
+        rng, t, n = _generator(seed, stream), 0.0, _FIRST_BLOCK
+        power = 1.0 / self.weibull_shape
+        scale_hz = rate_hz * math.gamma(1.0 + power)
+        pairs = [[rng.standard_gamma(power), rng.standard_exponential()]]
         while rate_hz:
-            for up, down in rng.standard_exponential((n, 2)).tolist():
-                fails = t + up / rate_hz
+            for up, down in pairs:
+                fails = t + up**power / scale_hz
                 t = fails + down * self.mttr_s
                 yield fails, t
+            pairs = rng.standard_exponential((n, 2)).tolist()
             n *= 2
+
+
+def _either(*outages: Iterator[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+    """Yield when any of several is away, what overlaps as one outage."""
+    fails, back = math.inf, -math.inf
+    for start, end in heapq.merge(*outages):
+        if start > back:
+            if fails < math.inf:
+                yield fails, back
+            fails = start
+        back = max(back, end)
+    if fails < math.inf:
+        yield fails, back
 
 
 def _generator(seed: int, stream: int) -> np.random.Generator:

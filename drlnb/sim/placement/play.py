@@ -9,15 +9,17 @@ import heapq
 from bisect import insort
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import drlnb.learned  # noqa: F401  # its planners have names, too
-from drlnb.planning.placement import GANGS, Cluster, ClusterView, JobView, Pick
+from drlnb.planning.placement import GANGS, Cluster, ClusterView, JobView, Pick, Terms
 from drlnb.planning.placement.cluster import SlotState, attempt_s
 from drlnb.planning.placement.order import job_window, order_of, unreserved
+from drlnb.planning.placement.rules import rate_of
 from drlnb.planning.registry import Planner, PlannerFailed
 from drlnb.records.errors import ConfigError
-from drlnb.sim.placement.attempts import Attempt, Conditions, Outcome, kept_s, outcome_of
+from drlnb.sim.placement.attempts import Attempt, Conditions, Outcome, kept_s, outcome_of, paced_s
 from drlnb.sim.placement.faults import FaultPath
 from drlnb.sim.placement.traces import TraceJob
 
@@ -30,6 +32,8 @@ _DAY_S = 86_400.0
 _LEAST_S = 1.0
 #: Broken attempts of a window, beside so many of each job, after which one more job is held not to end at all.
 _MOST_BROKEN = 5_000
+#: Moments at which slots went or came while jobs waited and none ran, after which they are held not to start at all.
+_MOST_IDLE = 100_000
 
 
 def simulate(
@@ -124,11 +128,18 @@ class _Gang(NamedTuple):
 
     job: JobView
     slots: tuple[int, ...]
+    nodes: frozenset[int]
+    terms: Terms
     slowdown: float
     started_s: float
+    #: When it would have had to start to be where it is, had it always been as slow as it is now.
+    begun_s: float
     ends_s: float
-    #: Its nodes, if they are several.
-    wide: frozenset[int]
+
+    @property
+    def wide(self) -> frozenset[int]:
+        """Its nodes, if they are several."""
+        return self.nodes if len(self.nodes) > 1 else frozenset()
 
 
 class _Game:
@@ -145,8 +156,11 @@ class _Game:
     ) -> None:
         self.cluster, self.jobs, self.path = cluster, jobs, path
         self.terms, self.reserves = conditions.terms, conditions.backfill == "reserve"
+        self.interference_frac = conditions.interference_frac
+        #: Failures per second of so many slots that fail most, by their number.
+        self.most_hz = [0.0, *accumulate(sorted(path.rate_hz, reverse=True))]
         self.window, self.history = window, history
-        self.t, self.n_plans = 0.0, 0
+        self.t, self.n_plans, self.n_ends = 0.0, 0, 0
         self.state: list[SlotState] = ["free"] * cluster.n_slots
         self.n_free = cluster.n_slots
         #: Gang of each slot, and failures that each has had.
@@ -169,18 +183,12 @@ class _Game:
 
     def play(self) -> Generator[ClusterView, Pick | None, Outcome]:
         """Yield views and take plans until all jobs are over."""
+        n_idle = 0
         while self.n_to_come or self.queue or self.gangs:
-            self.t = self.events[0][0]
-            while self.events[0][0] == self.t:
-                _, kind, number, _, what = heapq.heappop(self.events)
-                if kind == _SLOT:
-                    self._slot_changes(number)
-                elif isinstance(what, _Gang):
-                    if self.gangs.get(what.job.job) is what:
-                        self._stop(what, what.job.work_s, finished=True)
-                elif what is not None:
-                    self.n_to_come -= 1
-                    self._queue(what)
+            n_idle = 0 if self.gangs or self.n_to_come else n_idle + 1
+            if n_idle > _MOST_IDLE:
+                raise ConfigError(self._never())
+            self._take_in()
             while jobs := self._startable():
                 self.n_plans += 1
                 pick = yield self._view(jobs)
@@ -190,6 +198,30 @@ class _Game:
                     break
                 self._start(pick)
         return outcome_of(self.attempts, self.jobs, self.cluster.n_slots, self.n_plans)
+
+    def _take_in(self) -> None:
+        """Go on to the next instant at which anything happens, and take in all of it."""
+        self.t = self.events[0][0]
+        while self.events[0][0] == self.t:
+            _, kind, number, _, what = heapq.heappop(self.events)
+            if kind == _SLOT:
+                self._slot_changes(number)
+            elif isinstance(what, _Gang):
+                if self.gangs.get(what.job.job) is what:
+                    self._stop(what, what.job.work_s, finished=True)
+            elif what is not None:
+                self.n_to_come -= 1
+                self._queue(what)
+
+    def _never(self) -> str:
+        """Say that the next job of the queue hardly ever starts."""
+        _, job = self.queue[0]
+        since_s = max((each.ended_s for each in self.attempts), default=0.0)
+        days = (self.t - since_s) / _DAY_S
+        return (
+            f"job {job.job} of {job.n_slots} slots did not start in {days:.0f} days in which nothing ran: "
+            "slots fail too often, or stay away too long"
+        )
 
     # -------------------------------------------------------------- events
     def _slot_changes(self, slot: int) -> None:
@@ -211,13 +243,13 @@ class _Game:
     def _break(self, gang: _Gang) -> None:
         """Stop a gang of which a member has failed; its job waits again."""
         job = gang.job
-        kept = kept_s(self.terms, job, gang.slowdown, self.t - gang.started_s)
+        kept = kept_s(gang.terms, job, gang.slowdown, self.t - gang.begun_s)
         self._stop(gang, kept, finished=False)
         if len(self.attempts) > _MOST_BROKEN + 100 * len(self.jobs):
             n = sum(each.job == job.job for each in self.attempts)
             raise ConfigError(
                 f"job {job.job} was broken {n} times and would hardly ever end: {job.n_slots} slots fail too often for "
-                f"{job.work_s:g} s of work with checkpoint_s={self.terms.checkpoint_s}"
+                f"{job.work_s:g} s of work with checkpoint_s={gang.terms.checkpoint_s}"
             )
         self._queue(replace(job, work_s=max(_LEAST_S, job.work_s - kept), started=True))
 
@@ -230,6 +262,7 @@ class _Game:
         self.n_free += len(gang.slots)
         for node in gang.wide:
             self.n_wide[node] -= 1
+        self._paces_change(gang)
 
     def _queue(self, job: JobView) -> None:
         insort(self.queue, (self.ranks[job.job], job))
@@ -246,7 +279,7 @@ class _Game:
         return () if first is None else (first,)
 
     def _unreserved(self) -> Iterator[JobView]:
-        """Yield the jobs that start now without delaying the next of the queue, as far as nothing fails.
+        """Yield the jobs that start now without delaying the next of the queue, as far as nothing fails or slows down.
 
         That one starts, at the latest, when gangs that compute have ended and slots that failed are back.
         """
@@ -257,7 +290,7 @@ class _Game:
     def _most_s(self, job: JobView) -> float:
         """Return how long a job takes on as many nodes as there are."""
         slowdown = self.terms.slowdown(len(self.n_wide), self.cluster.least_nodes(job.n_slots))
-        return attempt_s(self.terms, job, slowdown)
+        return attempt_s(self.terms.of(self.most_hz[job.n_slots]), job, slowdown)
 
     def _view(self, jobs: tuple[JobView, ...]) -> ClusterView:
         view = ClusterView(
@@ -301,13 +334,39 @@ class _Game:
             )
         del self.queue[at]
         nodes = frozenset(self.cluster.node_of[slot] for slot in pick.slots)
-        slowdown = self.terms.slowdown(len(nodes), self.cluster.least_nodes(job.n_slots))
-        ends_s = self.t + attempt_s(self.terms, job, slowdown)
-        gang = _Gang(job, pick.slots, slowdown, self.t, ends_s, nodes if len(nodes) > 1 else frozenset())
-        self.gangs[job.job] = gang
-        for slot in pick.slots:
-            self.state[slot], self.gang_of[slot] = "busy", gang
+        terms = self.terms.of(rate_of(self.path.rate_hz, pick.slots)) if self.terms.young else self.terms
+        slowdown = self._slowdown(job, nodes)
+        ends_s = self.t + attempt_s(terms, job, slowdown)
+        gang = _Gang(job, pick.slots, nodes, terms, slowdown, self.t, self.t, ends_s)
         self.n_free -= job.n_slots
         for node in gang.wide:
             self.n_wide[node] += 1
-        heapq.heappush(self.events, (ends_s, _ENDS, self.ranks[job.job], self.n_plans, gang))
+        self._computes(gang)
+        self._paces_change(gang)
+
+    def _computes(self, gang: _Gang) -> None:
+        """Hold a gang, in place of what it was, and expect its end."""
+        self.gangs[gang.job.job] = gang
+        for slot in gang.slots:
+            self.state[slot], self.gang_of[slot] = "busy", gang
+        self.n_ends += 1
+        heapq.heappush(self.events, (gang.ends_s, _ENDS, self.ranks[gang.job.job], self.n_ends, gang))
+
+    # -------------------------------------------------------------- interference
+    def _slowdown(self, job: JobView, nodes: frozenset[int]) -> float:
+        """Return how many times as long a gang takes on nodes, beside the others that are there now."""
+        far = self.terms.slowdown(len(nodes), self.cluster.least_nodes(job.n_slots))
+        if not self.interference_frac:
+            return far
+        others = [name for name, gang in self.gangs.items() if name != job.job and gang.wide & nodes]
+        return far * (1.0 + self.interference_frac * len(others))
+
+    def _paces_change(self, cause: _Gang) -> None:
+        """Let the gangs on the nodes of one that starts or stops go on faster or slower, from where they are."""
+        if not self.interference_frac or not cause.wide:
+            return
+        for gang in [each for name, each in self.gangs.items() if name != cause.job.job and each.nodes & cause.nodes]:
+            slowdown = self._slowdown(gang.job, gang.nodes)
+            ran_s = paced_s(gang.terms, gang.job, gang.slowdown, self.t - gang.begun_s, slowdown)
+            ends_s = max(self.t, self.t - ran_s + attempt_s(gang.terms, gang.job, slowdown))
+            self._computes(gang._replace(slowdown=slowdown, begun_s=self.t - ran_s, ends_s=ends_s))

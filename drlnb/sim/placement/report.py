@@ -30,6 +30,15 @@ _COLUMNS = {
     "utilisation": "{utilisation:.1%}",
     "restarts": "{n_restarts:.1f}",
 }
+#: Checkpoints that are not so many seconds apart, in words.
+_CHECKPOINTS = {None: "no checkpoints", "young": "checkpoints by Young's formula"}
+#: What is said only where it is not as usual.
+_MORE = {
+    "node_mtbf_days": "{:g} days between outages of a node",
+    "weibull_shape": "Weibull shape {:g}",
+    "interference_frac": "interference {:g}",
+}
+_USUAL = {name: each.default for name, each in (FaultModel.declared() | Conditions.declared()).items()}
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -70,13 +79,15 @@ def _title(trace: Trace, windows: Windows, how: argparse.Namespace) -> tuple[str
     """Return which jobs were played, and on what."""
     cut = windows.cut(trace)
     family = cut[0].family if cut[0].family == windows.family else f"all, for want of {windows.family}"
-    checkpoints = "no checkpoints" if how.checkpoint_s is None else f"checkpoints each {how.checkpoint_s:g} s"
+    checkpoints = _CHECKPOINTS.get(how.checkpoint_s) or f"checkpoints each {how.checkpoint_s:g} s"
+    more = [form.format(getattr(how, name)) for name, form in _MORE.items() if getattr(how, name) != _USUAL[name]]
     return (
         f"{trace.name}: {len(cut)} windows of {windows.n_jobs} jobs, family {family}; "
         f"{sum(each.n_cut_s for each in cut)} jobs cut to {windows.cap_s:g} s and "
         f"{sum(each.n_cut_slots for each in cut)} to {windows.max_gpus} slots",
         f"{how.n_nodes} x {how.slots_per_node} slots, {how.mtbf_days:g} days between failures of each, {checkpoints}, "
-        f"locality {how.locality_frac:g}, lemons {how.lemons:g}, {how.order}, {how.backfill} (simulated)",
+        f"{', '.join([f'locality {how.locality_frac:g}, lemons {how.lemons:g}', *more, how.order, how.backfill])} "
+        "(simulated)",
     )
 
 

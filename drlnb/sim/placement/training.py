@@ -100,7 +100,7 @@ def batches_of(trace: Trace, site: Site, rng: np.random.Generator, *, window: bo
         start = int(rng.integers(n_known - n_jobs + 1))
         most = max(cluster.n_slots // 2, min(_LEAST_SLOTS, cluster.n_slots))
         jobs = trace.window(start, n_jobs, family, max_gpus=most)
-        path = model.path(rates, seed=int(rng.integers(2**62)))
+        path = model.path(rates, seed=int(rng.integers(2**62)), cluster=cluster)
         yield Batch(lambda jobs=jobs, path=path: play(cluster, jobs, path, site.conditions, window=window), window)  # type: ignore[misc]  # both are bound now
 
 

@@ -64,6 +64,33 @@ def test_checkpoints_stand_where_the_work_was_saved():
     assert (second.stop / HOUR, second.number, second.fate) == (10.5, 2, "done")
 
 
+def test_checkpoints_of_a_gangs_own_stand_where_it_saved():
+    """A slot that fails once in 72,000 s, checkpoints of 10 s: one in 1,200 s of work."""
+    of = whatif.Case(conditions=whatif.Conditions(checkpoint_s="young"), cluster=Cluster((0,)))
+    of.__dict__["jobs"] = (TraceJob("a", 0.0, 1, 3000.0),)
+    of.__dict__["path"] = FaultPath([()], [1 / 72_000])
+    (gang,) = of.placed("first").gangs
+    assert gang.saved == pytest.approx((1210.0, 2420.0))
+    assert gang.stop == pytest.approx(3020.0)
+
+
+def test_gangs_that_slow_each_other_down_are_compared_and_not_drawn():
+    """Where each checkpoint stands would have to be guessed."""
+    of = replace(case(n_jobs=4), conditions=whatif.Conditions(interference_frac=0.2))
+    with pytest.raises(ConfigError, match="interference_frac must be 0"):
+        of.placed("ect")
+    assert of.compare("ect", ("ect",))[0][0].makespan_s > 0
+
+
+def test_outages_of_nodes_are_drawn_on_all_their_slots():
+    """At one and the same moment."""
+    of = replace(case(), model=whatif.FaultModel(mtbf_days=1e6, node_mtbf_days=1.0))
+    starts = [{start for slot, start, *_ in of.placed("ect").away if slot // 8 == node} for node in range(8)]
+    assert len(starts[0]) >= 1
+    assert all(of.path.outage(8 * node, 0) == of.path.outage(8 * node + 7, 0) for node in range(8))
+    assert not set.intersection(*starts)
+
+
 def test_all_planners_are_played_on_the_same_paths():
     """A planner beside itself is 1 without any spread; the hindsight of some is at most one of them."""
     of = case()

@@ -71,6 +71,17 @@ def test_rows_of_jobs_by_hand():
     np.testing.assert_allclose(rows[:3, 7], [1 / 8, 4 / 8, 6 / 8])  # of the free slots
 
 
+def test_by_young_it_sees_the_interval_of_slots_of_mean_health():
+    """Slots that fail once in 72,000 s, checkpoints of 10 s: as if each job of one slot saved in 1,200 s."""
+    young, same = (
+        view_of([86_400 / 72_000] * 8, nodes=NODES, jobs=[(1, 7200.0)], terms=terms)
+        for terms in (Terms(checkpoint_s=None, young=True), Terms(checkpoint_s=1200.0))
+    )
+    np.testing.assert_allclose(job_rows(Seen(young), waits=False), job_rows(Seen(same), waits=False))
+    rows = [Gang(Seen(view), view.window[0]).rows() for view in (young, same)]
+    np.testing.assert_allclose(*rows)
+
+
 def test_columns_are_within_a_few_units():
     """Extremes: slots that never fail, a job that cannot end, the largest clusters."""
     for rates, job in (

@@ -32,11 +32,12 @@ def batches(draw):
 CONDITIONS = st.fixed_dictionaries({
     "order": st.sampled_from(["fifo", "largest"]),
     "backfill": st.sampled_from(["greedy", "reserve"]),
-    "checkpoint_s": st.sampled_from([None, 5.0, 20.0]),
+    "checkpoint_s": st.sampled_from([None, 5.0, 20.0, "young"]),
     "checkpoint_cost_s": st.sampled_from([0.0, 1.0]),
     "restart_s": st.sampled_from([0.0, 3.0]),
     "locality_frac": st.sampled_from([0.0, 0.15]),
-})
+    "interference_frac": st.sampled_from([0.0, 0.5]),
+}).filter(lambda how: how["checkpoint_s"] != "young" or how["checkpoint_cost_s"])
 
 
 class Chancy:
@@ -58,8 +59,13 @@ class Chancy:
 def test_laws(jobs, conditions, name, rng, data):
     """Slots serve one job at a time and none while they are away; all work is done once; accounts close."""
     planner = Chancy(rng) if name == "chancy" else GANGS.build(name)
-    model = FaultModel(mtbf_days=data.draw(st.sampled_from([0.001, 0.01, 10.0])), mttr_s=20.0)
-    path = model.path(model.rates(CLUSTER, seed=1), seed=data.draw(st.integers(0, 99)))
+    model = FaultModel(
+        mtbf_days=data.draw(st.sampled_from([0.001, 0.01, 10.0])),
+        mttr_s=20.0,
+        weibull_shape=data.draw(st.sampled_from([1.0, 0.7])),
+        node_mtbf_days=data.draw(st.sampled_from([None, 0.01])),
+    )
+    path = model.path(model.rates(CLUSTER, seed=1), seed=data.draw(st.integers(0, 99)), cluster=CLUSTER)
     outcome = simulate(CLUSTER, jobs, planner, path, **conditions)
     by_job = {job.job: [each for each in outcome.attempts if each.job == job.job] for job in jobs}
     for job in jobs:

@@ -1,5 +1,7 @@
 """Jobs on slots that fail, worked by hand."""
 
+import sys
+
 import pytest
 
 from drlnb.planning.placement import Cluster, Pick
@@ -278,6 +280,18 @@ def test_a_gang_that_would_never_end_is_told():
         simulate(FOUR, [job("a", 4, 1000.0)], "first", never, **PLAIN)
     saved = {"checkpoint_s": 10.0, "checkpoint_cost_s": 0.0, "restart_s": 0.0}
     assert simulate(FOUR, [job("a", 4, 1000.0)], "first", model.path(model.rates(FOUR)), **saved).n_restarts > 10
+
+
+def test_a_gang_whose_slots_are_never_up_together_is_told(monkeypatch):
+    """Once broken, four slots that are up for 86 s and away for 10,000 would have to wait for ages."""
+    monkeypatch.setattr(sys.modules[simulate.__module__], "_MOST_IDLE", 300)
+    model = FaultModel(mtbf_days=0.001, spread=0.0, node_spread=0.0, mttr_s=10_000.0)
+    with pytest.raises(
+        ConfigError, match=r"job a of 4 slots did not start in \d+ days in which nothing ran: slots fail"
+    ):
+        simulate(FOUR, [job("a", 4, 1000.0)], "first", model.path(model.rates(FOUR)), **PLAIN)
+    late = [job("a", 1, 1.0), job("b", 1, 1.0, 1e7)]  # whoever is to come is waited for
+    assert simulate(FOUR, late, "first", model.path(model.rates(FOUR)), **PLAIN).makespan_s >= 1e7
 
 
 def test_conditions_are_checked_by_name():

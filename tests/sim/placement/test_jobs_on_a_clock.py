@@ -82,19 +82,20 @@ class OnClock:
         job = JobView(job=command.job, n_slots=len(slots), work_s=command.work_s, started=command.gang_version > 1)
         nodes = {self.cluster.node_of[slot] for slot in slots}
         slowdown = self.terms.slowdown(len(nodes), self.cluster.least_nodes(len(slots)))
-        self.gangs[command.job] = command.gang_version, job, slots, slowdown, self.t
-        self.at(self.t + attempt_s(self.terms, job, slowdown), self.end, command.job, command.gang_version)
+        terms = self.terms.of(sum(self.path.rate_hz[slot] for slot in sorted(slots)))
+        self.gangs[command.job] = command.gang_version, job, slots, terms, slowdown, self.t
+        self.at(self.t + attempt_s(terms, job, slowdown), self.end, command.job, command.gang_version)
 
     def end(self, name, version):
         if name in self.gangs and self.gangs[name][0] == version:
-            _, job, slots, _, began_t = self.gangs.pop(name)
+            _, job, slots, _, _, began_t = self.gangs.pop(name)
             self.attempts.append(Attempt(name, slots, began_t, self.t, job.work_s, True))
             self.feed(words.JobFinished, job=name, gang_version=version, ran_s=self.t - began_t)
 
     def stop(self, name):
-        version, job, slots, slowdown, began_t = self.gangs.pop(name)
+        version, job, slots, terms, slowdown, began_t = self.gangs.pop(name)
         ran_s = self.t - began_t
-        kept = kept_s(self.terms, job, slowdown, ran_s)
+        kept = kept_s(terms, job, slowdown, ran_s)
         self.attempts.append(Attempt(name, slots, began_t, self.t, kept, False))
         self.feed(words.GangStopped, job=name, gang_version=version, ran_s=ran_s, kept_s=kept)
 
@@ -150,7 +151,7 @@ def instance(k):
     how = {
         "order": str(rng.choice(["fifo", "largest"])),
         "backfill": str(rng.choice(["greedy", "reserve"])),
-        "checkpoint_s": [None, 3600.0, 600.0][int(rng.integers(3))],
+        "checkpoint_s": [None, 3600.0, 600.0, "young"][int(rng.integers(4))],
         "locality_frac": float(rng.choice([0.0, 0.05, 0.15])),
     }
     return cluster, jobs, path, how

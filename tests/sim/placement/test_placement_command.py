@@ -37,6 +37,26 @@ def test_a_table(capsys):
     assert verdict.endswith("): random v healthiest")
 
 
+def test_what_is_not_as_usual_is_in_the_title(capsys):
+    """Outages of nodes, lives after repairs, interference, checkpoints of each gang's own; and it is in force."""
+    words = ["--node-mtbf-days", "3", "--weibull", "0.7", "--interference", "0.5", "--checkpoint", "young"]
+    few = [*WORDS, "--windows", "1"]
+    assert main([*few, *words, "--json"]) == 0
+    _, slots, *_, line = capsys.readouterr().out.splitlines()
+    assert slots == (
+        "8 x 8 slots, 337 days between failures of each, checkpoints by Young's formula, locality 0, lemons 0, "
+        "3 days between outages of a node, Weibull shape 0.7, interference 0.5, fifo, greedy (simulated)"
+    )
+    report = json.loads(line)
+    assert (report["node_mtbf_days"], report["weibull_shape"]) == (3.0, 0.7)
+    assert (report["interference_frac"], report["checkpoint_s"]) == (0.5, "young")
+    makespans = [report["rows"][1]["value"]]
+    for left_out in range(0, 8, 2):
+        assert main([*few, *words[:left_out], *words[left_out + 2 :], "--json"]) == 0
+        makespans.append(json.loads(capsys.readouterr().out.splitlines()[-1])["rows"][1]["value"])
+    assert len(set(makespans)) == 5
+
+
 def test_the_null_regime_is_named(capsys):
     """Slots that fail once in 1,000 years, and hourly checkpoints: it makes no difference which."""
     assert main([*WORDS, "--mtbf-days", "365000"]) == 0
@@ -97,7 +117,11 @@ def test_a_trace_of_ones_own(tmp_path, capsys):
             ["--mtbf-days", "0", "--lemons", "2"],
             "mtbf_days must be a number from 0.001 to 1e6, got 0.0; lemons must be",
         ),
-        (["--checkpoint", "0"], "argument --checkpoint: must be a number from 1 to 1e9, or none, got '0'"),
+        (["--checkpoint", "0"], "checkpoint_s must be a number from 1 to 1e9, none or young, got 0"),
+        (["--checkpoint", "daly"], "checkpoint_s must be a number from 1 to 1e9, none or young, got 'daly'"),
+        (["--node-mtbf-days", "0"], "argument --node-mtbf-days: must be a number from 0.001 to 1e6, or none, got '0'"),
+        (["--weibull", "0"], "weibull_shape must be a number from 0.2 to 10, got 0.0"),
+        (["--interference", "-1"], "interference_frac must be a number from 0 to 10, got -1.0"),
         (["--order", "lifo"], "order must be one of fifo, largest, got 'lifo'"),
         (["--trace", "none.csv"], "none.csv cannot be read: No such file"),
         (["--jobs", "5000"], "has 1734 jobs of a minute or more in family gang: no window of 5000 from 0"),

@@ -11,6 +11,7 @@ from drlnb.planning.placement.gangs import GANGS, WAIT
 from drlnb.planning.placement.health import DAY_S, n_since, rates_hz
 from drlnb.planning.placement.jobs.state import START, Placing
 from drlnb.planning.placement.order import job_window, order_of, unreserved
+from drlnb.planning.placement.rules import rate_of
 from drlnb.planning.registry import PlannerFailed
 from drlnb.records.columns import placement as words
 from drlnb.records.common import SetDeadline
@@ -74,28 +75,35 @@ def _cluster(state: Placing) -> Cluster:
 def _most_s(state: Placing, job: JobView) -> float:
     """Return how long a job takes on as many nodes as there are."""
     n_least = _cluster(state).least_nodes(job.n_slots)
-    return attempt_s(state.terms, job, state.terms.slowdown(len(state.nodes), n_least))
+    most_hz = sum(sorted(_rates_hz(state))[-job.n_slots :]) if state.terms.young else 0.0
+    return attempt_s(state.terms.of(most_hz), job, state.terms.slowdown(len(state.nodes), n_least))
+
+
+def _rates_hz(state: Placing) -> tuple[float, ...]:
+    """Return the failures per second to expect of each slot; a worker that dies is missed whether it is busy or not."""
+    slots = state.slots.values()
+    seen_s = [slot.up_s + (state.t - slot.added_t if slot.up else 0.0) for slot in slots]
+    return tuple(
+        state.rate_hz or rates_hz([len(slot.failed_t) for slot in slots], seen_s, [slot.node for slot in slots])
+    )
 
 
 def _view(state: Placing, jobs: tuple[JobView, ...], *, history: bool) -> ClusterView:
     """Return the cluster as it is, with the jobs that may start."""
-    slots, t = list(state.slots.values()), state.t
+    slots = list(state.slots.values())
     states = tuple([state.state_of(slot) for slot in slots])
     n_wide = [0] * len(state.nodes)
     for job in state.jobs.values():
         nodes = {slots[i].node for i in job.slots}
         for node in nodes if len(nodes) > 1 else ():
             n_wide[node] += 1
-    cluster = _cluster(state)
-    # A worker that dies is missed whether it is busy or not.
-    seen_s = [slot.up_s + (t - slot.added_t if slot.up else 0.0) for slot in slots]
     view = ClusterView(
-        cluster=cluster,
+        cluster=_cluster(state),
         state=states,
-        rate_hz=tuple(state.rate_hz or rates_hz([len(slot.failed_t) for slot in slots], seen_s, cluster.node_of)),
+        rate_hz=_rates_hz(state),
         window=jobs,
         terms=state.terms,
-        t=t,
+        t=state.t,
         n_wide=tuple(n_wide),
         names=tuple(state.slots),
     )
@@ -122,7 +130,8 @@ def _start(state: Placing, view: ClusterView, pick: Pick, planner: str, out: Out
     options = [_candidate(view, asked, rule, slots) for rule, slots in candidates(view, asked)]
     chosen = _candidate(view, asked, planner, pick.slots)
     job.version, job.phase, job.slots, job.postponed = job.version + 1, "running", tuple(pick.slots), False
-    job.ends_t = state.t + attempt_s(state.terms, asked, view.slowdown(pick.slots, job.n_slots))
+    terms = state.terms.of(rate_of(view.rate_hz, pick.slots))
+    job.ends_t = state.t + attempt_s(terms, asked, view.slowdown(pick.slots, job.n_slots))
     for slot in chosen.slots:
         state.slots[slot].job = pick.job
     planned = words.GangPlanned(
