@@ -11,9 +11,8 @@ TRAIN = """
 import drlnb
 fleet = drlnb.Fleet(slots=2, n_workers=2)
 run = fleet.train(drlnb.Task(
-    "CartPole-v1", name="pair", n_learners=2, n_envs=2, n_collectors=2, n_steps=64, n_epochs=100, batch_size=128, deterministic=False,
-    total_timesteps=10**7,
-    eval_episodes=0))
+    "CartPole-v1", name="pair", n_learners=2, n_envs=2, n_collectors=2, n_steps=64, n_epochs=100, batch_size=128,
+    deterministic=False, total_timesteps=10**7, eval_episodes=0))
 run.panel("placement")
 """
 STEPS = "run.tasks['pair'].n_timesteps"
