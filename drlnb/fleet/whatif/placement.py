@@ -20,7 +20,7 @@ from drlnb.sim.placement.faults import FaultModel, FaultPath
 from drlnb.sim.placement.play import simulate
 from drlnb.sim.placement.traces import FAMILIES, TraceJob, load_trace
 from drlnb.views.drawing import words
-from drlnb.views.placement.compared import Cell, Health, Interval, PlannerRatio, Scored
+from drlnb.views.placement.compared import Cell, Health, PlannerRatio, Ratio, Scored
 from drlnb.views.placement.gangs import Gang, Placed
 
 __all__ = ["CHECKPOINTS", "FAMILIES", "ORDERS", "PLANNERS", "Case", "Conditions", "FaultModel", "Windows"]
@@ -126,14 +126,14 @@ class Case:
         ways = {name: (name, asdict(self.conditions)) for name in planners}
         return side_by_side(load(self.trace), self.cluster, self.model, self.windows, ways)
 
-    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[PlannerRatio], Interval, float]:
+    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[PlannerRatio], Ratio, float]:
         """Play all windows under planners.
 
         Returns
         -------
         list of PlannerRatio
             What each came to beside `against`; last the best of some random placements on the same faults.
-        Interval
+        Ratio
             Random beside healthiest: what failure awareness is worth.
         float
             Beside `against`, too: what no planner could have been below, whatever fails.
@@ -148,19 +148,19 @@ class Case:
         came = [
             PlannerRatio(
                 planner=name,
-                ratio=_interval(played, name, against),
+                ratio=ratio_of(played, name, against),
                 makespan_s=fmean(each.makespan_s for of in played for each in of[name]),
                 lost_slot_s=fmean(each.lost_gpu_s for of in played for each in of[name]),
                 hindsight=name == drawn,
             )
             for name in (*names, drawn)
         ]
-        return came, _interval(played, _BLIND, _BASE), ratio_of(bounds, "bound", against).mean
+        return came, ratio_of(played, _BLIND, _BASE), ratio_of(bounds, "bound", against).mean
 
     def regimes(self) -> list[Cell]:
         """Return what failure awareness is worth by the days between failures and the interval of checkpoints."""
         return [
-            Cell(mtbf_days=days, checkpoint=name, ratio=_interval(case._played([_BLIND, _BASE]), _BLIND, _BASE))
+            Cell(mtbf_days=days, checkpoint=name, ratio=ratio_of(case._played([_BLIND, _BASE]), _BLIND, _BASE))
             for name, seconds in CHECKPOINTS.items()
             for terms in [replace(self.conditions, checkpoint_s=seconds)]
             for days in _DAYS
@@ -246,10 +246,6 @@ class _ByHand:
 
 def _makespan_s(outcome: Outcome) -> float:
     return outcome.makespan_s
-
-
-def _interval(played: Played, name: str, base: str) -> Interval:
-    return Interval(*ratio_of(played, name, base)[:3])
 
 
 def _outages(path: FaultPath, slot: int, until_s: float) -> Iterator[tuple[float, float]]:

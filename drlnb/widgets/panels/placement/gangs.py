@@ -112,7 +112,7 @@ class Gangs(Content):
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     case: Case
     #: What was computed at a click, of which settings: planners, and regimes.
-    came: tuple[object, str, tuple[list[compared.PlannerRatio], compared.Interval, float]] | None = None
+    came: tuple[object, str, tuple[list[compared.PlannerRatio], compared.Ratio, float]] | None = None
     regimes: tuple[object, View] | None = None
 
     def controls(self) -> list[ipywidgets.Widget]:
@@ -211,8 +211,7 @@ class Gangs(Content):
             key, against, (came, _, _) = self.came
             notes += [self.panel.view().sentence] if key == self.case.key else []
             mine = next(each for each in came if each.planner == self.case.value("planner"))
-            low, high = mine.ratio.low, mine.ratio.high
-            notes.append(f"{mine.planner} takes {mine.ratio.ratio:.3f} ({low:.3f}..{high:.3f}) x the time of {against}")
+            notes.append(f"{mine.planner} takes {mine.ratio} x the time of {against}")
             if key != self.case.key or against != self.case.value("against"):
                 notes.append("compared under former settings: press Run again")
         if self.regimes is not None and self.regimes[0] != self.case.key:
