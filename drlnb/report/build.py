@@ -4,6 +4,7 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,8 +99,9 @@ def _scrubbed(view: View, names: Names) -> View:
     """Return a view without paths, addresses and names of machines."""
     facts = dict(view.facts)
     if view.module == "timeline":
+        labelled = {"slot": partial(_slot_label, names), "node": names.said}
         facts["lanes"] = [
-            {**lane, "label": _slot_label(lane["label"], names)} if lane["kind"] == "slot" else lane
+            {**lane, "label": labelled[lane["kind"]](lane["label"])} if lane["kind"] in labelled else lane
             for lane in facts["lanes"]
         ]
         facts |= {"windows": True} if "window_s" in facts and facts["x"]["kind"] == "clock" else {}
@@ -113,7 +115,7 @@ def _scrubbed(view: View, names: Names) -> View:
     return replace(view, facts=facts, **texts)
 
 
-def _slot_label(label: str, names: Names) -> str:
+def _slot_label(names: Names, label: str) -> str:
     """Return a slot's label with its node's number: a node may be named after a machine."""
     node, _, device = label.rpartition("/")
     return f"{names.alias.get(node, f'node{node}')} {device}"

@@ -13,6 +13,7 @@ from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
 from drlnb.planning.placement.closed_form import n_checkpoints
 from drlnb.planning.placement.order import ORDERS
 from drlnb.planning.registry import Planner
+from drlnb.records.columns.placement import Weighed
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions, Outcome
 from drlnb.sim.placement.compare import Played, Windows, ratio_of, side_by_side
@@ -20,6 +21,7 @@ from drlnb.sim.placement.faults import FaultModel, FaultPath
 from drlnb.sim.placement.play import simulate
 from drlnb.sim.placement.traces import FAMILIES, TraceJob, load_trace
 from drlnb.views.drawing import words
+from drlnb.views.placement.choice import Choice
 from drlnb.views.placement.compared import Cell, Health, PlannerRatio, Ratio, Scored
 from drlnb.views.placement.gangs import Gang, Placed
 
@@ -83,9 +85,10 @@ class Case:
         """Play the window that is drawn, or its first jobs."""
         return simulate(self.cluster, self.jobs[:n_jobs], planner, self.path, **asdict(self.conditions))
 
-    def placed(self, planner: str | Planner[ClusterView, Pick | None]) -> Placed:
-        """Return what became of the window's gangs."""
-        outcome = self.play(planner)
+    def placed(self, planner: str) -> Placed:
+        """Return what became of the window's gangs, and what each plan of a planner chose among."""
+        watched = _Watched(GANGS.build(planner))
+        outcome = self.play(watched)
         end_s = outcome.makespan_s
         return Placed(
             slots=self.slots,
@@ -94,6 +97,18 @@ class Case:
             away=[(i, *span, "failed") for i in range(len(self.slots)) for span in _outages(self.path, i, end_s)],
             end_s=end_s,
             rate_hz=self.path.rate_hz,
+            choices=[(view.t, self._choice(planner, view, pick)) for view, pick in watched.plans],
+        )
+
+    def _choice(self, planner: str, view: ClusterView, pick: Pick) -> Choice:
+        """Return a plan with the slots that it could have been."""
+        chances, names = dict(pick.chances), self.slots
+        return Choice(
+            title=f"job {pick.job}, {f'after {words.duration(view.t)}' if view.t else 'at the start'},",
+            planner=planner,
+            there=names,
+            slots=[names[slot] for slot in pick.slots],
+            weighed=[Weighed(names[slot], view.rate_hz[slot], chances.get(slot)) for slot in view.free()],
         )
 
     def _gangs(self, outcome: Outcome) -> Iterator[Gang]:
@@ -226,6 +241,20 @@ class Case:
             rates = {"mean_hz": shape / scale_s, "low_hz": low / scale_s, "high_hz": high / scale_s}
             rows.append(Health(slot=self.slots[slot], **rates, true_hz=path.rate_hz[slot], n_seen=len(some)))
         return rows
+
+
+class _Watched:
+    """A planner whose plans are kept, each with its view."""
+
+    def __init__(self, planner: Planner[ClusterView, Pick | None]) -> None:
+        self.name, self._planner, self.plans = planner.name, planner, list[tuple[ClusterView, Pick]]()
+        self.window, self.history = (GANGS.trait(planner, trait) for trait in ("window", "history"))
+
+    def plan(self, view: ClusterView) -> Pick | None:
+        """Return the planner's plan."""
+        if pick := self._planner.plan(view):
+            self.plans.append((view, pick))
+        return pick
 
 
 class _ByHand:

@@ -12,6 +12,7 @@ from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.pictures import RUN_TIME, axis, columns_of, lanes_of, picture, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, table
+from drlnb.views.placement.choice import Choice
 
 __all__ = ["Gang", "Placed", "board", "gantt"]
 
@@ -106,6 +107,8 @@ class Placed:
     looks: Mapping[str, Style] | None = None
     #: Slot -> who holds a lease of it; None: gangs hold theirs all the time.
     lent: Mapping[int, str] | None = None
+    #: Plans, where all of them are known: when each was made, and what it chose among.
+    choices: Sequence[tuple[float, Choice]] = ()
 
     def at(self, t: float) -> tuple[dict[int, list[Gang]], dict[int, str]]:
         """Return what each slot has at a moment: gangs, or why it is out of use."""

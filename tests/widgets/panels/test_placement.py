@@ -1,6 +1,7 @@
 """The placement panel: gangs that are played under a planner, and those of a run."""
 
 import os
+import re
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from tests.views.placement import steps
 from tests.widgets.conftest import until
 from tests.widgets.panels.test_distribution import press
 
-PICTURES = ("", "gantt", "ratios", "regimes", "health", "hand")
+PICTURES = ("", "gantt", "ratios", "choice", "regimes", "health", "hand")
 
 
 @pytest.fixture
@@ -106,6 +107,34 @@ def test_the_moment_of_the_board_moves_the_board_alone(panel):
     assert panel.view("gantt").digest() == digest
 
 
+def test_the_next_placement_is_the_first_from_the_moment_of_the_board(panel):
+    """A rule's slots with their failures; later moments have later plans, the end has none."""
+    panel.set(at_frac=0.0)
+    first = panel.view("choice")
+    assert re.match(r"job \S+, at the start, by ect: n", first.sentence)
+    assert "failures expected in 100 days" in first.sentence
+    rows = first.rows()
+    assert len(rows) == 64
+    assert {row[2] for row in rows} <= {"of the gang", "could have been", "not to be had"}
+    assert all((row[4] is None) == (row[2] == "not to be had") and row[3] is None for row in rows)
+    panel.set(at_frac=0.5)
+    assert panel.view("choice").sentence.split(" by ")[0] not in first.sentence
+    panel.set(at_frac=1.0)
+    assert panel.view("choice").sentence == "no gang is placed any more"
+
+
+def test_a_network_says_with_which_probability_it_chose_each_slot(panel):
+    """Of slots that a gang does not get they are those of its last member's choice: less than 1 with that one's."""
+    panel.set(planner="learned", at_frac=0.0)
+    view = panel.view("choice")
+    taken, others = ([row[3] for row in view.rows() if row[2] == what] for what in ("of the gang", "could have been"))
+    assert taken
+    assert others
+    assert all(0.0 < chance <= 1.0 for chance in taken)
+    assert sum(chance or 0.0 for chance in others) < 1.0
+    assert "(probability)" in view.sentence
+
+
 def test_slots_are_typed_for_four_jobs_and_scored(panel):
     """The planner's own are there at first; wrong ones are said in the picture."""
     assert panel.view("hand").sentence.startswith("by hand ")
@@ -179,6 +208,7 @@ def test_a_run_shows_its_gangs_and_why_they_are_where_they_are(live):
     assert live.view("gantt").value("lost") == pytest.approx(0.3)
     assert live.content.facts()["notes"][0].startswith("a: n0/cpu0 n1/cpu0 by ect, after n0/cpu1 failed: executor died")
     assert len(live.view("plans").rows()) == 2
+    assert live.view("choice").digest() == measured.choice(live.reader.fold, "a").digest()
     live.fields["task"].field.value = "b"
     assert live.view("why").sentence == "no gang is placed yet"
 

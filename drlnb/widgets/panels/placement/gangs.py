@@ -11,6 +11,7 @@ from drlnb.records.errors import InputError
 from drlnb.records.settings import Declared, between, choice, count, setting
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
+from drlnb.views.placement import choice as choices
 from drlnb.views.placement import compared, gangs
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
@@ -24,7 +25,13 @@ _OF_MODEL = whatif.FaultModel.declared()
 _STOPS = (3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 337.0, 1230.0)
 #: Days for which slots are watched in the picture of their health.
 _WATCHED_DAYS = 30.0
-_TABS = {"ratios": "Planners", "regimes": "Regimes", "health": "Health", "hand": "By hand"}
+_TABS = {
+    "ratios": "Planners",
+    "choice": "Next placement",
+    "regimes": "Regimes",
+    "health": "Health",
+    "hand": "By hand",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +103,16 @@ class Case(Values):
             self._placed = key, self.tried.placed(planner)
         return self._placed[1]
 
+    @property
+    def t(self) -> float:
+        """The moment that the board shows, in seconds."""
+        return float(self.value("at_frac")) * self.placed.end_s
+
+    @property
+    def next(self) -> choices.Choice | None:
+        """The first plan from that moment on."""
+        return next((of for made_s, of in self.placed.choices if made_s >= self.t), None)
+
 
 class Gangs(Content):
     """Gangs on slots that fail under a planner, the other planners beside it, and where it matters which one it is.
@@ -106,7 +123,7 @@ class Gangs(Content):
     NAME = "placement"
     MODULE = "timeline"
     MORE: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("gantt", "ratios", "regimes", "health"), "timeline"),
+        **dict.fromkeys(("gantt", "ratios", "choice", "regimes", "health"), "timeline"),
         "hand": "table",
     }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
@@ -175,22 +192,26 @@ class Gangs(Content):
 
     def _draw(self, name: str) -> View:
         case = self.case
-        if name == "ratios":
-            return self._ratios() or nothing("placement.ratios", "timeline", "nothing yet: press Run", "simulated")
-        if name == "regimes":
-            why = "nothing yet: press Map regimes, some seconds"
-            return self.regimes[1] if self.regimes else nothing("placement.regimes", "timeline", why, "simulated")
-        if name == "health":
-            return compared.health(case.tried.health(_WATCHED_DAYS), _WATCHED_DAYS)
-        if name == "hand":
-            return compared.by_hand(*case.tried.by_hand(case.value("hand"), case.value("planner")))
-        return gangs.gantt(case.placed) if name else gangs.board(case.placed, case.value("at_frac") * case.placed.end_s)
+        draws = {
+            "": lambda: gangs.board(case.placed, case.t),
+            "gantt": lambda: gangs.gantt(case.placed),
+            "ratios": self._ratios,
+            "choice": lambda: choices.choice(case.next, "simulated", "no gang is placed any more"),
+            "regimes": self._regimes,
+            "health": lambda: compared.health(case.tried.health(_WATCHED_DAYS), _WATCHED_DAYS),
+            "hand": lambda: compared.by_hand(*case.tried.by_hand(case.value("hand"), case.value("planner"))),
+        }
+        return draws[name]()
 
-    def _ratios(self) -> View | None:
+    def _ratios(self) -> View:
         if self.came is None:
-            return None
+            return nothing("placement.ratios", "timeline", "nothing yet: press Run", "simulated")
         _, against, (came, awareness, bound) = self.came
         return compared.ratios(came, against, awareness, bound)
+
+    def _regimes(self) -> View:
+        why = "nothing yet: press Map regimes, some seconds"
+        return self.regimes[1] if self.regimes else nothing("placement.regimes", "timeline", why, "simulated")
 
     def facts(self) -> dict[str, object]:
         """Return the buttons and, once planners were compared, what failure awareness is worth."""

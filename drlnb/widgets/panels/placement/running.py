@@ -24,7 +24,7 @@ __all__ = ["Placing"]
 _KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("placement.")}
 #: Button -> key of the setting that takes a slot.
 _SLOT_KEYS = {"drain": "slot.drain", "undrain": "slot.undrain"}
-_TABS = {"why": "Why here?", "plans": "Plans"}
+_TABS = {"why": "Why here?", "choice": "Slots to choose from", "plans": "Plans"}
 
 
 class _Chosen(Values):
@@ -87,7 +87,7 @@ class Placing(Content):
 
     NAME = "placement"
     MODULE = "timeline"
-    MORE: ClassVar[Mapping[str, str]] = {"gantt": "timeline", "why": "table", "plans": "table"}
+    MORE: ClassVar[Mapping[str, str]] = {"gantt": "timeline", "why": "table", "choice": "timeline", "plans": "table"}
     CHECKS: ClassVar[settings.Checks] = _Chosen.CHECKS
     chosen: _Chosen
     #: What was in force when something else was applied: field -> value.
@@ -120,8 +120,8 @@ class Placing(Content):
 
     def draw(self, name: str = "") -> View:
         """Return the slots as they are now, or one of the other pictures."""
-        if name == "why":
-            return measured.why(self.fold, self.panel.steering.task)
+        if of_task := {"why": measured.why, "choice": measured.choice}.get(name):
+            return of_task(self.fold, self.panel.steering.task)
         return {"": measured.board, "gantt": measured.gantt, "plans": measured.plans}[name](self.fold)
 
     def facts(self) -> Plain:
