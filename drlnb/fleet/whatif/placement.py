@@ -1,5 +1,6 @@
 """Compare planners of gangs on the same jobs and faults, and say what failure awareness is worth."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -194,8 +195,12 @@ class Case:
         planner
             Name of the planner.
         """
-        jobs = self.jobs[:_BY_HAND]
-        chosen = dict(zip((job.job for job in jobs), self._read(slots, [job.n_slots for job in jobs]), strict=False))
+        jobs, found = self.jobs[:_BY_HAND], self._read(slots)
+        for i, (of, job) in enumerate(zip(found, jobs, strict=False), 1):
+            if of and len(set(of)) != job.n_slots:
+                names = " ".join(self.slots[slot] for slot in of)
+                raise ConfigError(f"job {i} needs {job.n_slots} different slots, got {names}")
+        chosen = dict(zip((job.job for job in jobs), found, strict=False))
         best = min((self.play(f"{_BLIND}:seed={seed}", _BY_HAND) for seed in range(_HINDSIGHT)), key=_makespan_s)
         hand = self.play(_ByHand(chosen, GANGS.build(planner)), _BY_HAND)
         played = {"by hand": hand, planner: self.play(planner, _BY_HAND), f"best of {_HINDSIGHT} random": best}
@@ -205,18 +210,47 @@ class Case:
         ]
         return scored, [f"{words.plural(job.n_slots, 'slot')} for {words.duration(job.work_s)}" for job in jobs]
 
-    def _read(self, text: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the slots that a user has typed, by jobs."""
+    def seats(self, slots: str) -> Placed:
+        """Return the jobs on the slots that a user has chosen so far, as of :meth:`by_hand`."""
+        gangs = [
+            Gang(owner=f"job {i}", number=1, slots=of, start=0.0, stop=math.nan)
+            for i, of in enumerate(self._read(slots), 1)
+        ]
+        nodes = tuple(f"n{node}" for node in self.cluster.node_of)
+        return Placed(slots=self.slots, nodes=nodes, gangs=gangs, away=(), end_s=0.0, rate_hz=self.path.rate_hz)
+
+    def missing(self, slots: str) -> list[int]:
+        """Return how many slots each job still lacks by hand."""
+        return [max(0, job.n_slots - len(set(of))) for job, of in zip(self.jobs, self._read(slots), strict=False)]
+
+    def toggled(self, slots: str, slot: str) -> str:
+        """Return a user's slots without one that was among them, or with it for the first job that lacks one.
+
+        Raises
+        ------
+        ConfigError
+            If no job lacks one.
+        """
+        found = [list(of) for of in self._read(slots)]
+        (number,) = self._named(slot)
+        holders = [of for of in found if number in of]
+        if not holders:
+            lacking = [of for of, n in zip(found, self.missing(slots), strict=True) if n]
+            if not lacking:
+                raise ConfigError(f"all {len(found)} jobs have their slots: click one of them to take it back")
+            lacking[0].append(number)
+        for of in holders:
+            of.remove(number)
+        return ", ".join(" ".join(self.slots[i] for i in of) for of in found).rstrip(", ")
+
+    def _read(self, text: str) -> list[tuple[int, ...]]:
+        """Return the slots that a user has typed for each job."""
         typed = [part.split() for part in text.split(",")] if text.strip() else []
-        if len(typed) > len(sizes):
-            raise ConfigError(f"there are {len(sizes)} jobs to place, got slots for {len(typed)}")
-        found = list[tuple[int, ...]]()
-        for names, n in zip(typed, sizes, strict=False):
-            slots = [slot for name in names for slot in self._named(name)]
-            if slots and len(set(slots)) != n:
-                raise ConfigError(f"job {len(found) + 1} needs {n} different slots, got {' '.join(names)}")
-            found.append(tuple(slots))
-        return found
+        n_jobs = min(_BY_HAND, len(self.jobs))
+        if len(typed) > n_jobs:
+            raise ConfigError(f"there are {n_jobs} jobs to place, got slots for {len(typed)}")
+        typed += [[]] * (n_jobs - len(typed))
+        return [tuple([slot for name in names for slot in self._named(name)]) for names in typed]
 
     def _named(self, name: str) -> list[int]:
         node, _, numbers = name.partition("/")

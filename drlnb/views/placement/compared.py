@@ -1,13 +1,14 @@
 """Draw what planners of gangs come to on the same jobs and faults, and where it matters which one it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.placement.gangs import Placed, board
 
 __all__ = [
     "NOTHING",
@@ -21,6 +22,7 @@ __all__ = [
     "health",
     "ratios",
     "regimes",
+    "seats",
     "worth",
 ]
 
@@ -259,6 +261,15 @@ def regimes(of: Sequence[Cell]) -> View:
         best = max(of, key=lambda each: each.ratio.mean)
         said += f"; {100 * (best.ratio.mean - 1):.1f} % at {best.mtbf_days:g} days, checkpoints: {best.checkpoint}"
     return picture("placement.regimes", "simulated", said, REGIMES, body)
+
+
+def seats(of: Placed, missing: Sequence[int]) -> View:
+    """Return the slots that a user has given to jobs, to be clicked; and how many each job still lacks."""
+    lacking = [f"job {i} needs {n} more" for i, n in enumerate(missing, 1) if n]
+    said = (
+        f"{', '.join(lacking)}: click slots, the first job gets them first" if lacking else "all jobs have their slots"
+    )
+    return replace(board(of), name="placement.seats", sentence=said)
 
 
 def by_hand(of: Sequence[Scored], jobs: Sequence[str]) -> View:

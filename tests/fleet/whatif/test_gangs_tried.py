@@ -123,7 +123,7 @@ def test_four_jobs_by_hand_are_played_on_the_faults_of_the_planner():
         ("n0/0-x", "slots are n0/0 to n7/7, several as n0/0-3, got 'n0/0-x'"),
         ("n0/3-1", "slots are n0/0 to n7/7, several as n0/0-3, got 'n0/3-1'"),
         ("n0/0-999999999999", "slots are n0/0 to n7/7, several as n0/0-3, got 'n0/0-999999999999'"),
-        ("n0/0 n0/0-6", "job 1 needs 8 different slots, got n0/0 n0/0-6"),
+        ("n0/0 n0/0-6", "job 1 needs 8 different slots, got n0/0 n0/0 n0/1 n0/2 n0/3 n0/4 n0/5 n0/6"),
         (",,,, n0/0", "there are 4 jobs to place, got slots for 5"),
     ],
 )

@@ -17,7 +17,7 @@ from tests.views.placement import steps
 from tests.widgets.conftest import until
 from tests.widgets.panels.test_distribution import press
 
-PICTURES = ("", "gantt", "ratios", "choice", "regimes", "health", "hand")
+PICTURES = ("", "gantt", "ratios", "choice", "regimes", "health", "seats", "hand")
 
 
 @pytest.fixture
@@ -150,6 +150,41 @@ def test_slots_are_typed_for_four_jobs_and_scored(panel):
     assert panel.view("hand").rows()[1:] == before[1:]
 
 
+def click(panel, name, slot):
+    """Click a cell of a board as the page tells it; the pump takes the choice back, so that it can be made again."""
+    node, _, i = slot.partition("/")
+    widget = panel.pictures[name].widget
+    lane = [lane["label"] for lane in panel.view(name).facts["lanes"]].index(node)
+    widget._selection = f"{lane}@{int(i.removeprefix('cpu')) - 0.46:.3f}"
+    panel.refresh()
+    assert widget._selection == ""
+
+
+def test_slots_are_clicked_for_the_first_job_that_lacks_one_and_taken_back(panel):
+    """The text follows, and what was typed before; the first job wants eight slots."""
+    click(panel, "seats", "n1/2")
+    assert panel.settings["hand"] == "n1/2"
+    assert panel.view("seats").sentence.startswith("job 1 needs 7 more, job 2 needs ")
+    assert {row[1]: row[3] for row in panel.view("seats").rows() if row[3]} == {"n1/2": "job 1"}
+    assert panel.view("hand").sentence == "job 1 needs 8 different slots, got n1/2"
+    panel.set(hand="n0/0-7")
+    click(panel, "seats", "n1/2")
+    assert panel.settings["hand"] == "n0/0 n0/1 n0/2 n0/3 n0/4 n0/5 n0/6 n0/7, n1/2"
+    click(panel, "seats", "n0/0")
+    click(panel, "seats", "n1/2")
+    assert panel.settings["hand"] == "n0/1 n0/2 n0/3 n0/4 n0/5 n0/6 n0/7"
+    n = [job.n_slots for job in panel.content.case.tried.jobs[:4]]
+    sets = [f"n{2 * i}/0-7 n{2 * i + 1}/0-{k - 9}" if k > 8 else f"n{2 * i}/0-{k - 1}" for i, k in enumerate(n)]
+    panel.set(hand=", ".join(sets))
+    assert panel.view("seats").sentence == "all jobs have their slots"
+    click(panel, "seats", "n7/7")
+    assert panel.fields.facts()["refused"] == "all 4 jobs have their slots: click one of them to take it back"
+    assert panel.settings["hand"] == ", ".join(sets)
+    panel.pictures["seats"].widget._selection = "9@-0.460"
+    panel.pictures["seats"].widget._selection = "a bar"
+    assert [*panel.messages] == []
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -160,7 +195,7 @@ def test_slots_are_typed_for_four_jobs_and_scored(panel):
 def test_what_cannot_be_played_is_said_in_every_picture(panel, settings, said):
     """And in the answer of the button."""
     panel.set(**settings)
-    for name in ("", "gantt", "hand"):
+    for name in ("", "gantt", "choice", "seats", "hand"):
         assert said in panel.view(name).sentence
     panel.refresh()
     panel.set(trace="no/such.csv")
@@ -211,6 +246,16 @@ def test_a_run_shows_its_gangs_and_why_they_are_where_they_are(live):
     assert live.view("choice").digest() == measured.choice(live.reader.fold, "a").digest()
     live.fields["task"].field.value = "b"
     assert live.view("why").sentence == "no gang is placed yet"
+
+
+def test_a_cell_that_is_clicked_is_the_slot_of_the_buttons_and_its_gang_the_task(live):
+    """A free one changes the slot alone."""
+    live.fields["task"].field.value = "b"
+    click(live, "", "n1/cpu1")
+    assert (live.fields["slot"].field.value, live.steering.task) == ("n1/cpu1", "b")
+    click(live, "", "n0/cpu0")
+    assert (live.fields["slot"].field.value, live.steering.task) == ("n0/cpu0", "a")
+    assert {each["name"]: each["label"] for each in live.content.facts()["buttons"]}["drain"] == "Drain n0/cpu0"
 
 
 def test_the_planner_of_a_task_is_changed_once_it_is_applied(live, link):

@@ -398,13 +398,18 @@ function render(/** @type {Rendered} */ rendered) {
     marked = null;
     details.textContent = bar ? describe(bar).join(" · ") : "";
     canvas.setAttribute("aria-label", bar ? details.textContent : summary());
-    chooseIn(rendered.model, bar ? bar.key : "");
     const { series, name: source } = s.state.header;
     if (bar) {
       tell({ task: series[bar.series].name, source });
       show(bar.start, bar.stop);
     }
     s.ask();
+  }
+  // A bar that was clicked, or on which Enter was pressed: who looks at it in Python is told, keys that pass it tell nobody.
+  /** @param {Bar | null} bar */
+  function choose(bar) {
+    pick(bar);
+    chooseIn(rendered.model, bar ? `${bar.lane}${bar.key}` : "");
   }
   // What is outside of the time shown comes into its middle.
   /** @param {number} start @param {number} stop */
@@ -466,7 +471,7 @@ function render(/** @type {Rendered} */ rendered) {
     M: () => stepMark(-1),
     Home: () => stepFromEnd(1),
     End: () => stepFromEnd(-1),
-    Enter: () => selected && pick(selected),
+    Enter: () => selected && choose(selected),
     Escape: () => pick(null),
     " ": () => {
       s.zoom = s.zoom ? null : range();
@@ -486,7 +491,7 @@ function render(/** @type {Rendered} */ rendered) {
   function tap(px, py) {
     const mark = py < TOP ? markAt(px) : null;
     if (mark) details.textContent = mark.text;
-    else pick(hit(px, py));
+    else choose(hit(px, py));
     if (!mark && !selected) details.textContent = shareAt(px, py).join(" · ");
   }
   /** @param {WheelEvent} e */

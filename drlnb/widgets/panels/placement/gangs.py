@@ -16,6 +16,7 @@ from drlnb.views.placement import compared, gangs
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, button
+from drlnb.widgets.panels.placement.cells import on_click
 from drlnb.widgets.transport.commands import Command
 
 __all__ = ["Case", "Gangs", "Tried"]
@@ -123,7 +124,7 @@ class Gangs(Content):
     NAME = "placement"
     MODULE = "timeline"
     MORE: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("gantt", "ratios", "choice", "regimes", "health"), "timeline"),
+        **dict.fromkeys(("gantt", "ratios", "choice", "regimes", "health", "seats"), "timeline"),
         "hand": "table",
     }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
@@ -138,6 +139,8 @@ class Gangs(Content):
         self.panel.commands.add("run", Command(label="compare planners", run=self._run))
         self.panel.commands.add("map", Command(label="map regimes", run=self._map))
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
+        on_click(self.panel, "seats", self._clicked)
+        pictures["hand"] = ipywidgets.VBox([pictures["seats"], pictures["hand"]])
         tabs = ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()])
         return [row(*self.fields()), side_by_side(pictures[""], pictures["gantt"]), tabs]
 
@@ -169,6 +172,11 @@ class Gangs(Content):
         """Offer the days that code has chosen."""
         self.panel.fields.later(self.panel.fields["mtbf_days"].field, "options", self._stops())
 
+    def _clicked(self, cell: Mapping[str, str]) -> None:
+        """Give a slot to the first job by hand that lacks one, or take it back."""
+        of = self.case
+        self.panel.fields.choose("hand", lambda: of.tried.toggled(of.value("hand"), cell["slot"]))
+
     # ------------------------------------------------------------------ what is computed at a click
     def _run(self, args: object) -> str:
         key, against = self.case.key, self.case.value("against")
@@ -199,6 +207,9 @@ class Gangs(Content):
             "choice": lambda: choices.choice(case.next, "simulated", "no gang is placed any more"),
             "regimes": self._regimes,
             "health": lambda: compared.health(case.tried.health(_WATCHED_DAYS), _WATCHED_DAYS),
+            "seats": lambda: compared.seats(
+                case.tried.seats(case.value("hand")), case.tried.missing(case.value("hand"))
+            ),
             "hand": lambda: compared.by_hand(*case.tried.by_hand(case.value("hand"), case.value("planner"))),
         }
         return draws[name]()

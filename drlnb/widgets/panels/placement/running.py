@@ -16,6 +16,7 @@ from drlnb.views.placement import measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.placement.cells import on_click
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Placing"]
@@ -111,6 +112,7 @@ class Placing(Content):
             run, check = partial(self._take, name), partial(_known, panel)
             panel.commands.add(name, Command(label=f"{name} slot", run=run, check=check))
         panel.commands.add("break", Command(label="break slot", run=self._break, check=partial(_known, panel)))
+        on_click(panel, "", self._clicked)
         pictures = {name: of.widget for name, of in panel.pictures.items()}
         return [
             row(*fields),
@@ -154,6 +156,13 @@ class Placing(Content):
         self._before = settings.settle(self.panel, self._before, self.chosen.in_force)
 
     # ------------------------------------------------------------------ commands
+    def _clicked(self, cell: Mapping[str, str]) -> None:
+        """Mean the slot of a cell, and the first task whose gang has it."""
+        self.panel.fields.choose("slot", lambda: cell["slot"])
+        task = cell["whose"].partition(", ")[0]
+        if self.run is not None and task in self.run.specs:
+            self.panel.fields.choose("task", lambda: task)
+
     def _apply(self, args: Args) -> str:
         wish, task = self.chosen.wish, self.panel.steering.task
         self._before = {name: self.chosen.in_force(name) for name in wish}
