@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,11 +98,7 @@ def _scrubbed(view: View, names: Names) -> View:
     """Return a view without paths, addresses and names of machines."""
     facts = dict(view.facts)
     if view.module == "timeline":
-        labelled = {"slot": partial(_slot_label, names), "node": names.said}
-        facts["lanes"] = [
-            {**lane, "label": labelled[lane["kind"]](lane["label"])} if lane["kind"] in labelled else lane
-            for lane in facts["lanes"]
-        ]
+        facts["lanes"] = [{**lane, "label": _label(lane, names)} for lane in facts["lanes"]]
         facts |= {"windows": True} if "window_s" in facts and facts["x"]["kind"] == "clock" else {}
     # Lines of charts, rows of lists and members are named by what is in the journal; tasks' names stay as they are.
     is_said = view.module == "chart" or facts.get("row_key") == "row" or view.name.startswith("batching.")
@@ -115,10 +110,13 @@ def _scrubbed(view: View, names: Names) -> View:
     return replace(view, facts=facts, **texts)
 
 
-def _slot_label(names: Names, label: str) -> str:
-    """Return a slot's label with its node's number: a node may be named after a machine."""
+def _label(lane: Content, names: Names) -> str:
+    """Return a lane's label, of a slot or node with the node's number: it may be named after a machine."""
+    label = str(lane["label"])
     node, _, device = label.rpartition("/")
-    return f"{names.alias.get(node, f'node{node}')} {device}"
+    if lane["kind"] == "slot":
+        return f"{names.alias.get(node, f'node{node}')} {device}"
+    return names.said(label) if lane["kind"] == "node" else label
 
 
 def _folded(journal: Journal, run: Plain) -> Fold:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from drlnb.learned.placement.features import Array, Gang, Seen, job_rows
 from drlnb.learned.placement.network import Network, Policy, load, log_softmax, shipped
@@ -27,7 +28,7 @@ class Question:
     part: str
     rows: Array
     #: Slot of each answer; empty: the answers are jobs.
-    slots: Sequence[int] = ()
+    slots: Sequence[int] | npt.NDArray[np.int_] = ()
 
 
 #: Asks questions about a view, is sent the number of a row for each, and returns what starts.

@@ -15,8 +15,8 @@ __all__ = ["Choice", "choice"]
 
 #: Failures per second -> in 100 days.
 _PER_S = 100 * 86_400.0
-#: What a slot is to a plan: glyph, colour, name.
-_TAKEN, _OPEN, _SHUT = theme.lettered("✓ #009E73 of the gang", "· #B9D7EA could have been", "✕ #999999 not to be had")
+#: What a slot is to a plan: glyph, colour, name; hatched are those that it could not have.
+_TAKEN, _OPEN = theme.lettered("✓ #009E73 of the gang", "· #B9D7EA could have been")
 #: Height of the strip of the highest value, a share of the cell.
 _STRIP = 0.4
 _CHANCE = Style("its probability: height of the strip", "p", "#7B2D8E")
@@ -28,7 +28,7 @@ CHOICE = table(
     "bars",
     Column("lane", "node", "where the slot is", kind="lane"),
     Column("slot", "slot", "its name", kind="name"),
-    Column("series", "is", "whether the gang has it, could have had it, or could not", kind="series"),
+    Column("series", "is", "whether the gang has it, or could have had it", kind="series"),
     Column("chance", "probability", "with which a network chose it when it was last asked about it"),
     Column("rate", "fails", "expected failures in 100 days of work"),
 )
@@ -68,22 +68,30 @@ def choice(of: Choice | None, origin: str, none: str = "no gang is placed yet") 
     values = {slot: (each.chance or 0.0) if is_asked else each.rate_hz for slot, each in known.items()}
     most = max(values.values()) or 1.0
     node_of = {slot: slot.partition("/")[0] for slot in of.there}
-    nodes, counts, cells = list(dict.fromkeys(node_of.values())), dict.fromkeys(node_of.values(), 0), []
+    nodes, counts = list(dict.fromkeys(node_of.values())), dict.fromkeys(node_of.values(), 0)
+    cells, shut = [], []
     for i, slot in enumerate(of.there):
         node, each = node_of[slot], known.get(slot)
         at, counts[node] = counts[node], counts[node] + 1
-        look = 0 if slot in of.slots else 1 if each else 2
-        chance = np.nan if each is None or each.chance is None else each.chance
-        rate = np.nan if each is None else _PER_S * each.rate_hz
-        strip = 0.92 * _STRIP * values.get(slot, 0.0) / most
-        cells.append([nodes.index(node), at - 0.46, at + 0.46, look, i, chance, rate, strip])
+        where = [nodes.index(node), at - 0.46, at + 0.46]
+        if each is None:
+            shut.append(where)
+            continue
+        chance = np.nan if each.chance is None else each.chance
+        strip = 0.92 * _STRIP * values[slot] / most
+        cells.append([*where, float(slot not in of.slots), i, chance, _PER_S * each.rate_hz, strip])
     bars = columns_of("lane start stop series slot chance rate computed", cells)
-    columns = {"bars": bars, "work": {**bars, "series": np.full(len(cells), 3.0)}}
+    columns = {
+        "bars": bars,
+        "work": {**bars, "series": np.full(len(cells), 2.0)},
+        "absent": columns_of("lane start stop", shut),
+    }
     n_most = max(counts.values())
     x = {**axis("slot of the node"), "words": [str(i) for i in range(n_most)]}
-    looks = [_TAKEN, _OPEN, _SHUT, _CHANCE if is_asked else _RATE]
+    looks = [_TAKEN, _OPEN, _CHANCE if is_asked else _RATE]
     body = timeline(columns, lanes_of("node", nodes), looks, (-0.5, n_most - 0.5), x, tuple(of.there))
-    return picture("placement.choice", origin, _said(of, known, is_asked), CHOICE, body)
+    notes = ["hatched: not to be had"] if shut else []
+    return picture("placement.choice", origin, _said(of, known, is_asked), CHOICE, body, notes=notes)
 
 
 def _said(of: Choice, known: dict[str, Weighed], is_asked: bool) -> str:

@@ -8,7 +8,7 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, table
-from drlnb.views.placement.gangs import Placed, board
+from drlnb.views.placement.gangs import FREE, Placed, board
 
 __all__ = [
     "NOTHING",
@@ -75,7 +75,7 @@ BY_HAND = table(
 _LESS, _MORE, _HINDSIGHT, _RANGE = (
     *theme.lettered("▼ #009E73 takes less time", "▲ #D55E00 takes more"),
     Style("hindsight: no planner", "H", "#999999", "x"),
-    Style("95 % interval", "I", "#777777"),
+    Style("95 % interval", "I", "#8F8F8F"),
 )
 _USUAL, _LEMON, _TRUE = theme.lettered("s #56B4E9 slot", "! #D55E00 lemon", "t #7B2D8E as drawn")
 #: Least worth of a level, and its look; below the first, or not told apart from it: null, or open.
@@ -269,7 +269,9 @@ def seats(of: Placed, missing: Sequence[int]) -> View:
     said = (
         f"{', '.join(lacking)}: click slots, the first job gets them first" if lacking else "all jobs have their slots"
     )
-    return replace(board(of), name="placement.seats", sentence=said)
+    view = board(of)
+    series = [{**look, "name": "no job's"} if look["name"] == FREE.name else look for look in view.facts["series"]]
+    return replace(view, name="placement.seats", sentence=said, facts={**view.facts, "series": series})
 
 
 def by_hand(of: Sequence[Scored], jobs: Sequence[str]) -> View:

@@ -14,11 +14,11 @@ from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.placement.choice import Choice
 
-__all__ = ["Gang", "Placed", "board", "cell", "gantt"]
+__all__ = ["FREE", "Gang", "Placed", "board", "cell", "gantt"]
 
 _DAY_S = 86_400.0
 #: States of a slot that has no gang: glyph, colour, name.
-_FREE, *_OUT = theme.lettered("· #DDE5EC free", "✕ #B3261E failed", "= #999999 drained")
+FREE, *_OUT = theme.lettered("· #DDE5EC free", "✕ #B3261E failed", "= #999999 drained")
 #: Hatch of a slot that no lease is of now, and what stands behind its gang's name.
 _HOME = ("/", ", without a lease")
 #: How high the strip of a cell is whose slot fails four times as often as the mean one, or more; a share of the cell.
@@ -33,7 +33,7 @@ _SIZES = (
     (1, "A #BBBBBB one slot"),
 )
 _LOST = Style("lost: to be done again", "L", "#D55E00", "x")
-_FAILED, _SAVED = theme.lettered("f #B3261E failure", "c #777777 checkpoint")
+_FAILED, _SAVED = theme.lettered("f #B3261E failure", "c #8F8F8F checkpoint")
 #: How far a cell is from where the page says that it begins.
 _NEAR = 0.01
 #: Slots that have a lane with a name each; of more, the first one of a node has.  Pixels of a lane then.
@@ -153,7 +153,7 @@ def board(of: Placed, t: float | None = None) -> View:
     # A letter for each gang that there ever was; without hatches, which letters could not be read on.
     known = of.looks or {look.name: look._replace(hatch="") for look in theme.styles(_owners(of.gangs))}
     looks = {
-        **{(look.name, ""): look for look in (_FREE, *_OUT)},
+        **{(look.name, ""): look for look in (FREE, *_OUT)},
         **{
             (kind, owner): known[owner]._replace(name=f"{owner}{_HOME[1]}", hatch=_HOME[0])
             if kind == "home"
@@ -224,8 +224,8 @@ def _state(of: Placed, slot: int, gangs: Mapping[int, Sequence[Gang]], out: Mapp
     if of.lent is not None:
         if slot in of.lent:
             return "held", of.lent[slot]
-        return ("home", gangs[slot][0].owner) if slot in gangs else (_FREE.name, "")
-    return ("held", gangs[slot][0].owner) if slot in gangs else (_FREE.name, "")
+        return ("home", gangs[slot][0].owner) if slot in gangs else (FREE.name, "")
+    return ("held", gangs[slot][0].owner) if slot in gangs else (FREE.name, "")
 
 
 def gantt(of: Placed) -> View:

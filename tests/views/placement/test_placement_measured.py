@@ -71,7 +71,6 @@ def test_the_slots_that_a_rule_could_have_chosen_are_there_with_their_failures()
     view = measured.choice(steps.journal(*STORY))
     assert view.rows() == [
         ["n0", "n0/cpu0", "of the gang", None, pytest.approx(3.0)],
-        ["n0", "n0/cpu1", "not to be had", None, None],
         ["n1", "n1/cpu0", "of the gang", None, pytest.approx(1.0)],
         ["n1", "n1/cpu1", "could have been", None, pytest.approx(2.0)],
     ]
@@ -80,7 +79,9 @@ def test_the_slots_that_a_rule_could_have_chosen_are_there_with_their_failures()
         "1 other could have been"
     )
     height = view.columns["work"]["computed"] / 0.92
-    assert height.tolist() == pytest.approx([0.4, 0.0, 0.4 / 3, 0.8 / 3])
+    assert height.tolist() == pytest.approx([0.4, 0.4 / 3, 0.8 / 3])
+    assert [view.columns["absent"][key].tolist() for key in ("lane", "start")] == [[0], [0.54]]
+    assert view.notes == ("hatched: not to be had",)
     assert measured.choice(steps.journal(*STORY), "b").sentence == "no gang is placed yet"
 
 
@@ -92,12 +93,12 @@ def test_a_networks_choice_is_there_with_its_probabilities():
         weighed=tuple([steps.weighed(slot, 2, chance) for slot, chance in weighed]),
     )  # fmt: skip
     view = measured.choice(steps.journal(*STORY[:13], plan), "a")
-    assert [row[3] for row in view.rows()] == [None, None, 0.75, 0.25]
+    assert [row[3] for row in view.rows()] == [None, 0.75, 0.25]
     assert view.sentence == (
         "a, plan 2, after n0/cpu1 failed: executor died, by patent: n0/cpu0, n1/cpu0 0.75 (probability); "
         "1 other could have been"
     )
-    assert view.facts["series"][3]["name"] == "its probability: height of the strip"
+    assert view.facts["series"][2]["name"] == "its probability: height of the strip"
     first = measured.choice(steps.journal(*STORY[:6])).sentence
     assert first == "a, plan 1, after asked, by ect, which does not say what it weighed"
 

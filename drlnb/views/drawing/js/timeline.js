@@ -89,8 +89,13 @@ function render(/** @type {Rendered} */ rendered) {
       const text = axis?.words ? axis.words[t] || "" : tickText(t, scale.step, axis?.kind);
       pen.text(text, x(t), bottom + 10, ink.dim, "center");
     }
-    pen.text(titled(axis), (left + right) / 2, height - 8, ink.dim, "center");
-    pen.text(origin || "", width - 10, height - 8, ink.dim, "right");
+    const whence = origin || "",
+      free = width - 6.2 * whence.length - 20, // beside where the picture is from
+      words = short(titled(axis), free),
+      half = 3.1 * words.length,
+      middle = Math.max(half, Math.min((left + right) / 2, free - half));
+    pen.text(words, middle, height - 8, ink.dim, "center");
+    pen.text(whence, width - 10, height - 8, ink.dim, "right");
     pen.clip(left, TOP - 16, right - left, bottom - TOP + 16, () =>
       marks(pen, at, x, [low, high], ink),
     );
@@ -321,7 +326,7 @@ function render(/** @type {Rendered} */ rendered) {
       { colour, letter } = series;
     pen.rect(left, y, w, h, colour, alpha * faded);
     if (series.hatch && w > 3) hatch(pen, left, y, w, h, series.hatch, inkOn(colour));
-    if (letters && w > 8 + 6 * letter.length && h > 11)
+    if (letters && faded === 1 && w > 8 + 6 * letter.length && h > 11)
       pen.text(letter, left + w / 2, y + h / 2, inkOn(colour), "center", true);
   }
 

@@ -1,6 +1,6 @@
 """Try out planners of gangs on a trace of jobs and slots that fail: by pictures, in numbers, and by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from drlnb.views.placement import compared, gangs
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, button
-from drlnb.widgets.panels.placement.cells import on_click
+from drlnb.widgets.panels.placement.parts import on_click, opened, tabs_of
 from drlnb.widgets.transport.commands import Command
 
 __all__ = ["Case", "Gangs", "Tried"]
@@ -132,6 +132,7 @@ class Gangs(Content):
     #: What was computed at a click, of which settings: planners, and regimes.
     came: tuple[object, str, tuple[list[compared.PlannerRatio], compared.Ratio, float]] | None = None
     regimes: tuple[object, View] | None = None
+    tabs: ipywidgets.Tab
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them board and Gantt side by side, the other pictures in tabs."""
@@ -141,8 +142,8 @@ class Gangs(Content):
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
         on_click(self.panel, "seats", self._clicked)
         pictures["hand"] = ipywidgets.VBox([pictures["seats"], pictures["hand"]])
-        tabs = ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()])
-        return [row(*self.fields()), side_by_side(pictures[""], pictures["gantt"]), tabs]
+        self.tabs = tabs_of(self.panel, _TABS, pictures)
+        return [row(*self.fields()), side_by_side(pictures[""], pictures["gantt"]), self.tabs]
 
     def fields(self) -> list[ipywidgets.Widget]:
         """Make the fields."""
@@ -200,7 +201,7 @@ class Gangs(Content):
 
     def _draw(self, name: str) -> View:
         case = self.case
-        draws = {
+        draws: Mapping[str, Callable[[], View]] = {
             "": lambda: gangs.board(case.placed, case.t),
             "gantt": lambda: gangs.gantt(case.placed),
             "ratios": self._ratios,
@@ -237,8 +238,9 @@ class Gangs(Content):
         return facts
 
     def _notes(self) -> list[str]:
-        """Return how the two planners stand, and what is of former settings."""
+        """Return how the two planners stand, what is of former settings, and what the open tab shows."""
         notes, hand = list[str](), self.panel.view("hand")
+        tab = opened(self.tabs, _TABS)
         if self.came is not None:
             key, against, (came, _, _) = self.came
             notes += [self.panel.view().sentence] if key == self.case.key else []
@@ -248,4 +250,13 @@ class Gangs(Content):
                 notes.append("compared under former settings: press Run again")
         if self.regimes is not None and self.regimes[0] != self.case.key:
             notes.append("the map of regimes is of former settings: press again")
-        return [*notes, *([hand.sentence] if self.case.value("hand") else []), *hand.notes]
+        of_tab = {
+            "ratios": [],
+            "hand": [
+                self.panel.view("seats").sentence,
+                *([hand.sentence] if self.case.value("hand") else []),
+                *hand.notes,
+            ],
+        }
+        view = self.panel.view(tab)
+        return [*notes, *of_tab.get(tab, [view.sentence, *view.notes])]

@@ -16,7 +16,7 @@ from drlnb.views.placement import measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
-from drlnb.widgets.panels.placement.cells import on_click
+from drlnb.widgets.panels.placement.parts import on_click, opened, tabs_of
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Placing"]
@@ -91,6 +91,7 @@ class Placing(Content):
     MORE: ClassVar[Mapping[str, str]] = {"gantt": "timeline", "why": "table", "choice": "timeline", "plans": "table"}
     CHECKS: ClassVar[settings.Checks] = _Chosen.CHECKS
     chosen: _Chosen
+    tabs: ipywidgets.Tab
     #: What was in force when something else was applied: field -> value.
     _before: Mapping[str, object] = MappingProxyType({})
 
@@ -114,11 +115,8 @@ class Placing(Content):
         panel.commands.add("break", Command(label="break slot", run=self._break, check=partial(_known, panel)))
         on_click(panel, "", self._clicked)
         pictures = {name: of.widget for name, of in panel.pictures.items()}
-        return [
-            row(*fields),
-            side_by_side(pictures[""], pictures["gantt"]),
-            ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()]),
-        ]
+        self.tabs = tabs_of(panel, _TABS, pictures)
+        return [row(*fields), side_by_side(pictures[""], pictures["gantt"]), self.tabs]
 
     def draw(self, name: str = "") -> View:
         """Return the slots as they are now, or one of the other pictures."""
@@ -138,12 +136,16 @@ class Placing(Content):
                 button("undrain", f"Undrain {slot}", reason=off or none),
                 button("break", f"Break {slot}", reason=unbreakable, confirm=f"Kill what computes on {slot}?"),
             ],
-            "notes": [self.panel.view("why").sentence, *self._postponed()],
+            "notes": list(dict.fromkeys([self.panel.view("why").sentence, *self._postponed(), *self._of_tab()])),
         }
 
     @property
     def _pool(self) -> Pool | None:
         return None if self.run is None or self.run.fleet is None else self.run.fleet.pool
+
+    def _of_tab(self) -> list[str]:
+        view = self.panel.view(opened(self.tabs, _TABS))
+        return [view.sentence, *view.notes]
 
     def _postponed(self) -> list[str]:
         return [f"{self.fold.pool.short(task)}: {why}" for task, why in self.fold.placement.postponed.items()]

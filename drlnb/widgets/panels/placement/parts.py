@@ -1,12 +1,14 @@
-"""Tell a panel of cells of a board that were clicked."""
+"""Tell a panel of the tab that is open, and of cells of a board that were clicked."""
 
 from collections.abc import Callable, Mapping
+
+import ipywidgets
 
 from drlnb.views.placement import gangs
 from drlnb.widgets.panels.frame import Panel
 from drlnb.widgets.transport.commands import Args
 
-__all__ = ["on_click"]
+__all__ = ["on_click", "opened", "tabs_of"]
 
 
 def on_click(panel: Panel, name: str, chosen: Callable[[Mapping[str, str]], None]) -> None:
@@ -23,3 +25,15 @@ def on_click(panel: Panel, name: str, chosen: Callable[[Mapping[str, str]], None
         panel.touch()
 
     widget.observe(moved, "_selection")
+
+
+def tabs_of(panel: Panel, titles: Mapping[str, str], pictures: Mapping[str, ipywidgets.Widget]) -> ipywidgets.Tab:
+    """Return pictures in tabs; the notes of a panel follow the one that is open."""
+    tabs = ipywidgets.Tab([pictures[name] for name in titles], titles=[*titles.values()])
+    tabs.observe(lambda change: panel.touch(), "selected_index")
+    return tabs
+
+
+def opened(tabs: ipywidgets.Tab, titles: Mapping[str, str]) -> str:
+    """Return the name of the picture whose tab is open."""
+    return [*titles][tabs.selected_index or 0]
