@@ -257,8 +257,10 @@ def regimes(of: Sequence[Cell]) -> View:
     body = timeline(columns, lanes_of("slot", lanes), looks, (-0.5, len(days) - 0.5), x)
     n_null = sum(each.ratio.null for each in of)
     said = f"failure awareness is worth nothing in {n_null} of {len(of)} regimes"
-    if n_null < len(of):
-        best = max(of, key=lambda each: each.ratio.mean)
+    if n_open := sum(each.ratio.open for each in of):
+        said += f", too few windows tell of {n_open}"
+    if sure := [each for each in of if not (each.ratio.null or each.ratio.open)]:
+        best = max(sure, key=lambda each: each.ratio.mean)
         said += f"; {100 * (best.ratio.mean - 1):.1f} % at {best.mtbf_days:g} days, checkpoints: {best.checkpoint}"
     return picture("placement.regimes", "simulated", said, REGIMES, body)
 

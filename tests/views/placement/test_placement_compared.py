@@ -117,12 +117,16 @@ def test_null_regimes_are_greyed():
     view = compared.regimes(cells)
     assert [row[-1] for row in view.rows()] == ["10 % or more", "too few windows to tell", "3 to 10 %", "null regime"]
     assert view.sentence == (
-        "failure awareness is worth nothing in 1 of 4 regimes; 30.0 % at 7 days, checkpoints: none"
+        "failure awareness is worth nothing in 1 of 4 regimes, too few windows tell of 1; 30.0 % at 7 days, "
+        "checkpoints: none"
     )
     assert view.facts["x"]["words"] == ["7", "337"]
     assert ">337<" in view.svg()
     assert view.figure().layout.xaxis.ticktext == ("7", "337")
     assert compared.regimes(cells[3:]).sentence == "failure awareness is worth nothing in 1 of 1 regimes"
+    of_one = Cell(mtbf_days=7.0, checkpoint="none", ratio=Ratio(1.6, math.nan, math.nan, 1))
+    said = compared.regimes([of_one]).sentence
+    assert said == "failure awareness is worth nothing in 0 of 1 regimes, too few windows tell of 1"
 
 
 def test_a_score_stands_beside_the_best_of_random():

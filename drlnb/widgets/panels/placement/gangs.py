@@ -239,8 +239,7 @@ class Gangs(Content):
 
     def _notes(self) -> list[str]:
         """Return how the two planners stand, what is of former settings, and what the open tab shows."""
-        notes, hand = list[str](), self.panel.view("hand")
-        tab = opened(self.tabs, _TABS)
+        notes = list[str]()
         if self.came is not None:
             key, against, (came, _, _) = self.came
             notes += [self.panel.view().sentence] if key == self.case.key else []
@@ -250,13 +249,8 @@ class Gangs(Content):
                 notes.append("compared under former settings: press Run again")
         if self.regimes is not None and self.regimes[0] != self.case.key:
             notes.append("the map of regimes is of former settings: press again")
-        of_tab = {
-            "ratios": [],
-            "hand": [
-                self.panel.view("seats").sentence,
-                *([hand.sentence] if self.case.value("hand") else []),
-                *hand.notes,
-            ],
-        }
-        view = self.panel.view(tab)
-        return [*notes, *of_tab.get(tab, [view.sentence, *view.notes])]
+        # The ratios' sentence is the panel's own.
+        shown = {"ratios": (), "hand": ("seats", "hand")}
+        tab = opened(self.tabs, _TABS)
+        views = [*map(self.panel.view, shown.get(tab, (tab,)))]
+        return list(dict.fromkeys([*notes, *(line for view in views for line in (view.sentence, *view.notes))]))
