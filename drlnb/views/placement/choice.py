@@ -30,7 +30,7 @@ CHOICE = table(
     Column("slot", "slot", "its name", kind="name"),
     Column("series", "is", "whether the gang has it, or could have had it", kind="series"),
     Column("chance", "probability", "with which a network chose it when it was last asked about it"),
-    Column("rate", "fails", "expected failures in 100 days of work"),
+    Column("rate", "failures in 100 days", "expected of it, in 100 days of work"),
 )
 
 

@@ -48,7 +48,7 @@ WHY = table(
     Column("row", "rule", "that chooses these slots; the first line is the plan", kind="series"),
     *_SLOTS,
     Column("beside", "beside the plan", "how much longer than on the slots of the plan", unit="%"),
-    Column("rate", "fails", "expected failures of all its slots in 100 days of work"),
+    Column("rate", "failures in 100 days", "expected of all its slots, in 100 days of work"),
 )
 
 
