@@ -7,7 +7,7 @@ import numpy as np
 
 from drlnb.records.columns.placement import Weighed
 from drlnb.views.drawing import theme, words
-from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, picture, timeline
+from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, nothing, picture, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, table
 
@@ -62,8 +62,7 @@ def choice(of: Choice | None, origin: str, none: str = "no gang is placed yet") 
     known = {} if of is None else {each.slot: each for each in of.weighed}
     if of is None or not known:
         said = none if of is None else f"{of.title} by {of.planner}, which does not say what it weighed"
-        body = timeline({}, [], [], (0.0, 1.0), axis("slot of the node"))
-        return picture("placement.choice", origin, said, CHOICE, body)
+        return nothing("placement.choice", "timeline", said, origin)
     is_asked = any(each.chance is not None for each in of.weighed)
     values = {slot: (each.chance or 0.0) if is_asked else each.rate_hz for slot, each in known.items()}
     most = max(values.values()) or 1.0

@@ -170,6 +170,7 @@ def test_nothing_has_been_placed_before_the_first_plan():
         assert measured.plans(of).sentence == "no gang is placed yet"
         assert measured.why(of).sentence == "no gang is placed yet"
         assert measured.choice(of).sentence == "no gang is placed yet"
+        assert measured.choice(of).rows() == []
         assert measured.board(of).value("busy") == 0
 
 
