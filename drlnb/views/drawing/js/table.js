@@ -360,7 +360,9 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     if (!t.n) {
       const colspan = String(cols().length),
         text = state.header.sentence;
-      body.append(make("tr", { test: "empty" }, make("td", { colspan, class: "drlnb-dim drlnb-note", text })));
+      body.append(
+        make("tr", { test: "empty" }, make("td", { colspan, class: "drlnb-dim drlnb-note", text })),
+      );
     }
     tools?.renew();
   }

@@ -326,8 +326,10 @@ function render(/** @type {Rendered} */ rendered) {
       { colour, letter } = series;
     pen.rect(left, y, w, h, colour, alpha * faded);
     if (series.hatch && w > 3) hatch(pen, left, y, w, h, series.hatch, inkOn(colour));
-    if (letters && faded === 1 && w > 8 + 6 * letter.length && h > 11)
-      pen.text(letter, left + w / 2, y + h / 2, inkOn(colour), "center", true);
+    const wide = 8 + 6 * letter.length;
+    if (!letters || faded < 1 || w <= wide || h <= 11) return;
+    if (series.hatch) pen.rect(left + (w - wide) / 2, y + h / 2 - 7, wide, 14, colour, alpha);
+    pen.text(letter, left + w / 2, y + h / 2, inkOn(colour), "center", true);
   }
 
   // -- reading --------------------------------------------------------------------------------------------------------
