@@ -125,15 +125,18 @@ def state_of(view: ClusterView, n_missing: int, chosen: Sequence[int]) -> Array:
     return np.array([[float(n_missing), np.log1p(view.window[0].work_s) / 12, *taken]])
 
 
-def steps_of_patent(view: ClusterView) -> Steps:
-    """Choose the slots of the next job one by one; the networks are asked again for each of them."""
+def steps_of_patent(view: ClusterView, numbers: Sequence[int] = ()) -> Steps:
+    """Choose the slots of the next job one by one; the networks are asked again for each of them.
+
+    `numbers` are what questions call the slots; empty: as the view numbers them.
+    """
     if not view.window:
         return None
     job = view.window[0]
     chosen = list(job.kept)
     while len(chosen) < job.n_slots:
         state = state_of(view, job.n_slots - len(chosen), chosen)
-        chosen.append((yield Question("patent", state, range(len(view.state)))))
+        chosen.append((yield Question("patent", state, numbers or range(len(view.state)))))
     return Pick(job.job, tuple(chosen))
 
 
@@ -188,9 +191,5 @@ class Patent:
         places = [there.get(name, -1) for name in self._slots]
         state = tuple([view.state[i] if i >= 0 else "failed" for i in places])
         window = [replace(job, kept=tuple(map(places.index, job.kept))) for job in view.window]
-        pick = _best(self._network, steps_of_patent(replace(view, state=state, window=tuple(window))))
-        return pick and Pick(
-            pick.job,
-            tuple([places[slot] for slot in pick.slots]),
-            tuple([(places[slot], chance) for slot, chance in pick.chances]),
-        )
+        pick = _best(self._network, steps_of_patent(replace(view, state=state, window=tuple(window)), places))
+        return pick and replace(pick, slots=tuple([places[slot] for slot in pick.slots]))
