@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drlnb.learned.placement.features import Array, Gang, Seen, job_rows
-from drlnb.learned.placement.network import Network, Policy, load, log_softmax, shipped
+from drlnb.learned.placement.network import Network, Policy, load, shipped
 from drlnb.planning.placement.cluster import ClusterView, Pick
 from drlnb.records.errors import ConfigError
 
@@ -56,20 +56,21 @@ def ended(asking: Generator[Asked, Sent, Ended], answer: Callable[[Asked], Sent]
 
 def _best(network: Scores, asking: Steps) -> Pick | None:
     """Answer each question with the highest score; the pick has the chances of slots."""
-    chances, last = dict[int, float](), dict[int, float]()
+    chances, asked, p = dict[int, float](), Question("", np.zeros((0, 0))), np.zeros(0)
 
     def answer(question: Question) -> int:
-        nonlocal last
+        nonlocal asked, p
         logits = network.logits(question.part, [question.rows])[0]
         best = int(logits.argmax())
-        if len(question.slots) and np.isfinite(logits[best]):
-            last = dict(zip(map(int, question.slots), np.exp(log_softmax(logits)).tolist(), strict=True))
-            chances[int(question.slots[best])] = last[int(question.slots[best])]
+        if len(question.slots) and logits[best] > -np.inf:
+            asked, p = question, np.exp(logits - logits[best])
+            p /= p.sum()
+            chances[int(question.slots[best])] = float(p[best])
         return best
 
     pick = ended(asking, answer)
-    others = {slot: chance for slot, chance in last.items() if slot not in chances and chance > 0.0}
-    return pick and replace(pick, chances=tuple(sorted({**others, **chances}.items())))
+    last = {int(slot): chance for slot, chance in zip(asked.slots, p.tolist(), strict=True) if chance > 0.0}
+    return pick and replace(pick, chances=tuple(sorted({**last, **chances}.items())))
 
 
 def steps(view: ClusterView) -> Steps:
