@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from statistics import fmean
 
 import numpy as np
@@ -98,7 +98,7 @@ class Case:
             away=[(i, *span, "failed") for i in range(len(self.slots)) for span in _outages(self.path, i, end_s)],
             end_s=end_s,
             rate_hz=self.path.rate_hz,
-            choices=[(view.t, self._choice(planner, view, pick)) for view, pick in watched.plans],
+            choices=[(view.t, partial(self._choice, planner, view, pick)) for view, pick in watched.plans],
         )
 
     def _choice(self, planner: str, view: ClusterView, pick: Pick) -> Choice:

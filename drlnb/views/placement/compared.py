@@ -8,7 +8,7 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, table
-from drlnb.views.placement.gangs import FREE, Placed, board
+from drlnb.views.placement.gangs import Placed, board
 
 __all__ = [
     "NOTHING",
@@ -271,9 +271,7 @@ def seats(of: Placed, missing: Sequence[int]) -> View:
     said = (
         f"{', '.join(lacking)}: click slots, the first job gets them first" if lacking else "all jobs have their slots"
     )
-    view = board(of)
-    series = [{**look, "name": "no job's"} if look["name"] == FREE.name else look for look in view.facts["series"]]
-    return replace(view, name="placement.seats", sentence=said, facts={**view.facts, "series": series})
+    return replace(board(of), name="placement.seats", sentence=said)
 
 
 def by_hand(of: Sequence[Scored], jobs: Sequence[str]) -> View:

@@ -1,7 +1,7 @@
 """Draw gangs on slots that fail: where each one is at a moment, and what became of each over time."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
@@ -14,11 +14,11 @@ from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, table
 from drlnb.views.placement.choice import Choice
 
-__all__ = ["FREE", "Gang", "Placed", "board", "cell", "gantt"]
+__all__ = ["Gang", "Placed", "board", "cell", "gantt"]
 
 _DAY_S = 86_400.0
 #: States of a slot that has no gang: glyph, colour, name.
-FREE, *_OUT = theme.lettered("· #DDE5EC free", "✕ #B3261E failed", "= #999999 drained")
+_FREE, *_OUT = theme.lettered("· #DDE5EC free", "✕ #B3261E failed", "= #999999 drained")
 #: Hatch of a slot that no lease is of now, and what stands behind its gang's name.
 _HOME = ("/", ", without a lease")
 #: How high the strip of a cell is whose slot fails four times as often as the mean one, or more; a share of the cell.
@@ -109,8 +109,8 @@ class Placed:
     looks: Mapping[str, Style] | None = None
     #: Slot -> who holds a lease of it; None: gangs hold theirs all the time.
     lent: Mapping[int, str] | None = None
-    #: Plans, where all of them are known: when each was made, and what it chose among.
-    choices: Sequence[tuple[float, Choice]] = ()
+    #: Plans, where all of them are known: when each was made, and what returns what it chose among.
+    choices: Sequence[tuple[float, Callable[[], Choice]]] = ()
 
     def at(self, t: float) -> tuple[dict[int, list[Gang]], dict[int, str]]:
         """Return what each slot has at a moment: gangs, or why it is out of use."""
@@ -153,7 +153,7 @@ def board(of: Placed, t: float | None = None) -> View:
     # A letter for each gang that there ever was; without hatches, which letters could not be read on.
     known = of.looks or {look.name: look._replace(hatch="") for look in theme.styles(_owners(of.gangs))}
     looks = {
-        **{(look.name, ""): look for look in (FREE, *_OUT)},
+        **{(look.name, ""): look for look in (_FREE, *_OUT)},
         **{
             (kind, owner): known[owner]._replace(name=f"{owner}{_HOME[1]}", hatch=_HOME[0])
             if kind == "home"
@@ -224,8 +224,8 @@ def _state(of: Placed, slot: int, gangs: Mapping[int, Sequence[Gang]], out: Mapp
     if of.lent is not None:
         if slot in of.lent:
             return "held", of.lent[slot]
-        return ("home", gangs[slot][0].owner) if slot in gangs else (FREE.name, "")
-    return ("held", gangs[slot][0].owner) if slot in gangs else (FREE.name, "")
+        return ("home", gangs[slot][0].owner) if slot in gangs else (_FREE.name, "")
+    return ("held", gangs[slot][0].owner) if slot in gangs else (_FREE.name, "")
 
 
 def gantt(of: Placed) -> View:

@@ -407,7 +407,9 @@ function render(/** @type {Rendered} */ rendered) {
     canvas.setAttribute("aria-label", bar ? details.textContent : summary());
     const { series, name: source } = s.state.header;
     if (bar) {
-      tell({ task: series[bar.series].name, source });
+      // Letters are somebody's, glyphs are of states.
+      const { letter, name } = series[bar.series];
+      if (/\w/.test(letter)) tell({ task: name, source });
       show(bar.start, bar.stop);
     }
     s.ask();

@@ -112,7 +112,7 @@ class Case(Values):
     @property
     def next(self) -> choices.Choice | None:
         """The first plan from that moment on."""
-        return next((of for made_s, of in self.placed.choices if made_s >= self.t), None)
+        return next((choose() for made_s, choose in self.placed.choices if made_s >= self.t), None)
 
 
 class Gangs(Content):
