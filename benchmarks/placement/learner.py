@@ -24,8 +24,9 @@ from drlnb.learned.placement.patent import train_patent
 from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
 from drlnb.planning.registry import Planner
-from drlnb.sim.placement import Conditions, FaultModel, Ratio, Trace, TraceJob, load_trace, play, ratio_of, side_by_side
+from drlnb.sim.placement import Conditions, FaultModel, Trace, TraceJob, load_trace, play, ratio_of, side_by_side
 from drlnb.sim.placement.training import Site, batches_of
+from drlnb.views.placement.compared import Ratio
 
 __all__ = ["ablation", "learner", "patent", "small", "transfer"]
 

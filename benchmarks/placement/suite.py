@@ -14,8 +14,9 @@ import numpy as np
 from benchmarks.efforts import Placement
 from benchmarks.frame.rows import Bar, Row, Spread
 from drlnb.planning.placement import Cluster
-from drlnb.sim.placement import FaultModel, Outcome, Ratio, Trace, load_trace, ratio_of, side_by_side
-from drlnb.sim.placement.compare import NULL, Played
+from drlnb.sim.placement import FaultModel, Outcome, Trace, load_trace, ratio_of, side_by_side
+from drlnb.sim.placement.compare import Played
+from drlnb.views.placement.compared import NOTHING, Ratio
 
 __all__ = ["CLUSTER", "LOSSY", "REGIMES", "WAYS", "Regime", "baselines", "geometric", "null", "played", "ratio_row"]
 
@@ -146,8 +147,7 @@ def null(effort: Placement) -> Iterator[Row]:
         ratio = ratio_of(played(effort, trace, regime, {way: WAYS[way] for way in ("random", _BASE)}), "random", _BASE)
         mean, low, high = (100 * (end - 1) for end in ratio[:3])
         percent = Ratio(mean, low, high, ratio.n)
-        limits = [100 * (end - 1) for end in NULL]
-        bar = Bar("value", limits[1], limits[0]) if name == "337" else None
+        bar = Bar("value", 100 * NOTHING, -100 * NOTHING) if name == "337" else None
         title = f"by so much random takes longer than {_BASE}: {regime.words}"
         yield ratio_row(f"null/{name}/random/{_BASE}", title, percent, unit="%", bar=bar)
 

@@ -100,10 +100,7 @@ def _scrubbed(view: View, names: Names) -> View:
     """Return a view without paths, addresses and names of machines."""
     facts = dict(view.facts)
     if view.module == "timeline":
-        facts["lanes"] = [
-            {**lane, "label": _slot_label(lane["label"], names)} if lane["kind"] == "slot" else lane
-            for lane in facts["lanes"]
-        ]
+        facts["lanes"] = [{**lane, "label": _label(lane, names)} for lane in facts["lanes"]]
         facts |= {"windows": True} if "window_s" in facts and facts["x"]["kind"] == "clock" else {}
     # Lines of charts, rows of lists and members are named by what is in the journal; tasks' names stay as they are.
     is_said = view.module == "chart" or facts.get("row_key") == "row" or view.name.startswith("batching.")
@@ -115,10 +112,13 @@ def _scrubbed(view: View, names: Names) -> View:
     return replace(view, facts=facts, **texts)
 
 
-def _slot_label(label: str, names: Names) -> str:
-    """Return a slot's label with its node's number: a node may be named after a machine."""
+def _label(lane: Content, names: Names) -> str:
+    """Return a lane's label, of a slot or node with the node's number: it may be named after a machine."""
+    label = str(lane["label"])
     node, _, device = label.rpartition("/")
-    return f"{names.alias.get(node, f'node{node}')} {device}"
+    if lane["kind"] == "slot":
+        return f"{names.alias.get(node, f'node{node}')} {device}"
+    return names.said(label) if lane["kind"] == "node" else label
 
 
 def _folded(journal: Journal, run: Plain) -> Fold:

@@ -42,7 +42,8 @@ header{display:flex;flex-wrap:wrap;gap:8px;align-items:start;justify-content:spa
 font-size:13px;color:inherit;background:none;border:1px solid var(--line);border-radius:4px;padding:4px 10px;
 min-height:32px;cursor:pointer}
 .drlnb-print{max-width:100%;height:auto}a{color:inherit}
-@media print{#theme,.drlnb button{display:none}.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
+@media print{#theme,.drlnb :not([data-testid=legend],th)>button{display:none}
+.drlnb :is(.drlnb-box,.drlnb-scroll){overflow:visible;
 max-height:none}main{max-width:none;padding:0}section{break-inside:avoid}@page{
 size:A4;margin:14mm}}
 """

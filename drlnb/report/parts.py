@@ -67,9 +67,11 @@ def _placement(fold: Fold) -> dict[str, tuple[str, View]]:
         "gangs": ("Which slots each task had", placement.gantt(fold)),
         "plans": ("Plans of placement, and what each came after", placement.plans(fold)),
     }
-    several = list(dict.fromkeys(plan.of.task for plan in plans if len(plan.of.candidates) > 1))
-    for i, name in enumerate(map(fold.pool.short, several[:MAX_TASKS])):
+    newest = {fold.pool.short(plan.of.task): plan.of for plan in plans}
+    several = [name for name, of in newest.items() if len(of.candidates) > 1 or len(of.weighed) > len(of.slots)]
+    for i, name in enumerate(several[:MAX_TASKS]):
         views[f"why{i}"] = f"{name}: what its newest plan was weighed against", placement.why(fold, name)
+        views[f"choice{i}"] = f"{name}: among which slots its newest plan chose", placement.choice(fold, name)
     return views
 
 

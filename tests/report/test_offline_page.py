@@ -13,7 +13,8 @@ from drlnb.sim.distribution.publish import simulate_publish
 from drlnb.sim.warmup.compare import WarmupWorkload, simulate_warmup
 from drlnb.views.drawing import words
 from tests.views.drawing.test_marks import changed
-from tests.views.journals import two_tasks
+from tests.views.journals import Run, two_tasks
+from tests.views.placement import steps as placement
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
@@ -85,6 +86,25 @@ def test_on_paper_every_canvas_is_a_picture(opened):
     assert paper == [4, True, "light", True]
     assert screen == [0, "", True]
     assert wrong == []
+
+
+def test_on_paper_legends_and_headings_stay(opened):
+    """They are buttons on a screen; tools are none on paper."""
+    page, _ = opened()
+    page.emulate_media(media="print")
+    assert page.get_by_test_id("legend").first.get_by_text("A", exact=True).first.is_visible()
+    assert page.locator("#view-tasks th").first.inner_text().strip()
+    assert not page.get_by_test_id("twin-button").first.is_visible()
+
+
+def test_each_plan_of_a_task_is_a_row(opened, tmp_path):
+    """Two plans of one task are two rows, the newest first: what one name has is not drawn over."""
+    run = Run()
+    run.say(run.pool, *placement.STORY)
+    build(run.journal(), tmp_path / "out.html")
+    page, _ = opened()
+    rows = page.locator("#view-plans tr[data-testid=row]")
+    assert [rows.nth(i).get_by_test_id("cell-version").inner_text() for i in range(rows.count())] == ["2", "1"]
 
 
 @pytest.mark.parametrize("width", [320, 480, 850, 900, 1400])

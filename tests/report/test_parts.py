@@ -86,10 +86,11 @@ def test_gangs_are_drawn_where_there_is_anything_to_place():
     run = Run()
     run.say(run.pool, *placement.STORY)
     views = views_of(run)
-    assert {name: views[name][0] for name in ("gangs", "plans", "why0")} == {
+    assert {name: views[name][0] for name in ("gangs", "plans", "why0", "choice0")} == {
         "gangs": "Which slots each task had",
         "plans": "Plans of placement, and what each came after",
         "why0": "a: what its newest plan was weighed against",
+        "choice0": "a: among which slots its newest plan chose",
     }
     alone = Run()
     alone.say(alone.pool, *placement.STORY[:5], placement.planned(1, "n0/cpu0"))

@@ -170,7 +170,7 @@ def _placements(journal: Journal) -> Iterator[Row]:
 
 
 #: What is said of a plan alone.
-_OF_PLAN = ("gang_version", "planner", "slots", "allowed", "nodes", "expected_s", "candidates")
+_OF_PLAN = ("gang_version", "planner", "slots", "allowed", "nodes", "expected_s", "candidates", "weighed")
 
 
 def _placement(record: placement.PlacementPlanned | placement.PlacementPostponed) -> Row:
@@ -185,6 +185,10 @@ def _placement(record: placement.PlacementPlanned | placement.PlacementPostponed
         "expected_s": record.expected_s,
         "candidates": "; ".join(
             f"{each.rule} {each.expected_s:.4g} s: {' '.join(each.slots)}" for each in record.candidates
+        ),
+        "weighed": "; ".join(
+            f"{each.slot} {each.rate_hz:.4g} Hz" + ("" if each.chance is None else f", probability {each.chance:.4g}")
+            for each in record.weighed
         ),
         "reason": "",
     }

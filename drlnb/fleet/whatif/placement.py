@@ -1,9 +1,10 @@
 """Compare planners of gangs on the same jobs and faults, and say what failure awareness is worth."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from statistics import fmean
 
 import numpy as np
@@ -14,6 +15,7 @@ from drlnb.planning.placement.closed_form import n_checkpoints
 from drlnb.planning.placement.order import ORDERS
 from drlnb.planning.placement.rules import rate_of
 from drlnb.planning.registry import Planner
+from drlnb.records.columns.placement import Weighed
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions, Outcome
 from drlnb.sim.placement.compare import Played, Windows, ratio_of, side_by_side
@@ -21,7 +23,8 @@ from drlnb.sim.placement.faults import FaultModel, FaultPath
 from drlnb.sim.placement.play import simulate
 from drlnb.sim.placement.traces import FAMILIES, TraceJob, load_trace
 from drlnb.views.drawing import words
-from drlnb.views.placement.compared import Cell, Health, Interval, PlannerRatio, Scored
+from drlnb.views.placement.choice import Choice
+from drlnb.views.placement.compared import Cell, Health, PlannerRatio, Ratio, Scored
 from drlnb.views.placement.gangs import Gang, Placed
 
 __all__ = ["CHECKPOINTS", "FAMILIES", "ORDERS", "PLANNERS", "Case", "Conditions", "FaultModel", "Windows"]
@@ -85,9 +88,10 @@ class Case:
         """Play the window that is drawn, or its first jobs."""
         return simulate(self.cluster, self.jobs[:n_jobs], planner, self.path, **asdict(self.conditions))
 
-    def placed(self, planner: str | Planner[ClusterView, Pick | None]) -> Placed:
-        """Return what became of the window's gangs."""
-        outcome = self.play(planner)
+    def placed(self, planner: str) -> Placed:
+        """Return what became of the window's gangs, and what each plan of a planner chose among."""
+        watched = _Watched(GANGS.build(planner))
+        outcome = self.play(watched)
         end_s = outcome.makespan_s
         return Placed(
             slots=self.slots,
@@ -96,6 +100,18 @@ class Case:
             away=[(i, *span, "failed") for i in range(len(self.slots)) for span in _outages(self.path, i, end_s)],
             end_s=end_s,
             rate_hz=self.path.rate_hz,
+            choices=[(view.t, partial(self._choice, planner, view, pick)) for view, pick in watched.plans],
+        )
+
+    def _choice(self, planner: str, view: ClusterView, pick: Pick) -> Choice:
+        """Return a plan with the slots that it could have been."""
+        chances, names = dict(pick.chances), self.slots
+        return Choice(
+            title=f"job {pick.job}, {f'after {words.duration(view.t)}' if view.t else 'at the start'},",
+            planner=planner,
+            there=names,
+            slots=[names[slot] for slot in pick.slots],
+            weighed=[Weighed(names[slot], view.rate_hz[slot], chances.get(slot)) for slot in view.free()],
         )
 
     def _gangs(self, outcome: Outcome) -> Iterator[Gang]:
@@ -130,14 +146,14 @@ class Case:
         ways = {name: (name, asdict(self.conditions)) for name in planners}
         return side_by_side(load(self.trace), self.cluster, self.model, self.windows, ways)
 
-    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[PlannerRatio], Interval, float]:
+    def compare(self, against: str, planners: Sequence[str] = PLANNERS) -> tuple[list[PlannerRatio], Ratio, float]:
         """Play all windows under planners.
 
         Returns
         -------
         list of PlannerRatio
             What each came to beside `against`; last the best of some random placements on the same faults.
-        Interval
+        Ratio
             Random beside healthiest: what failure awareness is worth.
         float
             Beside `against`, too: what no planner could have been below, whatever fails.
@@ -152,19 +168,19 @@ class Case:
         came = [
             PlannerRatio(
                 planner=name,
-                ratio=_interval(played, name, against),
+                ratio=ratio_of(played, name, against),
                 makespan_s=fmean(each.makespan_s for of in played for each in of[name]),
                 lost_slot_s=fmean(each.lost_gpu_s for of in played for each in of[name]),
                 hindsight=name == drawn,
             )
             for name in (*names, drawn)
         ]
-        return came, _interval(played, _BLIND, _BASE), ratio_of(bounds, "bound", against).mean
+        return came, ratio_of(played, _BLIND, _BASE), ratio_of(bounds, "bound", against).mean
 
     def regimes(self) -> list[Cell]:
         """Return what failure awareness is worth by the days between failures and the interval of checkpoints."""
         return [
-            Cell(mtbf_days=days, checkpoint=name, ratio=_interval(case._played([_BLIND, _BASE]), _BLIND, _BASE))
+            Cell(mtbf_days=days, checkpoint=name, ratio=ratio_of(case._played([_BLIND, _BASE]), _BLIND, _BASE))
             for name, seconds in CHECKPOINTS.items()
             for terms in [replace(self.conditions, checkpoint_s=seconds)]
             for days in _DAYS
@@ -183,8 +199,12 @@ class Case:
         planner
             Name of the planner.
         """
-        jobs = self.jobs[:_BY_HAND]
-        chosen = dict(zip((job.job for job in jobs), self._read(slots, [job.n_slots for job in jobs]), strict=False))
+        jobs, found = self.jobs[:_BY_HAND], self._read(slots)
+        for i, (of, job) in enumerate(zip(found, jobs, strict=False), 1):
+            if of and len(set(of)) != job.n_slots:
+                names = " ".join(self.slots[slot] for slot in of)
+                raise ConfigError(f"job {i} needs {job.n_slots} different slots, got {names}")
+        chosen = dict(zip((job.job for job in jobs), found, strict=False))
         best = min((self.play(f"{_BLIND}:seed={seed}", _BY_HAND) for seed in range(_HINDSIGHT)), key=_makespan_s)
         hand = self.play(_ByHand(chosen, GANGS.build(planner)), _BY_HAND)
         played = {"by hand": hand, planner: self.play(planner, _BY_HAND), f"best of {_HINDSIGHT} random": best}
@@ -194,18 +214,47 @@ class Case:
         ]
         return scored, [f"{words.plural(job.n_slots, 'slot')} for {words.duration(job.work_s)}" for job in jobs]
 
-    def _read(self, text: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return the slots that a user has typed, by jobs."""
+    def seats(self, slots: str) -> Placed:
+        """Return the jobs on the slots that a user has chosen so far, as of :meth:`by_hand`."""
+        gangs = [
+            Gang(owner=f"job {i}", number=1, slots=of, start=0.0, stop=math.nan)
+            for i, of in enumerate(self._read(slots), 1)
+        ]
+        nodes = tuple(f"n{node}" for node in self.cluster.node_of)
+        return Placed(slots=self.slots, nodes=nodes, gangs=gangs, away=(), end_s=0.0, rate_hz=self.path.rate_hz)
+
+    def missing(self, slots: str) -> list[int]:
+        """Return how many slots each job still lacks by hand."""
+        return [max(0, job.n_slots - len(set(of))) for job, of in zip(self.jobs, self._read(slots), strict=False)]
+
+    def toggled(self, slots: str, slot: str) -> str:
+        """Return a user's slots without one that was among them, or with it for the first job that lacks one.
+
+        Raises
+        ------
+        ConfigError
+            If no job lacks one.
+        """
+        found = [list(of) for of in self._read(slots)]
+        (number,) = self._named(slot)
+        holders = [of for of in found if number in of]
+        if not holders:
+            lacking = [of for of, n in zip(found, self.missing(slots), strict=True) if n]
+            if not lacking:
+                raise ConfigError(f"all {len(found)} jobs have their slots: click one of them to take it back")
+            lacking[0].append(number)
+        for of in holders:
+            of.remove(number)
+        return ", ".join(" ".join(self.slots[i] for i in of) for of in found).rstrip(", ")
+
+    def _read(self, text: str) -> list[tuple[int, ...]]:
+        """Return the slots that a user has typed for each job."""
         typed = [part.split() for part in text.split(",")] if text.strip() else []
-        if len(typed) > len(sizes):
-            raise ConfigError(f"there are {len(sizes)} jobs to place, got slots for {len(typed)}")
-        found = list[tuple[int, ...]]()
-        for names, n in zip(typed, sizes, strict=False):
-            slots = [slot for name in names for slot in self._named(name)]
-            if slots and len(set(slots)) != n:
-                raise ConfigError(f"job {len(found) + 1} needs {n} different slots, got {' '.join(names)}")
-            found.append(tuple(slots))
-        return found
+        n_jobs = min(_BY_HAND, len(self.jobs))
+        if len(typed) > n_jobs:
+            raise ConfigError(f"there are {n_jobs} jobs to place, got slots for {len(typed)}")
+        typed += [[]] * (n_jobs - len(typed))
+        return [tuple([slot for name in names for slot in self._named(name)]) for names in typed]
 
     def _named(self, name: str) -> list[int]:
         node, _, numbers = name.partition("/")
@@ -232,6 +281,20 @@ class Case:
         return rows
 
 
+class _Watched:
+    """A planner whose plans are kept, each with its view."""
+
+    def __init__(self, planner: Planner[ClusterView, Pick | None]) -> None:
+        self.name, self._planner, self.plans = planner.name, planner, list[tuple[ClusterView, Pick]]()
+        self.window, self.history = (GANGS.trait(planner, trait) for trait in ("window", "history"))
+
+    def plan(self, view: ClusterView) -> Pick | None:
+        """Return the planner's plan."""
+        if pick := self._planner.plan(view):
+            self.plans.append((view, pick))
+        return pick
+
+
 class _ByHand:
     """Slots that a user has chosen, each once and if they are free; else a planner's."""
 
@@ -250,10 +313,6 @@ class _ByHand:
 
 def _makespan_s(outcome: Outcome) -> float:
     return outcome.makespan_s
-
-
-def _interval(played: Played, name: str, base: str) -> Interval:
-    return Interval(*ratio_of(played, name, base)[:3])
 
 
 def _outages(path: FaultPath, slot: int, until_s: float) -> Iterator[tuple[float, float]]:

@@ -141,6 +141,12 @@ class Gang:
         return self.job.n_slots - len(self.chosen)
 
     @property
+    def open(self) -> npt.NDArray[np.int_]:
+        """Numbers of the slots to choose from, in the order of their rows."""
+        slots: npt.NDArray[np.int_] = self._free[self._open]
+        return slots
+
+    @property
     def n_open(self) -> int:
         """Slots to choose from."""
         return int(self._open.sum())

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from drlnb.learned.placement.features import Array, Gang, Seen, job_rows
 from drlnb.learned.placement.network import Network, Policy, load, shipped
@@ -27,6 +27,8 @@ class Question:
     #: Of the network.
     part: str
     rows: Array
+    #: Slot of each answer; empty: the answers are jobs.
+    slots: Sequence[int] | npt.NDArray[np.int_] = ()
 
 
 #: Asks questions about a view, is sent the number of a row for each, and returns what starts.
@@ -52,9 +54,23 @@ def ended(asking: Generator[Asked, Sent, Ended], answer: Callable[[Asked], Sent]
         return returned
 
 
-def _best(network: Scores, question: Question) -> int:
-    """Return the row of the highest score."""
-    return int(network.logits(question.part, [question.rows])[0].argmax())
+def _best(network: Scores, asking: Steps) -> Pick | None:
+    """Answer each question with the highest score; the pick has the chances of slots."""
+    chances, asked, p = dict[int, float](), Question("", np.zeros((0, 0))), np.zeros(0)
+
+    def answer(question: Question) -> int:
+        nonlocal asked, p
+        logits = network.logits(question.part, [question.rows])[0]
+        best = int(logits.argmax())
+        if len(question.slots) and logits[best] > -np.inf:
+            asked, p = question, np.exp(logits - logits[best])
+            p /= p.sum()
+            chances[int(question.slots[best])] = float(p[best])
+        return best
+
+    pick = ended(asking, answer)
+    last = {int(slot): chance for slot, chance in zip(asked.slots, p.tolist(), strict=True) if chance > 0.0}
+    return pick and replace(pick, chances=tuple(sorted({**last, **chances}.items())))
 
 
 def steps(view: ClusterView) -> Steps:
@@ -71,7 +87,7 @@ def steps(view: ClusterView) -> Steps:
             return None
     gang = Gang(seen, view.window[k])
     while gang.n_missing:
-        gang.take((yield Question("slots", gang.rows())) if gang.n_missing < gang.n_open else 0)
+        gang.take((yield Question("slots", gang.rows(), gang.open)) if gang.n_missing < gang.n_open else 0)
     return Pick(gang.job.job, tuple(gang.chosen))
 
 
@@ -100,7 +116,7 @@ class Learned:
 
     def plan(self, view: ClusterView) -> Pick | None:
         """Return the job that starts, and its slots; None to wait."""
-        return ended(steps(view), partial(_best, self._network))
+        return _best(self._network, steps(view))
 
 
 def state_of(view: ClusterView, n_missing: int, chosen: Sequence[int]) -> Array:
@@ -110,14 +126,18 @@ def state_of(view: ClusterView, n_missing: int, chosen: Sequence[int]) -> Array:
     return np.array([[float(n_missing), np.log1p(view.window[0].work_s) / 12, *taken]])
 
 
-def steps_of_patent(view: ClusterView) -> Steps:
-    """Choose the slots of the next job one by one; the networks are asked again for each of them."""
+def steps_of_patent(view: ClusterView, numbers: Sequence[int] = ()) -> Steps:
+    """Choose the slots of the next job one by one; the networks are asked again for each of them.
+
+    `numbers` are what questions call the slots; empty: as the view numbers them.
+    """
     if not view.window:
         return None
     job = view.window[0]
     chosen = list(job.kept)
     while len(chosen) < job.n_slots:
-        chosen.append((yield Question("patent", state_of(view, job.n_slots - len(chosen), chosen))))
+        state = state_of(view, job.n_slots - len(chosen), chosen)
+        chosen.append((yield Question("patent", state, numbers or range(len(view.state)))))
     return Pick(job.job, tuple(chosen))
 
 
@@ -164,7 +184,7 @@ class Patent:
             raise ConfigError(
                 f"it was trained for {self._network.n_slots} slots, there are {len(view.state)}: train it for these"
             )
-        return ended(steps_of_patent(view), partial(_best, self._network))
+        return _best(self._network, steps_of_patent(view))
 
     def _by_name(self, view: ClusterView) -> Pick | None:
         """Plan on the slots of its names, and return their numbers in the view."""
@@ -172,5 +192,5 @@ class Patent:
         places = [there.get(name, -1) for name in self._slots]
         state = tuple([view.state[i] if i >= 0 else "failed" for i in places])
         window = [replace(job, kept=tuple(map(places.index, job.kept))) for job in view.window]
-        pick = ended(steps_of_patent(replace(view, state=state, window=tuple(window))), partial(_best, self._network))
-        return pick and Pick(pick.job, tuple([places[slot] for slot in pick.slots]))
+        pick = _best(self._network, steps_of_patent(replace(view, state=state, window=tuple(window)), places))
+        return pick and replace(pick, slots=tuple([places[slot] for slot in pick.slots]))

@@ -152,3 +152,6 @@ class Pick:
 
     job: str
     slots: tuple[int, ...]
+    #: Slot -> probability with which a network would have chosen it when it was last asked about it, as pairs; empty:
+    #: no network was asked.
+    chances: tuple[tuple[int, float], ...] = field(default=(), compare=False)

@@ -12,7 +12,7 @@ from drlnb.planning.placement.health import DAY_S, n_since
 from drlnb.planning.registry import Answer, FailedBefore, Named, Planner, PlannerKind
 from drlnb.records.base import shared
 from drlnb.records.columns.leasing import RequestRefused
-from drlnb.records.columns.placement import Candidate, PlacementPlanned, SendPlacement
+from drlnb.records.columns.placement import Candidate, PlacementPlanned, SendPlacement, Weighed
 
 __all__ = [
     "PLACEMENT",
@@ -85,6 +85,8 @@ class Placement:
     expected_s: float | None = None
     #: What could have been instead.
     candidates: tuple[Candidate, ...] = ()
+    #: Its slots, and all that it could have had.
+    weighed: tuple[Weighed, ...] = ()
 
 
 class FirstPlacement:
@@ -147,11 +149,12 @@ class GangPlacement:
             seen = _with_history(view, seen)
         (job,) = seen.window
         chosen: Sequence[int] = job.kept
+        chances: Mapping[int, float] = {}
         if len(job.kept) < job.n_slots:
             pick = GANGS.ask(self._planner, seen)
             if pick is None or pick == WAIT:
                 raise ValueError("it waits: a task is placed at once")
-            chosen = pick.slots
+            chosen, chances = pick.slots, dict(pick.chances)
         names = sorted(view.homes)
         slots = _led(view, [names[slot] for slot in chosen])
         return Placement(
@@ -159,6 +162,11 @@ class GangPlacement:
             collector_nodes=nodes,
             expected_s=_expected_s(seen, job, chosen),
             candidates=_candidates(seen, job, names),
+            weighed=tuple([
+                Weighed(name, seen.rate_hz[i], chances.get(i))
+                for i, name in enumerate(names)
+                if seen.state[i] == "free" or i in job.kept
+            ]),
         )
 
 

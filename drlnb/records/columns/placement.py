@@ -19,6 +19,18 @@ class Candidate:
     n_nodes: int
 
 
+@tagged("weighed")
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A slot that a gang could have had, or has, as its planner saw it."""
+
+    slot: str
+    #: Failures per second of work that were expected of it.
+    rate_hz: float
+    #: With which a network would have chosen it when it was last asked about it; None: no network was asked.
+    chance: float | None
+
+
 class NodeAdded(Event):
     """A node agent is up."""
 
@@ -85,6 +97,8 @@ class PlacementPlanned(Decision):
     expected_s: float | None
     #: What could have been instead.
     candidates: tuple[Candidate, ...]
+    #: Those of the gang and all that it could have had; empty: the planner does not say.
+    weighed: tuple[Weighed, ...] = ()
 
 
 class PlacementPostponed(Decision):

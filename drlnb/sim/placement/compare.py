@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,11 +13,10 @@ from drlnb.sim.placement.attempts import Outcome
 from drlnb.sim.placement.faults import FaultModel
 from drlnb.sim.placement.play import simulate
 from drlnb.sim.placement.traces import FAMILIES, Trace, Window
+from drlnb.views.placement.compared import Ratio
 
-__all__ = ["NULL", "Played", "Ratio", "Windows", "ratio_of", "side_by_side"]
+__all__ = ["Played", "Windows", "ratio_of", "side_by_side"]
 
-#: Where random placement takes so many times as long as the healthiest slots do, it does not matter which slots fail.
-NULL = (0.995, 1.005)
 #: Samples of a bootstrap.
 _SAMPLES = 2000
 _MANY = count(1, 1_000_000)
@@ -50,16 +48,6 @@ class Windows(Declared):
         n = min(self.n_windows, n_there)
         how = {name: value for name, value in asdict(self).items() if name not in {"n_windows", "n_paths", "seed"}}
         return [trace.window(n_there * i // n * self.n_jobs, **how) for i in range(n)]
-
-
-class Ratio(NamedTuple):
-    """How a way to place compares with another one, and between what it lies in 95 of 100 samples of windows."""
-
-    mean: float
-    low: float
-    high: float
-    #: Windows; from one alone nothing can be said of others.
-    n: int
 
 
 def side_by_side(

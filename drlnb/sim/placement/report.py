@@ -10,10 +10,11 @@ from drlnb.planning.registry import PlannerFailed
 from drlnb.records.base import shared
 from drlnb.records.errors import ConfigError
 from drlnb.sim.placement.attempts import Conditions
-from drlnb.sim.placement.compare import NULL, Played, Ratio, Windows, ratio_of, side_by_side
+from drlnb.sim.placement.compare import Played, Windows, ratio_of, side_by_side
 from drlnb.sim.placement.faults import FaultModel
 from drlnb.sim.placement.traces import Trace, load_trace
 from drlnb.sim.report import figure_row, print_report, table_lines
+from drlnb.views.placement.compared import Ratio, worth
 
 __all__ = ["main"]
 
@@ -59,17 +60,17 @@ def main(arguments: argparse.Namespace) -> int:
     except (ValueError, PlannerFailed) as error:
         raise error if isinstance(error, ConfigError) else ConfigError(f"--planner: {error}") from None
     rows = [_row(played, name) for name in dict.fromkeys(names)]
-    worth = ratio_of(played, _BLIND, _BASE)
+    awareness = ratio_of(played, _BLIND, _BASE)
     facts = {"trace": trace.name, "sha256": trace.sha256, "n_dropped": trace.n_dropped}
     settings = {name: value for values in given.values() for name, value in values.items()}
     print_report(
-        [*_title(trace, windows, arguments), *table_lines(_table(rows)), _verdict(worth)],
+        [*_title(trace, windows, arguments), *table_lines(_table(rows)), f"{worth(awareness)}: {_BLIND} v {_BASE}"],
         "simulate-placement",
         rows,
         json_to=arguments.json,
         **{**settings, **facts},
-        awareness={"ratio": worth.mean, "spread": _spread(worth)},
-        null=_is_null(worth),
+        awareness={"ratio": awareness.mean, "spread": _spread(awareness)},
+        null=awareness.null,
         baseline=_BASE,
     )
     return 0
@@ -122,15 +123,3 @@ def _table(rows: list[dict[str, Any]]) -> list[dict[str, str]]:
         low_high = " ({low:.3f}..{high:.3f})".format(**row["spread"]) if row["spread"] else ""
         row |= {"shown": f"{row['ratio']:.3f}{low_high}", "value": row["value"] / 3600}
     return [{"planner": row["id"]} | {name: form.format(**row) for name, form in _COLUMNS.items()} for row in hours]
-
-
-def _is_null(worth: Ratio) -> bool:
-    """Return whether it makes no difference which slots fail, as far as windows tell: within 2 % for certain."""
-    return NULL[0] <= worth.mean <= NULL[1] and worth.low >= 0.98 and worth.high <= 1.02
-
-
-def _verdict(worth: Ratio) -> str:
-    """Return what knowing the slots' health is worth, in a sentence."""
-    interval = f" ({worth.low - 1:.1%} .. {worth.high - 1:.1%})" if worth.n > 1 else " in this window"
-    null = "null regime: " if _is_null(worth) else ""
-    return f"{null}at these settings failure awareness is worth {worth.mean - 1:.1%}{interval}: {_BLIND} v {_BASE}"

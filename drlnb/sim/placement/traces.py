@@ -163,7 +163,7 @@ def load_trace(path: str | PathLike[str] | None = None) -> Trace:
     ConfigError
         If it cannot be read, a column is missing (all of them are listed), or rows are wrong (the first five are).
     """
-    file = Path(__file__).with_name("philly_sample.csv") if path is None else Path(path)
+    file = Path(__file__).with_name("philly_sample.csv") if path is None else Path(path).expanduser()
     try:
         raw = file.read_bytes()
         reader = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""))

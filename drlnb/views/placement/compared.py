@@ -1,30 +1,33 @@
 """Draw what planners of gangs come to on the same jobs and faults, and where it matters which one it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.pictures import axis, columns_of, lanes_of, listing, picture, shown, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, table
+from drlnb.views.placement.gangs import Placed, board
 
 __all__ = [
+    "NOTHING",
     "NULL",
     "Cell",
     "Health",
-    "Interval",
     "PlannerRatio",
+    "Ratio",
     "Scored",
     "by_hand",
     "health",
     "ratios",
     "regimes",
+    "seats",
     "worth",
 ]
 
 #: What a regime is called in which failure awareness is worth nothing, how far from 1 nothing goes, and its interval.
-NULL, _NOTHING, _CERTAIN = "null regime", 0.005, 0.02
+NULL, NOTHING, _CERTAIN = "null regime", 0.005, 0.02
 _DAY_S = 86_400.0
 #: Slots that are drawn one by one, those that fail most.
 _ILLEST = 16
@@ -72,7 +75,7 @@ BY_HAND = table(
 _LESS, _MORE, _HINDSIGHT, _RANGE = (
     *theme.lettered("▼ #009E73 takes less time", "▲ #D55E00 takes more"),
     Style("hindsight: no planner", "H", "#999999", "x"),
-    Style("95 % interval", "I", "#777777"),
+    Style("95 % interval", "I", "#8F8F8F"),
 )
 _USUAL, _LEMON, _TRUE = theme.lettered("s #56B4E9 slot", "! #D55E00 lemon", "t #7B2D8E as drawn")
 #: Least worth of a level, and its look; below the first, or not told apart from it: null, or open.
@@ -80,17 +83,23 @@ _LEVELS = ((0.1, "3 #D55E00 10 % or more"), (0.03, "2 #E69F00 3 to 10 %"), (0.0,
 _NULL, _OPEN = Style(NULL, "0", "#BBBBBB", "/"), Style("too few windows to tell", "?", "#DDDDDD")
 
 
-class Interval(NamedTuple):
-    """A ratio, and where it lies with 95 %."""
+class Ratio(NamedTuple):
+    """How a way to place compares with another one, and between what it lies in 95 of 100 samples of windows."""
 
-    ratio: float
+    mean: float
+    #: NaN of one window, from which nothing can be said of others.
     low: float
     high: float
+    #: Windows.
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}" + (f" ({self.low:.3f}..{self.high:.3f})" if self.n > 1 else " in one window")
 
     @property
     def null(self) -> bool:
         """Whether it is 1, but for half a percent, and for certain but for two; NaN: nobody knows."""
-        return abs(self.ratio - 1.0) <= _NOTHING and self.low >= 1.0 - _CERTAIN and self.high <= 1.0 + _CERTAIN
+        return abs(self.mean - 1.0) <= NOTHING and self.low >= 1.0 - _CERTAIN and self.high <= 1.0 + _CERTAIN
 
     @property
     def open(self) -> bool:
@@ -103,7 +112,7 @@ class PlannerRatio:
     """What a planner came to."""
 
     planner: str
-    ratio: Interval
+    ratio: Ratio
     makespan_s: float
     lost_slot_s: float
     hindsight: bool = False
@@ -128,7 +137,7 @@ class Cell:
 
     mtbf_days: float
     checkpoint: str
-    ratio: Interval
+    ratio: Ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,21 +151,20 @@ class Scored:
     n_restarts: int
 
 
-def worth(of: Interval) -> str:
+def worth(of: Ratio) -> str:
     """Return what failure awareness is worth, as a sentence, from random / healthiest.
 
     Examples
     --------
-    >>> worth(Interval(1.0704, 1.05, 1.09))
+    >>> worth(Ratio(1.0704, 1.05, 1.09, 20))
     'at these settings failure awareness is worth 7.0 % (5.0..9.0)'
     """
-    ratio, low, high = (f"{100 * (value - 1):.1f}".replace("-0.0", "0.0") for value in (of.ratio, of.low, of.high))
-    return f"at these settings failure awareness is worth {ratio} % ({low}..{high}){f': {NULL}' if of.null else ''}"
+    mean, low, high = ("0.0" if (said := f"{100 * (value - 1):.1f}") == "-0.0" else said for value in of[:3])
+    interval = f"({low}..{high})" if of.n > 1 else "in one window"
+    return f"{f'{NULL}: ' if of.null else ''}at these settings failure awareness is worth {mean} % {interval}"
 
 
-def ratios(
-    of: Sequence[PlannerRatio], against: str, awareness: Interval, bound: float, notes: Sequence[str] = ()
-) -> View:
+def ratios(of: Sequence[PlannerRatio], against: str, awareness: Ratio, bound: float, notes: Sequence[str] = ()) -> View:
     """Return a bar per planner from 1, its time beside that of another one, with its interval.
 
     Parameters
@@ -175,17 +183,18 @@ def ratios(
     looks = [_LESS, _MORE, _HINDSIGHT, _RANGE]
     bars, waits, dots = [], [], []
     for lane, each in enumerate(of):
-        r, series = each.ratio, 2 if each.hindsight else int(each.ratio.ratio > 1.0)
+        r, series = each.ratio, 2 if each.hindsight else int(each.ratio.mean > 1.0)
         hours = each.makespan_s / 3600, each.lost_slot_s / 3600
-        bars.append([lane, min(1.0, r.ratio), max(1.0, r.ratio), series, r.ratio, r.low, r.high, *hours])
-        waits.append([lane, r.low, r.high, 3])
-        dots += [[lane, edge, edge, 3, 0.5] for edge in (r.low, r.high) if r.high > r.low]
+        bars.append([lane, min(1.0, r.mean), max(1.0, r.mean), series, r.mean, r.low, r.high, *hours])
+        if r.high > r.low:
+            waits.append([lane, r.low, r.high, 3])
+            dots += [[lane, edge, edge, 3, 0.5] for edge in (r.low, r.high)]
     columns = {
         "waits": columns_of("lane start stop series", waits),
         "bars": columns_of("lane start stop series ratio from to makespan lost", bars),
         "dots": columns_of("lane start stop series share", dots),
     }
-    edges = [1.0, bound, *(edge for each in of for edge in (each.ratio.low, each.ratio.high))]
+    edges = [1.0, bound, *(edge for each in of for edge in each.ratio[:3] if edge == edge)]
     pad = 0.04 * (max(edges) - min(edges)) or 0.01
     body = timeline(
         columns,
@@ -238,20 +247,31 @@ def regimes(of: Sequence[Cell]) -> View:
         at, r = days.index(each.mtbf_days), each.ratio
         told = len(_LEVELS) + r.open if r.null or r.open else None
         level = (
-            next(i for i, (least, _) in enumerate(_LEVELS) if r.ratio - 1 >= least or not least)
+            next(i for i, (least, _) in enumerate(_LEVELS) if r.mean - 1 >= least or not least)
             if told is None
             else told
         )
-        rows.append([lanes.index(each.checkpoint), at - 0.48, at + 0.48, level, each.mtbf_days, r.ratio, r.low, r.high])
+        rows.append([lanes.index(each.checkpoint), at - 0.48, at + 0.48, level, each.mtbf_days, r.mean, r.low, r.high])
     columns = {"bars": columns_of("lane start stop series days ratio from to", rows)}
     x = {**axis("mean days between failures of a slot"), "words": [f"{each:g}" for each in days]}
     body = timeline(columns, lanes_of("slot", lanes), looks, (-0.5, len(days) - 0.5), x)
     n_null = sum(each.ratio.null for each in of)
     said = f"failure awareness is worth nothing in {n_null} of {len(of)} regimes"
-    if n_null < len(of):
-        best = max(of, key=lambda each: each.ratio.ratio)
-        said += f"; {100 * (best.ratio.ratio - 1):.1f} % at {best.mtbf_days:g} days, checkpoints: {best.checkpoint}"
+    if n_open := sum(each.ratio.open for each in of):
+        said += f", too few windows tell of {n_open}"
+    if sure := [each for each in of if not (each.ratio.null or each.ratio.open)]:
+        best = max(sure, key=lambda each: each.ratio.mean)
+        said += f"; {100 * (best.ratio.mean - 1):.1f} % at {best.mtbf_days:g} days, checkpoints: {best.checkpoint}"
     return picture("placement.regimes", "simulated", said, REGIMES, body)
+
+
+def seats(of: Placed, missing: Sequence[int]) -> View:
+    """Return the slots that a user has given to jobs, to be clicked; and how many each job still lacks."""
+    lacking = [f"job {i} needs {n} more" for i, n in enumerate(missing, 1) if n]
+    said = (
+        f"{', '.join(lacking)}: click slots, the first job gets them first" if lacking else "all jobs have their slots"
+    )
+    return replace(board(of), name="placement.seats", sentence=said)
 
 
 def by_hand(of: Sequence[Scored], jobs: Sequence[str]) -> View:

@@ -1,7 +1,7 @@
 """Draw gangs on slots that fail: where each one is at a moment, and what became of each over time."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
@@ -12,8 +12,9 @@ from drlnb.views.drawing.payload import Content
 from drlnb.views.drawing.pictures import RUN_TIME, axis, columns_of, lanes_of, picture, timeline
 from drlnb.views.drawing.theme import Style
 from drlnb.views.drawing.view import Column, View, numbered, table
+from drlnb.views.placement.choice import Choice
 
-__all__ = ["Gang", "Placed", "board", "gantt"]
+__all__ = ["Gang", "Placed", "board", "cell", "gantt"]
 
 _DAY_S = 86_400.0
 #: States of a slot that has no gang: glyph, colour, name.
@@ -32,7 +33,9 @@ _SIZES = (
     (1, "A #BBBBBB one slot"),
 )
 _LOST = Style("lost: to be done again", "L", "#D55E00", "x")
-_FAILED, _SAVED = theme.lettered("f #B3261E failure", "c #777777 checkpoint")
+_FAILED, _SAVED = theme.lettered("f #B3261E failure", "c #8F8F8F checkpoint")
+#: How far a cell is from where the page says that it begins.
+_NEAR = 0.01
 #: Slots that have a lane with a name each; of more, the first one of a node has.  Pixels of a lane then.
 _NAMED, _LANE = 24, 7.0
 _LOWEST, _TALLEST = 150, 560
@@ -106,6 +109,8 @@ class Placed:
     looks: Mapping[str, Style] | None = None
     #: Slot -> who holds a lease of it; None: gangs hold theirs all the time.
     lent: Mapping[int, str] | None = None
+    #: Plans, where all of them are known: when each was made, and what returns what it chose among.
+    choices: Sequence[tuple[float, Callable[[], Choice]]] = ()
 
     def at(self, t: float) -> tuple[dict[int, list[Gang]], dict[int, str]]:
         """Return what each slot has at a moment: gangs, or why it is out of use."""
@@ -190,6 +195,26 @@ def board(of: Placed, t: float | None = None) -> View:
     numbers = numbered(NUMBERS, busy=n_busy / max(1, len(of.slots)), out=float(len(out)), wide=float(wide))
     when = "" if of.looks is not None else f"after {words.duration(t)}: "
     return picture("placement.board", of.origin, when + said, BOARD, body, numbers=numbers)
+
+
+def cell(view: View, key: str) -> Mapping[str, str]:
+    """Return what the table of a board says of the cell that the page has chosen; empty if that is none.
+
+    Parameters
+    ----------
+    view
+        A board.
+    key
+        Lane and start, as the page writes them: ``3@-0.460``.
+    """
+    lane, _, start = key.partition("@")
+    bars = view.columns.get("bars")
+    if not start or not bars:
+        return {}
+    at = np.flatnonzero((bars["lane"] == int(lane)) & (np.abs(bars["start"] - float(start)) < _NEAR))
+    return (
+        dict(zip((column.name for column in view.table), map(str, view.rows()[at[0]]), strict=True)) if len(at) else {}
+    )
 
 
 def _state(of: Placed, slot: int, gangs: Mapping[int, Sequence[Gang]], out: Mapping[int, str]) -> tuple[str, str]:

@@ -9,14 +9,19 @@ from drlnb.views.drawing import theme, words
 from drlnb.views.drawing.pictures import listing, picture, shown
 from drlnb.views.drawing.view import Column, View, table
 from drlnb.views.folds.fold import Fold, fold_of
+from drlnb.views.folds.placement import Plan
 from drlnb.views.folds.pool import SlotLife
 from drlnb.views.placement import gangs
+from drlnb.views.placement.choice import Choice
+from drlnb.views.placement.choice import choice as drawn
 from drlnb.views.placement.gangs import Gang, Placed
 
-__all__ = ["board", "gantt", "placed", "plans", "why"]
+__all__ = ["board", "choice", "gantt", "placed", "plans", "why"]
 
 #: Newest plans that are listed.
 _NEWEST = 40
+#: Failures per second -> in 100 days.
+_PER_S = 100 * 86_400.0
 
 _SLOTS = (
     Column("slots", "slots", "of the gang, the lead first", kind="name"),
@@ -43,6 +48,7 @@ WHY = table(
     Column("row", "rule", "that chooses these slots; the first line is the plan", kind="series"),
     *_SLOTS,
     Column("beside", "beside the plan", "how much longer than on the slots of the plan", unit="%"),
+    Column("rate", "failures in 100 days", "expected of all its slots, in 100 days of work"),
 )
 
 
@@ -135,8 +141,7 @@ def why(journal: Journal | Fold, task: str | None = None) -> View:
         Its name; None: the one that was planned last.
     """
     fold = fold_of(journal)
-    known = (plan for plan in reversed(fold.placement.plans) if task in (None, fold.pool.short(plan.of.task)))
-    plan = next(known, None)
+    plan = _newest(fold, task)
     if plan is None:
         return picture("placement.why", fold, "no gang is placed yet", WHY, listing([], WHY, (), ()))
     of, name = plan.of, fold.pool.short(plan.of.task)
@@ -149,11 +154,40 @@ def why(journal: Journal | Fold, task: str | None = None) -> View:
     ])
     said = f"{name}: {' '.join(of.slots) or 'no slot'} by {of.planner}, after {plan.cause}"
     said += f"; expected {words.duration(of.expected_s)}" if of.expected_s is not None else ""
-    body = listing(rows, WHY, shown(WHY, "row slots nodes expected beside", beside="beside the plan, %"), looks)
+    body = listing(
+        rows, WHY, shown(WHY, "row slots nodes/3 expected beside rate/2", beside="beside the plan, %"), looks
+    )
     notes = ["expected: time of a round, failures included; of a second's work before a round was timed"]
     return picture("placement.why", fold, said, WHY, body, notes=notes)
 
 
+def choice(journal: Journal | Fold, task: str | None = None) -> View:
+    """Return what the newest plan of a task chose among: each slot's probability, or how often it fails.
+
+    Parameters
+    ----------
+    task
+        As of :func:`why`.
+    """
+    fold = fold_of(journal)
+    plan = _newest(fold, task)
+    if plan is None:
+        return drawn(None, fold.origin)
+    of = plan.of
+    title = f"{fold.pool.short(of.task)}, plan {of.gang_version}, after {plan.cause},"
+    there = sorted({*fold.pool.slots, *of.slots, *(each.slot for each in of.weighed)})
+    return drawn(Choice(title=title, planner=of.planner, there=there, slots=of.slots, weighed=of.weighed), fold.origin)
+
+
+def _newest(fold: Fold, task: str | None) -> Plan | None:
+    """Return the newest plan of a task, or of all; None if there is none."""
+    known = (plan for plan in reversed(fold.placement.plans) if task in (None, fold.pool.short(plan.of.task)))
+    return next(known, None)
+
+
 def _row(slots: Sequence[str], expected_s: float | None, of: PlacementPlanned) -> dict[str, object]:
     beside = 100 * (expected_s / of.expected_s - 1) if expected_s is not None and of.expected_s else None
-    return {"slots": " ".join(slots), "nodes": len(set(map(_node, slots))), "expected": expected_s, "beside": beside}
+    rates = {each.slot: each.rate_hz for each in of.weighed}
+    per = sum(rates[slot] for slot in slots) * _PER_S if rates.keys() >= {*slots} else None
+    where = {"slots": " ".join(slots), "nodes": len(set(map(_node, slots)))}
+    return {**where, "expected": expected_s, "beside": beside, "rate": per}

@@ -92,14 +92,7 @@ class Control:
             self._shown[i] = change["new"]
             if self._owner.writer == threading.get_ident():
                 return
-            with self._owner.messages.guard(f"read {self.name}"):
-                try:
-                    self._owner.values.choose(self.name, change["new"])
-                except InputError as error:
-                    self._owner.refusals = {**self._owner.refusals, self.name: sentence_of(error)}
-                else:
-                    self._owner.refusals = {}
-                self._owner.changed()
+            self._owner.choose(self.name, lambda: change["new"])
 
     def show(self) -> None:
         """Write the value in force into the fields, unless they show it; called by the pump alone.
@@ -168,6 +161,17 @@ class Fields:
         box.add_class(f"drlnb-t-{name}")
         self._known[name] = Control(self, name, box, parts)
         return box
+
+    def choose(self, name: str, value: Callable[[], object]) -> None:
+        """Accept or refuse what was chosen for a field; InputError of `value` is a refusal, too."""
+        with self.messages.guard(f"read {name}"):
+            try:
+                self.values.choose(name, value())
+            except InputError as error:
+                self.refusals = {**self.refusals, name: sentence_of(error)}
+            else:
+                self.refusals = {}
+            self.changed()
 
     def later(self, widget: ipywidgets.Widget, name: str, value: object) -> None:
         """Leave a trait that is no value of a user to the pump."""

@@ -39,6 +39,14 @@ def rows(page, panel, number):
         .map(row => [...row.cells].map(cell => cell.innerText))""")
 
 
+def click_cell(page, panel, lane, of_lanes):
+    """Click the first cell of a lane of the last board that is seen."""
+    canvas = panel.get_by_test_id("canvas").filter(visible=True).last
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.click(box["x"] + 70, box["y"] + 18 + (box["height"] - 52) * (lane + 0.5) / of_lanes)
+
+
 def failed(page, panel):
     """Return the rows of gangs that a failure has ended."""
     return [row for row in rows(page, panel, 1) if row[6] == "a member failed"]
@@ -62,6 +70,13 @@ def test_a_bad_card_loses_its_gang_and_another_plan_follows(notebook, page, tmp_
     assert said, words(tried, "notes")
     assert float(said[2]) <= float(said[1])
     notebook.screenshot(tmp_path / "hand.png")
+    slots = tried.locator(".drlnb-t-hand input")
+    click_cell(page, tried, 0, 8)
+    assert until(lambda: slots.input_value().startswith("n0/1 n0/2 "), SOON_MS / 1e3), slots.input_value()
+    page.keyboard.press("ArrowDown")  # passes another cell, which is no choice
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert until(lambda: "n0/7 n0/0, n1/0" in slots.input_value(), SOON_MS / 1e3), slots.input_value()
     tried.get_by_test_id("run-button").click()
     assert until(lambda: "at these settings failure awareness is worth" in words(tried, "sentence"), 60)
     tried.get_by_role("tab", name="Planners").click()
@@ -82,6 +97,10 @@ def test_a_bad_card_loses_its_gang_and_another_plan_follows(notebook, page, tmp_
     assert lost, "four failures, each between two leases"
     assert until(lambda: "failed: " in words(live, "notes"), SOON_MS / 1e3) or "added" in words(live, "notes")
     live.get_by_role("tab", name="Plans").click()
+    n_plans = notebook.kernel_eval("sum(row['slots'] is not None for row in run.rows('placement'))")
+    assert live.get_by_test_id("cell-version").filter(visible=True).count() >= min(n_plans, 3), "one row each"
+    live.get_by_role("tab", name="Slots to choose from").click()
+    assert until(lambda: "(failures expected in 100 days)" in words(live, "notes"), SOON_MS / 1e3), words(live, "notes")
     notebook.screenshot(tmp_path / "after.png")
     confirmed(live, "drain")
     assert until(lambda: any(row[2] == "drained" for row in rows(page, live, 0)), SOON_MS / 1e3), rows(page, live, 0)

@@ -40,7 +40,7 @@ def test_each_answer_of_a_planner_is_a_row(journal):
     assert first | {"t_s": None} == {
         "task": "sim0", "attempt": 1, "t_s": None, "event": "PlacementAsked", "planner": "own:away",
         "gang_version": 1, "slots": "n0/slot0", "allowed": "n0/slot0", "nodes": "n0 n0", "expected_s": None,
-        "candidates": "", "reason": "",
+        "candidates": "", "weighed": "", "reason": "",
     }  # fmt: skip
     moved = {"planner": "own:away", "slots": "n0/slot1", "allowed": "n0/slot1", "nodes": ""}
     for row, event in ((failed, "SlotFailed"), (back, "SlotAdded")):
@@ -60,6 +60,7 @@ def test_gangs_their_alternatives_and_that_slots_are_missing_are_rows():
     assert [row["slots"] for row in (first, failed, back)] == ["n0/slot0 n0/slot1", "n0/slot1", "n0/slot1 n0/slot0"]
     assert [row["gang_version"] for row in (first, failed, back)] == [1, 2, 3]
     assert first["candidates"] == "best_fit 1 s: n0/slot0 n0/slot1"
+    assert first["weighed"] == "n0/slot0 3.434e-08 Hz; n0/slot1 3.434e-08 Hz"  # once in 337 days
     assert {key: short[key] for key in ("task", "event", "planner", "slots", "reason")} == {
         "task": "sim0", "event": "SlotFailed", "planner": None, "slots": None, "reason": "needs 2 slots, 1 alive",
     }  # fmt: skip

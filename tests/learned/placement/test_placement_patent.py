@@ -79,6 +79,14 @@ def test_use_takes_the_best_free_slot_of_those_that_remain():
     assert Patent(network=policy).plan(view_of([0.1] * 4, jobs=[])) is None
 
 
+def test_a_plan_has_the_probability_of_each_slot_that_was_free():
+    """When it was asked last: slot 3 among 0, 2 and 3, then slot 0 among 0 and 2; busy ones have none."""
+    policy = Policy(weights_of(_fixed(np.log([3.0, 90.0, 1.0, 4.0]).tolist())))
+    view = view_of([0.1] * 4, state=("free", "busy", "free", "free"), jobs=[(2, 60.0)])
+    chances = dict(Patent(network=policy).plan(view).chances)
+    assert chances == {0: pytest.approx(3 / 4), 2: pytest.approx(1 / 4), 3: pytest.approx(4 / 8)}
+
+
 def test_logits_are_masked_before_the_softmax():
     """Both halves: zeroing afterwards chooses the same slot, and is another gradient.
 
@@ -192,6 +200,8 @@ def test_slots_that_it_knows_by_name_may_be_missing():
     planner = Patent(network=Policy(weights_of(_fixed([3.0, 2.0, 1.0]))), slots=("a", "b", "c"))
     view = view_of([0.1] * 3, jobs=[(1, 60.0)], names=("b", "c", "d"))
     assert planner.plan(view) == Pick("j0", (0,))
+    chances = dict(planner.plan(view).chances)
+    assert chances == {0: pytest.approx(1 / (1 + np.exp(-1))), 1: pytest.approx(1 / (1 + np.exp(1)))}
     kept = replace(view, window=(JobView(job="j", n_slots=2, work_s=60.0, kept=(1,)),), state=("free", "busy", "free"))
     assert planner.plan(kept) == Pick("j", (1, 0))
     assert planner.plan(replace(view, window=())) is None
@@ -207,5 +217,8 @@ def test_a_task_of_a_fleet_is_placed_by_it():
         homes={"n0/cpu1": 0, "n1/cpu0": 0}, free_collectors={"n0": 4}, node="n0", n_collectors=1, n_learners=1
     )
     assert planner.plan(view).slots == ("n0/cpu1",)
+    p = 1 / (1 + np.exp(-1))
+    weighed = [(each.slot, each.rate_hz, each.chance) for each in planner.plan(view).weighed]
+    assert weighed == [("n0/cpu1", 0.0, pytest.approx(p)), ("n1/cpu0", 0.0, pytest.approx(1 - p))]
     assert PLACEMENT.build("learned").plan(replace(view, n_learners=2)).slots
     assert {"learned", "patent"} <= set(PLACEMENT.names)

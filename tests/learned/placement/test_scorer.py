@@ -138,6 +138,21 @@ def test_what_plays_well_comes_to_be_chosen(n):
     assert max(after.rewards) <= np.log(2)  # of `ect`: 200 s
 
 
+def test_probabilities_of_a_plan_are_those_of_its_questions():
+    """The first slot's among four, the second one's and those of the rest among three."""
+    network = shipped()
+    asking = steps(view := view_of([0.01, 0.1, 1.0, 10.0], jobs=[(2, 600.0)]))
+    first = _p(network, question := next(asking))
+    took = int(first.argmax())
+    slot = int(question.slots[took])
+    second = dict(zip(map(int, (question := asking.send(took)).slots), _p(network, question), strict=True))
+    assert sorted(second) == sorted({0, 1, 2, 3} - {slot})
+    pick = Learned().plan(view)
+    assert pick.slots[0] == slot
+    assert dict(pick.chances) == pytest.approx({slot: first[took], **second})
+    assert Learned().plan(view_of([0.01, 0.1], jobs=[(2, 600.0)])).chances == ()  # nothing to choose
+
+
 def test_a_seed_is_a_network():
     """The same weights again, other ones for another seed; torch's own generator and threads stay as they are."""
     state = torch.random.get_rng_state()

@@ -85,6 +85,20 @@ def test_a_gang_is_placed_on_one_node_and_says_what_else_could_have_been(pool):
     assert len(plan.allowed) == 8
     assert plan.expected_s == pytest.approx(1.0 + 2 * 1.5 / (337 * 86_400), rel=1e-12)
     assert plan.candidates == (Candidate("best_fit", ("n0/0", "n0/1"), plan.expected_s, 1),)
+    usual_hz = pytest.approx(1 / (337 * 86_400))
+    assert [(each.slot, each.rate_hz, each.chance) for each in plan.weighed] == [
+        (slot, usual_hz, None) for slot in plan.allowed
+    ]
+
+
+def test_a_plan_tells_among_which_slots_it_chose(pool):
+    """Those that are home to the fewest tasks, and those of the gang that stay; of one that lacks none, these alone."""
+    place(pool, "a", 3)
+    assert [each.slot for each in place(pool, "b", 2).weighed] == ["n0/3", "n1/0", "n1/1", "n1/2", "n1/3"]
+    *_, plan = of(PlacementPlanned, pool.handle(slot_failed("n0/1", t=2.0)))
+    assert (plan.task, [each.slot for each in plan.weighed]) == ("a", ["n0/0", "n0/2", "n0/3", "n1/2", "n1/3"])
+    assert [each.slot for each in place(pool, "a", 3, t=3.0, attempt=1).weighed] == sorted(plan.slots)
+    assert pool.replays()
 
 
 def test_the_next_gangs_fill_the_first_node_then_the_second_then_share(pool):

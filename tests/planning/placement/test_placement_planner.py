@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drlnb.planning.placement import PLACEMENT, Placement, PlacementView
 from drlnb.planning.registry import Answer, PlannerFailed
-from drlnb.records.columns.placement import Candidate, PlacementPlanned
+from drlnb.records.columns.placement import Candidate, PlacementPlanned, Weighed
 
 #: Planners that need no file of weights.
 NAMES = [name for name in PLACEMENT.names if "weights" not in PLACEMENT.parameters(name)]
@@ -124,10 +124,14 @@ def test_a_plan_of_another_type_is_refused(monkeypatch):
 
 def test_a_plan_comes_back_from_the_journal():
     """From the decision's record."""
-    more = {"gang_version": 1, "expected_s": 2.0, "candidates": (Candidate("healthiest", ("n1/a",), 2.5, 1),)}
+    said = {
+        "expected_s": 2.0,
+        "candidates": (Candidate("healthiest", ("n1/a",), 2.5, 1),),
+        "weighed": (Weighed("n0/a", 1e-6, 0.75), Weighed("n1/a", 2e-6, 0.25)),
+    }
     for by in ("", "nodes"):
-        record = PlacementPlanned(task="", attempt=1, planner="own", allowed_by=by, **GOOD, **more)
-        of_planner = {"expected_s": 2.0, "candidates": more["candidates"], **({"allowed": ()} if by else {})}
+        record = PlacementPlanned(task="", attempt=1, planner="own", allowed_by=by, gang_version=1, **GOOD, **said)
+        of_planner = said | ({"allowed": ()} if by else {})
         assert PLACEMENT.recorded(view(1, n0=1), Answer([record])) == Placement(**GOOD | of_planner)
     assert PLACEMENT.recorded(view(1, n0=1), Answer()) is None
 

@@ -18,17 +18,22 @@ def added(t, slot):
     return leasing.SlotAdded(t=t, slot=slot, node=slot.partition("/")[0], device="cpu", executor_epoch=1)
 
 
-def planned(version, *slots, task=TASK, expected_s=None, candidates=(), planner="ect"):
+def planned(version, *slots, task=TASK, expected_s=None, candidates=(), weighed=(), planner="ect"):
     """Return a plan of a task's gang."""
     return words.PlacementPlanned(
         task=task, attempt=1, gang_version=version, planner=planner, slots=slots, allowed=slots, allowed_by="any",
-        collector_nodes=(), expected_s=expected_s, candidates=candidates,
+        collector_nodes=(), expected_s=expected_s, candidates=candidates, weighed=weighed,
     )  # fmt: skip
 
 
 def candidate(rule, expected_s, *slots):
     """Return what was weighed, too."""
     return words.Candidate(rule, slots, expected_s, len({slot.partition("/")[0] for slot in slots}))
+
+
+def weighed(slot, n_per_100_days, chance=None):
+    """Return a slot that a gang has, or could have had."""
+    return words.Weighed(slot, n_per_100_days / (100 * 86_400), chance)
 
 
 def granted(token, *slots, task=TASK):
@@ -86,6 +91,7 @@ def story(a="n0", b="n1"):
         planned(
             2, one, other, expected_s=5.0,
             candidates=(candidate("best_fit", 5.0, one, other), candidate("healthiest", 6.0, one, spare)),
+            weighed=tuple([weighed(slot, n) for slot, n in ((one, 3), (other, 1), (spare, 2))]),
         ),
         requested(11.0, 3), granted(3, one, other),
     )  # fmt: skip

@@ -55,8 +55,8 @@ def test_a_plan_says_why_and_what_else_was_weighed():
     view = measured.why(of)
     assert view.sentence == "a: n0/cpu0 n1/cpu0 by ect, after n0/cpu1 failed: executor died; expected 5.0 s"
     assert view.rows() == [
-        ["ect: best_fit", "n0/cpu0 n1/cpu0", 2.0, 5.0, 0.0],
-        ["healthiest", "n0/cpu0 n1/cpu1", 2.0, 6.0, pytest.approx(20.0)],
+        ["ect: best_fit", "n0/cpu0 n1/cpu0", 2.0, 5.0, 0.0, pytest.approx(4.0)],
+        ["healthiest", "n0/cpu0 n1/cpu1", 2.0, 6.0, pytest.approx(20.0), pytest.approx(5.0)],
     ]
     plans = measured.plans(of).rows()
     assert [row[2:8] for row in plans] == [
@@ -64,6 +64,43 @@ def test_a_plan_says_why_and_what_else_was_weighed():
         [1, "ect", "n0/cpu0 n0/cpu1", 1, 1.0, "asked"],
     ]
     assert measured.why(of, "b").sentence == "no gang is placed yet"
+
+
+def test_the_slots_that_a_rule_could_have_chosen_are_there_with_their_failures():
+    """Three of four: the one that has failed was not to be had."""
+    view = measured.choice(steps.journal(*STORY))
+    assert view.rows() == [
+        ["n0", "n0/cpu0", "of the gang", None, pytest.approx(3.0)],
+        ["n1", "n1/cpu0", "of the gang", None, pytest.approx(1.0)],
+        ["n1", "n1/cpu1", "could have been", None, pytest.approx(2.0)],
+    ]
+    assert view.sentence == (
+        "a, plan 2, after n0/cpu1 failed: executor died, by ect: n0/cpu0 3, n1/cpu0 1 (failures expected in 100 days); "
+        "1 other could have been"
+    )
+    height = view.columns["work"]["computed"] / 0.92
+    assert height.tolist() == pytest.approx([0.4, 0.4 / 3, 0.8 / 3])
+    assert [view.columns["absent"][key].tolist() for key in ("lane", "start")] == [[0], [0.54]]
+    assert view.notes == ("hatched: not to be had",)
+    assert measured.choice(steps.journal(*STORY), "b").sentence == "no gang is placed yet"
+
+
+def test_a_networks_choice_is_there_with_its_probabilities():
+    """A member that stayed was not chosen; a planner that says nothing of its choice is named."""
+    weighed = [("n0/cpu0", None), ("n1/cpu0", 0.75), ("n1/cpu1", 0.25)]
+    plan = steps.planned(
+        2, "n0/cpu0", "n1/cpu0", planner="patent",
+        weighed=tuple([steps.weighed(slot, 2, chance) for slot, chance in weighed]),
+    )  # fmt: skip
+    view = measured.choice(steps.journal(*STORY[:13], plan), "a")
+    assert [row[3] for row in view.rows()] == [None, 0.75, 0.25]
+    assert view.sentence == (
+        "a, plan 2, after n0/cpu1 failed: executor died, by patent: n0/cpu0, n1/cpu0 0.75 (probability); "
+        "1 other could have been"
+    )
+    assert view.facts["series"][2]["name"] == "its probability: height of the strip"
+    first = measured.choice(steps.journal(*STORY[:6])).sentence
+    assert first == "a, plan 1, after asked, by ect, which does not say what it weighed"
 
 
 def test_a_plan_of_the_same_slots_does_not_end_the_gang():
@@ -132,6 +169,8 @@ def test_nothing_has_been_placed_before_the_first_plan():
         assert measured.gantt(of).sentence == "no gang is placed yet"
         assert measured.plans(of).sentence == "no gang is placed yet"
         assert measured.why(of).sentence == "no gang is placed yet"
+        assert measured.choice(of).sentence == "no gang is placed yet"
+        assert measured.choice(of).rows() == []
         assert measured.board(of).value("busy") == 0
 
 
@@ -140,7 +179,7 @@ def test_in_pieces_is_the_same_as_at_once():
     of, grown = steps.journal(*STORY), Fold()
     for entry in entries_of(of):
         grown.feed([entry])
-    for draw in (measured.board, measured.gantt, measured.plans, measured.why):
+    for draw in (measured.board, measured.choice, measured.gantt, measured.plans, measured.why):
         assert draw(grown).digest() == draw(fold_of(of)).digest()
 
 

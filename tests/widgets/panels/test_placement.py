@@ -1,6 +1,7 @@
 """The placement panel: gangs that are played under a planner, and those of a run."""
 
 import os
+import re
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from tests.views.placement import steps
 from tests.widgets.conftest import until
 from tests.widgets.panels.test_distribution import press
 
-PICTURES = ("", "gantt", "ratios", "regimes", "health", "hand")
+PICTURES = ("", "gantt", "ratios", "choice", "regimes", "health", "seats", "hand")
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_where_awareness_is_worth_nothing_there_is_a_badge(panel):
     panel.set(mtbf_days=1e5, checkpoint="1 h", locality_frac=0.0)
     press(panel, "run")
     assert panel.content.facts()["chips"] == ["null regime"]
-    assert panel.content.facts()["sentence"].endswith(": null regime")
+    assert panel.content.facts()["sentence"].startswith("null regime: at these settings")
     panel.set(mtbf_days=3.0, checkpoint="none", lemons=0.1, spread=0.9)
     press(panel, "run")
     assert panel.content.facts()["chips"] == []
@@ -106,6 +107,34 @@ def test_the_moment_of_the_board_moves_the_board_alone(panel):
     assert panel.view("gantt").digest() == digest
 
 
+def test_the_next_placement_is_the_first_from_the_moment_of_the_board(panel):
+    """A rule's slots with their failures; later moments have later plans, the end has none."""
+    panel.set(at_frac=0.0)
+    first = panel.view("choice")
+    assert re.match(r"job \S+, at the start, by ect: n", first.sentence)
+    assert "failures expected in 100 days" in first.sentence
+    rows = first.rows()
+    assert len(rows) == 64, "all are free at the start"
+    assert {row[2] for row in rows} == {"of the gang", "could have been"}
+    assert all(row[4] > 0 and row[3] is None for row in rows)
+    panel.set(at_frac=0.5)
+    assert panel.view("choice").sentence.split(" by ")[0] not in first.sentence
+    panel.set(at_frac=1.0)
+    assert panel.view("choice").sentence == "no gang is placed any more"
+
+
+def test_a_network_says_with_which_probability_it_chose_each_slot(panel):
+    """Of slots that a gang does not get they are those of its last member's choice: less than 1 with that one's."""
+    panel.set(planner="learned", at_frac=0.0)
+    view = panel.view("choice")
+    taken, others = ([row[3] for row in view.rows() if row[2] == what] for what in ("of the gang", "could have been"))
+    assert taken
+    assert others
+    assert all(0.0 < chance <= 1.0 for chance in taken)
+    assert sum(chance or 0.0 for chance in others) < 1.0
+    assert "(probability)" in view.sentence
+
+
 def test_slots_are_typed_for_four_jobs_and_scored(panel):
     """The planner's own are there at first; wrong ones are said in the picture."""
     assert panel.view("hand").sentence.startswith("by hand ")
@@ -115,10 +144,47 @@ def test_slots_are_typed_for_four_jobs_and_scored(panel):
     assert panel.view("hand").sentence == "slots are n0/0 to n7/7, several as n0/0-3, got 'n0/8'"
     panel.fields["hand"].field.value = "n0/0-7, n7/0-7"
     assert "x the best of 2 random, same faults" in panel.view("hand").sentence
+    assert "n0/0" not in str(panel.content.facts()["notes"])
+    panel.content.tabs.selected_index = 4
     sentence, jobs = panel.content.facts()["notes"][-2:]
     assert sentence == panel.view("hand").sentence
     assert jobs.startswith("jobs to place: 1. 8 slots for ")
     assert panel.view("hand").rows()[1:] == before[1:]
+
+
+def click(panel, name, slot):
+    """Click a cell of a board as the page tells it; the pump takes the choice back, so that it can be made again."""
+    node, _, i = slot.partition("/")
+    widget = panel.pictures[name].widget
+    lane = [lane["label"] for lane in panel.view(name).facts["lanes"]].index(node)
+    widget._selection = f"{lane}@{int(i.removeprefix('cpu')) - 0.46:.3f}"
+    panel.refresh()
+    assert widget._selection == ""
+
+
+def test_slots_are_clicked_for_the_first_job_that_lacks_one_and_taken_back(panel):
+    """The text follows, and what was typed before; the first job wants eight slots."""
+    click(panel, "seats", "n1/2")
+    assert panel.settings["hand"] == "n1/2"
+    assert panel.view("seats").sentence.startswith("job 1 needs 7 more, job 2 needs ")
+    assert {row[1]: row[3] for row in panel.view("seats").rows() if row[3]} == {"n1/2": "job 1"}
+    assert panel.view("hand").sentence == "job 1 needs 8 different slots, got n1/2"
+    panel.set(hand="n0/0-7")
+    click(panel, "seats", "n1/2")
+    assert panel.settings["hand"] == "n0/0 n0/1 n0/2 n0/3 n0/4 n0/5 n0/6 n0/7, n1/2"
+    click(panel, "seats", "n0/0")
+    click(panel, "seats", "n1/2")
+    assert panel.settings["hand"] == "n0/1 n0/2 n0/3 n0/4 n0/5 n0/6 n0/7"
+    n = [job.n_slots for job in panel.content.case.tried.jobs[:4]]
+    sets = [f"n{2 * i}/0-7 n{2 * i + 1}/0-{k - 9}" if k > 8 else f"n{2 * i}/0-{k - 1}" for i, k in enumerate(n)]
+    panel.set(hand=", ".join(sets))
+    assert panel.view("seats").sentence == "all jobs have their slots"
+    click(panel, "seats", "n7/7")
+    assert panel.fields.facts()["refused"] == "all 4 jobs have their slots: click one of them to take it back"
+    assert panel.settings["hand"] == ", ".join(sets)
+    panel.pictures["seats"].widget._selection = "9@-0.460"
+    panel.pictures["seats"].widget._selection = "a bar"
+    assert [*panel.messages] == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +197,7 @@ def test_slots_are_typed_for_four_jobs_and_scored(panel):
 def test_what_cannot_be_played_is_said_in_every_picture(panel, settings, said):
     """And in the answer of the button."""
     panel.set(**settings)
-    for name in ("", "gantt", "hand"):
+    for name in ("", "gantt", "choice", "seats", "hand"):
         assert said in panel.view(name).sentence
     panel.refresh()
     panel.set(trace="no/such.csv")
@@ -179,8 +245,19 @@ def test_a_run_shows_its_gangs_and_why_they_are_where_they_are(live):
     assert live.view("gantt").value("lost") == pytest.approx(0.3)
     assert live.content.facts()["notes"][0].startswith("a: n0/cpu0 n1/cpu0 by ect, after n0/cpu1 failed: executor died")
     assert len(live.view("plans").rows()) == 2
+    assert live.view("choice").digest() == measured.choice(live.reader.fold, "a").digest()
     live.fields["task"].field.value = "b"
     assert live.view("why").sentence == "no gang is placed yet"
+
+
+def test_a_cell_that_is_clicked_is_the_slot_of_the_buttons_and_its_gang_the_task(live):
+    """A free one changes the slot alone."""
+    live.fields["task"].field.value = "b"
+    click(live, "", "n1/cpu1")
+    assert (live.fields["slot"].field.value, live.steering.task) == ("n1/cpu1", "b")
+    click(live, "", "n0/cpu0")
+    assert (live.fields["slot"].field.value, live.steering.task) == ("n0/cpu0", "a")
+    assert {each["name"]: each["label"] for each in live.content.facts()["buttons"]}["drain"] == "Drain n0/cpu0"
 
 
 def test_the_planner_of_a_task_is_changed_once_it_is_applied(live, link):

@@ -409,10 +409,23 @@ function legendRow(place, header, focus, pick) {
           onclick: () => pick(focus === i ? null : i),
         },
         chip(series),
+        ...(series.hatch ? [swatch(series)] : []),
         make("span", { text: ` ${series.name}` }),
       ),
     ),
   );
+}
+// What is hatched is so in the legend, too, beside its letter.
+/** @param {Series} series */
+function swatch({ colour, hatch }) {
+  const node = make("span", { class: "drlnb-chip", text: "\u00a0", "aria-hidden": "true" }),
+    angles = { "/": [135], "\\": [45], x: [45, 135], "-": [0] }[hatch] || [],
+    strokes = `${inkOn(colour)} 0 1px,transparent 1px 4px`;
+  node.style.background = [
+    ...angles.map((angle) => `repeating-linear-gradient(${angle}deg,${strokes})`),
+    colour,
+  ].join();
+  return node;
 }
 // A canvas that fills the width of its root; `draw(pen, width, height)` is called before the next frame, when visible.
 /**

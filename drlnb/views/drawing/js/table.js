@@ -292,7 +292,7 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     chosen = chosen === name && others ? null : name;
     chooseIn(model, chosen || "");
     rows.forEach(fill);
-    if (others && chosen) tell({ task: chosen, source: state.header.name });
+    if (others && chosen) tell({ task: chosen.split("\t")[0], source: state.header.name });
   }
   /** @param {KeyboardEvent} e @param {string} name */
   function keys(e, name) {
@@ -338,8 +338,10 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     }
     const wanted = /** @type {HTMLElement[]} */ ([]),
       names = new Set();
+    // Several rows of one name are rows of their own.
     for (const i of order()) {
-      const name = nameOf(i),
+      const known = nameOf(i),
+        name = names.has(known) ? `${known}\t${i}` : known,
         row = rows.get(name) || newRow(name);
       names.add(name);
       row.index = i;
@@ -358,7 +360,9 @@ function render(/** @type {Rendered} */ { model, el, signal }) {
     if (!t.n) {
       const colspan = String(cols().length),
         text = state.header.sentence;
-      body.append(make("tr", { test: "empty" }, make("td", { colspan, class: "drlnb-dim", text })));
+      body.append(
+        make("tr", { test: "empty" }, make("td", { colspan, class: "drlnb-dim drlnb-note", text })),
+      );
     }
     tools?.renew();
   }

@@ -89,8 +89,13 @@ function render(/** @type {Rendered} */ rendered) {
       const text = axis?.words ? axis.words[t] || "" : tickText(t, scale.step, axis?.kind);
       pen.text(text, x(t), bottom + 10, ink.dim, "center");
     }
-    pen.text(titled(axis), (left + right) / 2, height - 8, ink.dim, "center");
-    pen.text(origin || "", width - 10, height - 8, ink.dim, "right");
+    const whence = origin || "",
+      free = width - 6.2 * whence.length - 20, // beside where the picture is from
+      words = short(titled(axis), free),
+      half = 3.1 * words.length,
+      middle = Math.max(half, Math.min((left + right) / 2, free - half));
+    pen.text(words, middle, height - 8, ink.dim, "center");
+    pen.text(whence, width - 10, height - 8, ink.dim, "right");
     pen.clip(left, TOP - 16, right - left, bottom - TOP + 16, () =>
       marks(pen, at, x, [low, high], ink),
     );
@@ -321,8 +326,10 @@ function render(/** @type {Rendered} */ rendered) {
       { colour, letter } = series;
     pen.rect(left, y, w, h, colour, alpha * faded);
     if (series.hatch && w > 3) hatch(pen, left, y, w, h, series.hatch, inkOn(colour));
-    if (letters && w > 8 + 6 * letter.length && h > 11)
-      pen.text(letter, left + w / 2, y + h / 2, inkOn(colour), "center", true);
+    const wide = 8 + 6 * letter.length;
+    if (!letters || faded < 1 || w <= wide || h <= 11) return;
+    if (series.hatch) pen.rect(left + (w - wide) / 2, y + h / 2 - 7, wide, 14, colour, alpha);
+    pen.text(letter, left + w / 2, y + h / 2, inkOn(colour), "center", true);
   }
 
   // -- reading --------------------------------------------------------------------------------------------------------
@@ -398,13 +405,20 @@ function render(/** @type {Rendered} */ rendered) {
     marked = null;
     details.textContent = bar ? describe(bar).join(" · ") : "";
     canvas.setAttribute("aria-label", bar ? details.textContent : summary());
-    chooseIn(rendered.model, bar ? bar.key : "");
     const { series, name: source } = s.state.header;
     if (bar) {
-      tell({ task: series[bar.series].name, source });
+      // Letters are somebody's, glyphs are of states.
+      const { letter, name } = series[bar.series];
+      if (/\w/.test(letter)) tell({ task: name, source });
       show(bar.start, bar.stop);
     }
     s.ask();
+  }
+  // A bar that was clicked, or on which Enter was pressed: who looks at it in Python is told, keys that pass it tell nobody.
+  /** @param {Bar | null} bar */
+  function choose(bar) {
+    pick(bar);
+    chooseIn(rendered.model, bar ? `${bar.lane}${bar.key}` : "");
   }
   // What is outside of the time shown comes into its middle.
   /** @param {number} start @param {number} stop */
@@ -466,7 +480,7 @@ function render(/** @type {Rendered} */ rendered) {
     M: () => stepMark(-1),
     Home: () => stepFromEnd(1),
     End: () => stepFromEnd(-1),
-    Enter: () => selected && pick(selected),
+    Enter: () => selected && choose(selected),
     Escape: () => pick(null),
     " ": () => {
       s.zoom = s.zoom ? null : range();
@@ -486,7 +500,7 @@ function render(/** @type {Rendered} */ rendered) {
   function tap(px, py) {
     const mark = py < TOP ? markAt(px) : null;
     if (mark) details.textContent = mark.text;
-    else pick(hit(px, py));
+    else choose(hit(px, py));
     if (!mark && !selected) details.textContent = shareAt(px, py).join(" · ");
   }
   /** @param {WheelEvent} e */

@@ -1,6 +1,6 @@
 """Try out planners of gangs on a trace of jobs and slots that fail: by pictures, in numbers, and by hand."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,10 +11,12 @@ from drlnb.records.errors import InputError
 from drlnb.records.settings import Declared, between, choice, count, setting
 from drlnb.views.drawing.pictures import nothing
 from drlnb.views.drawing.view import View
+from drlnb.views.placement import choice as choices
 from drlnb.views.placement import compared, gangs
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, button
+from drlnb.widgets.panels.placement.parts import on_click, opened, tabs_of
 from drlnb.widgets.transport.commands import Command
 
 __all__ = ["Case", "Gangs", "Tried"]
@@ -24,7 +26,13 @@ _OF_MODEL = whatif.FaultModel.declared()
 _STOPS = (3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 337.0, 1230.0)
 #: Days for which slots are watched in the picture of their health.
 _WATCHED_DAYS = 30.0
-_TABS = {"ratios": "Planners", "regimes": "Regimes", "health": "Health", "hand": "By hand"}
+_TABS = {
+    "ratios": "Planners",
+    "choice": "Next placement",
+    "regimes": "Regimes",
+    "health": "Health",
+    "hand": "By hand",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,16 @@ class Case(Values):
             self._placed = key, self.tried.placed(planner)
         return self._placed[1]
 
+    @property
+    def t(self) -> float:
+        """The moment that the board shows, in seconds."""
+        return float(self.value("at_frac")) * self.placed.end_s
+
+    @property
+    def next(self) -> choices.Choice | None:
+        """The first plan from that moment on."""
+        return next((choose() for made_s, choose in self.placed.choices if made_s >= self.t), None)
+
 
 class Gangs(Content):
     """Gangs on slots that fail under a planner, the other planners beside it, and where it matters which one it is.
@@ -106,14 +124,15 @@ class Gangs(Content):
     NAME = "placement"
     MODULE = "timeline"
     MORE: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("gantt", "ratios", "regimes", "health"), "timeline"),
+        **dict.fromkeys(("gantt", "ratios", "choice", "regimes", "health", "seats"), "timeline"),
         "hand": "table",
     }
     CHECKS: ClassVar[settings.Checks] = Case.CHECKS
     case: Case
     #: What was computed at a click, of which settings: planners, and regimes.
-    came: tuple[object, str, tuple[list[compared.PlannerRatio], compared.Interval, float]] | None = None
+    came: tuple[object, str, tuple[list[compared.PlannerRatio], compared.Ratio, float]] | None = None
     regimes: tuple[object, View] | None = None
+    tabs: ipywidgets.Tab
 
     def controls(self) -> list[ipywidgets.Widget]:
         """Make the fields; below them board and Gantt side by side, the other pictures in tabs."""
@@ -121,8 +140,10 @@ class Gangs(Content):
         self.panel.commands.add("run", Command(label="compare planners", run=self._run))
         self.panel.commands.add("map", Command(label="map regimes", run=self._map))
         pictures = {name: of.widget for name, of in self.panel.pictures.items()}
-        tabs = ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()])
-        return [row(*self.fields()), side_by_side(pictures[""], pictures["gantt"]), tabs]
+        on_click(self.panel, "seats", self._clicked)
+        pictures["hand"] = ipywidgets.VBox([pictures["seats"], pictures["hand"]])
+        self.tabs = tabs_of(self.panel, _TABS, pictures)
+        return [row(*self.fields()), side_by_side(pictures[""], pictures["gantt"]), self.tabs]
 
     def fields(self) -> list[ipywidgets.Widget]:
         """Make the fields."""
@@ -152,6 +173,11 @@ class Gangs(Content):
         """Offer the days that code has chosen."""
         self.panel.fields.later(self.panel.fields["mtbf_days"].field, "options", self._stops())
 
+    def _clicked(self, cell: Mapping[str, str]) -> None:
+        """Give a slot to the first job by hand that lacks one, or take it back."""
+        of = self.case
+        self.panel.fields.choose("hand", lambda: of.tried.toggled(of.value("hand"), cell["slot"]))
+
     # ------------------------------------------------------------------ what is computed at a click
     def _run(self, args: object) -> str:
         key, against = self.case.key, self.case.value("against")
@@ -175,22 +201,29 @@ class Gangs(Content):
 
     def _draw(self, name: str) -> View:
         case = self.case
-        if name == "ratios":
-            return self._ratios() or nothing("placement.ratios", "timeline", "nothing yet: press Run", "simulated")
-        if name == "regimes":
-            why = "nothing yet: press Map regimes, some seconds"
-            return self.regimes[1] if self.regimes else nothing("placement.regimes", "timeline", why, "simulated")
-        if name == "health":
-            return compared.health(case.tried.health(_WATCHED_DAYS), _WATCHED_DAYS)
-        if name == "hand":
-            return compared.by_hand(*case.tried.by_hand(case.value("hand"), case.value("planner")))
-        return gangs.gantt(case.placed) if name else gangs.board(case.placed, case.value("at_frac") * case.placed.end_s)
+        draws: Mapping[str, Callable[[], View]] = {
+            "": lambda: gangs.board(case.placed, case.t),
+            "gantt": lambda: gangs.gantt(case.placed),
+            "ratios": self._ratios,
+            "choice": lambda: choices.choice(case.next, "simulated", "no gang is placed any more"),
+            "regimes": self._regimes,
+            "health": lambda: compared.health(case.tried.health(_WATCHED_DAYS), _WATCHED_DAYS),
+            "seats": lambda: compared.seats(
+                case.tried.seats(case.value("hand")), case.tried.missing(case.value("hand"))
+            ),
+            "hand": lambda: compared.by_hand(*case.tried.by_hand(case.value("hand"), case.value("planner"))),
+        }
+        return draws[name]()
 
-    def _ratios(self) -> View | None:
+    def _ratios(self) -> View:
         if self.came is None:
-            return None
+            return nothing("placement.ratios", "timeline", "nothing yet: press Run", "simulated")
         _, against, (came, awareness, bound) = self.came
         return compared.ratios(came, against, awareness, bound)
+
+    def _regimes(self) -> View:
+        why = "nothing yet: press Map regimes, some seconds"
+        return self.regimes[1] if self.regimes else nothing("placement.regimes", "timeline", why, "simulated")
 
     def facts(self) -> dict[str, object]:
         """Return the buttons and, once planners were compared, what failure awareness is worth."""
@@ -205,16 +238,19 @@ class Gangs(Content):
         return facts
 
     def _notes(self) -> list[str]:
-        """Return how the two planners stand, and what is of former settings."""
-        notes, hand = list[str](), self.panel.view("hand")
+        """Return how the two planners stand, what is of former settings, and what the open tab shows."""
+        notes = list[str]()
         if self.came is not None:
             key, against, (came, _, _) = self.came
             notes += [self.panel.view().sentence] if key == self.case.key else []
             mine = next(each for each in came if each.planner == self.case.value("planner"))
-            low, high = mine.ratio.low, mine.ratio.high
-            notes.append(f"{mine.planner} takes {mine.ratio.ratio:.3f} ({low:.3f}..{high:.3f}) x the time of {against}")
+            notes.append(f"{mine.planner} takes {mine.ratio} x the time of {against}")
             if key != self.case.key or against != self.case.value("against"):
                 notes.append("compared under former settings: press Run again")
         if self.regimes is not None and self.regimes[0] != self.case.key:
             notes.append("the map of regimes is of former settings: press again")
-        return [*notes, *([hand.sentence] if self.case.value("hand") else []), *hand.notes]
+        # The ratios' sentence is the panel's own.
+        shown = {"ratios": (), "hand": ("seats", "hand")}
+        tab = opened(self.tabs, _TABS)
+        views = [*map(self.panel.view, shown.get(tab, (tab,)))]
+        return list(dict.fromkeys([*notes, *(line for view in views for line in (view.sentence, *view.notes))]))

@@ -16,6 +16,7 @@ from drlnb.views.placement import measured
 from drlnb.widgets.panels import settings
 from drlnb.widgets.panels.control import Values, row, side_by_side
 from drlnb.widgets.panels.frame import Content, Panel, Plain, button
+from drlnb.widgets.panels.placement.parts import on_click, opened, tabs_of
 from drlnb.widgets.transport.commands import Args, Command
 
 __all__ = ["Placing"]
@@ -24,7 +25,7 @@ __all__ = ["Placing"]
 _KEYS = {key.partition(".")[2]: key for key in SETTINGS if key.startswith("placement.")}
 #: Button -> key of the setting that takes a slot.
 _SLOT_KEYS = {"drain": "slot.drain", "undrain": "slot.undrain"}
-_TABS = {"why": "Why here?", "plans": "Plans"}
+_TABS = {"why": "Why here?", "choice": "Slots to choose from", "plans": "Plans"}
 
 
 class _Chosen(Values):
@@ -87,9 +88,10 @@ class Placing(Content):
 
     NAME = "placement"
     MODULE = "timeline"
-    MORE: ClassVar[Mapping[str, str]] = {"gantt": "timeline", "why": "table", "plans": "table"}
+    MORE: ClassVar[Mapping[str, str]] = {"gantt": "timeline", "why": "table", "choice": "timeline", "plans": "table"}
     CHECKS: ClassVar[settings.Checks] = _Chosen.CHECKS
     chosen: _Chosen
+    tabs: ipywidgets.Tab
     #: What was in force when something else was applied: field -> value.
     _before: Mapping[str, object] = MappingProxyType({})
 
@@ -111,17 +113,15 @@ class Placing(Content):
             run, check = partial(self._take, name), partial(_known, panel)
             panel.commands.add(name, Command(label=f"{name} slot", run=run, check=check))
         panel.commands.add("break", Command(label="break slot", run=self._break, check=partial(_known, panel)))
+        on_click(panel, "", self._clicked)
         pictures = {name: of.widget for name, of in panel.pictures.items()}
-        return [
-            row(*fields),
-            side_by_side(pictures[""], pictures["gantt"]),
-            ipywidgets.Tab([pictures[name] for name in _TABS], titles=[*_TABS.values()]),
-        ]
+        self.tabs = tabs_of(panel, _TABS, pictures)
+        return [row(*fields), side_by_side(pictures[""], pictures["gantt"]), self.tabs]
 
     def draw(self, name: str = "") -> View:
         """Return the slots as they are now, or one of the other pictures."""
-        if name == "why":
-            return measured.why(self.fold, self.panel.steering.task)
+        if of_task := {"why": measured.why, "choice": measured.choice}.get(name):
+            return of_task(self.fold, self.panel.steering.task)
         return {"": measured.board, "gantt": measured.gantt, "plans": measured.plans}[name](self.fold)
 
     def facts(self) -> Plain:
@@ -136,12 +136,16 @@ class Placing(Content):
                 button("undrain", f"Undrain {slot}", reason=off or none),
                 button("break", f"Break {slot}", reason=unbreakable, confirm=f"Kill what computes on {slot}?"),
             ],
-            "notes": [self.panel.view("why").sentence, *self._postponed()],
+            "notes": list(dict.fromkeys([self.panel.view("why").sentence, *self._postponed(), *self._of_tab()])),
         }
 
     @property
     def _pool(self) -> Pool | None:
         return None if self.run is None or self.run.fleet is None else self.run.fleet.pool
+
+    def _of_tab(self) -> list[str]:
+        view = self.panel.view(opened(self.tabs, _TABS))
+        return [view.sentence, *view.notes]
 
     def _postponed(self) -> list[str]:
         return [f"{self.fold.pool.short(task)}: {why}" for task, why in self.fold.placement.postponed.items()]
@@ -154,6 +158,13 @@ class Placing(Content):
         self._before = settings.settle(self.panel, self._before, self.chosen.in_force)
 
     # ------------------------------------------------------------------ commands
+    def _clicked(self, cell: Mapping[str, str]) -> None:
+        """Mean the slot of a cell, and the first task whose gang has it."""
+        self.panel.fields.choose("slot", lambda: cell["slot"])
+        task = cell["whose"].partition(", ")[0]
+        if self.run is not None and task in self.run.specs:
+            self.panel.fields.choose("task", lambda: task)
+
     def _apply(self, args: Args) -> str:
         wish, task = self.chosen.wish, self.panel.steering.task
         self._before = {name: self.chosen.in_force(name) for name in wish}
