@@ -152,6 +152,14 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     n_collectors = settings.pop("n_collectors", None)
     fields = {key: settings.pop(key) for key in ("n_learners", *_GIVEN) if key in settings}
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
+    before, now = (
+        of["policy_kwargs"].get("optimizer_class", "Adam") for of in (spec.hyperparameters, resolved.hyperparameters)
+    )
+    if before != now:
+        raise ConfigError(
+            f"optimizer_class of a model that is made is {before}: make another one, and "
+            "other.set_parameters(model.get_parameters())"
+        )
     try:
         changed = replace(
             spec,
