@@ -100,7 +100,7 @@ class Two(torch.nn.Module):
 @pytest.mark.parametrize("extractor", [False, True], ids=["mlp", "module"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_network_of_any_kind_explores_by_state(shared, extractor, make_spec):
-    """With an extractor, too: the first ratio is 1, a checkpoint changes no bits, what is exported acts as the model."""
+    """With an extractor, too: the first ratio is 1, checkpoints change no bits, what is exported acts as the model."""
     kwargs = {"net_arch": [4], "full_std": False, "use_expln": True, "squash_output": True}
     kwargs |= {"share_features_extractor": shared}
     if extractor:
