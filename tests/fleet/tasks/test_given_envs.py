@@ -280,6 +280,21 @@ def test_one_copy_makes_the_videos(tmp_path):
     assert first.render_mode == "rgb_array"
 
 
+class Videos(RecordVideo):
+    """One that needs no encoder."""
+
+    def __init__(self, env):
+        gymnasium.Wrapper.__init__(self, env)
+        self.name_prefix = "rl-video"
+
+
+def test_videos_of_a_functions_copies_have_names_of_their_own():
+    """They share a folder: each would write over the others' files, in silence."""
+    spec = drlnb.Task(lambda: FlattenObservation(Videos(Own())), n_envs=3).spec
+    made = [make_env(spec, index=index).env for index in range(3)]
+    assert [env.name_prefix for env in made] == ["rl-video", "rl-video-1", "rl-video-2"]
+
+
 def test_a_task_takes_them_too():
     """Its collectors make others like them, wherever they are; several say how many there are."""
     task = drlnb.Task(Own(level=3), total_timesteps=64, n_envs=2, **{**SMALL, "seed": 4})
