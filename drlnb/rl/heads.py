@@ -88,13 +88,9 @@ class Head:
             return cls(kind, prod(action_space["shape"]))
         raise ValueError(f"actions must be discrete, multidiscrete, multibinary or box, got {kind!r}")
 
-    def exploring(self, n_features: int, policy_kwargs: Facts | None = None) -> "Head":
-        """Return this box's head with state-dependent exploration on that many features.
-
-        Of `policy_kwargs` are read ``use_expln`` and ``squash_output``.
-        """
-        given, sizes = policy_kwargs or {}, (self.width, n_features)
-        expln, squashed = bool(given.get("use_expln")), bool(given.get("squash_output"))
+    def exploring(self, n_features: int, *, expln: bool = False, squashed: bool = False) -> "Head":
+        """Return this box's head with state-dependent exploration on that many features."""
+        sizes = self.width, n_features
         return Head("sde", self.width + n_features, sizes, expln=expln, squashed=squashed)
 
     def std(self, log_std: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def test_options_agree_with_torchs_distributions(n_columns, use_expln, squash_ou
 
     A squashed action's density is Normal(mean, spread)'s over the derivative of tanh; its entropy, the mean surprise.
     """
-    head = Head("box", 2).exploring(3, {"use_expln": use_expln, "squash_output": squash_output})
+    head = Head("box", 2).exploring(3, expln=use_expln, squashed=squash_output)
     rng = np.random.default_rng(0)
     outputs = rng.standard_normal((20, 5)).astype(np.float32)
     log_std = rng.normal(0.0, 0.7, (3, n_columns)).astype(np.float32)

@@ -205,7 +205,8 @@ def exploring(spec: RlWork, n_features: int) -> tuple[Head, Shapes]:
     """
     head, kwargs = Head.of(policies.spaces_of(spec)[1]), spec.hyperparameters.get("policy_kwargs") or {}
     if spec.hyperparameters.get("use_sde", False):
-        head = head.exploring(n_features, kwargs)
+        expln, squashed = (bool(kwargs.get(name)) for name in ("use_expln", "squash_output"))
+        head = head.exploring(n_features, expln=expln, squashed=squashed)
         d, n = head.sizes
         return head, [("log_std", (n, d if kwargs.get("full_std", True) else 1))]
     return head, [("log_std", (head.width,))] if head.kind == "box" else []

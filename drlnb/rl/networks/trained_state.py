@@ -81,15 +81,11 @@ class FlatAdam:
             given = {"eps": _TORCH_EPS, "betas": _BETAS, "weight_decay": decay, **own}
             beta1, beta2 = given.pop("betas")
             self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
-        else:
-            self._torch = self._torchs(kind, own)
-
-    def _torchs(self, kind: str, given: Facts) -> torch.optim.Optimizer:
-        """Return torch's own optimiser, whose state lies in the rows."""
-        made: torch.optim.Optimizer = getattr(torch.optim, kind)([self.flat], lr=1.0, foreach=False, **given)
+            return
+        self._torch: torch.optim.Optimizer = getattr(torch.optim, kind)([self.flat], lr=1.0, foreach=False, **own)
         self.flat.grad = self.grad
-        made.state[self.flat] = {"step": self._step, **dict(zip(_STATE[kind], self._moments, strict=False))}
-        return made
+        state = dict(zip(_STATE[kind], self._moments, strict=False))  # it lies in the rows
+        self._torch.state[self.flat] = {"step": self._step, **state}
 
     def leaves(self, layout: Layout) -> dict[str, Tensor]:
         """Return each entry as a leaf whose storage and gradient are views of the flat ones."""

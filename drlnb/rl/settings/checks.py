@@ -260,11 +260,6 @@ class Settings(Declared, ABC):
     def whole_round(self, n_envs: int) -> str:
         """Return why one slot must have the whole round, and the way out; empty if several may share its gradient."""
 
-    @property
-    def shares_minibatches(self) -> bool:
-        """Whether several learners may compute a minibatch together."""
-        return True
-
     @abstractmethod
     def round_steps(self) -> int:
         """Return the vector steps of one round: steps per environment between two updates."""

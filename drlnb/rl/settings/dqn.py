@@ -86,11 +86,6 @@ class DqnSettings(Settings):
         """Return that a round's gradient steps follow one another."""
         return "each of its gradient steps needs the one before; several seeds use several slots"
 
-    @property
-    def shares_minibatches(self) -> bool:
-        """Whether several learners may compute a minibatch together: no, see :meth:`whole_round`."""
-        return False
-
     def n_gradient_steps(self, n_transitions: int) -> int:
         """Return the gradient steps of a round that made so many transitions, once learning has started.
 

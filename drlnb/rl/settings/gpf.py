@@ -127,11 +127,6 @@ class GpfSettings(OnPolicySettings):
         return problems
 
     @property
-    def shares_minibatches(self) -> bool:
-        """Whether several learners may compute a minibatch together: not where it takes means over sequences."""
-        return self.expectation != "samples"
-
-    @property
     def n_members(self) -> int:
         """Size of the family."""
         return len(self.members or ({},))
