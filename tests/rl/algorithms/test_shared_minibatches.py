@@ -10,7 +10,6 @@ import torch
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector, split_envs
 
-
 #: Another optimiser, whose state counts.
 MOMENTUM = {"optimizer_class": "SGD", "optimizer_kwargs": {"momentum": 0.9}}
 
