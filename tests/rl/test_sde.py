@@ -97,8 +97,15 @@ class Two(torch.nn.Module):
         return torch.tanh(self.layer(obs))
 
 
-@pytest.mark.parametrize("extractor", [False, True], ids=["mlp", "module"])
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("extractor", "shared"),
+    [
+        (True, False),
+        pytest.param(True, True, marks=pytest.mark.thorough),
+        pytest.param(False, True, marks=pytest.mark.thorough),
+        pytest.param(False, False, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_network_of_any_kind_explores_by_state(shared, extractor, make_spec):
     """With an extractor, too: the first ratio is 1, checkpoints change no bits, what is exported acts as the model."""
     kwargs = {"net_arch": [4], "full_std": False, "use_expln": True, "squash_output": True}
