@@ -49,6 +49,7 @@ CASES = {
     "ppo-mountaincar": Case("ppo", "MountainCar-v0", -130, "nightly"),
     "dqn-mountaincar": Case("dqn", "MountainCar-v0", -130, "nightly"),
     "ppo-pendulum": Case("ppo", "Pendulum-v1", -250, "nightly"),
+    "ppo-catch": Case("ppo", "drlnb/Catch-v0", 0.8, "nightly"),
     "ppo-lunarlander": Case("ppo", "LunarLander-v3", 200, "nightly"),
     "ppo-halfcheetah": Case("ppo", "HalfCheetah-v5", 1300, "nightly"),
 }

@@ -38,6 +38,8 @@ class Trained:
     mean_reward: float = float("nan")
     #: When its rounds ended, on the machine's monotonic clock.
     ends: Sequence[float] = ()
+    #: Mean return of the last 100 training episodes, at each tenth of the rounds.
+    curve: Sequence[float] = ()
 
 
 def train_all(

@@ -8,11 +8,26 @@ has been imported, and begins at the second line.
 import json
 import sys
 import time
+from collections.abc import Sequence
+from typing import TypeVar
 
-__all__ = ["LEAST", "main"]
+__all__ = ["LEAST", "main", "tenths"]
+
+T = TypeVar("T")
 
 #: Rounds that a training of limited seconds takes at least, however long they are.
 LEAST = 4
+
+
+def tenths(rounds: Sequence[T]) -> list[T]:
+    """Return the rounds at which tenths of a training are done.
+
+    Examples
+    --------
+    >>> tenths(range(25))
+    [2, 4, 7, 9, 12, 14, 17, 19, 22, 24]
+    """
+    return [rounds[max(len(rounds) * tenth // 10, 1) - 1] for tenth in range(1, 11)]
 
 
 def main() -> None:
@@ -48,6 +63,7 @@ def main() -> None:
         "update_s": sum(row["round/update_s"] for row in result.metrics),
         "mean_reward": mean,
         "ends": ends,
+        "curve": [row.get("rollout/ep_rew_mean", float("nan")) for row in tenths(result.metrics)],
     }
     print(json.dumps(measured))
 

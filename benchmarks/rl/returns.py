@@ -28,4 +28,7 @@ def returns(effort: Returns, name: str) -> Iterator[Row]:
     words = f"{setting}: mean return of {N_EPISODES} deterministic episodes, a sample per seed"
     rewards = [training.mean_reward for training in done]
     yield Row(name, words, rewards, "reward", bar=Bar("worst", at_least=case.at_least))
+    for tenth, values in enumerate(zip(*(training.curve for training in done), strict=True), 1):
+        words = f"{setting}: mean return of 100 training episodes, a sample per seed"
+        yield Row(f"{name}-{tenth}0%", words, values, "reward")
     yield Row(f"{name}-time", f"{setting}: training", [training.seconds for training in done])

@@ -16,7 +16,8 @@ sde            means, then L features     standard normal, ``L d``    ``(..., d)
 ``sde`` is generalised state-dependent exploration (gSDE; Raffin et al. 2021, arXiv 2005.05719), of boxes, as
 Stable-Baselines3 has it: ``a = mean + h E`` with the policy's last features h and a matrix E of deviates with standard
 deviations ``exp(log_std)``, shape ``(L, d)``, drawn now and then; so the variance of an action is
-``h^2 exp(log_std)^2 + 1e-6``.  No gradient goes through h.
+``h^2 exp(log_std)^2 + 1e-6``.  No gradient goes through h.  With `squashed` the environment gets ``tanh(a)`` within its
+bounds; fragments hold a itself, whose log-probability is that of the squashed action.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ __all__ = ["SDE_EPSILON", "Head", "Noise", "bounds", "log_softmax"]
 #: Distributions that acting noise is drawn from.
 Noise = Literal["gumbel", "logistic", "normal"]
 
-#: Added to the variance of state-dependent exploration, Stable-Baselines3's ``epsilon``.
+#: Added to the variance of state-dependent exploration, and to what a logarithm is taken of: Stable-Baselines3's
+#: ``epsilon``.
 SDE_EPSILON = 1e-6
 #: Deviations of a head that has none.
 _NONE = np.empty(0, np.float32)
@@ -62,6 +64,10 @@ class Head:
     width: int
     #: Multidiscrete: how many choices each decision has; sde: dimensions d and features L; else empty.
     sizes: tuple[int, ...] = ()
+    #: sde: deviations above 1 are ``1 + log(1 + log_std)``, Stable-Baselines3's ``use_expln``; else ``exp(log_std)``.
+    expln: bool = False
+    #: sde: actions go through tanh, Stable-Baselines3's ``squash_output``.
+    squashed: bool = False
 
     @classmethod
     def of(cls, action_space: Facts) -> "Head":
@@ -82,9 +88,19 @@ class Head:
             return cls(kind, prod(action_space["shape"]))
         raise ValueError(f"actions must be discrete, multidiscrete, multibinary or box, got {kind!r}")
 
-    def exploring(self, n_features: int) -> "Head":
+    def exploring(self, n_features: int, *, expln: bool = False, squashed: bool = False) -> "Head":
         """Return this box's head with state-dependent exploration on that many features."""
-        return Head("sde", self.width + n_features, (self.width, n_features))
+        sizes = self.width, n_features
+        return Head("sde", self.width + n_features, sizes, expln=expln, squashed=squashed)
+
+    def std(self, log_std: np.ndarray) -> np.ndarray:
+        """Return standard deviations for their logarithms: ``(width,)``, or ``(L, d)`` also for ``(L, 1)``."""
+        if self.kind != "sde":
+            return np.exp(log_std)
+        std: np.ndarray = np.exp(log_std)
+        if self.expln:
+            std = np.where(log_std > 0.0, np.log1p(np.maximum(log_std, 0.0) + SDE_EPSILON) + 1.0, std)
+        return np.broadcast_to(std.astype(np.float32), self.sizes[::-1])
 
     @property
     def continuous(self) -> bool:
@@ -147,9 +163,12 @@ class Head:
             return np.float32(-0.5) * np.square(z).sum(axis=-1) - constant
         if self.kind == "sde":
             d = self.sizes[0]
-            variance = np.square(outputs[..., d:]) @ np.square(np.exp(log_std)) + np.float32(SDE_EPSILON)
+            variance = np.square(outputs[..., d:]) @ np.square(self.std(log_std)) + np.float32(SDE_EPSILON)
             error = np.square(actions - outputs[..., :d])
-            return np.float32(-0.5) * (error / variance + np.log(variance) + np.float32(_LOG_2PI)).sum(axis=-1)
+            terms = np.float32(-0.5) * (error / variance + np.log(variance) + np.float32(_LOG_2PI))
+            if self.squashed:
+                terms = terms - np.log(1.0 - np.square(np.tanh(actions)) + np.float32(SDE_EPSILON))
+            return terms.sum(axis=-1)
         if self.kind == "multibinary":
             return -np.logaddexp(np.float32(0.0), (1 - 2 * actions).astype(np.float32) * outputs).sum(axis=-1)
         terms = [_categorical(outputs[..., part], actions[..., d]) for d, part in enumerate(self.parts())]

@@ -138,15 +138,32 @@ def test_every_activation_serves_every_algorithm(name):
     assert hasattr(torch.nn, kind) or hasattr(torch.nn.functional, name)
 
 
-def test_what_networks_are_anyway_may_be_said():
-    """Adam, shared features, gSDE's own options; anything else is refused with what there is."""
-    said = {"optimizer_class": torch.optim.Adam, "share_features_extractor": True, "full_std": True, "use_expln": False}
-    assert ppo(policy_kwargs={**said, "net_arch": [8]}).spec.hyperparameters["policy_kwargs"] == {"net_arch": [8]}
-    with pytest.raises(ConfigError) as refused:
-        ppo(policy_kwargs={"optimizer_class": torch.optim.RMSprop})
-    line = "policy_kwargs: optimizer_class can only be Adam, got 'RMSprop': optimizer_kwargs sets Adam's eps, betas and"
-    assert str(refused.value).startswith(line)
-    assert len(refused.value.problems) == 1
+def test_an_optimizer_is_named_by_its_class():
+    """What trains beside Adam; another library's, and what is none, in one line with those that there are."""
+    given = {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"alpha": 0.9}, "net_arch": [8]}
+    model = ppo(policy_kwargs=given)
+    assert model.spec.hyperparameters["policy_kwargs"] == {**given, "optimizer_class": "RMSprop"}
+    assert dqn(policy_kwargs={"optimizer_class": torch.optim.AdamW}).learn(32, local=True).num_timesteps == 32
+    for wrong in (theirs("Lion"), torch.optim.LBFGS, int):
+        with pytest.raises(ConfigError) as refused:
+            ppo(policy_kwargs={"optimizer_class": wrong})
+        line = "policy_kwargs: optimizer_class must be Adam, AdamW, SGD, RMSprop, Adagrad of torch.optim, got "
+        assert str(refused.value).startswith(line)
+        assert wrong.__name__ in str(refused.value)
+        assert len(refused.value.problems) == 1
+
+
+def test_a_models_optimizer_stays(tmp_path):
+    """Its state would be read as another one's: at load and as an attribute it is refused, with the way."""
+    model = ppo(policy_kwargs={"optimizer_class": torch.optim.AdamW})
+    saved = model.learn(16, local=True).save(tmp_path / "model.zip")
+    again = drlnb.PPO.load(saved)
+    assert again.learn(16, local=True).num_timesteps == 16
+    for change in (lambda: drlnb.PPO.load(saved, policy_kwargs={}), lambda: setattr(model, "policy_kwargs", {})):
+        with pytest.raises(
+            ConfigError, match=r"^optimizer_class .* is AdamW: .*set_parameters\(model.get_parameters\(\)"
+        ):
+            change()
 
 
 def theirs(name, **of):

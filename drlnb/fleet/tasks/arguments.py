@@ -3,13 +3,12 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from drlnb.fleet.faces import say
 from drlnb.fleet.plain import Plain, Row
-from drlnb.fleet.tasks.task import complete_spec, file_safe, source_of
+from drlnb.fleet.tasks.sources import source_of
+from drlnb.fleet.tasks.task import complete_spec, file_safe
 from drlnb.records.errors import ConfigError, EnvError, nearest
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, RlWork
 from drlnb.rl.algorithms.registry import check_fit, make_actor, settings_class
@@ -117,7 +116,7 @@ def described(algo: str, given: Row) -> RlWork:
     """
     from drlnb.rl.envs.make import probe
 
-    name, factory, kwargs, n_given = _environment(given.pop("env"), given.pop("env_kwargs", None))
+    name, factory, kwargs, n_given = source_of(given.pop("env"), given.pop("env_kwargs", None), in_process=True)
     wrappers = read_wrappers(given.pop("env_wrappers", None))
     seed, n_envs = given.pop("seed", None), given.pop("n_envs", n_given or 1)
     if n_given not in {None, n_envs}:
@@ -152,6 +151,14 @@ def altered(spec: RlWork, given: Row, where: str) -> RlWork:
     n_collectors = settings.pop("n_collectors", None)
     fields = {key: settings.pop(key) for key in ("n_learners", *_GIVEN) if key in settings}
     resolved = resolve("", spec.algo, overrides=settings, n_envs=n_envs)
+    before, now = (
+        of["policy_kwargs"].get("optimizer_class", "Adam") for of in (spec.hyperparameters, resolved.hyperparameters)
+    )
+    if before != now:
+        raise ConfigError(
+            f"optimizer_class of a model that is made is {before}: make another one, and "
+            "other.set_parameters(model.get_parameters())"
+        )
     try:
         changed = replace(
             spec,
@@ -177,59 +184,10 @@ def moved(spec: RlWork, env: object) -> RlWork:
     """
     from drlnb.rl.envs.make import probe
 
-    name, factory, kwargs, _ = _environment(env, None)
+    name, factory, kwargs, _ = source_of(env, None, in_process=True)
     other = replace(spec, name=file_safe(name), env=name, env_factory=factory, env_kwargs=kwargs)
     for field, space in probe(other).items():
         wanted = getattr(spec, field)
         if dict(space) != dict(wanted or {}):
             raise ValueError(f"{name} has the {field.replace('_', ' ')} {space}, the model was trained on {wanted}")
     return other
-
-
-class _Source(NamedTuple):
-    """Where the environments of a model come from."""
-
-    name: str
-    #: As text; None: the name is an id.
-    factory: str | None
-    kwargs: Row
-    #: How many were given; None: one, or a way to make any number.
-    n_envs: int | None
-
-
-def _environment(env: object, env_kwargs: Plain | None) -> _Source:
-    """Return where environments come from.
-
-    Parameters
-    ----------
-    env
-        An id, a class or function that returns an environment (a function may take the number of the copy), or an
-        environment that was made, or several; these are not used themselves: collectors make their own.
-    env_kwargs
-        Arguments of the constructor.
-
-    Raises
-    ------
-    EnvError
-        If it is something else, or several that cannot travel to other processes.
-    """
-    made = not isinstance(env, type) and hasattr(env, "step") and hasattr(env, "reset")
-    if isinstance(env, str) or (callable(env) and not made):
-        name, factory = source_of(env)
-        return _Source(name, factory, dict(env_kwargs or {}), None)
-    from drlnb.rl.envs.given import kept, taken_apart
-    from drlnb.rl.pickled import keep
-
-    taken = taken_apart(env)
-    if env_kwargs:
-        raise EnvError("env_kwargs are for an id or a class; this environment is made already")
-    if taken.make is None:
-        return _Source(*source_of(taken.name), taken.kwargs, taken.n_envs)
-    try:
-        factory = source_of(taken.make)[1]
-    except EnvError:
-        if taken.n_envs not in {None, 1}:
-            raise
-        say(f"{taken.name} cannot be copied, so it trains in this process")
-        factory = keep(kept(env))
-    return _Source(taken.name, factory, taken.kwargs, taken.n_envs)

@@ -1,18 +1,18 @@
 """Describe a task: one environment, one algorithm, a budget of steps."""
 
 import re
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 from drlnb.fleet.plain import Plain, by_name, checked_plain
+from drlnb.fleet.tasks.sources import source_of
 from drlnb.planning.leasing.requests import PRIORITIES
 from drlnb.planning.settings import BUDGETS
-from drlnb.records.errors import ConfigError, EnvError
+from drlnb.records.errors import ConfigError
 from drlnb.records.spec import EVAL_EPISODES, EVAL_MAX_STEPS, LIMITS, RlWork
 from drlnb.records.units import read_bytes
 from drlnb.rl.algorithms.registry import learners_problem
@@ -20,7 +20,7 @@ from drlnb.rl.algorithms.resolve import Resolved, resolve
 from drlnb.rl.envs.wrappers import read_wrappers
 from drlnb.rl.zoo.entries import read_entry, resolve_entry
 
-__all__ = ["Task", "complete_spec", "file_safe", "source_of", "task_specs"]
+__all__ = ["Task", "complete_spec", "file_safe", "task_specs"]
 
 #: An environment's id, with its module in front where it has one; names may have a namespace: ``ALE/Pong-v5``.
 _ID = re.compile(r"([\w.]+:)?[^:\s\x00-\x1f]+")
@@ -44,7 +44,8 @@ class Task:
     ----------
     env
         Gymnasium id, ``module:Id-v0``, or a class or function that returns an environment (also a closure from a
-        notebook's cell: it travels by value).
+        notebook's cell: it travels by value; a function may take the number of the copy).  Or an environment that was
+        made, or several as vector environments hold them: collectors make others like them.
     algo
         Algorithm, one of :data:`drlnb.records.spec.ALGORITHMS`.
     total_timesteps
@@ -52,7 +53,7 @@ class Task:
     seed
         Of every random stream, at least 0.
     n_envs
-        Environments over all collectors; None: the tuned number.
+        Environments over all collectors; None: the tuned number, or as many as were given.
     n_collectors
         Collector processes, at most `n_envs`; None: two, as many as `n_learners` if those are more, or `n_envs`.
     n_learners
@@ -98,7 +99,7 @@ class Task:
 
     def __init__(
         self,
-        env: str | Callable[..., object],
+        env: object,
         algo: str = "ppo",
         *,
         total_timesteps: int | None = None,
@@ -117,9 +118,8 @@ class Task:
         name: str | None = None,
         **hyperparameters: object,
     ) -> None:
-        good = (isinstance(env, str) and env) or callable(env)
-        problems = [] if good else [f"env must be an environment's id, a class or a function, got {env!r}"]
-        if good and isinstance(env, str) and not _ID.fullmatch(env):
+        problems = []
+        if isinstance(env, str) and not _ID.fullmatch(env):
             problems.append(f"env must be an id or module:id, without blanks and with one ':' at most, got {env!r}")
         counts = {"total_timesteps": total_timesteps, "n_envs": n_envs, "n_collectors": n_collectors}
         given = {key: value for key, value in counts.items() if value is not None}
@@ -138,16 +138,16 @@ class Task:
             raise ConfigError(problems)
         self._name = name
         wrappers = read_wrappers(env_wrappers)
-        env, factory = source_of(env)
-        n_envs, total_timesteps = given.pop("n_envs", None), given.pop("total_timesteps", None)
-        resolved = resolve(env, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
+        source = source_of(env, by_name("env_kwargs", env_kwargs))
+        n_envs, total_timesteps = given.pop("n_envs", source.n_envs), given.pop("total_timesteps", None)
+        resolved = resolve(source.name, algo, overrides=hyperparameters, n_envs=n_envs, total_timesteps=total_timesteps)
         self._spec = complete_spec(
-            env,
-            factory,
+            source.name,
+            source.factory,
             algo,
             resolved,
             name=name,
-            env_kwargs=dict(by_name("env_kwargs", env_kwargs)),
+            env_kwargs=source.kwargs,
             env_wrappers=wrappers,
             deterministic=deterministic,
             eval_episodes=eval_episodes,
@@ -251,7 +251,7 @@ def complete_spec(
     Parameters
     ----------
     env, factory
-        As of :func:`source_of`.
+        As of :class:`drlnb.fleet.tasks.sources.Source`.
     algo, resolved
         The algorithm, its complete settings and the counts that go with them.
     name
@@ -292,29 +292,6 @@ def complete_spec(
     }.items():
         checked_plain(key, value)
     return RlWork.from_plain(spec.to_plain())
-
-
-def source_of(env: str | Callable[..., object]) -> tuple[str, str | None]:
-    """Return an environment's id or display name, and its factory as text; what a script registers travels with it.
-
-    Raises
-    ------
-    EnvError
-        If a factory cannot travel.
-    """
-    make: Callable[..., object] | None = None if isinstance(env, str) else env
-    if isinstance(env, str) and "gymnasium" in sys.modules:  # else nobody has registered anything
-        from drlnb.rl.envs.suites import registered_here
-
-        make = registered_here(env)
-    if make is None:
-        return str(env), None
-    from drlnb.rl.pickled import display_name, pack
-
-    try:
-        return env if isinstance(env, str) else display_name(env), pack(make)
-    except ValueError as error:
-        raise EnvError(str(error)) from error
 
 
 def file_safe(env: str) -> str:

@@ -101,7 +101,7 @@ class Actor:
         if self.head.continuous:
             self._low, self._high = bounds(space)
         self._log_std: np.ndarray = np.empty(0, np.float32)
-        self._std = np.exp(self._log_std)
+        self._std: np.ndarray = self._log_std
         self._rng = generator(spec.seed, EXPLORE)
 
     def load(self, parameters: np.ndarray) -> None:
@@ -124,7 +124,7 @@ class Actor:
         flat = parameters[layout.policy_offset :].view(np.float32)
         tensors = {e.name: flat[e.start : e.stop].reshape(e.shape) for e in layout.entries if e.stop <= layout.n_policy}
         self._log_std = tensors.pop("log_std", np.empty(0, np.float32))
-        self._std = np.exp(self._log_std)
+        self._std = self.head.std(self._log_std) if self.head.continuous else self._log_std
         self._network.load(tensors)
 
     def at(self, progress_remaining: float, round: int) -> None:
@@ -178,7 +178,9 @@ class Actor:
         kind = self.head.kind
         if kind == "discrete":
             return (actions + self._start).tolist()
-        if self.head.continuous:
+        if self.head.squashed:
+            actions = self._low + 0.5 * (np.tanh(actions) + 1.0) * (self._high - self._low)
+        elif self.head.continuous:
             actions = np.clip(actions, self._low, self._high)
         elif kind == "multidiscrete":
             actions = actions + self._start

@@ -31,7 +31,7 @@ from drlnb.rl.schedules import parse_schedule
 from drlnb.rl.seeding import EXPLORE, generator
 from drlnb.rl.settings.gpf import GpfSettings
 
-__all__ = ["GpfLearner", "with_fresh"]
+__all__ = ["GpfLearner", "with_expectation"]
 
 #: Entropy below which a policy has collapsed, in nats, and the first part of the budget in which that is a fault.
 _COLLAPSED, _EARLY = 0.01, 0.1
@@ -73,7 +73,8 @@ class GpfLearner(Learner):
         if settings.expectation == "target":
             judge = np.broadcast_to(settings.strategies(self._acted)[0], judge.shape)
         if settings.expectation == "target" or int(fragment.header["round"]) < self.kept.round:
-            ratios, q = _judged(self.networks, observations, arrays, judge, values)
+            means = settings.expectation == "samples"
+            ratios, q = _judged(self.networks, observations, arrays, judge, values, means=means)
             v_target, _ = vtrace(rewards, values, next_values, ratios, *ends, gamma=gamma, gae_lambda=decay)
             q_target = retrace(rewards, next_values, q, ratios, *ends, gamma=gamma, gae_lambda=decay)
         else:
@@ -101,13 +102,13 @@ class GpfLearner(Learner):
         def gradient(rows: Samples, out: Tensor, own: slice | None) -> None:
             out[:-1] = self.gradient(rows if own is None else rows.part(own))
 
-        return run_epochs(self, lambda epoch: with_fresh(self, samples, lengths, epoch), gradient, notify)
+        return run_epochs(self, lambda epoch: with_expectation(self, samples, lengths, epoch), gradient, notify)
 
     def _at_arrival(self, indices: Sequence[int], columns: Sequence[Column]) -> None:
         """Keep each environment's gradient and statistics, summed over its samples."""
         for index, column in zip(indices, columns, strict=True):
             samples = Samples.join([column])
-            rows = with_fresh(self, samples, {index: len(samples)}, 0)
+            rows = with_expectation(self, samples, {index: len(samples)}, 0)
             column["statistics"] = self.around(len(samples), partial(self.gradient, rows, n_total=1))
             column["gradient"] = self.adam.grad.clone()
 
@@ -179,21 +180,40 @@ def _judged(
     arrays: Mapping[str, np.ndarray],
     judge: np.ndarray,
     values: np.ndarray,
+    *,
+    means: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``pi/mu`` of the taken actions under the judging member, and their Q; both ``(T, n)``."""
     with torch.no_grad():
         advantages = np.stack([networks.both(obs)[0].cpu().numpy() for obs in observations], 1)
     log_pi, taken = gpf_actor.log_strategy(advantages, judge), arrays["action"][:, :, None]
     log_p, advantage = (np.take_along_axis(rows, taken, 2)[:, :, 0] for rows in (log_pi, advantages))
-    q = advantage - (np.exp(log_pi) * advantages).sum(2) + values
+    expected = advantage.mean(0) if means else (np.exp(log_pi) * advantages).sum(2)
+    q = advantage - expected + values
     return np.exp(log_p - arrays["log_prob"]), q
 
 
-def with_fresh(learner: GpfLearner, samples: Samples, lengths: Mapping[int, int], epoch: int) -> Samples:
-    """Return the samples with deviates for fresh actions, keyed by environment: no split or order matters."""
-    width = learner.settings.n_action_samples
+def with_expectation(learner: GpfLearner, samples: Samples, lengths: Mapping[int, int], epoch: int) -> Samples:
+    """Return the samples with what their expectations of A need: deviates for fresh actions, or their sequences.
+
+    Parameters
+    ----------
+    learner
+        Its settings say which; None: the exact sum needs neither.
+    samples
+        In the order of `lengths`.
+    lengths
+        Environment -> its samples; deviates are keyed by it: no split or order matters.
+    epoch
+        From 0.
+    """
+    settings, device = learner.settings, learner.device
+    if settings.expectation == "samples":
+        owner = np.repeat(np.arange(len(lengths)), list(lengths.values()))
+        return replace(samples, sequence=torch.from_numpy(owner).to(device))
+    width = settings.n_action_samples
     if width is None:
         return samples
     key = learner.spec.seed, EXPLORE, learner.kept.round, epoch
     drawn = [generator(*key, index).random((n, width), np.float32) for index, n in lengths.items()]
-    return replace(samples, fresh=torch.from_numpy(np.concatenate(drawn)).to(learner.device))
+    return replace(samples, fresh=torch.from_numpy(np.concatenate(drawn)).to(device))

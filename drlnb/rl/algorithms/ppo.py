@@ -246,7 +246,7 @@ def evaluate(head: Head, outputs: Tensor, actions: Tensor, log_std: Tensor | Non
     actions
         As a fragment holds them: ``(B,)`` int64, or ``(B, D)``; boxes unclipped.
     log_std
-        Of a box, shape ``(W,)``; of state-dependent exploration, ``(L, d)``.
+        Of a box, shape ``(W,)``; of state-dependent exploration, ``(L, d)`` or ``(L, 1)``.
     """
     if head.kind == "discrete":
         return _categorical(outputs, actions)
@@ -255,11 +255,7 @@ def evaluate(head: Head, outputs: Tensor, actions: Tensor, log_std: Tensor | Non
         return _gaussian(outputs, log_std, actions)
     if head.kind == "sde":
         assert log_std is not None
-        d = head.sizes[0]
-        variance = outputs[:, d:].detach().square() @ log_std.exp().square() + SDE_EPSILON
-        spread = variance.log() + log(2.0 * pi)
-        log_p = -0.5 * ((actions - outputs[:, :d]).square() / variance + spread).sum(1)
-        return log_p, 0.5 * (spread + 1.0).sum(1).mean()
+        return _by_state(head, outputs, log_std, actions)
     if head.kind == "multibinary":
         log_p = -softplus((1.0 - 2.0 * actions) * outputs).sum(1)
         probs = torch.sigmoid(outputs)
@@ -272,6 +268,21 @@ def _categorical(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
     """Return log-probabilities of the actions, shape ``(B,)``, and the mean entropy, for logits ``(B, A)``."""
     log_p = torch.log_softmax(logits, 1)
     return log_p.gather(1, actions[:, None])[:, 0], -(log_p.exp() * log_p).sum(1).mean()
+
+
+def _by_state(head: Head, outputs: Tensor, log_std: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both for state-dependent exploration; squashed actions have no entropy but the mean of their surprise."""
+    d, n = head.sizes
+    std = log_std.exp()
+    if head.expln:
+        std = torch.where(log_std > 0.0, (log_std.clamp(min=0.0) + SDE_EPSILON).log1p() + 1.0, std)
+    variance = outputs[:, d:].detach().square() @ std.square().expand(n, d) + SDE_EPSILON
+    spread = variance.log() + log(2.0 * pi)
+    log_p = -0.5 * ((actions - outputs[:, :d]).square() / variance + spread).sum(1)
+    if not head.squashed:
+        return log_p, 0.5 * (spread + 1.0).sum(1).mean()
+    log_p = log_p - (1.0 - actions.tanh().square() + SDE_EPSILON).log().sum(1)
+    return log_p, -log_p.mean()
 
 
 def _gaussian(mean: Tensor, log_std: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:

@@ -99,12 +99,14 @@ def learners_problem(spec: WorkSpec, **changed: object) -> str:
         before = settings_of(spec)
         now = replace(before, **changed)
         why, had_minibatches = now.whole_round(spec.n_envs), bool(before.whole_round(spec.n_envs))
-        if not (spec.deterministic or off_policy(spec.algo)):
+        # Means over whole sequences are no sums over parts of a minibatch.
+        shares = not off_policy(spec.algo) and spec.hyperparameters.get("expectation") != "samples"
+        if shares and not spec.deterministic:
             if bool(why) == had_minibatches:
                 return ""  # what is shared from the first round on: minibatches, or gradients that come with experience
             shared = "minibatches" if had_minibatches else "gradients that are computed at arrival"
             return f"its {spec.n_learners} learners share {shared}; rounds of the other kind need a new run"
-        if why and not off_policy(spec.algo):
+        if why and shares:
             why += "; or deterministic=False: minibatches are shared, with other bits than one learner's"
         return why and f"n_learners must be 1 for {spec.algo} here, got {spec.n_learners}: {why}"
     if isinstance(spec, FitWork) and spec.data is not None:

@@ -69,7 +69,9 @@ def _plain(kind: type[Settings], name: str, value: object) -> object:
         If a function cannot travel, or is no schedule.
     """
     if name == "policy_kwargs" and isinstance(value, Mapping):
-        return {key: _plain_part(key, part) for key, part in value.items() if not _means_nothing(key, part)}
+        if value.get("use_sde"):
+            raise ValueError("use_sde is a setting, use_sde=True")
+        return {key: _plain_part(key, part) for key, part in value.items() if key != "use_sde"}
     if name == "policy" and isinstance(value, type):
         value = _policy_name(value)
     if name == "train_freq" and isinstance(value, list | tuple) and len(value) == 2:
@@ -81,29 +83,9 @@ def _plain(kind: type[Settings], name: str, value: object) -> object:
     return kind.declared()[name].kind.taken(value)
 
 
-#: Stable-Baselines3's arguments of networks that are as they are here -> what they must be, and what ours has instead.
-_AS_HERE: Mapping[str, tuple[object, str]] = {
-    "optimizer_class": ("Adam", "optimizer_kwargs sets Adam's eps, betas and weight_decay"),
-    "share_features_extractor": (True, "a policy function makes networks that share nothing"),
-    "full_std": (True, "there is a deviation for each feature and action"),
-    "use_expln": (False, "deviations are exp(log_std)"),
-    "squash_output": (False, "actions are clipped to their bounds"),
-    "use_sde": (False, "it is a setting, use_sde=True"),
-}
 #: Their policies -> the names here.
 _POLICIES = {"ActorCritic": "MlpPolicy", "ActorCriticCnn": "CnnPolicy", "MultiInputActorCritic": "MultiInputPolicy"}
 _POLICIES |= {"DQN": "MlpPolicy", "Mlp": "MlpPolicy", "Cnn": "CnnPolicy", "MultiInput": "MultiInputPolicy"}
-
-
-def _means_nothing(key: str, value: object) -> bool:
-    """Whether an argument says what holds anyway; ValueError if it asks for something else."""
-    if key not in _AS_HERE:
-        return False
-    wanted, way = _AS_HERE[key]
-    given = getattr(value, "__name__", value)
-    if given != wanted:
-        raise ValueError(f"{key} can only be {wanted}, got {given!r}: {way}")
-    return True
 
 
 def _policy_name(policy: type) -> object:
@@ -130,6 +112,8 @@ def _steps(n: object, unit: object) -> object:
 def _plain_part(key: str, value: object) -> object:
     if key == "activation_fn" and isinstance(value, type):
         return named(value)
+    if key == "optimizer_class" and isinstance(value, type):
+        return value.__name__ if value.__module__.startswith("torch.optim") else f"{value.__module__}.{value.__name__}"
     if isinstance(value, type) and (value.__module__, value.__name__) in _NATURE_CNN:
         return "NatureCNN"
     return _packed(value) if callable(value) else value

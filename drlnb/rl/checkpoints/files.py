@@ -30,7 +30,7 @@ from drlnb.rl.algorithms.registry import make_actor
 from drlnb.rl.algorithms.replay import ReplayRing
 from drlnb.rl.checkpoints.trained import State, Trained
 from drlnb.rl.fragments import Fragment
-from drlnb.rl.networks.layout import HEADER_BYTES, Layout, assemble
+from drlnb.rl.networks.layout import HEADER_BYTES, Layout, assemble, exploring
 from drlnb.rl.networks.policies import is_module
 
 __all__ = [
@@ -209,8 +209,9 @@ def layout_from(spec: RlWork, plain: Facts) -> Layout:
         If the description does not fit the task's spaces.
     """
     shapes = [(str(name), tuple(shape)) for name, shape in plain["entries"]]
-    n = int(plain["n_published"])
-    made = assemble(spec, shapes[:n], shapes[n:], activation=str(plain["activation"]))
+    n, sizes = int(plain["n_published"]), plain["head"][1]
+    head, _ = exploring(spec, int(sizes[-1]) if sizes else 0)
+    made = assemble(spec, shapes[:n], shapes[n:], activation=str(plain["activation"]), head=head)
     if made.sha.hex() != plain["sha"]:
         raise LayoutMismatch(f"the network of {spec.env} was saved for other spaces, or by another version")
     return made

@@ -144,6 +144,11 @@ def _built(env: str, factory: str, kwargs: Facts, index: int) -> gymnasium.Env:
     made = build(index, **kwargs) if _takes_index(build, kwargs) else build(**kwargs)
     if not isinstance(made, gymnasium.Env):
         raise EnvError(f"the factory of {env} must return a gymnasium.Env, got {type(made).__name__}")
+    layer = made if index else None
+    while isinstance(layer, gymnasium.Wrapper):  # copies write videos into one folder
+        if isinstance(layer, gymnasium.wrappers.RecordVideo):
+            layer.name_prefix += f"-{index}"
+        layer = layer.env
     return made
 
 

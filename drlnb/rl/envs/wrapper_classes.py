@@ -73,20 +73,12 @@ class Tally(_Episodic):
         return finished
 
 
-class FrameStack(_Episodic, gymnasium.ObservationWrapper):
-    """The last `n_stack` observations along the channels, newest last, zeros before the first.
+class _Frames:
+    """The last observations of one box."""
 
-    As Stable-Baselines3's ``VecFrameStack``: the first axis of images whose channels come first, else the last one.
-    Grey images without a channel axis get one: ``(84, 84)`` becomes ``(84, 84, n_stack)``.
-    """
-
-    def __init__(self, env: gymnasium.Env, n_stack: int) -> None:
-        if n_stack < 1:
-            raise ValueError(f"n_stack must be >= 1, got {n_stack}")
-        super().__init__(env)
-        space = env.observation_space
+    def __init__(self, space: spaces.Space, n_stack: int, name: str) -> None:
         if not isinstance(space, spaces.Box):
-            raise TypeError(f"observations must be a Box, got {space}")
+            raise TypeError(f"{name} must be a Box, got {space}")
         self._flat = len(space.shape) == 2  # a grey image
         pixels = space.dtype == np.uint8 and len(space.shape) == 3 and not space.low.any() and (space.high == 255).all()
         first = pixels and int(np.argmin(space.shape)) == 0
@@ -97,20 +89,53 @@ class FrameStack(_Episodic, gymnasium.ObservationWrapper):
         width = low.shape[self._along] // n_stack
         #: All but the oldest.
         self._kept = np.s_[width:] if first else np.s_[..., width:]
-        self.observation_space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
+        self.space = spaces.Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
+        self.begin()
 
     def _channels(self, obs: np.ndarray) -> np.ndarray:
         return obs[..., None] if self._flat else obs
 
-    def _begin(self) -> None:
-        self._frames = np.zeros(self.observation_space.shape, self.observation_space.dtype)
+    def begin(self) -> None:
+        self._frames = np.zeros(self.space.shape, self.space.dtype)
 
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        """Drop the oldest."""
+    def add(self, observation: object) -> np.ndarray:
         # A new array each time: whoever holds the last one (a fragment, a final observation) keeps it.
         new = self._channels(np.asarray(observation))
         self._frames = np.concatenate([self._frames[self._kept], new], self._along)
         return self._frames
+
+
+class FrameStack(_Episodic, gymnasium.ObservationWrapper):
+    """The last `n_stack` observations along the channels, newest last, zeros before the first; of a Dict key by key.
+
+    As Stable-Baselines3's ``VecFrameStack``: the first axis of images whose channels come first, else the last one.
+    Grey images without a channel axis get one: ``(84, 84)`` becomes ``(84, 84, n_stack)``.
+    """
+
+    def __init__(self, env: gymnasium.Env, n_stack: int) -> None:
+        if n_stack < 1:
+            raise ValueError(f"n_stack must be >= 1, got {n_stack}")
+        super().__init__(env)
+        space = env.observation_space
+        #: By key, where observations are dictionaries; else by the empty text alone.
+        self._boxes: dict[str, _Frames] = {}
+        self._keyed = isinstance(space, spaces.Dict)
+        if isinstance(space, spaces.Dict):
+            self._boxes = {key: _Frames(part, n_stack, f"observation {key!r}") for key, part in space.items()}
+            self.observation_space = spaces.Dict({key: frames.space for key, frames in self._boxes.items()})
+        else:
+            self._boxes[""] = _Frames(space, n_stack, "observations")
+            self.observation_space = self._boxes[""].space
+
+    def _begin(self) -> None:
+        for frames in self._boxes.values():
+            frames.begin()
+
+    def observation(self, observation: _Item) -> _Item:
+        """Drop the oldest."""
+        if not self._keyed:
+            return self._boxes[""].add(observation)
+        return {key: frames.add(observation[key]) for key, frames in self._boxes.items()}
 
 
 class AtariWrapper(gymnasium.Wrapper):

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from drlnb.records.errors import ConfigError
 from drlnb.records.spec import RlWork
-from drlnb.rl.heads import Head, bounds
+from drlnb.rl.heads import bounds
 from drlnb.rl.networks.layout import PI, Q, layout_of
 from drlnb.rl.networks.modules import build, module_layout
 from drlnb.rl.networks.networks import dense
@@ -42,6 +42,8 @@ class Outputs(nn.Module):
             statistics = split_statistics(layout.statistics(published))[0]
             self.register_buffer("mean", torch.from_numpy(np.array(statistics.mean)))
             self.register_buffer("var", torch.from_numpy(np.array(statistics.var)))
+        #: What they mean.
+        self.head = layout.head
         self._normalised, self._scaled, self._activation = layout.norm_obs, layout.scaled, layout.activation
         self._tower = Q if spec.algo == "dqn" else PI
         flat = torch.from_numpy(np.array(published[layout.policy_offset :])).view(torch.float32)
@@ -92,11 +94,11 @@ class Policy(nn.Module):
         #: The network alone.
         self.outputs = Outputs(spec, published)
         space = dict(spec.action_space or {})
-        self._head = Head.of(space)
+        self._head = self.outputs.head
         self._shape = tuple(space.get("shape", ()))
         self._dtype = getattr(torch, space.get("dtype", "int64"))
         self.register_buffer("start", torch.as_tensor(np.asarray(space.get("start", 0)).ravel()))
-        if self._head.kind == "box":
+        if self._head.continuous:
             low, high = bounds(space)
             self.register_buffer("low", torch.from_numpy(np.array(low, np.float32)))
             self.register_buffer("high", torch.from_numpy(np.array(high, np.float32)))
@@ -106,8 +108,10 @@ class Policy(nn.Module):
         outputs, kind = self.outputs(obs), self._head.kind
         if kind == "discrete":
             return outputs.argmax(dim=1) + self.start[0]
-        if kind == "box":
-            actions = torch.minimum(torch.maximum(outputs[:, : self._head.width], self.low), self.high)
+        if self._head.squashed:
+            actions = self.low + 0.5 * (outputs[:, : len(self.low)].tanh() + 1.0) * (self.high - self.low)
+        elif self._head.continuous:
+            actions = torch.minimum(torch.maximum(outputs[:, : len(self.low)], self.low), self.high)
         elif kind == "multibinary":
             actions = (outputs > 0).long()
         else:

@@ -19,7 +19,7 @@ from drlnb.rl.heads import Head
 from drlnb.rl.networks import policies
 from drlnb.rl.rows import vector_width
 
-__all__ = ["HEADER_BYTES", "PI", "VF", "Entry", "Layout", "Q", "Shapes", "Tower", "assemble", "layout_of"]
+__all__ = ["HEADER_BYTES", "PI", "VF", "Entry", "Layout", "Q", "Shapes", "Tower", "assemble", "exploring", "layout_of"]
 
 #: Names and shapes of tensors, in their order in the flat vector.
 Shapes = Sequence[tuple[str, tuple[int, ...]]]
@@ -168,7 +168,7 @@ def assemble(
         n_policy = start if len(entries) <= len(policy) else n_policy
     norm_obs, norm_reward = policies.normalised(spec.hyperparameters.get("normalize"))
     identity = [[(e.name, e.shape, e.start) for e in entries], head.kind, head.sizes, activation, norm_obs, norm_reward]
-    identity += ["scaled"] if scaled else []
+    identity += [name for name, said in (("scaled", scaled), ("expln", head.expln), ("squash", head.squashed)) if said]
     return Layout(
         entries=tuple(entries),
         n_policy=n_policy,
@@ -193,6 +193,25 @@ def _shapes(tower: Tower, widths: Sequence[int], n_in: int, n_out: int) -> list[
     return shapes
 
 
+def exploring(spec: RlWork, n_features: int) -> tuple[Head, Shapes]:
+    """Return the head of a task's actions, and the shapes of its deviations if it has some.
+
+    Parameters
+    ----------
+    spec
+        The task, with its spaces filled in.
+    n_features
+        Of the policy's last hidden layer: state-dependent exploration multiplies them.
+    """
+    head, kwargs = Head.of(policies.spaces_of(spec)[1]), spec.hyperparameters.get("policy_kwargs") or {}
+    if spec.hyperparameters.get("use_sde", False):
+        expln, squashed = (bool(kwargs.get(name)) for name in ("use_expln", "squash_output"))
+        head = head.exploring(n_features, expln=expln, squashed=squashed)
+        d, n = head.sizes
+        return head, [("log_std", (n, d if kwargs.get("full_std", True) else 1))]
+    return head, [("log_std", (head.width,))] if head.kind == "box" else []
+
+
 def layout_of(spec: RlWork) -> Layout:
     """Derive the layout of a task's networks from its spaces and settings, and refuse what does not fit."""
     observation, action = policies.spaces_of(spec)
@@ -208,10 +227,7 @@ def layout_of(spec: RlWork) -> Layout:
         return assemble(spec, _shapes(Q, widths, obs_width, head.width), (), activation=activation, scaled=scaled)
     pi, vf, activation = policies.network_shape(kwargs)
     policy = _shapes(PI, pi, obs_width, head.width)
-    if head.kind == "box":
-        policy.append(("log_std", (head.width,)))
-    if spec.hyperparameters.get("use_sde", False):
-        head = head.exploring((obs_width, *pi)[-1])
-        policy[-1] = ("log_std", head.sizes[::-1])
+    head, deviations = exploring(spec, (obs_width, *pi)[-1])
+    policy += deviations
     rest = _shapes(VF, vf, obs_width, 1)
     return assemble(spec, policy, rest, activation=activation, head=head, scaled=scaled)

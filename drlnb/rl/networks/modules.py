@@ -20,7 +20,7 @@ from drlnb.records.spec import RlWork
 from drlnb.rl.heads import Head, bounds
 from drlnb.rl.networks.activations import named
 from drlnb.rl.networks.extractors import NAMED, CombinedExtractor
-from drlnb.rl.networks.layout import Layout, assemble
+from drlnb.rl.networks.layout import Layout, assemble, exploring
 from drlnb.rl.networks.policies import images_scaled, network_shape, q_network
 from drlnb.rl.pickled import unpack
 from drlnb.rl.rows import Part, form_of, is_image, part_spaces
@@ -43,7 +43,7 @@ _ACTIVATIONS = (
 )
 _CLASSES = {named(kind): kind for kind in _ACTIVATIONS}
 #: Arguments of `policy_kwargs` that a user's own module does not get: they are ours.
-OURS = frozenset({"optimizer_kwargs", "log_std_init", "normalize_images"})
+OURS = frozenset({"optimizer_class", "optimizer_kwargs", "log_std_init", "normalize_images"})
 
 
 class Seen:
@@ -118,22 +118,36 @@ class ExtractorPolicy(nn.Module):
     ----------
     features
         Has ``features_dim``.
+    of_value
+        Features of the value's own; None: both share theirs.
     pi, vf
         Hidden widths of the towers.
     activation
         Name of the towers' activation.
     width
         Outputs of the policy.
+    explores
+        The policy's last hidden layer follows its outputs.
     """
 
     def __init__(
-        self, features: nn.Module, pi: tuple[int, ...], vf: tuple[int, ...], activation: str, width: int
+        self,
+        features: nn.Module,
+        of_value: nn.Module | None,
+        pi: tuple[int, ...],
+        vf: tuple[int, ...],
+        activation: str,
+        width: int,
+        *,
+        explores: bool,
     ) -> None:
         super().__init__()
-        self.features = features
-        n_in = features.features_dim
+        self.features, self.of_value, self._explores = features, of_value, explores
+        n_in: int = features.features_dim
+        #: Width of the policy's last hidden layer.
+        self.n_latent = (n_in, *pi)[-1]
         self.pi, self.vf = (self._tower(n_in, widths, activation) for widths in (pi, vf))
-        self.action = nn.Linear((n_in, *pi)[-1], width)
+        self.action = nn.Linear(self.n_latent, width)
         self.value = nn.Linear((n_in, *vf)[-1], 1)
 
     @staticmethod
@@ -153,18 +167,25 @@ class ExtractorPolicy(nn.Module):
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
 
+    def _outputs(self, features: Tensor) -> Tensor:
+        latent = self.pi(features)
+        return torch.cat((self.action(latent), latent), 1) if self._explores else self.action(latent)
+
     def actor(self, obs: Tensor) -> Tensor:
-        """Return the policy's outputs ``(B, width)``."""
-        return self.action(self.pi(self.features(obs)))
+        """Return the policy's outputs ``(B, width)``, its last hidden layer behind them if it explores."""
+        return self._outputs(self.features(obs))
 
     def critic(self, obs: Tensor) -> Tensor:
         """Return values ``(B,)``."""
-        return self.value(self.vf(self.features(obs)))[:, 0]
+        features = self.features if self.of_value is None else self.of_value
+        return self.value(self.vf(features(obs)))[:, 0]
 
     def both(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return outputs and values from one pass through the trunk."""
+        """Return outputs and values, from one pass through a trunk that they share."""
+        if self.of_value is not None:
+            return self.actor(obs), self.critic(obs)
         features = self.features(obs)
-        return self.action(self.pi(features)), self.value(self.vf(features))[:, 0]
+        return self._outputs(features), self.value(self.vf(features))[:, 0]
 
 
 class ExtractorQ(nn.Module):
@@ -283,7 +304,11 @@ def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
             net = ExtractorQ(_features(kwargs, spec, space), widths, activation, head.width)
         else:
             pi, vf, activation = network_shape(kwargs, default=default)
-            net = ExtractorPolicy(_features(kwargs, spec, space), pi, vf, activation, head.width)
+            trunks = _features(kwargs, spec, space), None
+            if not kwargs.get("share_features_extractor", True):
+                trunks = trunks[0], _features(kwargs, spec, space)
+            explores = bool(spec.hyperparameters.get("use_sde", False))
+            net = ExtractorPolicy(*trunks, pi, vf, activation, head.width, explores=explores)
             if kwargs.get("ortho_init", True):
                 net.initialise(torch.Generator().manual_seed(seed))
     return PolicyModule(net, seen).to(device)
@@ -291,12 +316,10 @@ def build(spec: RlWork, device: torch.device | str = "cpu") -> PolicyModule:
 
 def module_layout(spec: RlWork, module: PolicyModule | None = None) -> Layout:
     """Return the layout of a task whose network is a module: all of its parameters are published."""
-    head = Head.of(spec.action_space or {})
-    parameters = (module or build(spec)).named_parameters()
-    shapes: list[tuple[str, tuple[int, ...]]] = [(name, tuple(p.shape)) for name, p in parameters]
-    if head.kind == "box":
-        shapes.append(("log_std", (head.width,)))
-    return assemble(spec, shapes, (), activation="module", head=head)
+    module = module or build(spec)
+    head, deviations = exploring(spec, getattr(module.net, "n_latent", 0))
+    shapes = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
+    return assemble(spec, [*shapes, *deviations], (), activation="module", head=head)
 
 
 def attach(module: nn.Module, places: Mapping[str, Tensor], grads: Mapping[str, Tensor] | None = None) -> None:
@@ -328,7 +351,7 @@ def check(module: PolicyModule, spec: RlWork) -> None:
                 f"parameter {name} of the network is {parameter.dtype}, and policies are trained in float32: convert "
                 "it with .float(), keep a complex one as two real ones, and what is not trained as a buffer"
             )
-    head, plain = Head.of(spec.action_space or {}), dict(spec.observation_space or {})
+    head, plain = exploring(spec, getattr(module.net, "n_latent", 0))[0], dict(spec.observation_space or {})
     rows = np.zeros((2, *plain["shape"]), np.dtype(plain["dtype"]))
     rows[1] += np.ones((), rows.dtype)
     obs = torch.from_numpy(rows).to(next(module.parameters()).device)

@@ -201,9 +201,9 @@ Networks = MlpTowers | ModuleNetworks
 
 def _kept(spec: RlWork, layout: Layout, start: np.ndarray, device: torch.device) -> Kept:
     dqn, kwargs = spec.algo == "dqn", spec.hyperparameters.get("policy_kwargs") or {}
-    given = kwargs.get("optimizer_kwargs")
-    optimizer = {} if dqn and given is None else given
-    return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), optimizer, target=dqn))
+    given, kind = kwargs.get("optimizer_kwargs"), kwargs.get("optimizer_class", "Adam")
+    arguments = {} if dqn and given is None else given
+    return Kept(layout, FlatAdam(torch.from_numpy(start).to(device), arguments, kind=kind, target=dqn))
 
 
 def make_networks(spec: RlWork, device: torch.device) -> Networks:

@@ -4,6 +4,7 @@ Read from the task's spec alone, without torch.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 
 from drlnb.records.base import Facts
 from drlnb.records.errors import ConfigError, UnsupportedSpace
@@ -72,8 +73,17 @@ def check_spaces(spec: RlWork) -> None:
         raise ConfigError(f"use_masking needs discrete or multidiscrete actions, {spec.env} takes {kind} ones")
     if hyper.get("use_sde", False) and kind != "box":
         raise ConfigError(f"use_sde needs Box actions, {spec.env} takes {kind} ones")
-    if hyper.get("use_sde", False) and is_module(spec):
-        raise ConfigError("use_sde needs an MLP (MlpPolicy, or MultiInputPolicy without images)")
+    if hyper.get("use_sde", False) and isinstance(policy, Mapping):
+        raise ConfigError("use_sde needs the features of MlpPolicy, CnnPolicy or MultiInputPolicy, not a function's")
+    kwargs = hyper.get("policy_kwargs") or {}
+    if kwargs.get("squash_output") and not isinstance(policy, Mapping) and not all(map(isfinite, _ends(spec))):
+        raise ConfigError(f"squash_output needs actions with bounds, {spec.env} has none: leave it out")
+
+
+def _ends(spec: RlWork) -> list[float]:
+    """Return the bounds of a box of actions."""
+    space = spec.action_space or {}
+    return [inf if end is None else end for end in (*space["low"], *space["high"])]
 
 
 def normalised(value: bool | Mapping[str, bool] | None) -> tuple[bool, bool]:

@@ -1,8 +1,9 @@
-"""Keep what a learner carries between rounds: parameters, Adam's moments, the normaliser's statistics, three counters.
+"""Keep what a learner carries between rounds: parameters, optimiser, the normaliser's statistics, three counters.
 
 Everything that a checkpoint holds and that actors are sent is here, so an algorithm's own file is only about its loss.
-Parameters, gradient and moments are one flat tensor each: twelve tensors cost Adam eight times the call of one; the
-gradient's norm is one reduction; publishing is one copy.
+Parameters, gradient and the optimiser's moments are one flat tensor each: twelve tensors cost Adam eight times the call
+of one; the gradient's norm is one reduction; publishing is one copy.  Every optimiser here works number by number, so a
+step on the flat tensor is its step on each tensor, and has two rows of state at most.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,9 +29,13 @@ _NORM_EPS = 1e-6
 #: Adam's decay rates, torch's and Stable-Baselines3's.
 _BETAS = (0.9, 0.999)
 
-# The kernel behind torch.optim.Adam(fused=True).  The class itself costs 1.1 s when it is first used (it loads torch's
-# compiler) and 20 us per step; a test holds both equal.
-_fused_adam = torch.ops.aten._fused_adam_.default
+# The kernels behind torch.optim's Adam(fused=True) and AdamW's.  The classes themselves cost 1.1 s when they are first
+# used (they load torch's compiler) and 20 us per step; a test holds both equal.
+_FUSED = {"Adam": torch.ops.aten._fused_adam_.default, "AdamW": torch.ops.aten._fused_adamw_.default}
+#: Weight decay that torch's AdamW has by default.
+_ADAMW_DECAY = 0.01
+#: Other optimiser -> torch's names of what its two rows hold.
+_STATE = {"SGD": ("momentum_buffer",), "RMSprop": ("momentum_buffer", "square_avg"), "Adagrad": ("sum",)}
 
 
 def views(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
@@ -39,24 +44,25 @@ def views(flat: Tensor, layout: Layout) -> dict[str, Tensor]:
 
 
 class FlatAdam:
-    """One flat parameter tensor with its gradient and fused Adam.
+    """One flat parameter tensor with its gradient and its optimiser: fused Adam, unless another one is asked for.
 
     Parameters
     ----------
     start
         Starting values, float32, shape ``(n,)``; they are copied.
-    optimizer
-        As ``torch.optim.Adam`` takes them: `eps`, `betas`, `weight_decay`, with its defaults; None: with
+    arguments
+        The optimiser's, as its class in ``torch.optim`` takes them; None: its defaults, Adam's with
         Stable-Baselines3's `eps`.
+    kind
+        Name of the class, one of :data:`drlnb.rl.settings.checks.OPTIMIZERS`.
     target
         A target network's parameters are kept beside the trained ones.
     """
 
-    def __init__(self, start: Tensor, optimizer: Facts | None = None, *, target: bool = False) -> None:
-        own = {"eps": ADAM_EPS} if optimizer is None else optimizer
-        given = {"eps": _TORCH_EPS, "betas": _BETAS, "weight_decay": 0.0, **own}
-        beta1, beta2 = given.pop("betas")
-        self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
+    def __init__(
+        self, start: Tensor, arguments: Facts | None = None, *, kind: str = "Adam", target: bool = False
+    ) -> None:
+        own = ({"eps": ADAM_EPS} if kind == "Adam" else {}) if arguments is None else arguments
         self._rows = torch.zeros((4 if target else 3, len(start)), device=start.device)
         self._rows[0] = self._rows[3:] = start
         #: Parameters; shape ``(n,)``.
@@ -68,7 +74,18 @@ class FlatAdam:
         self.target = self._rows[3] if target else None
         #: Step size of the next step.
         self.learning_rate = 0.0
-        self._step = torch.zeros((), dtype=torch.float32, device=start.device)
+        self._fused = _FUSED.get(kind)
+        self._step = torch.zeros((), dtype=torch.float32, device=start.device if self._fused else "cpu")
+        if self._fused:
+            decay = _ADAMW_DECAY if kind == "AdamW" else 0.0
+            given = {"eps": _TORCH_EPS, "betas": _BETAS, "weight_decay": decay, **own}
+            beta1, beta2 = given.pop("betas")
+            self._constants = {**given, "beta1": beta1, "beta2": beta2, "amsgrad": False, "maximize": False}
+            return
+        self._torch: torch.optim.Optimizer = getattr(torch.optim, kind)([self.flat], lr=1.0, foreach=False, **own)
+        self.flat.grad = self.grad
+        state = dict(zip(_STATE[kind], self._moments, strict=False))  # it lies in the rows
+        self._torch.state[self.flat] = {"step": self._step, **state}
 
     def leaves(self, layout: Layout) -> dict[str, Tensor]:
         """Return each entry as a leaf whose storage and gradient are views of the flat ones."""
@@ -87,12 +104,16 @@ class FlatAdam:
         norm = torch.linalg.vector_norm(self.grad)
         self.grad.mul_((max_norm / (norm + _NORM_EPS)).clamp(max=1.0))
         norm_out.copy_(norm)
+        if self._fused is None:
+            self._torch.param_groups[0]["lr"] = self.learning_rate
+            self._torch.step()
+            return
         self._step += 1.0
         lists = ([tensor] for tensor in (self.flat, self.grad, *self._moments))
-        _fused_adam(*lists, [], [self._step], lr=self.learning_rate, **self._constants)
+        self._fused(*lists, [], [self._step], lr=self.learning_rate, **self._constants)
 
     def copy_state(self) -> tuple[Tensor, float]:
-        """Return parameters, both moments and the target's parameters, shape ``(3 or 4, n)``, and the step count."""
+        """Return parameters, moments and the target's parameters, shape ``(3 or 4, n)``, and the step count."""
         return self._rows.clone(), self._step.item()
 
     def load_state(self, rows: Tensor, step: float) -> None:

@@ -4,6 +4,9 @@
 family built from the same A: ``pi = eps softmax(A / tau1) + (1 - eps) softmax(A / tau2)``.  For eps = 1 the gradient
 of Q is tau times the gradient of log pi, so the regression of Q improves the policy without a loss of its own.
 
+Instead of the sum over actions the mean of A over the samples of a sequence may stand, ``1/N sum_u A(s_u, a_u)``: one
+number for all states of the sequence, so the identity does not hold.
+
 Legend: B samples, A actions.
 """
 
@@ -45,6 +48,9 @@ class Samples(Rows):
     value: Tensor
     #: Uniform deviates for fresh actions; shape ``(B, n_action_samples)``; None: the exact sum.
     fresh: Tensor | None = None
+    #: Which sequence a sample belongs to, counted from 0, int64, shape ``(B,)``: the mean of A over the samples of a
+    #: sequence is its expectation; None: that is under the policy of each state.
+    sequence: Tensor | None = None
 
 
 def log_strategy(advantages: Tensor, strategy: Tensor) -> Tensor:
@@ -92,6 +98,21 @@ def action_values(advantages: Tensor, actions: Tensor, weights: Tensor, values: 
     """
     taken = advantages.gather(1, actions[:, None])[:, 0]
     return taken - (weights.detach() * advantages).sum(1) + values.detach()
+
+
+def centred(numbers: Tensor, sequence: Tensor) -> Tensor:
+    """Return numbers ``(B,)`` less their mean over each sequence, of the same shape.
+
+    Parameters
+    ----------
+    numbers
+        One per sample.
+    sequence
+        Which one a sample belongs to, from 0 to below B; int64, shape ``(B,)``.
+    """
+    zeros = torch.zeros_like(numbers)
+    counts = zeros.index_add(0, sequence, torch.ones_like(numbers))
+    return numbers - (zeros.index_add(0, sequence, numbers) / counts.clamp(min=1.0))[sequence]
 
 
 def action_shares(log_pi: Tensor, fresh: Tensor | None) -> Tensor:
@@ -172,8 +193,10 @@ def gpf_gradient(
     c, n, index = coefficients, n_total or len(rows), rows.action[:, None]
     log_pi, weights, q_error, log_p, pull = _terms(advantages, values, rows)
     v_error = values - rows.v_target
-    d_taken = (q_error * (2.0 * c.q_coef / n))[:, None]
-    d_advantages = torch.mul(weights, -d_taken).scatter_add_(1, index, d_taken)
+    d_taken = q_error * (2.0 * c.q_coef / n)
+    if rows.sequence is not None:
+        d_taken = centred(d_taken, rows.sequence)
+    d_advantages = torch.mul(weights, -d_taken[:, None]).scatter_add_(1, index, d_taken[:, None])
     if c.pg_coef:
         d_advantages -= (pull * (c.pg_coef / n))[:, None] * _log_p_gradient(advantages, index, rows.strategy, log_p)
     sums = q_error.square().sum(), v_error.square().sum(), -(pull * log_p).sum()
@@ -185,11 +208,19 @@ def gpf_gradient(
 def _terms(advantages: Tensor, values: Tensor, rows: Samples) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return log pi of all actions, the expectation's weights, the error of Q, log pi of the taken action, its weight.
 
+    Those weights are 0 where the mean over a sequence is the expectation.
+
     That weight is the policy-gradient term's: ``min(1, rho) (Qhat - V)``, without gradient.
     """
     log_pi = log_strategy(advantages, rows.strategy)
-    weights = action_shares(log_pi, rows.fresh)
-    q_error = action_values(advantages, rows.action, weights, values) - rows.q_target
+    if rows.sequence is None:
+        weights = action_shares(log_pi, rows.fresh)
+        q = action_values(advantages, rows.action, weights, values)
+    else:
+        weights = torch.zeros_like(log_pi)
+        q = centred(action_values(advantages, rows.action, weights, torch.zeros_like(values)), rows.sequence)
+        q = q + values.detach()
+    q_error = q - rows.q_target
     log_p = log_pi.gather(1, rows.action[:, None])[:, 0]
     pull = (log_p.detach() - rows.log_prob).exp().clamp(max=1.0) * (rows.q_target - values.detach())
     return log_pi, weights, q_error, log_p, pull

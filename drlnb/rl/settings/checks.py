@@ -132,7 +132,7 @@ def network_kwargs(read: Callable[[Facts], object], keys: Collection[str]) -> Ki
             read(value)
         except ConfigError as error:
             return f"{name}: {str(error).removeprefix(f'{name} ')}"
-        return ""
+        return _optimizer_problem(value)
 
     return Kind(problem)
 
@@ -157,6 +157,15 @@ _BETAS = fitting(
     ),
 )
 _EXTRACTORS = ("NatureCNN", "ImpalaCNN")
+_ADAMS: Mapping[str, Kind] = {"eps": WEIGHT, "betas": _BETAS, "weight_decay": WEIGHT}
+#: Classes of ``torch.optim`` that policies are trained by, and the arguments of each.
+OPTIMIZERS: Mapping[str, Mapping[str, Kind]] = {
+    "Adam": _ADAMS,
+    "AdamW": _ADAMS,
+    "SGD": {"momentum": WEIGHT, "nesterov": FLAG, "weight_decay": WEIGHT},
+    "RMSprop": {"alpha": SHARE, "eps": WEIGHT, "momentum": WEIGHT, "weight_decay": WEIGHT},
+    "Adagrad": {"eps": WEIGHT, "lr_decay": WEIGHT, "weight_decay": WEIGHT},
+}
 #: What a network's arguments may be, but for its widths and activation.
 POLICY_KWARGS: Mapping[str, Kind] = {
     "features_extractor_class": fitting(
@@ -166,8 +175,23 @@ POLICY_KWARGS: Mapping[str, Kind] = {
     "normalize_images": FLAG,
     "log_std_init": between(-20, 20),
     "ortho_init": FLAG,
-    "optimizer_kwargs": optional(parts({"eps": WEIGHT, "betas": _BETAS, "weight_decay": WEIGHT})),
+    "optimizer_class": fitting(f"{', '.join(OPTIMIZERS)} of torch.optim", lambda value: value in OPTIMIZERS),
+    "optimizer_kwargs": optional(_MAPPING),
+    "share_features_extractor": FLAG,
+    "full_std": FLAG,
+    "use_expln": FLAG,
+    "squash_output": FLAG,
 }
+
+
+def _optimizer_problem(kwargs: Facts) -> str:
+    """Return what is wrong with the arguments of the optimiser; empty if nothing is."""
+    kind, given = kwargs.get("optimizer_class", "Adam"), kwargs.get("optimizer_kwargs") or {}
+    if problem := parts(OPTIMIZERS[kind]).problem(f"policy_kwargs: optimizer_kwargs of {kind}", given):
+        return problem
+    if given.get("nesterov") and not given.get("momentum"):
+        return "policy_kwargs: optimizer_kwargs nesterov needs a momentum > 0"
+    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,14 +270,14 @@ class OnPolicySettings(Settings):
     """Settings of an algorithm that learns from each round's own samples."""
 
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
-        *("net_arch", "activation_fn", "ortho_init", "log_std_init", "optimizer_kwargs"),
-        *("features_extractor_class", "features_extractor_kwargs", "normalize_images"),
+        *("net_arch", "activation_fn", "ortho_init", "log_std_init", "optimizer_class", "optimizer_kwargs"),
+        *("features_extractor_class", "features_extractor_kwargs", "share_features_extractor", "normalize_images"),
     })
 
     #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
     #: ``(observation_space, action_space, **kwargs) -> nn.Module``.
     policy: str | Mapping[str, str] = setting("MlpPolicy", POLICY)
-    #: Step size of Adam; a number, ``lin_x`` or a function of the progress that remains.
+    #: Step size of the optimiser; a number, ``lin_x`` or a function of the progress that remains.
     learning_rate: Scheduled = setting(3e-4, SCHEDULE, live=True)
     #: Steps per environment and round.
     n_steps: int = setting(2048, WHOLE)
@@ -273,9 +297,10 @@ class OnPolicySettings(Settings):
     target_kl: float | None = setting(None, optional(ABOVE_0), live=True)
     #: Normalise observations and rewards by running statistics; or ``{norm_obs, norm_reward}``.
     normalize: bool | Mapping[str, bool] = setting(False, NORMALIZE)
-    #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_kwargs``, ``normalize_images``,
-    #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
-    policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KEYS))
+    #: ``net_arch``, ``activation_fn``, ``ortho_init``, ``log_std_init``, ``optimizer_class``, ``optimizer_kwargs``,
+    #: ``normalize_images``, ``features_extractor_class``, ``features_extractor_kwargs``, ``share_features_extractor``;
+    #: a factory's own arguments.
+    policy_kwargs: Facts = setting({}, network_kwargs(network_shape, POLICY_KWARGS))
 
     @classmethod
     def fitted(cls, values: Facts, named: Collection[str], n_envs: int) -> Row:

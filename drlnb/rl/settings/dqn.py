@@ -37,14 +37,14 @@ class DqnSettings(Settings):
         "n_steps": (1,),
     }
     POLICY_KEYS: ClassVar[frozenset[str]] = frozenset({
-        *("net_arch", "activation_fn", "optimizer_kwargs"),
+        *("net_arch", "activation_fn", "optimizer_class", "optimizer_kwargs"),
         *("features_extractor_class", "features_extractor_kwargs", "normalize_images"),
     })
 
     #: ``MlpPolicy``, ``CnnPolicy``, ``MultiInputPolicy`` (Dict observations), or a function
     #: ``(observation_space, action_space, **kwargs) -> nn.Module`` whose ``actor(obs)`` gives action values.
     policy: str | Mapping[str, str] = setting("MlpPolicy", checks.POLICY)
-    #: Step size of Adam; a number or ``lin_x``.
+    #: Step size of the optimiser; a number or ``lin_x``.
     learning_rate: float | str = setting(1e-4, checks.SCHEDULE, live=True)
     #: Transitions remembered, over all environments.
     buffer_size: int = setting(1_000_000, checks.WHOLE)
@@ -74,8 +74,8 @@ class DqnSettings(Settings):
     double_q: bool = setting(False, FLAG)
     #: Spells joined into one round: fewer leases and sends, actors lag behind by more gradient steps.
     periods_per_round: int = setting(1, checks.WHOLE)
-    #: ``net_arch`` (widths), ``activation_fn``, ``normalize_images``, ``features_extractor_class``,
-    #: ``features_extractor_kwargs``; a factory's own arguments.
+    #: ``net_arch`` (widths), ``activation_fn``, ``optimizer_class``, ``optimizer_kwargs``, ``normalize_images``,
+    #: ``features_extractor_class``, ``features_extractor_kwargs``; a factory's own arguments.
     policy_kwargs: Facts = setting({}, checks.network_kwargs(q_network, POLICY_KEYS))
 
     def round_steps(self) -> int:

@@ -59,6 +59,19 @@ def _members(name: str, value: object) -> str:
     return next(filter(None, problems), "")
 
 
+def _of_sequences(values: Facts, n_envs: int) -> list[str]:
+    """Return what keeps the mean over a sequence's samples from being one."""
+    batch, n_steps, why = values["batch_size"], values["n_steps"], "with expectation='samples'"
+    problems = []
+    if batch is not None and batch < n_steps * n_envs:
+        problems.append(f"batch_size must be None {why}: a mean over part of a round is another one, got {batch}")
+    if n_steps == 1:
+        problems.append(f"n_steps must be >= 2 {why}: a single sample is its own mean, got 1")
+    if values["n_action_samples"] is not None:
+        problems.append(f"n_action_samples draws fresh actions, {why} the sequence's own count: leave one of them out")
+    return problems
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpfSettings(OnPolicySettings):
     """GPF's settings, complete; see :class:`drlnb.rl.settings.checks.Settings`."""
@@ -79,8 +92,9 @@ class GpfSettings(OnPolicySettings):
     tau2: float | Sequence[float] = setting(1.0, _MEMBER["tau2"], live=True)
     #: Members of the family, each a mapping of eps, tau1, tau2 (missing: as above); member i mod M acts in env i.
     members: Sequence[Mapping[str, float | Sequence[float]]] | None = setting(None, optional(Kind(_members)))
-    #: Whose policy a sample is judged by: the member's that acted (``sample``), or the first member's (``target``).
-    expectation: str = setting("sample", choice("sample", "target"))
+    #: Expectation of A: under the policy of the member that acted (``sample``), or of the first one (``target``); or
+    #: the mean over the samples of each environment's round (``samples``), which says nothing of a state's own.
+    expectation: str = setting("sample", choice("sample", "target", "samples"))
     #: Fresh actions per state in the mean of A; none: the exact sum over actions.
     n_action_samples: int | None = setting(None, optional(_ACTION_SAMPLES))
     #: Weight of the action value's mean squared error.
@@ -102,6 +116,8 @@ class GpfSettings(OnPolicySettings):
         problems, members = super(GpfSettings, cls).check_together(values, n_envs), len(values["members"] or ((),))
         if members > n_envs:
             problems.append(f"members must be at most n_envs = {n_envs} (member i mod M acts in env i), got {members}")
+        if values["expectation"] == "samples":
+            problems += _of_sequences(values, n_envs)
         if not problems and values["reward_scale"] is None and not normalised(values["normalize"])[1]:
             warnings.warn(
                 f"gpf: neither reward_scale nor norm_reward is set; tau1 = {values['tau1']} is in units of reward, and "

@@ -15,6 +15,8 @@ from drlnb.rl.settings.checks import OnPolicySettings
 
 __all__ = ["PpoSettings"]
 
+#: Arguments of state-dependent exploration in ``policy_kwargs``, and their defaults.
+_SDE = {"full_std": True, "use_expln": False, "squash_output": False}
 _EVERY = checks.whole_or_minus_1("for the start of each round only")
 
 
@@ -32,6 +34,8 @@ class PpoSettings(OnPolicySettings):
         "norm_adv": "it is called normalize_advantage",
     }
 
+    POLICY_KEYS: ClassVar[frozenset[str]] = OnPolicySettings.POLICY_KEYS | _SDE.keys()
+
     #: Largest |ratio - 1| that still earns; a number or ``lin_x``.
     clip_range: Scheduled = setting(0.2, checks.SCHEDULE, live=True)
     #: The same for the value function; none: not clipped.
@@ -42,7 +46,8 @@ class PpoSettings(OnPolicySettings):
     ent_coef: float = setting(0.0, checks.WEIGHT, live=True)
     #: Forbidden actions get probability 0; the environment says which: ``action_masks()`` or ``info["action_mask"]``.
     use_masking: bool = setting(False, FLAG)
-    #: Generalised state-dependent exploration (gSDE) instead of noise of each step's own; boxes, MLPs.
+    #: Generalised state-dependent exploration (gSDE) instead of noise of each step's own; boxes; `policy_kwargs` may
+    #: have ``full_std``, ``use_expln`` and ``squash_output``.
     use_sde: bool = setting(False, FLAG)
     #: Steps between two draws of its matrix; -1: at the start of each round only.
     sde_sample_freq: int = setting(-1, _EVERY)
@@ -51,6 +56,10 @@ class PpoSettings(OnPolicySettings):
     def check_together(cls, values: Facts, n_envs: int) -> list[str]:
         """Return what is wrong between settings that are each good."""
         problems = super(PpoSettings, cls).check_together(values, n_envs)
+        kwargs = values["policy_kwargs"]
+        if not (values["use_sde"] or isinstance(values["policy"], Mapping)):
+            said = [name for name, default in _SDE.items() if kwargs.get(name, default) != default]
+            problems += [f"policy_kwargs: {name} needs use_sde=True" for name in said]
         if values["normalize_advantage"] and values["batch_size"] == 1:
             problems.append("batch_size must be >= 2 with normalize_advantage (one sample has no spread), got 1")
         return problems

@@ -280,6 +280,38 @@ def test_one_copy_makes_the_videos(tmp_path):
     assert first.render_mode == "rgb_array"
 
 
+class Videos(RecordVideo):
+    """One that needs no encoder."""
+
+    def __init__(self, env):
+        gymnasium.Wrapper.__init__(self, env)
+        self.name_prefix = "rl-video"
+
+
+def test_videos_of_a_functions_copies_have_names_of_their_own():
+    """They share a folder: each would write over the others' files, in silence."""
+    spec = drlnb.Task(lambda: FlattenObservation(Videos(Own())), n_envs=3).spec
+    made = [make_env(spec, index=index).env for index in range(3)]
+    assert [env.name_prefix for env in made] == ["rl-video", "rl-video-1", "rl-video-2"]
+
+
+def test_a_task_takes_them_too():
+    """Its collectors make others like them, wherever they are; several say how many there are."""
+    task = drlnb.Task(Own(level=3), total_timesteps=64, n_envs=2, **{**SMALL, "seed": 4})
+    assert (task.spec.env, task.spec.name, task.spec.n_envs) == ("Own", "Own", 2)
+    assert [make_env(task.spec, index=index).unwrapped.level for index in range(2)] == [3, 3]
+    known = drlnb.Task(gymnasium.make("MountainCar-v0", goal_velocity=0.01)).spec
+    assert (known.env, known.env_factory, known.env_kwargs) == ("MountainCar-v0", None, {"goal_velocity": 0.01})
+    several = gymnasium.vector.SyncVectorEnv([lambda level=level: Own(level) for level in (5, 6, 7)])
+    task = drlnb.Task(several, "dqn", total_timesteps=64)
+    assert [make_env(task.spec, index=i).unwrapped.level for i in range(task.spec.n_envs)] == [5, 6, 7]
+    with pytest.raises(EnvError, match=r"^Locked cannot be copied: pass its class, or a function \("):
+        drlnb.Task(Locked())
+    for wrong in (None, 3, object()):
+        with pytest.raises(EnvError, match="env must be an environment's id, a class or a function, got "):
+            drlnb.Task(wrong)
+
+
 def test_what_is_no_environment():
     """One line."""
     with pytest.raises(EnvError, match="env must be an environment's id, a class or a function, got 3"):

@@ -24,17 +24,24 @@ def flat_of(module: Any, learner: DqnLearner) -> torch.Tensor:
     return flat
 
 
-@pytest.mark.parametrize("by_hand", [True, False])
-def test_updates_equal_stable_baselines3s(by_hand, make_dqn_spec):
+@pytest.mark.parametrize(
+    ("activation", "optimizer", "by_hand"),
+    [("ReLU", {}, True), ("ReLU", {}, False), ("Mish", {}, True), ("ELU", {"optimizer_class": "RMSprop"}, True)],
+)
+def test_updates_equal_stable_baselines3s(activation, optimizer, by_hand, make_dqn_spec):
     """Same weights, same 3 batches of 32, target copied before: all parameters equal to 1e-5 after 1 and 3 steps."""
     sb3 = pytest.importorskip("stable_baselines3", reason="Stable-Baselines3 is not installed (extra bench)")
     from stable_baselines3.common.logger import Logger
     from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
     hyper = {"learning_rate": 0.01, "gamma": 0.9, "tau": 0.7, "max_grad_norm": 0.5, "batch_size": 32}
-    theirs = sb3.DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [16, 16]}, seed=3, device="cpu", **hyper)
+    kwargs = {"net_arch": [16, 16], "activation_fn": getattr(torch.nn, activation)}
+    classes = {key: getattr(torch.optim, name) for key, name in optimizer.items()}
+    theirs = sb3.DQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs | classes, seed=3, device="cpu", **hyper)
     theirs.set_logger(Logger(None, []))
-    spec = make_dqn_spec(total_timesteps=1_000_000, policy_kwargs={"net_arch": [16, 16]}, **hyper)
+    spec = make_dqn_spec(
+        total_timesteps=1_000_000, policy_kwargs={**kwargs, "activation_fn": activation, **optimizer}, **hyper
+    )
     ours = DqnLearner(spec, by_hand=by_hand)
     ours.adam.flat.copy_(flat_of(theirs.q_net, ours))
     ours.target.copy_(0.3 * ours.adam.flat)

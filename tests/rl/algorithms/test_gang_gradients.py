@@ -10,6 +10,7 @@ from torch import Tensor
 from drlnb.rl.algorithms.ppo import Batch
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector
+from drlnb.rl.objectives.gpf_losses import Samples
 
 #: Environments of each member's share; each has 16 steps.
 SHARES = {"one": [4], "two unequal": [3, 1], "three unequal": [2, 1, 1]}
@@ -90,6 +91,26 @@ def test_2_2_shares_of_whole_fragments_have_the_same_bits_whoever_computes_them(
     alone.adam.step = lambda max_norm, norm_out: found.append(alone.adam.grad.clone())
     alone.finish()
     assert found[0].numpy().tobytes() == gang_gradient(spec, shares).numpy().tobytes()
+
+
+@pytest.mark.parametrize("shares", SHARES.values(), ids=SHARES)
+def test_means_over_sequences_are_whole_in_each_share(shares, make_spec):
+    """GPF's `expectation="samples"`: shares that members compute apart make autograd's gradient of the whole round."""
+    spec = make_spec(n_epochs=1, batch_size=None, reward_scale=0.1, expectation="samples", max_grad_norm=1e-3)
+    spec = replace(spec, algo="gpf")
+    (learner,) = members(spec, [4])
+    loss = 0.0
+    for index in range(4):
+        rows = Samples.join([learner._staged[index]])
+        advantages, values = learner.networks.both(rows.obs)
+        taken = advantages.gather(1, rows.action[:, None])[:, 0]
+        q = taken - taken.mean() + values.detach()
+        loss = loss + 0.5 * ((rows.q_target - q).square() + (rows.v_target - values).square()).sum() / 64
+    learner.adam.zero_grad()
+    loss.backward()
+    whole = learner.adam.grad.clone()
+    assert whole[: learner.layout.n_policy].norm() > 1e-3
+    torch.testing.assert_close(gang_gradient(spec, shares), whole, atol=1e-6, rtol=1e-6)
 
 
 class PerShare:

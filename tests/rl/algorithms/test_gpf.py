@@ -11,8 +11,8 @@ import torch
 
 from drlnb.records.errors import ConfigError, NonFinite, UnsupportedSpace
 from drlnb.records.spec import RlWork
-from drlnb.rl.algorithms.gpf import GpfLearner, with_fresh
-from drlnb.rl.algorithms.registry import make_actor, make_learner
+from drlnb.rl.algorithms.gpf import GpfLearner, with_expectation
+from drlnb.rl.algorithms.registry import learners_problem, make_actor, make_learner
 from drlnb.rl.algorithms.resolve import resolve
 from drlnb.rl.collecting.collector import Collector, split_envs
 from drlnb.rl.fragments import Fragment
@@ -26,6 +26,8 @@ from tests.rl import METRICS
 
 #: A family of three: one softmax, a mixture, and one whose temperatures fall.
 FAMILY = [{}, {"eps": 0.25, "tau2": 2.0}, {"tau1": [0.4, 0.2]}]
+#: The mean of A over each environment's round.
+SEQUENCES = {"expectation": "samples", "batch_size": None}
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def staged(learner, fragment, round=1) -> list[Samples]:
 
 def joined(parts: list[Samples]) -> Samples:
     return Samples.join([
-        {name: getattr(part, name) for name in Samples.__slots__ if name != "fresh"} for part in parts
+        {name: getattr(part, name) for name in Samples.__slots__ if getattr(part, name) is not None} for part in parts
     ])
 
 
@@ -101,8 +103,15 @@ STREAM = {"n_epochs": 1, "batch_size": None}
 
 @pytest.mark.parametrize(
     "hyper",
-    [{"batch_size": 24}, STREAM, {"n_action_samples": 5, "batch_size": 24}, {"n_action_samples": 5, **STREAM}],
-    ids=["epochs", "stream", "fresh actions", "fresh actions, stream"],
+    [
+        {"batch_size": 24},
+        STREAM,
+        {"n_action_samples": 5, "batch_size": 24},
+        {"n_action_samples": 5, **STREAM},
+        SEQUENCES,
+        {**SEQUENCES, **STREAM},
+    ],
+    ids=["epochs", "stream", "fresh actions", "fresh actions, stream", "sequences", "sequences, stream"],
 )
 def test_neither_split_nor_arrival_order_matters(hyper, make, play):
     """After two normalised rounds of a family, 1 collector, 3, and 3 staged backwards leave the same bits."""
@@ -159,13 +168,14 @@ def test_serial_gradients_equal_the_concatenated_batch(sizes, by_hand, make):
     torch.testing.assert_close(told, whole_told, atol=1e-6, rtol=1e-6)
 
 
-def test_streaming_equals_one_epoch_over_the_whole_round(make, play):
+@pytest.mark.parametrize("hyper", [{"members": FAMILY}, SEQUENCES], ids=["family", "sequences"])
+def test_streaming_equals_one_epoch_over_the_whole_round(hyper, make, play):
     """The gradient summed at arrival, workers of 2, 1 and 1 environments, takes the same step as the batch: to 1e-6."""
 
     class AllAtOnce(GpfLearner):
         compute = "epochs"
 
-    spec = make(members=FAMILY, learning_rate=0.01, **STREAM)
+    spec = make(learning_rate=0.01, **{**hyper, **STREAM})
     assert make_learner(spec).compute == "stream"
     assert make_learner(make(n_epochs=2, batch_size=None)).compute == "epochs"
     assert make_learner(make(n_epochs=1, batch_size=32)).compute == "epochs"
@@ -178,8 +188,8 @@ def test_streaming_equals_one_epoch_over_the_whole_round(make, play):
 
 @pytest.mark.parametrize(
     "hyper",
-    [{}, {"pg_coef": 0.7, "q_coef": 2.0}, {"members": FAMILY, "pg_coef": 0.7}, {"n_action_samples": 7}],
-    ids=["defaults", "policy gradient", "family", "fresh actions"],
+    [{}, {"pg_coef": 0.7, "q_coef": 2.0}, {"members": FAMILY, "pg_coef": 0.7}, {"n_action_samples": 7}, SEQUENCES],
+    ids=["defaults", "policy gradient", "family", "fresh actions", "sequences"],
 )
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_gradients_by_hand_equal_autograd(hyper, activation, make):
@@ -191,7 +201,7 @@ def test_gradients_by_hand_equal_autograd(hyper, activation, make):
         learner = GpfLearner(spec, by_hand=by_hand)
         batch = joined(staged(learner, fragment))
         moved(learner)
-        batch = with_fresh(learner, batch, dict.fromkeys(range(4), 16), 0)
+        batch = with_expectation(learner, batch, dict.fromkeys(range(4), 16), 0)
         found.append((learner.gradient(batch).clone(), learner.adam.grad.clone()))
     scale = max(1.0, found[1][1].abs().max().item())
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-6 * scale, rtol=1e-4)
@@ -265,15 +275,15 @@ def test_only_time_limits_are_bootstrapped(env, cut, expectation, make):
     assert samples.v_target.tolist() == pytest.approx([7.0, 7.0, last])
 
 
-@pytest.mark.parametrize("case", ["target", "late"])
+@pytest.mark.parametrize("case", ["target", "late", "samples"])
 def test_off_policy_samples_get_vtrace_and_retrace(case, make):
     """Judged by member 0, or late by a round: ratios and Q are those of the network now, for the judging member."""
-    expectation = "target" if case == "target" else "sample"
-    spec = make(members=FAMILY, expectation=expectation, tau1=0.1, gae_lambda=0.9)
+    expectation = "sample" if case == "late" else case
+    spec = make(members=FAMILY, expectation=expectation, tau1=0.1, gae_lambda=0.9, batch_size=None)
     learner = GpfLearner(spec)
     fragment = sample(spec, learner)
     moved(learner)
-    found = staged(learner, fragment, round=2 if case == "late" else 1)[1]  # environment 1 is member 1's
+    found = staged(learner, fragment, round=1 if case == "target" else 2)[1]  # environment 1 is member 1's
     assert found.strategy[0].tolist() == pytest.approx([1.0, 0.1, 1.0] if case == "target" else [0.25, 0.1, 2.0])
     tensors, arrays = views(learner.adam.flat, learner.layout), fragment.arrays
     advantages = dense(tensors, PI, found.obs, torch.tanh).double()
@@ -282,7 +292,8 @@ def test_off_policy_samples_get_vtrace_and_retrace(case, make):
     ratios = pi.gather(1, found.action[:, None])[:, 0] / found.log_prob.double().exp()
     assert ratios.min() < 0.9
     values = dense(tensors, VF, found.obs, torch.tanh)[:, 0]
-    q = advantages.gather(1, found.action[:, None])[:, 0] - (pi * advantages).sum(1) + values
+    taken = advantages.gather(1, found.action[:, None])[:, 0]
+    q = taken - (taken.mean() if case == "samples" else (pi * advantages).sum(1)) + values
     last = torch.from_numpy(arrays["last_obs"][1][None])
     following = np.append(values[1:].numpy(), dense(tensors, VF, last, torch.tanh).numpy())
     rest = ratios.numpy(), arrays["terminated"][:, 1], arrays["truncated"][:, 1]
@@ -298,7 +309,7 @@ def test_the_gradient_reaches_the_advantage_network(make):
         spec = make(n_action_samples=n_action_samples)
         learner = GpfLearner(spec)
         batch = joined(staged(learner, sample(spec)))
-        learner.gradient(with_fresh(learner, batch, dict.fromkeys(range(4), 16), 0))
+        learner.gradient(with_expectation(learner, batch, dict.fromkeys(range(4), 16), 0))
         assert learner.adam.grad[: learner.layout.n_policy].abs().max() > 1e-5
 
 
@@ -306,7 +317,7 @@ def test_fresh_actions_are_drawn_from_the_policy_and_anew_each_epoch(make):
     """2000 states of A = log(1, 3), 5 actions each: action 1's mean share is 3/4; epochs and environments differ."""
     learner = GpfLearner(make(n_action_samples=5))
     rows = Samples(*(torch.zeros(2000, 1) for _ in Samples.__slots__))
-    drawn = [with_fresh(learner, rows, {index: 2000}, epoch).fresh for index, epoch in ((0, 0), (0, 1), (1, 0))]
+    drawn = [with_expectation(learner, rows, {index: 2000}, epoch).fresh for index, epoch in ((0, 0), (0, 1), (1, 0))]
     assert not torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
     log_pi = torch.log(torch.tensor([[0.25, 0.75]])).expand(2000, 2)
@@ -453,7 +464,7 @@ def test_a_box_of_actions_is_refused(make):
         ({"members": []}, "members must be a list of at least one mapping"),
         ({"members": [{"tau": 1}]}, r"members\[0\] takes the keys eps, tau1, tau2, not tau"),
         ({"members": [{}, {"tau1": -1}]}, r"members\[1\]: tau1 must be a number > 0"),
-        ({"expectation": "mean"}, "expectation must be one of sample, target, got 'mean'"),
+        ({"expectation": "mean"}, "expectation must be one of sample, target, samples, got 'mean'"),
         ({"n_action_samples": 1}, "n_action_samples must be a whole number >= 5"),
         ({"batch_size": 0}, "batch_size must be a whole number >= 1, or none"),
         ({"reward_scale": 0}, "reward_scale must be a number > 0, or none"),
@@ -472,6 +483,33 @@ def test_settings_that_do_not_fit_together_are_told():
         resolve("CartPole-v1", "gpf", overrides={"batch_size": 1000, "members": [{}] * 9}, n_envs=8)
     assert "batch_size must be <= n_steps * n_envs = 32 * 8 = 256, got 1000" in str(caught.value)
     assert "members must be at most n_envs = 8 (member i mod M acts in env i), got 9" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "message"),
+    [
+        ({"batch_size": 64}, "batch_size must be None with expectation='samples': .*, got 64"),
+        ({"n_steps": 1}, "n_steps must be >= 2 with expectation='samples': .*, got 1"),
+        ({"n_action_samples": 5}, "n_action_samples draws fresh actions, .*: leave one of them out"),
+    ],
+)
+def test_what_leaves_no_mean_over_a_sequence_is_told(hyper, message):
+    """Minibatches, sequences of one sample, and another kind of mean beside it."""
+    given = {"expectation": "samples", "reward_scale": 0.1, **hyper}
+    with pytest.raises(ConfigError, match=message):
+        resolve("CartPole-v1", "gpf", overrides=given, n_envs=8)
+
+
+def test_learners_share_means_over_sequences_at_arrival_alone(make):
+    """Two learners take whole environments; a minibatch that they shared would cut sequences."""
+    for deterministic in (True, False):
+        two = {"n_learners": 2, "n_collectors": 2, "deterministic": deterministic}
+        streamed = replace(make(**{**SEQUENCES, **STREAM}), **two)
+        assert learners_problem(streamed) == ""
+        assert learners_problem(replace(make(batch_size=None, n_epochs=2), **two)) == "" or deterministic
+        problem = learners_problem(replace(make(**SEQUENCES, n_epochs=2), **two))
+        assert problem.endswith("gradients are computed at arrival with n_epochs=1")
+        assert learners_problem(streamed, n_epochs=2)
 
 
 def test_rewards_of_unknown_size_are_warned_about():

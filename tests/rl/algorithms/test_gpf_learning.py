@@ -133,8 +133,14 @@ def test_off_policy_q_of_a_chain_within_a_twentieth():
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("hyper", "gap"),
-    [({"n_epochs": 5}, 1.0), ({"n_epochs": 1}, 1.0), ({"n_epochs": 1, "n_action_samples": 5}, 5 / 6)],
-    ids=["epochs", "stream", "five fresh actions"],
+    [
+        ({"n_epochs": 5}, 1.0),
+        ({"n_epochs": 1}, 1.0),
+        ({"n_epochs": 1, "n_action_samples": 5}, 5 / 6),
+        ({"n_epochs": 5, "expectation": "samples"}, 1.0),
+        ({"n_epochs": 1, "expectation": "samples"}, 1.0),
+    ],
+    ids=["epochs", "stream", "five fresh actions", "sequences", "sequences, stream"],
 )
 def test_a_bandits_policy_is_the_softmax_of_its_rewards(hyper, gap):
     """Tau 1, rewards 0 and 1: A's gap becomes 1 and V the chance of arm 1, e/(1 + e), within .05.

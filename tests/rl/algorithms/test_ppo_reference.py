@@ -62,6 +62,15 @@ def fragment_of(theirs: Any, discrete: bool) -> Fragment:
         ("Pendulum-v1", {}),
         ("Pendulum-v1", {"use_sde": True}),
         ("CartPole-v1", {"target_kl": 1e-3}),
+        ("CartPole-v1", {"policy_kwargs": {"optimizer_class": "AdamW"}}),
+        ("CartPole-v1", {"policy_kwargs": {"optimizer_class": "SGD", "optimizer_kwargs": {"momentum": 0.9}}}),
+        ("Pendulum-v1", {"policy_kwargs": {"optimizer_class": "RMSprop"}}),
+        ("CartPole-v1", {"policy_kwargs": {"optimizer_class": "Adagrad", "optimizer_kwargs": {"weight_decay": 0.01}}}),
+        (
+            "Pendulum-v1",
+            {"use_sde": True, "policy_kwargs": {"full_std": False, "use_expln": True, "log_std_init": 0.5}},
+        ),
+        ("Pendulum-v1", {"use_sde": True, "policy_kwargs": {"squash_output": True}}),
     ],
 )
 def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
@@ -74,9 +83,15 @@ def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
         "n_steps": _STEPS, "batch_size": _STEPS * _ENVS, "n_epochs": _EPOCHS, "gamma": 0.9, "gae_lambda": 0.8,
         "learning_rate": 0.01, "clip_range": 0.1, "ent_coef": 0.02, "vf_coef": 0.7, "max_grad_norm": 0.3, **sde,
     }  # fmt: skip
-    policy_kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}}
+    policy_kwargs = {"net_arch": {"pi": [16, 8], "vf": [16, 8]}, **hyper.pop("policy_kwargs", {})}
+    classes = {key: getattr(torch.optim, name) for key, name in policy_kwargs.items() if key == "optimizer_class"}
     theirs = sb3.PPO(
-        "MlpPolicy", make_vec_env(env, _ENVS, seed=1), policy_kwargs=policy_kwargs, seed=3, device="cpu", **hyper
+        "MlpPolicy",
+        make_vec_env(env, _ENVS, seed=1),
+        policy_kwargs={**policy_kwargs, **classes},
+        seed=3,
+        device="cpu",
+        **hyper,
     )
     theirs.set_logger(Logger(None, []))
     ours = PpoLearner(make_spec(env, total_timesteps=10**6, policy_kwargs=policy_kwargs, **hyper), by_hand=by_hand)
@@ -85,7 +100,10 @@ def test_updates_equal_stable_baselines3s(env, sde, by_hand, make_spec):
     for round_ in range(2):
         theirs.collect_rollouts(theirs.env, callback, theirs.rollout_buffer, n_rollout_steps=_STEPS)
         ours.begin(round_, (round_ + 1) * _STEPS * _ENVS)
-        ours.stage(0, fragment_of(theirs, discrete=ours.layout.head.kind == "discrete"))
+        fragment = fragment_of(theirs, discrete=ours.layout.head.kind == "discrete")
+        if ours.layout.head.squashed:  # ours holds what goes through tanh
+            fragment.arrays["action"] = np.arctanh(fragment.arrays["action"])
+        ours.stage(0, fragment)
         theirs.train()
         ours.finish()
         for name, their in their_names(ours).items():

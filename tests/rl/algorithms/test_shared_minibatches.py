@@ -10,6 +10,9 @@ import torch
 from drlnb.rl.algorithms.registry import make_learner
 from drlnb.rl.collecting.collector import Collector, split_envs
 
+#: Another optimiser, whose state counts.
+MOMENTUM = {"optimizer_class": "SGD", "optimizer_kwargs": {"momentum": 0.9}}
+
 
 class Gang:
     """Members in threads that meet at each sum; a member's part is in proportion to its size."""
@@ -78,8 +81,9 @@ def finished(spec, fragments, sizes, by_hand=True):
         {"algo": "ppo", "ent_coef": 0.01, "clip_range_vf": 0.2, "max_grad_norm": 0.05},
         {"algo": "ppo", "normalize_advantage": False, "normalize": True},
         {"algo": "gpf", "reward_scale": 0.1, "n_action_samples": 5},
+        pytest.param({"algo": "ppo", "learning_rate": 0.01, "policy_kwargs": MOMENTUM}, marks=pytest.mark.thorough),
     ],
-    ids=["ppo", "ppo normalised", "gpf"],
+    ids=["ppo", "ppo normalised", "gpf", "ppo momentum"],
 )
 @pytest.mark.parametrize("sizes", [(3, 1), (0, 1), (5, 2, 1)])
 def test_a_minibatch_that_is_shared_makes_the_step_of_one_learner(sizes, hyper, by_hand, make_spec):

@@ -190,6 +190,40 @@ def test_vectors_are_stacked_end_to_end():
     assert env.step(np.zeros(2))[0].tolist() == [0, 5, 1, 5]
 
 
+def test_keys_of_a_dict_are_stacked_each_on_its_own():
+    """As by `VecFrameStack`: a vector end to end, an image along its channels; an episode begins with zeros."""
+
+    class Seen(Counting):
+        observation_space = gymnasium.spaces.Dict(
+            at=gymnasium.spaces.Box(-9, 9, (2,)), camera=gymnasium.spaces.Box(0, 255, (4, 6, 1), np.uint8)
+        )
+
+        def reset(self, *, seed=None, options=None):
+            return self.shown(super().reset(seed=seed)[0]), {}
+
+        def step(self, action):
+            obs, *rest = super().step(action)
+            return self.shown(obs), *rest
+
+        def shown(self, at):
+            return {"at": at.astype(np.float32), "camera": np.full((4, 6, 1), 7 + at[0], np.uint8)}
+
+    env = built(Seen(), ("FrameStack", {"n_stack": 2}))
+    assert [(key, space.shape) for key, space in env.observation_space.items()] == [("at", (4,)), ("camera", (4, 6, 2))]
+    env.reset()
+    obs = env.step(np.zeros(2))[0]
+    assert env.observation_space.contains(obs)
+    assert obs["at"].tolist() == [0, 5, 1, 5]
+    assert obs["camera"][3, 5].tolist() == [7, 8]
+    obs, _ = env.reset()
+    assert obs["at"].tolist() == [0, 0, 0, 5]
+    assert obs["camera"][3, 5].tolist() == [0, 7]
+    chosen = Seen()
+    chosen.observation_space = gymnasium.spaces.Dict(a=gymnasium.spaces.Discrete(3))
+    with pytest.raises(EnvError, match=r"TypeError: observation 'a' must be a Box, got Discrete\(3\)"):
+        built(chosen, ("FrameStack", {"n_stack": 2}))
+
+
 #: Wrapper -> arguments, and an environment that it fits.
 FITS = {
     "ClipAction": ({}, Counting),

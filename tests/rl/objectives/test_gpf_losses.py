@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 
 from drlnb.rl.algorithms import gpf_actor
-from drlnb.rl.objectives.gpf_losses import GPF_STATISTICS, Coefficients, Samples, action_values, gpf_loss, log_strategy
+from drlnb.rl.objectives.gpf_losses import (
+    GPF_STATISTICS,
+    Coefficients,
+    Samples,
+    action_values,
+    gpf_gradient,
+    gpf_loss,
+    log_strategy,
+)
 
 
 def rows(*strategy: float, n: int) -> Tensor:
@@ -87,6 +95,30 @@ def test_action_value_by_hand():
     a = torch.tensor([[1.0, 3.0], [1.0, 3.0]])
     q = action_values(a, torch.tensor([0, 1]), torch.tensor([[0.25, 0.75]]), torch.tensor([10.0, 10.0]))
     assert q.tolist() == [8.5, 10.5]
+
+
+def test_the_mean_over_sequences_by_hand():
+    """Taken A = (1, 3) and (5, 5, 8): means 2 and 6, so Q - V = -1, 1, -1, -1, 2, whatever A of the other action is.
+
+    Targets V + (0, 0, 0, 3, 0) leave the errors -1, 1 and -1, -4, 2.  Each A pushes its sequence's mean, too: the
+    gradient of the mean square / 2 is the errors less their means 0 and -1, over 5 samples.
+    """
+    taken, actions = torch.tensor([1.0, 3.0, 5.0, 5.0, 8.0]), torch.tensor([0, 1, 1, 0, 1])
+    a = torch.full((5, 2), 7.0).scatter_(1, actions[:, None], taken[:, None]).requires_grad_()
+    v = torch.tensor([10.0, 20.0, 30.0, 40.0, 50.0])
+    target = v + torch.tensor([0.0, 0.0, 0.0, 3.0, 0.0])
+    sequence = torch.tensor([0, 0, 1, 1, 1])
+    judged = Samples(a, actions, torch.zeros(5), torch.ones(5, 1), target, v, v, sequence=sequence)
+    weights = Coefficients(q_coef=0.5, vf_coef=1.0)
+    loss, statistics = gpf_loss(a, v, judged, coefficients=weights)
+    assert statistics[GPF_STATISTICS.index("q_loss")].item() == pytest.approx((1 + 1 + 1 + 16 + 4) / 5)
+    assert loss.item() == pytest.approx(0.5 * 23 / 5)
+    loss.backward()
+    expected = torch.zeros(5, 2).scatter_(1, actions[:, None], torch.tensor([-1.0, 1.0, 0.0, -3.0, 3.0])[:, None] / 5)
+    torch.testing.assert_close(a.grad, expected)
+    by_hand, _, told = gpf_gradient(a.detach(), v, judged, coefficients=weights)
+    torch.testing.assert_close(by_hand, expected)
+    torch.testing.assert_close(told, statistics)
 
 
 def test_a_member_by_hand():
