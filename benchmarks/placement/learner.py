@@ -21,7 +21,8 @@ from benchmarks.placement.weights import FOLDER, parts
 from drlnb.learned.placement import Patent
 from drlnb.learned.placement.network import Policy
 from drlnb.learned.placement.patent import train_patent
-from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s
+from drlnb.learned.placement.planner import steps_of_patent
+from drlnb.learned.placement.playing import Batch, Progress, makespan_s, random_s, simulated
 from drlnb.planning.placement import GANGS, Cluster, ClusterView, Pick
 from drlnb.planning.registry import Planner
 from drlnb.sim.placement import Conditions, FaultModel, Ratio, Trace, TraceJob, load_trace, play, ratio_of, side_by_side
@@ -112,7 +113,9 @@ def small(effort: Placement) -> Iterator[Row]:
     """Show what planner `patent` learns where it is easy: three of eight slots fail each hour, the others never."""
     trained, others = (_batches(ill, effort.seed) for ill in (_ILL, _OTHERS_ILL))
     rounds = iter(np.linspace(0, 1, _ROUNDS).tolist())
-    weights = train_patent(trained, _EIGHT.n_slots, effort.seed, lambda: next(rounds)).weights
+    weights = train_patent(
+        simulated(trained, steps_of_patent), _EIGHT.n_slots, effort.seed, lambda: next(rounds)
+    ).weights
     planner, base = Patent(network=Policy(weights)), GANGS.build("random")
     for name, words, batches in (("own", "slots that it knows", trained), ("permuted", "other slots ill", others)):
         shown = [next(batches) for _ in range(int(_SHOWN * effort.share))]
@@ -162,7 +165,8 @@ class _Own:
     def trained(self, reference: Callable[[Batch], float], n_kept: int = 20_000) -> Patent:
         """Return the planner after the bench's seconds of training."""
         seed, progress = self._effort.seed, _processor(self._effort.seconds * self._effort.share)
-        trained = train_patent(self.batches(), CLUSTER.n_slots, seed, progress, n_kept=n_kept, reference=reference)
+        play = simulated(self.batches(), steps_of_patent, reference)
+        trained = train_patent(play, CLUSTER.n_slots, seed, progress, n_kept=n_kept)
         return Patent(network=Policy(trained.weights))
 
     def row(
