@@ -99,6 +99,7 @@ class LiveBatches:
         with place([], self._client) as placing:
             nodes = dict(sorted((event.slot, event.node) for event in placing.journal().of(SlotAdded)))
         self.slots = tuple(nodes)
+        _LOG.info("placement planner patent is trained for the %d slots that are up: %s", len(nodes), ", ".join(nodes))
         if too_large := [job for jobs in batches for job in jobs if job.n_slots > len(nodes)]:
             raise ConfigError(
                 f"job {too_large[0].name!r} needs {too_large[0].n_slots} slots, the cluster has {len(nodes)}"
