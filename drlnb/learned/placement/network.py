@@ -164,7 +164,9 @@ def load(file: str | Path, kind: type[AnyNetwork]) -> AnyNetwork:
         raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, EOFError, TypeError, AttributeError, KeyError, zipfile.BadZipFile) as error:
         reason = (
-            "it holds pickled objects, which are not read" if "pickle" in str(error) else " ".join(str(error).split())
+            "it holds no arrays, or pickled objects, which are not read"
+            if "pickle" in str(error)
+            else " ".join(str(error).split())
         )
         raise ConfigError(
             f"{file} must hold weights for planner {kind.name}, of drlnb.placement.train: {reason}"
