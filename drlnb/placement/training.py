@@ -173,8 +173,8 @@ def _check(net: str, source: str, given: set[str], budget_s: float, n_rounds: in
         problems.append(f"budget_s must be seconds above 0, got {budget_s!r}")
     if n_rounds is not None and (not isinstance(n_rounds, int) or n_rounds < 1):
         problems.append(f"n_rounds must be a whole number above 0, got {n_rounds!r}")
-    if not out.parent.is_dir():
-        problems.append(f"out must be in a folder that is there, got {out}")
+    if not out.parent.is_dir() or out.is_dir():
+        problems.append(f"out must be a file in a folder that is there, got {out}")
     if problems:
         raise ConfigError(problems)
 

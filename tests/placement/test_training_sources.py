@@ -159,8 +159,14 @@ def test_what_a_training_cannot_do_is_said_before_it_begins(tmp_path):
         "source must be simulate or history or live, got 'past'",
         "budget_s must be seconds above 0, got 0",
         "n_rounds must be a whole number above 0, got 0",
-        f"out must be in a folder that is there, got {tmp_path / 'no' / 's.npz'}",
+        f"out must be a file in a folder that is there, got {tmp_path / 'no' / 's.npz'}",
     )
+
+
+def test_weights_are_not_written_onto_a_folder(tmp_path):
+    """That is known before a training of minutes, whose weights would be lost."""
+    with pytest.raises(ConfigError, match=f"out must be a file in a folder that is there, got {tmp_path}"):
+        train(out=tmp_path, net="patent", cluster=SMALL)
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,11 @@ def main(arguments: argparse.Namespace) -> int:
     ``slots_per_node``, fields of :class:`Windows`, :class:`Conditions` and :class:`FaultModel`, ``out`` (None: no
     journal; else a new or empty directory) and ``json``.
     """
-    out = new_directory(arguments.out)  # before the work, not after it
     given = {kind: shared(arguments, kind) for kind in (Windows, Conditions, FaultModel)}
     if problems := [text for kind, values in given.items() for text in kind.problems(values)]:
         raise ConfigError(problems)
     trace, windows = load_trace(arguments.trace), Windows(**given[Windows])
+    out = new_directory(arguments.out)  # before the work, not after it
     names = arguments.planner or [name for name in GANGS.names if name != Patent.name]  # it is of one cluster
     ways = {name: (name, given[Conditions]) for name in dict.fromkeys([*names, _BASE, _BLIND])}
     cluster = Cluster.uniform(arguments.n_nodes, arguments.slots_per_node)
