@@ -18,7 +18,7 @@ from drlnb.learned.placement.planner import Question, ended, steps_by_name
 from drlnb.learned.placement.playing import Answers, Batch, Played, Sample, random_s
 from drlnb.planning.placement.cluster import Cluster, ClusterView, Pick
 from drlnb.records.columns.leasing import SlotAdded
-from drlnb.records.errors import ConfigError
+from drlnb.records.errors import ConfigError, words_of
 from drlnb.runtime.client.plugins import usable
 from drlnb.runtime.placement.injector import Fault
 from drlnb.runtime.placement.placing import Job, place
@@ -117,13 +117,17 @@ class LiveBatches:
         planner = _Drawn(self.slots, answers)
         with contextlib.suppress(TimeoutError):  # then on those that are there
             self._client.wait_for_workers(len(self.slots), timeout=_UP_S)
-        with self._place(jobs, self._client, planner=planner) as placing:
-            placing.inject(self._faults(number, placing.slots))
-            placing.wait()
-            failures = dict(placing.failures)
+        try:
+            with self._place(jobs, self._client, planner=planner) as placing:
+                placing.inject(self._faults(number, placing.slots))
+                placing.wait()
+                failures = [f"job {job} has failed: {words_of(error)}" for job, error in placing.failures.items()]
+        except ConfigError as error:
+            if not number:
+                raise
+            failures = [str(error)]  # such as workers that are gone: what was learned is kept
         if failures:
-            said = "; ".join(f"job {job} has failed: {error}" for job, error in failures.items())
-            _LOG.warning("batch %d teaches nothing: %s", number, said)
+            _LOG.warning("batch %d teaches nothing: %s", number, "; ".join(failures))
             return []
         seen = history_of(placing)
         batch = Batch(partial(play, seen.cluster, seen.jobs, seen.path(), seen.conditions), window=False)

@@ -1,12 +1,14 @@
 """What a journal tells of slots and jobs, and that it can be played again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from drlnb.planning.placement import GANGS, Cluster
+from drlnb.planning.placement import Cluster
+from drlnb.planning.replay import fresh_machine
 from drlnb.records.columns import placement as words
 from drlnb.records.errors import ConfigError, JournalError
 from drlnb.records.journal import Journal, Stream, StreamOpened
@@ -134,6 +136,23 @@ def test_a_fleets_tasks_are_jobs_of_the_seconds_of_their_leases():
     assert past.cluster.node_of == (0, 1)
 
 
+def test_a_stream_that_begins_in_the_midst_has_the_slots_that_were_there():
+    """Its header holds the pool as it was: a slot that was away comes back, the other one is lost at 20."""
+    whole = Journal.read(GOLDEN / "faults").streams["broker-e1"]
+    machine, later = fresh_machine(whole.header), []
+    for event, answer in whole.answers():
+        if event.t <= 12.5:
+            machine.handle(event)
+        else:
+            later += [event, *answer]
+    began_t = later[0].t
+    header = replace(whole.header, snapshot=json.loads(json.dumps(machine.snapshot())))
+    past = history_of(journal_of(replace(whole, header=header, records=tuple(later))))
+    assert past.slots == ("n0/slot0", "n1/slot0")
+    assert past.outages == ((), ((pytest.approx(20.0 - began_t), pytest.approx(25.0 - began_t)),))
+    assert {job.job for job in past.jobs} == {"sim0", "sim1"}
+
+
 # ------------------------------------------------------------------ faults like those
 def played(outages, lasted_s, node_of=(0, 0, 1)):
     """Return a history of these outages."""
@@ -173,7 +192,7 @@ def test_rates_are_what_was_seen():
     """Which a planner of health goes by: the slot that failed twice last."""
     past = played([[(100.0, 110.0), (500.0, 520.0)], [(130.0, 140.0)], []], 1000.0)
     assert past.rate_hz[0] > past.rate_hz[1] > past.rate_hz[2]
-    assert GANGS.build("healthiest")
+    assert simulate(past.cluster, past.jobs, "healthiest", past.path()).attempts[0].slots == (3,)
 
 
 # ------------------------------------------------------------------ what is refused
